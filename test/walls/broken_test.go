@@ -1,0 +1,115 @@
+package walls
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sound is a small house in which nothing is wrong.
+func sound() graph {
+	g := graph{
+		"schemas":              {"time", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types"},
+		"schemas/schematest":   {"testing", "schemas", "github.com/santhosh-tekuri/jsonschema/v6"},
+		"policy":               {"schemas"},
+		"functions":            {"schemas", "policy", "functions/one"},
+		"functions/one":        {"schemas"},
+		"watcher":              {"schemas", "policy", "k8s.io/client-go/informers"},
+		"actuator":             {"schemas", "policy", "k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/events"},
+		"bus":                  {"schemas", "github.com/nats-io/nats.go"},
+		"test/e2e":             {"bus", "watcher", "schemas/schematest"},
+		"k8s.io/api/core/v1":   {"time"},
+		"github.com/lib/inner": {"k8s.io/client-go/rest"},
+		"github.com/lib":       {"github.com/lib/inner"},
+	}
+	for _, pattern := range named() {
+		if name := strings.TrimSuffix(pattern, "/..."); !slices.Contains(planned, pattern) && g[name] == nil {
+			g[name] = []string{"time"}
+		}
+	}
+	return g
+}
+
+// full writes the names of the house as import paths.
+func (g graph) full() graph {
+	path := func(name string) string {
+		if first, _, _ := strings.Cut(name, "/"); strings.Contains(first, ".") || name == "time" || name == "testing" {
+			return name
+		}
+		return module + "/" + name
+	}
+	all := graph{}
+	for name, imports := range g {
+		all[path(name)] = nil
+		for _, imported := range imports {
+			all[path(name)] = append(all[path(name)], path(imported))
+		}
+	}
+	return all
+}
+
+func TestASoundHouseHasNoBrokenWall(t *testing.T) {
+	if got := sound().full().broken(); len(got) > 0 {
+		t.Errorf("got %q, want nothing", got)
+	}
+}
+
+func TestABrokenWallIsReportedWithTheWayThroughIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		from, to string
+		want     string // in one of the sentences, without the module
+	}{
+		"the watcher imports the bus":              {"watcher", "bus", "watcher → bus: "},
+		"the actuator imports a strategy":          {"actuator", "functions/one", "actuator → functions/one: "},
+		"the bus imports the watcher":              {"bus", "watcher", "bus → watcher: "},
+		"a strategy imports the actuator":          {"functions/one", "actuator", "functions/one → actuator: "},
+		"a strategy reaches client-go by a detour": {"functions/one", "github.com/lib", "functions/one → github.com/lib → github.com/lib/inner → k8s.io/client-go/rest: "},
+		"the policy reaches NATS":                  {"policy", "github.com/nats-io/nats.go", "policy → github.com/nats-io/nats.go: "},
+		"the contract imports a library":           {"schemas", "github.com/lib/other", "schemas → github.com/lib/other: "},
+		"the contract imports the policy":          {"schemas", "policy", "schemas → policy: "},
+		"the watcher writes Kubernetes Events":     {"watcher", "k8s.io/client-go/tools/record", "watcher → k8s.io/client-go/tools/record: "},
+		"a new package imports two roles":          {"policy", "bus", "policy → bus: "},
+		"a role imports a test package":            {"bus", "test/e2e", "bus → test/e2e: "},
+		"a role imports testing":                   {"bus", "testing", "bus → testing: "},
+		"a role imports the validator":             {"bus", "schemas/schematest", "bus → schemas/schematest: "},
+	} {
+		g := sound()
+		g[test.from] = append(g[test.from], test.to)
+		got := strings.ReplaceAll(strings.Join(g.full().broken(), "\n"), module+"/", "")
+		if !strings.Contains("\n"+got, "\n"+test.want) {
+			t.Errorf("%s:\n got %q\nwant a line that begins with %q", name, got, test.want)
+		}
+	}
+}
+
+func TestAPackageThatKnowsTwoRolesIsReportedUnlessItWires(t *testing.T) {
+	g := sound()
+	g["middle"] = []string{"watcher", "actuator"}
+	want := []string{module + "/middle knows actuator and watcher: only cmd/rehome wires the roles together"}
+	if got := g.full().broken(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestARuleAboutAPackageThatDoesNotExistIsReported(t *testing.T) {
+	g := sound()
+	delete(g, "watcher")
+	g["test/e2e"] = nil
+	want := []string{"watcher/...: a rule names it, but there is no such package"}
+	if got := g.full().broken(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAPlannedPackageThatExistsIsReported(t *testing.T) {
+	var want []string
+	g := sound()
+	for _, pattern := range planned {
+		g[strings.TrimSuffix(pattern, "/...")] = []string{"time"}
+		want = append(want, pattern+": it exists; take it off the list of planned packages")
+	}
+	slices.Sort(want)
+	if got := g.full().broken(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,211 @@
+// Package walls tests which package may import which. The rules, each with its reason, are in rules_test.go.
+package walls
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// graph is who imports whom, by import path: direct imports only, of all packages, those of other modules included.
+type graph map[string][]string
+
+// own lists the packages of this module, in order.
+func (g graph) own() []string {
+	var own []string
+	for path := range g {
+		if path == module || strings.HasPrefix(path, module+"/") {
+			own = append(own, path)
+		}
+	}
+	return slices.Sorted(slices.Values(own))
+}
+
+// within says whether pattern names path. A pattern whose first element has no dot is relative to this module, unless
+// it is one of the standard library.
+func within(path, pattern string) bool {
+	if pattern == "..." {
+		return path == module || strings.HasPrefix(path, module+"/")
+	}
+	if pattern == "testing" || strings.Contains(strings.SplitN(pattern, "/", 2)[0], ".") {
+		return path == pattern || strings.HasPrefix(path, pattern+"/")
+	}
+	if below, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == module+"/"+below || strings.HasPrefix(path, module+"/"+below+"/")
+	}
+	return path == module+"/"+pattern
+}
+
+func withinAny(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return within(path, p) })
+}
+
+// way is a shortest chain of imports from a package to one that patterns name, or nil. With direct only the imports of
+// the package itself count.
+func (g graph) way(from string, patterns []string, direct bool) []string {
+	before := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at != from && withinAny(at, patterns) {
+			return chain(before, at)
+		}
+		if direct && at != from {
+			continue
+		}
+		for _, next := range slices.Sorted(slices.Values(g[at])) {
+			if _, seen := before[next]; !seen {
+				before[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+func chain(before map[string]string, to string) []string {
+	var reversed []string
+	for at := to; at != ""; at = before[at] {
+		reversed = append(reversed, at)
+	}
+	slices.Reverse(reversed)
+	return reversed
+}
+
+// broken lists what is wrong with the graph, one sentence each.
+func (g graph) broken() []string {
+	var found []string
+	for _, path := range g.own() {
+		for _, r := range rules {
+			if !withinAny(path, r.who) || withinAny(path, r.except) {
+				continue
+			}
+			if way := g.way(path, r.never, r.direct); way != nil {
+				found = append(found, fmt.Sprintf("%s: %s", strings.Join(way, " → "), r.because))
+			}
+		}
+		found = append(found, g.beyondAllowance(path)...)
+		found = append(found, g.knowsTwoRoles(path)...)
+	}
+	return append(found, g.missing()...)
+}
+
+func (g graph) beyondAllowance(path string) []string {
+	var found []string
+	for _, a := range onlyFrom {
+		if !within(path, a.who) {
+			continue
+		}
+		for _, imported := range g[path] {
+			first, _, _ := strings.Cut(imported, "/")
+			if standard := !strings.Contains(first, "."); !standard && !withinAny(imported, a.may) {
+				found = append(found, fmt.Sprintf("%s → %s: %s", path, imported, a.because))
+			}
+		}
+	}
+	return found
+}
+
+// knowsTwoRoles reports a package that imports two roles. The packages of one role may import each other.
+func (g graph) knowsTwoRoles(path string) []string {
+	if withinAny(path, wiring) {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, at := range append([]string{path}, g[path]...) {
+		for _, role := range roles {
+			if within(at, role) {
+				known[strings.TrimSuffix(role, "/...")] = true
+			}
+		}
+	}
+	if len(known) < 2 {
+		return nil
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(known)), " and ")
+	return []string{fmt.Sprintf("%s knows %s: only cmd/rehome wires the roles together", path, names)}
+}
+
+// missing reports names that rules use and that are no package, so that a rule cannot outlive what it is about.
+func (g graph) missing() []string {
+	var found []string
+	for _, pattern := range named() {
+		exists := slices.ContainsFunc(g.own(), func(path string) bool { return within(path, pattern) })
+		switch isPlanned := slices.Contains(planned, pattern); {
+		case !exists && !isPlanned:
+			found = append(found, fmt.Sprintf("%s: a rule names it, but there is no such package", pattern))
+		case exists && isPlanned:
+			found = append(found, fmt.Sprintf("%s: it exists; take it off the list of planned packages", pattern))
+		}
+	}
+	return found
+}
+
+// named lists the names of packages of this module that the rules use, each once.
+func named() []string {
+	all := slices.Concat(roles, wiring, planned)
+	for _, r := range rules {
+		all = slices.Concat(all, r.who, r.except, r.never)
+	}
+	for _, a := range onlyFrom {
+		all = append(all, a.who)
+	}
+	all = slices.DeleteFunc(all, func(pattern string) bool {
+		return !within(module+"/"+strings.TrimSuffix(pattern, "/..."), pattern)
+	})
+	return slices.Compact(slices.Sorted(slices.Values(all)))
+}
+
+func TestTheWallsStand(t *testing.T) {
+	g := graph{}
+	for p := range load(t, packages.NeedName|packages.NeedImports|packages.NeedDeps) {
+		for path := range p.Imports {
+			g[p.PkgPath] = append(g[p.PkgPath], path)
+		}
+		if _, known := g[p.PkgPath]; !known {
+			g[p.PkgPath] = nil
+		}
+	}
+	for _, sentence := range g.broken() {
+		t.Error(sentence)
+	}
+}
+
+// load yields every package of this module and every package that one of them imports.
+func load(t *testing.T, mode packages.LoadMode) func(func(*packages.Package) bool) {
+	t.Helper()
+	loaded, err := packages.Load(&packages.Config{Mode: mode}, module+"/...")
+	if err != nil || len(loaded) == 0 {
+		t.Fatalf("load %s/...: %d packages, error %v", module, len(loaded), err)
+	}
+	return func(yield func(*packages.Package) bool) {
+		packages.Visit(loaded, yield, nil)
+	}
+}
+
+func TestServersAndToolsAreNotInGoMod(t *testing.T) {
+	out, err := exec.Command("go", "mod", "edit", "-json", "../../go.mod").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct {
+		Module  struct{ Path string }
+		Require []struct{ Path string }
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	if mod.Module.Path != module || len(mod.Require) == 0 {
+		t.Fatalf("read the wrong go.mod: module %s with %d requirements", mod.Module.Path, len(mod.Require))
+	}
+	for _, r := range mod.Require {
+		if withinAny(r.Path, banned) {
+			t.Errorf("go.mod requires %s: tests run servers and tools as programs built from modules of their own", r.Path)
+		}
+	}
+}

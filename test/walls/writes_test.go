@@ -1,0 +1,114 @@
+package walls
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// writing are the beginnings of the names of client-go's methods that change the cluster.
+var writing = []string{"Create", "Update", "Patch", "Delete", "Apply", "Evict", "Bind", "Post", "Put", "Verb"}
+
+// writes lists the calls in p of methods of client-go's clients that change the cluster.
+func writes(p *packages.Package) []string {
+	var found []string
+	for _, file := range p.Syntax {
+		ast.Inspect(file, func(n ast.Node) bool {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			method, ok := p.TypesInfo.Uses[selector.Sel].(*types.Func)
+			if ok && isClient(method) && isWriting(method.Name()) {
+				at := p.Fset.Position(selector.Sel.Pos())
+				found = append(found, fmt.Sprintf("%s:%d calls %s", filepath.Base(at.Filename), at.Line, method.FullName()))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func isWriting(name string) bool {
+	return slices.ContainsFunc(writing, func(w string) bool { return strings.HasPrefix(name, w) })
+}
+
+// isClient says whether a method is one of the typed, dynamic, metadata, scale or REST clients of client-go.
+func isClient(method *types.Func) bool {
+	if method.Pkg() == nil || method.Signature().Recv() == nil {
+		return false
+	}
+	path, isClientGo := strings.CutPrefix(method.Pkg().Path(), "k8s.io/client-go/")
+	first, rest, _ := strings.Cut(path, "/")
+	return isClientGo && (slices.Contains([]string{"dynamic", "metadata", "rest", "scale", "gentype"}, first) ||
+		first == "kubernetes" && strings.HasPrefix(rest, "typed/"))
+}
+
+// typed loads packages of this module with their types. overlay holds files that are not on disk, by absolute path.
+func typed(t *testing.T, overlay map[string][]byte, patterns ...string) []*packages.Package {
+	t.Helper()
+	loaded, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax, Overlay: overlay}, patterns...)
+	if err != nil || len(loaded) == 0 {
+		t.Fatalf("load %v: %d packages, error %v", patterns, len(loaded), err)
+	}
+	for _, p := range loaded {
+		for _, err := range p.Errors {
+			t.Fatal(err)
+		}
+	}
+	return loaded
+}
+
+func TestOnlyTheActuatorChangesTheCluster(t *testing.T) {
+	for _, p := range typed(t, nil, module+"/...") {
+		if withinAny(p.PkgPath, writers) {
+			continue
+		}
+		for _, call := range writes(p) {
+			t.Errorf("%s: %s: only the actuator changes the cluster", p.PkgPath, call)
+		}
+	}
+}
+
+func TestACallThatChangesTheClusterIsReported(t *testing.T) {
+	wall, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A package that exists only for this test: one read, one eviction, one change past the typed client.
+	file := filepath.Join(wall, "..", "..", "watcher", "breach", "breach.go")
+	source := `package breach
+
+import (
+	"context"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+func breach(ctx context.Context, c kubernetes.Interface) {
+	_, _ = c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
+	_ = c.CoreV1().Pods("shop").EvictV1(ctx, &policyv1.Eviction{})
+	_ = c.CoreV1().RESTClient().Post()
+}
+`
+	var got []string
+	for _, p := range typed(t, map[string][]byte{filepath.Clean(file): []byte(source)}, module+"/watcher/breach") {
+		got = append(got, writes(p)...)
+	}
+	want := []string{
+		"breach.go:13 calls (k8s.io/client-go/kubernetes/typed/core/v1.PodExpansion).EvictV1",
+		"breach.go:14 calls (k8s.io/client-go/rest.Interface).Post",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
