@@ -1,0 +1,197 @@
+package schemas_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// The rules of AsyncAPI 3.0 that readers of the document rest on are checked here by hand.
+
+func asyncAPI(t *testing.T) place {
+	t.Helper()
+	return open(t, "asyncapi.yaml")
+}
+
+var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
+
+func TestAsyncAPIIsVersion3AndEveryReferenceInItLeadsSomewhere(t *testing.T) {
+	d := asyncAPI(t)
+	if got := d.get("asyncapi").text(); got != "3.0.0" {
+		t.Errorf("asyncapi is %q, want 3.0.0", got)
+	}
+	sameSet(t, "top level", d.names(),
+		[]string{"asyncapi", "info", "defaultContentType", "channels", "operations", "components"})
+	for _, field := range []string{"title", "version", "description"} {
+		if d.get("info").get(field).text() == "" {
+			t.Errorf("info has no %s", field)
+		}
+	}
+	refs := d.references()
+	if len(refs) == 0 {
+		t.Error("no references found")
+	}
+	for _, ref := range refs {
+		if _, err := d.resolve(t, ref); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEveryChannelDescribesTheParametersOfItsAddress(t *testing.T) {
+	for _, c := range asyncAPI(t).get("channels").each() {
+		var inAddress []string
+		for _, m := range parameter.FindAllStringSubmatch(c.get("address").text(), -1) {
+			inAddress = append(inAddress, m[1])
+		}
+		sameSet(t, "parameters of "+c.name, c.get("parameters").names(), inAddress)
+		for _, p := range c.get("parameters").each() {
+			described := p.follow(t)
+			if described.get("description").text() == "" {
+				t.Errorf("%s: parameter %s has no description", c.name, p.name)
+			}
+			for _, field := range described.names() {
+				if !slices.Contains([]string{"enum", "default", "description", "examples", "location"}, field) {
+					t.Errorf("%s: parameter %s has the field %s, which AsyncAPI does not know", c.name, p.name, field)
+				}
+			}
+		}
+	}
+}
+
+func TestTheParametersThatAreWordsAreThoseOfTheGoConstants(t *testing.T) {
+	parameters := asyncAPI(t).get("components").get("parameters")
+	aspects := map[string][]string{}
+	for _, kind := range schemas.DeltaKinds() {
+		object, aspect, _ := strings.Cut(string(kind), ".")
+		aspects[object] = append(aspects[object], aspect)
+	}
+	sameSet(t, "aspects of nodes", parameters.get("nodeAspect").enum(t), aspects["node"])
+	sameSet(t, "aspects of pods", parameters.get("podAspect").enum(t), aspects["pod"])
+	sameSet(t, "outcomes", parameters.get("outcome").enum(t), asStrings(schemas.Outcomes()))
+	sameSet(t, "kinds of scopes", parameters.get("kind").enum(t), valuesOf(t, "ScopeKind"))
+}
+
+// matches says whether a NATS subject is one of a channel.
+func matches(t *testing.T, channel place, subject string) bool {
+	t.Helper()
+	pattern := regexp.QuoteMeta(channel.get("address").text())
+	for _, p := range channel.get("parameters").each() {
+		token := legalToken.String()[1 : len(legalToken.String())-1]
+		if values := p.enum(t); len(values) > 0 {
+			token = strings.Join(values, "|")
+		}
+		pattern = strings.Replace(pattern, regexp.QuoteMeta("{"+p.name+"}"), "("+token+")", 1)
+	}
+	return regexp.MustCompile("^" + pattern + "$").MatchString(subject)
+}
+
+func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T) {
+	channels := asyncAPI(t).get("channels").each()
+	var used []string
+	for _, e := range exampleEvents(t) {
+		var on, carrying []string
+		for _, c := range channels {
+			if !matches(t, c.place, e.Channel) {
+				continue
+			}
+			on = append(on, c.name)
+			for _, m := range c.get("messages").each() {
+				carrying = append(carrying, m.follow(t).get("name").text())
+			}
+		}
+		if len(on) != 1 || !slices.Equal(carrying, []string{e.Type}) {
+			t.Errorf("%s on %s: channels %q carry %q, want one channel that carries it alone", e.Type, e.Channel, on, carrying)
+		}
+		used = append(used, on...)
+	}
+	slices.Sort(used)
+	var names []string
+	for _, c := range channels {
+		names = append(names, c.name)
+	}
+	sameSet(t, "channels with an example", slices.Compact(used), names)
+}
+
+func TestEveryEventTypeHasAMessageWithItsSchemaAndHeaders(t *testing.T) {
+	var names []string
+	for _, m := range asyncAPI(t).get("components").get("messages").each() {
+		typ := m.get("name").text()
+		names = append(names, typ)
+		if got := m.get("headers").get("properties").get("ce-type").get("const").text(); got != typ {
+			t.Errorf("message %s: ce-type is %q, want %q", m.name, got, typ)
+		}
+		sameSet(t, "traits of message "+m.name, m.get("traits").references(), []string{"#/components/messageTraits/cloudEvent"})
+		want, err := schemas.Schema(typ)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		payload := m.get("payload")
+		if got := payload.get("schemaFormat").text(); got != "application/schema+json;version=draft-2020-12" {
+			t.Errorf("message %s: schemaFormat is %q", m.name, got)
+		}
+		file := payload.get("schema").follow(t).file
+		got, err := schemas.Files.ReadFile(file)
+		if err != nil || string(got) != string(want) {
+			t.Errorf("message %s: the payload is described by %s, error %v, want the schema of %s", m.name, file, err, typ)
+		}
+	}
+	sameSet(t, "messages", names, eventTypes(t))
+}
+
+func TestTheHeadersAreTheAttributesOfTheEnvelope(t *testing.T) {
+	headers := asyncAPI(t).get("components").get("messageTraits").get("cloudEvent").get("headers")
+	envelope := schemaOf(t, "event")
+	withPrefix := func(attributes []string) []string {
+		var all []string
+		for _, a := range attributes {
+			if a != "data" { // the body of the message
+				all = append(all, "ce-"+a)
+			}
+		}
+		return all
+	}
+	sameSet(t, "headers", headers.get("properties").names(), withPrefix(envelope.get("properties").names()))
+	sameSet(t, "required headers", headers.get("required").strings(), withPrefix(envelope.get("required").strings()))
+	for _, h := range headers.get("properties").each() {
+		if h.get("description").text() == "" {
+			t.Errorf("header %s has no description", h.name)
+		}
+	}
+}
+
+func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
+	d := asyncAPI(t)
+	senders, receivers := map[string]int{}, map[string]int{}
+	for _, o := range d.get("operations").each() {
+		channel := o.get("channel").get("$ref").text()
+		switch action := o.get("action").text(); action {
+		case "send":
+			senders[channel]++
+		case "receive":
+			receivers[channel]++
+		default:
+			t.Errorf("%s: action is %q, want send or receive", o.name, action)
+		}
+		for _, ref := range o.get("messages").references() {
+			if !strings.HasPrefix(ref, channel+"/messages/") {
+				t.Errorf("%s: message %s is not one of its channel %s", o.name, ref, channel)
+			}
+		}
+		role := o.get("tags").each()[0].get("name").text()
+		if !slices.Contains([]string{"watcher", "function", "actuator", "listener"}, role) || !strings.HasPrefix(o.name, role) {
+			t.Errorf("%s: role is %q", o.name, role)
+		}
+		sameSet(t, "NATS binding of "+o.name, o.get("bindings").follow(t).get("nats").names(), []string{"bindingVersion"})
+	}
+	for _, c := range d.get("channels").each() {
+		ref := "#/channels/" + c.name
+		if senders[ref] != 1 || receivers[ref] == 0 {
+			t.Errorf("%s: %d roles send and %d receive, want one and at least one", c.name, senders[ref], receivers[ref])
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package schemas_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func newEvent(t *testing.T, p schemas.Payload, cause schemas.Event) schemas.Event {
+	t.Helper()
+	now := time.Date(2026, 11, 20, 10, 30, 0, 0, time.FixedZone("CET", 3600))
+	e, err := schemas.NewEvent("/clusters/test/watcher", p, now, cause)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestAnEventContinuesTheChainOfItsCause(t *testing.T) {
+	_, delta := example[schemas.Delta](t, "delta")
+	_, scope := example[schemas.NodeScope](t, "scope")
+	_, intents := example[schemas.Intents](t, "intents")
+	first := newEvent(t, delta, schemas.Event{})
+	second := newEvent(t, scope, first)
+	third := newEvent(t, intents, second)
+	schematest.Check(t, first, second, third)
+
+	type link struct{ correlation, causation, trace string }
+	var got []link
+	for _, e := range []schemas.Event{first, second, third} {
+		got = append(got, link{e.CorrelationID, e.CausationID, e.TraceParent[:36]})
+	}
+	trace := first.TraceParent[:36]
+	same(t, "chain", got, []link{{first.ID, "", trace}, {first.ID, first.ID, trace}, {first.ID, second.ID, trace}})
+	spans := map[string]bool{first.TraceParent[36:]: true, second.TraceParent[36:]: true, third.TraceParent[36:]: true}
+	if len(spans) != 3 {
+		t.Errorf("spans are not distinct: %v", spans)
+	}
+	if want := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC); first.Time != want {
+		t.Errorf("time is %v, want %v", first.Time, want)
+	}
+}
+
+func TestATraceContextThatCannotBeReadStartsANewTrace(t *testing.T) {
+	delta, payload := example[schemas.Delta](t, "delta")
+	for _, parent := range []string{"", "00-1-2-01", "ff-" + delta.TraceParent[3:]} {
+		cause := delta
+		cause.TraceParent = parent
+		e := newEvent(t, payload, cause)
+		schematest.Check(t, e)
+		if e.TraceParent[3:35] == delta.TraceParent[3:35] {
+			t.Errorf("parent %q: the trace is continued", parent)
+		}
+	}
+}
+
+func TestDecodeIgnoresFieldsItDoesNotKnow(t *testing.T) {
+	e, want := example[schemas.Delta](t, "delta")
+	got, err := schemas.Decode[schemas.Delta](with(t, e, "news", "unknown"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "delta", got, want)
+}
+
+func TestDecodeRefusesWhatIsNotTheTypeAskedFor(t *testing.T) {
+	e, _ := example[schemas.Delta](t, "delta")
+	other := e
+	other.Type = schemas.VerdictType
+	broken := e
+	broken.Data = json.RawMessage(`{"kind":`)
+	shapeless := e
+	shapeless.Data = json.RawMessage(`{"kind":["node.taints"]}`)
+	for name, e := range map[string]schemas.Event{
+		"another type": other, "data that ends early": broken, "data of another shape": shapeless,
+	} {
+		if _, err := schemas.Decode[schemas.Delta](e); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%s: got error %v, want one that wraps ErrInvalid", name, err)
+		}
+	}
+}

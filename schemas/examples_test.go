@@ -1,0 +1,138 @@
+package schemas_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func exampleEvents(t *testing.T) []schemas.Event {
+	t.Helper()
+	var events []schemas.Event
+	for _, e := range schematest.Examples(t) {
+		events = append(events, e.Event)
+	}
+	return events
+}
+
+// example finds one example and decodes it.
+func example[P schemas.Payload](t *testing.T, name string) (schemas.Event, P) {
+	t.Helper()
+	for _, e := range schematest.Examples(t) {
+		if e.Name == name {
+			p, err := schemas.Decode[P](e.Event)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Event, p
+		}
+	}
+	t.Fatalf("there is no example %s", name)
+	panic("unreachable")
+}
+
+// canonical is JSON with its fields in order and without white space. Numbers keep their digits.
+func canonical(t *testing.T, document []byte) string {
+	t.Helper()
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(document)))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestEveryExampleIsWhatTheContractPromises(t *testing.T) {
+	schematest.Check(t, exampleEvents(t)...)
+}
+
+func TestEveryExampleIsNamedAfterItsSchema(t *testing.T) {
+	for _, e := range schematest.Examples(t) {
+		noun, _, _ := strings.Cut(e.Name, "-")
+		if want := "dev.rehome." + noun + ".v1"; e.Event.Type != want {
+			t.Errorf("%s: type is %q, want %q", e.Name, e.Event.Type, want)
+		}
+	}
+}
+
+func TestEveryExampleIsTheSameAfterItWasReadAndWritten(t *testing.T) {
+	for _, e := range schematest.Examples(t) {
+		p, err := schematest.Payload(e.Event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := e.Event
+		if written.Data, err = json.Marshal(p); err != nil {
+			t.Fatal(err)
+		}
+		document, err := schematest.Structured(written)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := canonical(t, document), canonical(t, e.Document); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", e.Name, got, want)
+		}
+	}
+}
+
+func TestTheExamplesAreOneChainFromATaintToItsVerdicts(t *testing.T) {
+	delta, change := example[schemas.Delta](t, "delta")
+	scope, question := example[schemas.NodeScope](t, "scope")
+	intents, answer := example[schemas.Intents](t, "intents")
+	deferred, later := example[schemas.Verdict](t, "verdict-deferred")
+	evicted, done := example[schemas.Verdict](t, "verdict")
+
+	type link struct{ id, correlation, causation, trace string }
+	linkOf := func(e schemas.Event) link {
+		return link{e.ID, e.CorrelationID, e.CausationID, e.TraceParent[3:35]}
+	}
+	trace := delta.TraceParent[3:35]
+	got := []link{linkOf(delta), linkOf(scope), linkOf(intents), linkOf(deferred), linkOf(evicted)}
+	want := []link{
+		{delta.ID, delta.ID, "", trace},
+		{scope.ID, delta.ID, delta.ID, trace},
+		{intents.ID, delta.ID, scope.ID, trace},
+		{deferred.ID, delta.ID, intents.ID, trace},
+		{evicted.ID, delta.ID, intents.ID, trace},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("chain:\n got %v\nwant %v", got, want)
+	}
+
+	cause := schemas.Cause{Kind: schemas.CauseKind(change.Kind), Object: &change.Object, Event: delta.ID, Time: delta.Time}
+	same(t, "causes of the scope", question.Causes, []schemas.Cause{cause})
+	ref := schemas.ScopeRef{
+		Kind: question.Kind, Key: question.Key, Event: scope.ID, Sequence: answer.Scope.Sequence, Since: question.Since,
+	}
+	same(t, "scopes named", []schemas.ScopeRef{answer.Scope, later.Scope, done.Scope}, []schemas.ScopeRef{ref, ref, ref})
+	same(t, "intents with a verdict", []schemas.Intent{later.Intent, done.Intent}, answer.Intents)
+	var movable []schemas.PodRef
+	for _, p := range question.Pods {
+		if len(p.Protected) == 0 {
+			movable = append(movable, p.Move("").Pod)
+		}
+	}
+	same(t, "pods to move", []schemas.PodRef{answer.Intents[0].Pod, answer.Intents[1].Pod}, movable)
+	for _, i := range answer.Intents {
+		if want := scope.ID + "." + string(i.Pod.UID); i.ID != want {
+			t.Errorf("id of the intent is %q, want %q", i.ID, want)
+		}
+	}
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}

@@ -1,0 +1,167 @@
+package schemas_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func TestSchemaGivesTheSchemaOfEveryEventType(t *testing.T) {
+	for _, typ := range eventTypes(t) {
+		got, err := schemas.Schema(typ)
+		if err != nil {
+			t.Errorf("%s: %v", typ, err)
+			continue
+		}
+		var s struct {
+			ID string `json:"$id"`
+		}
+		if err := json.Unmarshal(got, &s); err != nil {
+			t.Fatal(err)
+		}
+		if want := "/v1/" + strings.Split(typ, ".")[2] + ".schema.json"; !strings.HasSuffix(s.ID, want) {
+			t.Errorf("%s: $id is %q, want one that ends in %q", typ, s.ID, want)
+		}
+	}
+}
+
+func TestSchemaOfATypeThatDoesNotExistIsAnError(t *testing.T) {
+	for _, typ := range []string{
+		"", "delta", "dev.rehome.delta", "dev.rehome.delta.v2", "dev.rehome.nothing.v1", "com.example.delta.v1",
+		"dev.rehome.../v1/delta.v1", "dev.rehome.delta.v1.more",
+	} {
+		if _, err := schemas.Schema(typ); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%q: got error %v, want one that wraps ErrInvalid", typ, err)
+		}
+	}
+}
+
+// with returns e with the value at a path of its data set; a number in the path is an index.
+func with(t *testing.T, e schemas.Event, value any, path ...any) schemas.Event {
+	t.Helper()
+	var data any
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	at := data
+	for _, step := range path[:len(path)-1] {
+		switch s := step.(type) {
+		case string:
+			at = at.(map[string]any)[s]
+		case int:
+			at = at.([]any)[s]
+		}
+	}
+	last := path[len(path)-1].(string)
+	if value == nil {
+		delete(at.(map[string]any), last)
+	} else {
+		at.(map[string]any)[last] = value
+	}
+	var err error
+	if e.Data, err = json.Marshal(data); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
+	closed, err := schematest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := schematest.NewOpen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delta, _ := example[schemas.Delta](t, "delta")
+	scope, _ := example[schemas.NodeScope](t, "scope")
+	intents, _ := example[schemas.Intents](t, "intents")
+	verdict, _ := example[schemas.Verdict](t, "verdict-deferred")
+	for _, e := range []schemas.Event{
+		with(t, delta, 1, "unknown"),
+		with(t, delta, 1, "object", "unknown"),
+		with(t, delta, 1, "after", "unknown"),
+		with(t, scope, 1, "unknown"),
+		with(t, scope, 1, "causes", 0, "unknown"),
+		with(t, scope, 1, "pods", 0, "unknown"),
+		with(t, scope, 1, "pods", 0, "protected", 0, "unknown"),
+		with(t, intents, 1, "unknown"),
+		with(t, intents, 1, "scope", "unknown"),
+		with(t, intents, 1, "intents", 0, "unknown"),
+		with(t, intents, 1, "intents", 0, "pod", "unknown"),
+		with(t, verdict, 1, "unknown"),
+		with(t, verdict, 1, "blockers", 0, "unknown"),
+	} {
+		if err := open.Validate(e); err != nil {
+			t.Errorf("published schema: %v", err)
+		}
+		if err := closed.Validate(e); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("closed schema: got error %v for %s, want one that wraps ErrInvalid", err, e.Data)
+		}
+	}
+}
+
+func TestFieldsOfKubernetesObjectsAreNotRehomesToForbid(t *testing.T) {
+	delta, _ := example[schemas.Delta](t, "delta")
+	scope, _ := example[schemas.NodeScope](t, "scope")
+	schematest.Check(t,
+		with(t, delta, 1, "after", "taints", 0, "unknown"),
+		with(t, scope, 1, "args", "unknown"),
+		with(t, scope, 1, "node", "unknown"),
+		with(t, scope, 1, "node", "metadata", "unknown"),
+		with(t, scope, 1, "pods", 0, "pod", "spec", "unknown"),
+		with(t, scope, 1, "pods", 0, "pod", "spec", "containers", 0, "unknown"),
+	)
+}
+
+func TestWhatTheContractForbidsIsAnError(t *testing.T) {
+	delta, _ := example[schemas.Delta](t, "delta")
+	gone, _ := example[schemas.Delta](t, "delta-pod")
+	scope, _ := example[schemas.NodeScope](t, "scope")
+	intents, _ := example[schemas.Intents](t, "intents")
+	verdict, _ := example[schemas.Verdict](t, "verdict")
+	envelope := func(e schemas.Event, change func(*schemas.Event)) schemas.Event {
+		change(&e)
+		return e
+	}
+	v, err := schematest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, e := range map[string]schemas.Event{
+		"a kind that does not exist":                            with(t, delta, "node.painted", "kind"),
+		"a node with a node":                                    with(t, delta, "worker-7", "node"),
+		"a pod without a namespace":                             with(t, gone, nil, "object", "namespace"),
+		"a taint without an effect":                             with(t, delta, nil, "after", "taints", 0, "effect"),
+		"a node scope without a node":                           with(t, scope, nil, "node"),
+		"a time that is none":                                   with(t, scope, "yesterday", "now"),
+		"a quantity that is none":                               with(t, scope, "much", "node", "status", "capacity", "cpu"),
+		"pods that are null":                                    with(t, scope, json.RawMessage("null"), "pods"),
+		"causes that are null":                                  with(t, scope, json.RawMessage("null"), "causes"),
+		"intents that are null":                                 with(t, intents, json.RawMessage("null"), "intents"),
+		"an intent without an id":                               with(t, intents, "", "intents", 0, "id"),
+		"a sequence below zero":                                 with(t, intents, -1, "scope", "sequence"),
+		"an outcome that does not exist":                        with(t, verdict, "vanished", "outcome"),
+		"a reason that belongs to another outcome":              with(t, verdict, "PodGone", "reason"),
+		"an event without an id":                                envelope(delta, func(e *schemas.Event) { e.ID, e.CorrelationID = "", "" }),
+		"an event without a time":                               envelope(scope, func(e *schemas.Event) { e.Time = time.Time{} }),
+		"an event without a source":                             envelope(delta, func(e *schemas.Event) { e.Source = "" }),
+		"an event without a trace":                              envelope(delta, func(e *schemas.Event) { e.TraceParent = "" }),
+		"a trace that is none":                                  envelope(delta, func(e *schemas.Event) { e.TraceParent = "00-1-2-01" }),
+		"a type that does not exist":                            envelope(delta, func(e *schemas.Event) { e.Type = "dev.rehome.rumour.v1" }),
+		"the subject of something else":                         envelope(delta, func(e *schemas.Event) { e.Subject = "nodes/worker-8" }),
+		"the NATS subject of something else":                    envelope(delta, func(e *schemas.Event) { e.Channel = "rehome.delta.node.taints.worker-8" }),
+		"a first event of a chain that correlates with another": envelope(delta, func(e *schemas.Event) { e.CorrelationID = "another" }),
+		"data that is not JSON":                                 envelope(delta, func(e *schemas.Event) { e.Data = json.RawMessage("{") }),
+	} {
+		if err := v.Validate(e); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%s: got error %v, want one that wraps ErrInvalid", name, err)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package schematest
+
+import (
+	"cmp"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Example is one of the published examples.
+type Example struct {
+	// Name is the name of its file without .json, such as delta or verdict-deferred.
+	Name string
+	// Document is the content of the file.
+	Document []byte
+	// Event is the same, parsed.
+	Event schemas.Event
+}
+
+// Examples returns the published examples by the time at which they happened. They fail t when they cannot be parsed.
+func Examples(t testing.TB) []Example {
+	t.Helper()
+	files, err := fs.Glob(schemas.Files, "v1/examples/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("published examples: got %d files, error %v", len(files), err)
+	}
+	var examples []Example
+	for _, file := range files {
+		document, err := schemas.Files.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Parse(document)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		name := strings.TrimSuffix(path.Base(file), ".json")
+		examples = append(examples, Example{Name: name, Document: document, Event: e})
+	}
+	slices.SortFunc(examples, func(a, b Example) int {
+		return cmp.Or(a.Event.Time.Compare(b.Event.Time), strings.Compare(a.Name, b.Name))
+	})
+	return examples
+}

@@ -1,0 +1,89 @@
+package schematest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// structured is an event in the structured mode of CloudEvents.
+type structured struct {
+	SpecVersion     string          `json:"specversion"`
+	ID              string          `json:"id"`
+	Source          string          `json:"source"`
+	Type            string          `json:"type"`
+	Subject         string          `json:"subject"`
+	Time            time.Time       `json:"time,omitzero"`
+	DataContentType string          `json:"datacontenttype"`
+	CorrelationID   string          `json:"correlationid,omitempty"`
+	CausationID     string          `json:"causationid,omitempty"`
+	TraceParent     string          `json:"traceparent,omitempty"`
+	ExpiryTime      time.Time       `json:"expirytime,omitzero"`
+	Data            json.RawMessage `json:"data"`
+}
+
+// Structured writes e in the structured mode of CloudEvents. What is not set is left out. It fails when e.Data is not
+// JSON.
+func Structured(e schemas.Event) ([]byte, error) {
+	b, err := json.Marshal(structured{
+		SpecVersion: "1.0", ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, Time: e.Time,
+		DataContentType: "application/json", CorrelationID: e.CorrelationID, CausationID: e.CausationID,
+		TraceParent: e.TraceParent, ExpiryTime: e.Expires, Data: e.Data,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write event %s: %w", e.ID, err)
+	}
+	return b, nil
+}
+
+// Parse reads an event in the structured mode of CloudEvents, and gives it the NATS subject that its data asks for. It
+// fails with an error that wraps [schemas.ErrInvalid].
+func Parse(document []byte) (schemas.Event, error) {
+	var s structured
+	if err := json.Unmarshal(document, &s); err != nil {
+		return schemas.Event{}, fmt.Errorf("read event: %w: %w", schemas.ErrInvalid, err)
+	}
+	e := schemas.Event{
+		ID: s.ID, Source: s.Source, Type: s.Type, Subject: s.Subject, Time: s.Time, Expires: s.ExpiryTime,
+		CorrelationID: s.CorrelationID, CausationID: s.CausationID, TraceParent: s.TraceParent, Data: s.Data,
+	}
+	p, err := Payload(e)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	e.Channel = p.Channel()
+	return e, nil
+}
+
+// Payload decodes the data of an event of any type of this contract. It fails with an error that wraps
+// [schemas.ErrInvalid].
+func Payload(e schemas.Event) (schemas.Payload, error) {
+	switch e.Type {
+	case schemas.DeltaType:
+		return schemas.Decode[schemas.Delta](e)
+	case schemas.ScopeType:
+		return scope(e)
+	case schemas.IntentsType:
+		return schemas.Decode[schemas.Intents](e)
+	case schemas.VerdictType:
+		return schemas.Decode[schemas.Verdict](e)
+	}
+	return nil, fmt.Errorf("event %s: type %q is not part of the contract: %w", e.ID, e.Type, schemas.ErrInvalid)
+}
+
+// scope decodes a scope of any kind.
+func scope(e schemas.Event) (schemas.Payload, error) {
+	head, err := schemas.Decode[schemas.ScopeHead](e)
+	if err != nil {
+		return nil, err
+	}
+	switch head.Kind {
+	case schemas.NodeKind:
+		return schemas.Decode[schemas.NodeScope](e)
+	case schemas.PodKind:
+		return schemas.Decode[schemas.PodScope](e)
+	}
+	return nil, fmt.Errorf("event %s: scope kind %q is not part of the contract: %w", e.ID, head.Kind, schemas.ErrInvalid)
+}

@@ -1,0 +1,118 @@
+package schemas
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ScopeType is the CloudEvents type of every scope.
+const ScopeType = "dev.rehome.scope.v1"
+
+// ScopeKind says what a scope is about.
+type ScopeKind string
+
+// The kinds of scopes.
+const (
+	NodeKind ScopeKind = "node" // a [NodeScope]; the key is the node's name
+	PodKind  ScopeKind = "pod"  // a [PodScope]; the key is NAMESPACE/NAME
+)
+
+// ScopeHead is what all scopes have in common.
+type ScopeHead struct {
+	Kind ScopeKind `json:"kind"`
+	// Key names what the scope is about, unique within the kind.
+	Key      string `json:"key"`
+	Profile  string `json:"profile"`
+	Strategy string `json:"strategy"`
+	// Args are the strategy's arguments from the policy, as JSON. Absent: all defaults.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Now is the time that the strategy decides at; it must not ask another clock.
+	Now time.Time `json:"now"`
+	// Since is when the oldest of the causes was observed.
+	Since time.Time `json:"since"`
+	// Causes are what led to this evaluation, oldest first, at most [MaxCauses].
+	Causes []Cause `json:"causes"`
+}
+
+// MaxCauses bounds the causes that one scope lists, so that a scope woken by thousands of deltas stays small. The
+// oldest are kept.
+const MaxCauses = 16
+
+// CauseKind says why something is evaluated: a [DeltaKind], or one of the kinds below.
+type CauseKind string
+
+// The causes that are not deltas.
+const (
+	CauseResync      CauseKind = "resync"       // everything is evaluated: at start, on a policy change and every resync interval
+	CauseRetry       CauseKind = "retry"        // an intent was deferred and its delay is over
+	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that held a pod allows a disruption again
+	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
+)
+
+// Cause is one reason why a scope is evaluated now.
+type Cause struct {
+	Kind CauseKind `json:"kind"`
+	// Object is what changed or is concerned; nil for a resync and a time that was reached.
+	Object *ObjectRef `json:"object,omitempty"`
+	// Event is the ID of the delta or verdict behind the cause, if there is one.
+	Event string    `json:"event,omitempty"`
+	Time  time.Time `json:"time"`
+}
+
+// Head returns h, so that code can ask any scope for it.
+func (h ScopeHead) Head() ScopeHead { return h }
+
+// EventType returns [ScopeType].
+func (ScopeHead) EventType() string { return ScopeType }
+
+// About is KIND/KEY.
+func (h ScopeHead) About() string { return string(h.Kind) + "/" + h.Key }
+
+// Channel is rehome.scope.STRATEGY.PROFILE.KIND.KEY.
+func (h ScopeHead) Channel() string {
+	return channel("scope", h.Strategy, h.Profile, string(h.Kind), h.Key)
+}
+
+// NodeScope is one node with all pods on it that have not ended.
+type NodeScope struct {
+	ScopeHead
+	Node corev1.Node `json:"node"`
+	Pods []ScopedPod `json:"pods"`
+}
+
+// PodScope is one pod that is bound to a node, whether or not it has ended.
+type PodScope struct {
+	ScopeHead
+	Pod ScopedPod `json:"pod"`
+}
+
+// ScopedPod is a pod with what forbids to move it. The objects are pruned: managed fields, and parts of spec and
+// status that no scheduling decision rests on, are left out.
+type ScopedPod struct {
+	Pod corev1.Pod `json:"pod"`
+	// Protected lists what forbids to move the pod, by the rules of its profile. Empty: it may be moved.
+	Protected []Protection `json:"protected,omitempty"`
+}
+
+// Protection is one rule that forbids to move a pod.
+type Protection struct {
+	// Rule names the rule, such as DaemonSetPods or SystemCriticalPods.
+	Rule string `json:"rule"`
+	// Detail says in words what was found on the pod.
+	Detail string `json:"detail"`
+}
+
+// Move is the intent to move the pod from where it is, for a reason in words.
+func (p ScopedPod) Move(reason string) Intent {
+	return Intent{
+		Pod:  PodRef{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID},
+		Node: p.Pod.Spec.NodeName, Ended: Ended(&p.Pod), Reason: reason,
+	}
+}
+
+// Ended says whether the pod has succeeded or failed: its containers will not run again.
+func Ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
