@@ -1,0 +1,49 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// verb is what becomes of a scope after it was handled.
+type verb string
+
+const (
+	ack  verb = "ack"  // it is done
+	nak  verb = "nak"  // it is handed out again, after a delay
+	bury verb = "bury" // it goes to the dead letters, and is done
+)
+
+// attempt is one run of a handler.
+type attempt struct {
+	err       error
+	stopping  bool   // the handler was told to stop before it was done
+	delivered uint64 // how often the scope was handed out, this time included
+	most      int    // how often it may be; 0: without end
+}
+
+// outcome is the one place that says what becomes of a scope.
+//
+//	handler returned                       last time    otherwise
+//	nil                                    ack          ack
+//	an error that is schemas.ErrInvalid    bury         bury
+//	one that is context.Canceled, as told  nak at once  nak at once
+//	any other error                        bury         nak after a delay that doubles
+//
+// random is in [0, 1).
+func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
+	switch {
+	case a.err == nil:
+		return ack, 0
+	case errors.Is(a.err, schemas.ErrInvalid):
+		return bury, 0
+	case a.stopping && errors.Is(a.err, context.Canceled):
+		return nak, 0
+	case a.most > 0 && a.delivered >= uint64(a.most):
+		return bury, 0
+	}
+	return nak, delays.delay(int(a.delivered), random)
+}

@@ -1,0 +1,55 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// quiet is a bus that logs nothing.
+func quiet(b *testing.B) *bus.Bus {
+	b.Helper()
+	c := bustest.Connect(b, bus.Options{
+		Server: bustest.Server(b, bus.ServerOptions{}), Log: slog.New(slog.DiscardHandler),
+	})
+	bustest.SetUp(b, c, bus.Setup{Strategies: []string{strategy}})
+	return c
+}
+
+// BenchmarkPublish is one delta after the other, each on the disk.
+func BenchmarkPublish(b *testing.B) {
+	c := quiet(b)
+	e := delta(b, "worker-1")
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		e.ID = fmt.Sprint(n)
+		if _, err := c.Publish(b.Context(), e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkScopeToHandler is from the publishing of a scope until its handler has it.
+func BenchmarkScopeToHandler(b *testing.B) {
+	c := quiet(b)
+	got := make(chan struct{})
+	background(b, func(ctx context.Context) error {
+		return c.Work(ctx, bus.Work{Strategy: strategy}, func(context.Context, schemas.Event) error {
+			got <- struct{}{}
+			return nil
+		})
+	})
+	e := scope(b, "worker-1", 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Publish(b.Context(), e); err != nil {
+			b.Fatal(err)
+		}
+		<-got
+	}
+}

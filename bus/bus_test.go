@@ -1,0 +1,193 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+// strategy is the one that the tests publish scopes for.
+const strategy = "RemovePods"
+
+// at is a time; most tests need no more than that.
+var at = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// scope is the event of a scope of a node. Version tells scopes of one node apart, as the ID of the event.
+func scope(t testing.TB, node string, version int) schemas.Event {
+	t.Helper()
+	e := event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{
+		Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy, Now: at, Since: at,
+	}})
+	e.ID = fmt.Sprintf("%s-%d", node, version)
+	return e
+}
+
+// answer is the answer to the scope of a node with that sequence, which wants these pods moved, and its event.
+func answer(t testing.TB, node string, sequence uint64, pods ...string) (schemas.Event, schemas.Intents) {
+	t.Helper()
+	a := schemas.Intents{
+		Profile: "default", Strategy: strategy,
+		Scope: schemas.ScopeRef{
+			Kind: schemas.NodeKind, Key: node, Event: fmt.Sprint(sequence), Sequence: sequence, Since: at,
+		},
+	}
+	for _, pod := range pods {
+		a.Intents = append(a.Intents, schemas.Intent{ID: pod, Pod: schemas.PodRef{Namespace: "web", Name: pod}, Node: node})
+	}
+	return event(t, a), a
+}
+
+func delta(t testing.TB, node string) schemas.Event {
+	t.Helper()
+	return event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
+}
+
+func verdict(t testing.TB, pod string) schemas.Event {
+	t.Helper()
+	return event(t, schemas.Verdict{
+		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Strategy: strategy,
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: pod}},
+	})
+}
+
+func event(t testing.TB, p schemas.Payload) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/clusters/test/test", p, at, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
+	t.Helper()
+	for _, e := range events {
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rig is a server with a connection that is set up, and a bare client.
+type rig struct {
+	server *bus.Server
+	bus    *bus.Bus
+	raw    jetstream.JetStream
+}
+
+func newRig(t testing.TB, s bus.Setup) rig {
+	t.Helper()
+	if s.Strategies == nil {
+		s.Strategies = []string{strategy}
+	}
+	server := bustest.Server(t, bus.ServerOptions{})
+	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
+	r := rig{server: server, bus: b, raw: bustest.Raw(t, server)}
+	bustest.SetUp(t, r.bus, s)
+	return r
+}
+
+// messages lists the bodies of a stream by their channels, in no order.
+func (r rig) messages(t testing.TB, stream string) map[string]string {
+	t.Helper()
+	s, err := r.raw.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	state := s.CachedInfo().State
+	for sequence := state.FirstSeq; sequence <= state.LastSeq && state.Msgs > 0; sequence++ {
+		if m, err := s.GetMsg(t.Context(), sequence); err == nil {
+			all[m.Subject] += string(m.Data)
+		}
+	}
+	return all
+}
+
+// first is the number of the first message that a stream ever had.
+func (r rig) first(t testing.TB, stream string) uint64 {
+	t.Helper()
+	s, err := r.raw.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return max(s.CachedInfo().Config.FirstSeq, 1)
+}
+
+// empty waits until nothing is left in a stream.
+func (r rig) empty(t testing.TB, stream string) {
+	t.Helper()
+	bustest.Eventually(t, stream+" is empty", func() bool { return len(r.messages(t, stream)) == 0 })
+}
+
+// deadLetters waits for n dead letters and returns them.
+func (r rig) deadLetters(t testing.TB, n int) (letters []*jetstream.RawStreamMsg) {
+	t.Helper()
+	s, err := r.raw.Stream(t.Context(), bus.StreamDead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sequence := range uint64(n) {
+		bustest.Eventually(t, fmt.Sprintf("dead letter %d is there", sequence+1), func() bool {
+			m, err := s.GetMsg(t.Context(), sequence+1)
+			if err == nil {
+				letters = append(letters, m)
+			}
+			return err == nil
+		})
+	}
+	return letters
+}
+
+// garbage stores a message as it is.
+func (r rig) garbage(t testing.TB, channel string, h nats.Header, body string) {
+	t.Helper()
+	if _, err := r.raw.PublishMsg(t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// background runs f until the end of the test, or until stop is called; both wait for it.
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(ctx); err != nil {
+			t.Errorf("in the background: %v", err)
+		}
+	}()
+	stop = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(bustest.Patience):
+			t.Error("it did not end with its context")
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// next waits for a value.
+func next[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(bustest.Patience):
+		t.Fatalf("nothing came within %v", bustest.Patience)
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,170 @@
+// Package bustest runs real servers for tests and waits for events.
+package bustest
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Patience is how long helpers wait for what must happen: far longer than it takes, so that a test fails only when it
+// does not happen at all.
+const Patience = 30 * time.Second
+
+// Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
+func Main(m *testing.M) {
+	// The server waits up to 30 s for the answer to a request about copying a stream, also while it is stopped.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"))
+}
+
+// New returns a connection to a server of its own in this process, set up for the given strategies with the
+// settings that a user gets. Both end with the test.
+func New(t testing.TB, strategies ...string) *bus.Bus {
+	t.Helper()
+	b := Connect(t, bus.Options{Server: Server(t, bus.ServerOptions{})})
+	SetUp(t, b, bus.Setup{Strategies: strategies})
+	return b
+}
+
+// Server starts a server that ends with the test. Without a StoreDir it stores in a directory of the test.
+func Server(t testing.TB, o bus.ServerOptions) *bus.Server {
+	t.Helper()
+	if o.StoreDir == "" {
+		o.StoreDir = filepath.Join(t.TempDir(), "store")
+	}
+	s, err := bus.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Connect connects until the end of the test. It does not wait for the connection. The log goes to the test.
+func Connect(t testing.TB, o bus.Options) *bus.Bus {
+	t.Helper()
+	if o.Name == "" {
+		o.Name = "test"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	b, err := bus.Connect(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// SetUp makes the streams, as soon as the server lets it.
+func SetUp(t testing.TB, b *bus.Bus, s bus.Setup) {
+	t.Helper()
+	var err error
+	Eventually(t, "the streams are set up", func() bool {
+		err = b.Setup(t.Context(), s)
+		if err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
+}
+
+// Eventually waits until ok returns true.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("after %v it is still not so that %s", Patience, what)
+		}
+	}
+}
+
+// Events are the events of a history as they come.
+type Events struct{ c chan schemas.Event }
+
+// Collect follows the history until the end of the test: all channels, or those given. It has everything from the
+// beginning of the history.
+func Collect(t testing.TB, b *bus.Bus, channels ...string) *Events {
+	t.Helper()
+	events := &Events{c: make(chan schemas.Event, 65536)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		q := bus.Query{Channels: channels, Since: time.Unix(1, 0), Follow: true}
+		done <- b.Events(ctx, q, func(e schemas.Event) error {
+			events.c <- e
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("collect events: %v", err)
+		}
+	})
+	return events
+}
+
+// Next returns the next event. It fails the test when none comes.
+func (e *Events) Next(t testing.TB) schemas.Event {
+	t.Helper()
+	select {
+	case event := <-e.c:
+		return event
+	case <-time.After(Patience):
+		t.Fatalf("no event came within %v", Patience)
+		return schemas.Event{}
+	}
+}
+
+// Find returns the next event that matches, and drops those before it. It fails the test when none comes.
+func (e *Events) Find(t testing.TB, matches func(schemas.Event) bool) schemas.Event {
+	t.Helper()
+	for {
+		if event := e.Next(t); matches(event) {
+			return event
+		}
+	}
+}
+
+// Quiet fails the test when an event comes within d.
+func (e *Events) Quiet(t testing.TB, d time.Duration) {
+	t.Helper()
+	select {
+	case event := <-e.c:
+		t.Fatalf("an event came that should not: %s on %s: %s", event.Type, event.Channel, event.Data)
+	case <-time.After(d):
+	}
+}
+
+// Raw is a bare JetStream client of a server, to write what a [bus.Bus] would not and to see what it does not show. It
+// ends with the test.
+func Raw(t testing.TB, s *bus.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}

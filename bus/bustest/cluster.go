@@ -1,0 +1,151 @@
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+)
+
+// Servers are servers that listen on free ports of the loopback interface. Set up with as many replicas, their
+// streams survive the loss of a minority.
+type Servers struct {
+	options []*server.Options
+	running []*server.Server // nil: stopped
+}
+
+// Cluster starts n servers and waits until they are one cluster. They end with the test.
+func Cluster(t testing.TB, n int) *Servers {
+	t.Helper()
+	ports := freePorts(t, 2*n)
+	var routes []*url.URL
+	for _, port := range ports[n:] {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	dir := t.TempDir()
+	s := &Servers{running: make([]*server.Server, n)}
+	for i := range n {
+		s.options = append(s.options, &server.Options{
+			ServerName: fmt.Sprintf("bus-%d", i),
+			Host:       "127.0.0.1",
+			Port:       ports[i],
+			Cluster:    server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: ports[n+i]},
+			Routes:     routes,
+			JetStream:  true,
+			StoreDir:   filepath.Join(dir, fmt.Sprint(i)),
+			SyncAlways: true,
+			NoSigs:     true,
+			NoLog:      true,
+		})
+	}
+	t.Cleanup(func() {
+		for i := range s.running {
+			s.Stop(i)
+		}
+	})
+	for i := range n {
+		s.Start(t, i)
+	}
+	Eventually(t, "the cluster has a leader that sees all servers", func() bool {
+		for _, running := range s.running {
+			if running.JetStreamIsLeader() && len(running.JetStreamClusterPeers()) == n {
+				return true
+			}
+		}
+		return false
+	})
+	return s
+}
+
+// URL lists the URLs of all servers.
+func (s *Servers) URL() string {
+	var urls []string
+	for _, o := range s.options {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+	}
+	return strings.Join(urls, ",")
+}
+
+// Connect connects as [Connect] does, and waits until there is a connection.
+func (s *Servers) Connect(t testing.TB, name string) *bus.Bus {
+	t.Helper()
+	return Connect(t, bus.Options{Name: name, URL: s.URL()})
+}
+
+// Start starts server i, on the store that it had if it was stopped, and waits until it accepts connections.
+func (s *Servers) Start(t testing.TB, i int) {
+	t.Helper()
+	n, err := server.NewServer(s.options[i].Clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	s.running[i] = n
+	if !n.ReadyForConnections(Patience) {
+		t.Fatalf("server %d does not accept connections", i)
+	}
+}
+
+// Stop stops server i, as a signal to terminate does, and waits for it. Its connections are cut without a word.
+func (s *Servers) Stop(i int) {
+	if n := s.running[i]; n != nil {
+		n.Shutdown()
+		n.WaitForShutdown()
+		s.running[i] = nil
+	}
+}
+
+// StreamLeader is the number of the server that leads a stream, as soon as one does.
+func (s *Servers) StreamLeader(t testing.TB, stream string) int {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := -1
+	Eventually(t, "stream "+stream+" has a leader", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		found, err := js.Stream(ctx, stream)
+		if err != nil || found.CachedInfo().Cluster == nil {
+			return false
+		}
+		for i, o := range s.options {
+			if o.ServerName == found.CachedInfo().Cluster.Leader {
+				leader = i
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// freePorts returns ports that nobody listens on. Somebody else can take one before it is used.
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}

@@ -1,0 +1,180 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// closeWithin bounds the end of a connection. What is left to send by then is sent again by whoever is next, so it
+	// is not worth more of the 30 seconds that Kubernetes gives a pod to stop.
+	closeWithin = 5 * time.Second
+	// askWithin is how long one question to the server may take when its context sets no limit. All of them can be asked
+	// again; what a server that was just stopped was asked is never answered.
+	askWithin = 2 * time.Second
+	// pingEvery finds a server that vanished without a word after two pings without answer, one minute at the most.
+	pingEvery = 20 * time.Second
+)
+
+// reconnects says how long to wait before the servers are tried again: short, since nothing works without the bus, and
+// never longer than a few seconds, since a try costs next to nothing.
+func reconnects() backoff { return backoff{first: 50 * time.Millisecond, most: 3 * time.Second} }
+
+// Options say which server to connect to, and as whom. Exactly one of URL, Socket and Server is needed.
+type Options struct {
+	// Name is the role, such as watcher. It is shown by the server, names the inbox that answers come to, and stands in
+	// the subject of dead letters.
+	Name string
+
+	// URL is one or more NATS URLs with commas between them.
+	URL string
+	// Socket is the path of the socket of a server in another process of this user.
+	Socket string
+	// Server is a server in this process.
+	Server *Server
+
+	// CAFile, CertFile and KeyFile are PEM files: who signed the server's certificate, and our own certificate and key.
+	CAFile, CertFile, KeyFile string
+	// NKeyFile is a file with the seed of an NKey, CredsFile one with a JWT and a seed.
+	NKeyFile, CredsFile string
+
+	// Log gets changes of the connection and what cannot be returned. nil: [slog.Default].
+	Log *slog.Logger
+}
+
+// Bus is a connection to the streams. All of its methods may be called from many goroutines at once.
+type Bus struct {
+	name string
+	log  *slog.Logger
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	link *link
+
+	mu      sync.Mutex
+	streams map[string]jetstream.Stream
+	checked time.Time // when Ready last found all streams
+}
+
+// Connect returns at once, connected or not: a server that does not answer is tried again until [Bus.Close], and
+// [Bus.Ready] says how it stands. It fails only when the options are wrong or a file they name cannot be read.
+func Connect(o Options) (*Bus, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	address, options, err := o.server()
+	if err != nil {
+		return nil, fmt.Errorf("bus: %w", err)
+	}
+	l := newLink(address, o.Log)
+	credentials, err := o.credentials()
+	if err != nil {
+		return nil, fmt.Errorf("bus %s: %w", address, err)
+	}
+	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix("_INBOX_"+schemas.Token(o.Name)),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnects().after),
+		// The rights of a role can be granted after it was started: a refusal must not be the end.
+		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
+	options = append(append(options, l.handlers()...), credentials...)
+	nc, err := nats.Connect(strings.ReplaceAll(o.URL, " ", ""), options...)
+	if err != nil {
+		return nil, fmt.Errorf("bus %s: %w", address, err)
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(allWithin), jetstream.WithDefaultTimeout(askWithin))
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("bus %s: %w", address, err)
+	}
+	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, link: l, streams: make(map[string]jetstream.Stream)}, nil
+}
+
+// server returns the address as people may see it, and how to reach it.
+func (o Options) server() (address string, options []nats.Option, err error) {
+	given := 0
+	if o.Server != nil {
+		given++
+		address, options = "in this process", []nats.Option{nats.InProcessServer(o.Server)}
+	}
+	if o.Socket != "" {
+		given++
+		address, options = "unix:"+o.Socket, []nats.Option{nats.InProcessServer(socketDialer(o.Socket))}
+	}
+	if o.URL != "" {
+		given++
+		address = redacted(o.URL)
+	}
+	if given != 1 {
+		return "", nil, fmt.Errorf("want exactly one of URL, Socket and Server, got %d of them", given)
+	}
+	if o.Name == "" {
+		return "", nil, errors.New("want a Name, got none")
+	}
+	return address, options, nil
+}
+
+func (o Options) credentials() ([]nats.Option, error) {
+	var options []nats.Option
+	if o.CAFile != "" {
+		options = append(options, nats.RootCAs(o.CAFile))
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return nil, errors.New("want both CertFile and KeyFile or none, got one of them")
+	}
+	if o.CertFile != "" {
+		options = append(options, nats.ClientCert(o.CertFile, o.KeyFile))
+	}
+	if o.NKeyFile != "" {
+		option, err := nats.NkeyOptionFromSeed(o.NKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("NKey file %s: %w", o.NKeyFile, err)
+		}
+		options = append(options, option)
+	}
+	if o.CredsFile != "" {
+		if err := readable(o.CredsFile); err != nil { // otherwise it is read, and missed, only when connecting
+			return nil, fmt.Errorf("credentials: %w", err)
+		}
+		options = append(options, nats.UserCredentials(o.CredsFile))
+	}
+	return options, nil
+}
+
+// redacted is a list of URLs without passwords.
+func redacted(urls string) string {
+	var out []string
+	for text := range strings.SplitSeq(urls, ",") {
+		text = strings.TrimSpace(text)
+		if u, err := url.Parse(text); err == nil && u.User != nil {
+			text = u.Redacted()
+			if _, hasPassword := u.User.Password(); !hasPassword { // then the user is a token
+				u.User = url.User("xxxxx")
+				text = u.String()
+			}
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ",")
+}
+
+// Close sends what is waiting to be sent and ends the connection, within 5 seconds. Call it when everything that uses
+// the bus has returned.
+func (b *Bus) Close() {
+	b.link.end()
+	if !b.nc.IsConnected() || b.nc.Drain() != nil {
+		b.nc.Close()
+	}
+	select {
+	case <-b.link.closed:
+	case <-time.After(closeWithin + time.Second): // Drain gives up by itself before
+		b.nc.Close()
+	}
+}

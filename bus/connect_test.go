@@ -1,0 +1,201 @@
+package bus_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+)
+
+func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {
+	s := bustest.Server(t, bus.ServerOptions{})
+	dir := t.TempDir()
+	missing, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options bus.Options
+		says    string
+	}{
+		"no server":              {bus.Options{Name: "x"}, "want exactly one of URL, Socket and Server, got 0"},
+		"two servers":            {bus.Options{Name: "x", URL: "nats://a", Server: s}, "got 2"},
+		"no name":                {bus.Options{Server: s}, "want a Name"},
+		"a URL that is none":     {bus.Options{Name: "x", URL: "nats://a:b:c"}, "a:b:c"},
+		"no CA file":             {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CAFile: missing}, missing},
+		"a CA file without CA":   {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CAFile: empty}, empty},
+		"a certificate, no key":  {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CertFile: empty}, "both CertFile and KeyFile"},
+		"no certificate in file": {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CertFile: empty, KeyFile: empty}, "certificate"},
+		"no NKey file":           {bus.Options{Name: "x", URL: "nats://127.0.0.1:1", NKeyFile: missing}, missing},
+		"no NKey in file":        {bus.Options{Name: "x", URL: "nats://127.0.0.1:1", NKeyFile: empty}, empty},
+		"no credentials file":    {bus.Options{Name: "x", URL: "nats://127.0.0.1:1", CredsFile: missing}, missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := bus.Connect(test.options)
+			if err == nil {
+				b.Close()
+				t.Fatal("it connected")
+			}
+			if !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %q, want an error that says %q", err, test.says)
+			}
+		})
+	}
+}
+
+func TestConnectDoesNotWaitForTheServerAndTriesUntilItIsThere(t *testing.T) {
+	o := socketOptions(t)
+	began := time.Now()
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Connect took %v", took)
+	}
+	if err := b.Ready(); !errors.Is(err, bus.ErrNotConnected) {
+		t.Errorf("ready: got %v, want that it is not connected", err)
+	}
+	bustest.Server(t, o)
+	bustest.SetUp(t, b, bus.Setup{})
+	if err := b.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadyNamesTheServerButNotThePassword(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // so that nobody else has the port
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for given, shown := range map[string]string{
+		"nats://user:secret@" + address:                         "nats://user:xxxxx@" + address,
+		"nats://secret@" + address:                              "nats://xxxxx@" + address,
+		"nats://" + address + ", nats://user:secret@" + address: "nats://" + address + ",nats://user:xxxxx@" + address,
+	} {
+		b := bustest.Connect(t, bus.Options{URL: given})
+		bustest.Eventually(t, "the reason is known", func() bool {
+			return strings.Contains(b.Ready().Error(), "connection refused")
+		})
+		err := b.Ready()
+		if want := "bus " + shown + ": not connected: "; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %q, want %q and the reason", err, want)
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q shows the secret", err)
+		}
+	}
+}
+
+// account starts a server on a loopback port that lets user "tester" do no more than the given permissions.
+func account(t *testing.T, permissions *server.Permissions) (url string) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		Users: []*server.User{
+			{Username: "admin", Password: "a"},
+			{Username: "tester", Password: "t", Permissions: permissions},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(bustest.Patience) {
+		t.Fatal("the server does not start")
+	}
+	return "nats://%s@" + s.Addr().String()
+}
+
+func TestWhatTheServerForbidsIsSaidAndKeepsTheBusFromBeingReady(t *testing.T) {
+	url := account(t, &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.>"}},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX_tester.>"}},
+	})
+	admin := bustest.Connect(t, bus.Options{Name: "admin", URL: fmt.Sprintf(url, "admin:a")})
+	bustest.SetUp(t, admin, bus.Setup{})
+	b := bustest.Connect(t, bus.Options{Name: "tester", URL: fmt.Sprintf(url, "tester:t")})
+	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, published := b.Publish(ctx, delta(t, "a"))
+	for name, err := range map[string]error{"publish": published, "ready": b.Ready()} {
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
+			t.Errorf("%s: got %v, want that it is not permitted", name, err)
+		}
+	}
+}
+
+func TestAWrongPasswordIsSaidAndTriedAgain(t *testing.T) {
+	url := account(t, nil)
+	var log lines
+	b := bustest.Connect(t, bus.Options{
+		URL: fmt.Sprintf(url, "tester:wrong"), Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	bustest.Eventually(t, "the reason is known", func() bool {
+		return strings.Contains(strings.ToLower(b.Ready().Error()), "authorization violation")
+	})
+	bustest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "not connected to the bus") })
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestALostConnectionIsLoggedOnceForEachReason(t *testing.T) {
+	o := socketOptions(t)
+	s, err := bus.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log lines
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	bustest.SetUp(t, b, bus.Setup{})
+	s.Stop()
+	bustest.Eventually(t, "it was tried again and again", func() bool {
+		return strings.Contains(b.Ready().Error(), "no such file")
+	})
+	// Tries come every few hundred milliseconds by now.
+	bustest.Eventually(t, "the reason is logged", func() bool { return strings.Contains(log.String(), "no such file") })
+	before := log.String()
+	bustest.Server(t, o)
+	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	if got := strings.Count(log.String(), "no such file"); got != 1 {
+		t.Errorf("the reason is logged %d times, want once:\n%s", got, before)
+	}
+	if got := strings.Count(log.String(), "connected to the bus\""); got != 2 {
+		t.Errorf("connecting is logged %d times, want twice:\n%s", got, log.String())
+	}
+}

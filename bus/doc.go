@@ -1,0 +1,40 @@
+// Package bus carries the events of Rehome over NATS JetStream: an embedded server, or an external cluster.
+//
+// # Streams
+//
+//	REHOME_SCOPES   rehome.scope.>                    work: the newest scope of each key; gone when it is answered
+//	REHOME_INTENTS  rehome.intents.>                  a table: the newest answer of each key; dropped when it is settled
+//	REHOME_EVENTS   rehome.delta.>, rehome.verdict.>  history, 72 h, with a copy of rehome.intents.>
+//	REHOME_DEAD     rehome.dead.>                     what could not be read or worked on, with its error, 7 days
+//
+// # Usage
+//
+// [StartServer] runs a server in this process; without one, [Options] name a server elsewhere. [Connect] never waits:
+// [Bus.Ready] says how it stands. One process calls [Bus.Setup], all others find what it made.
+//
+//	watcher    Publish, PublishAll    deltas and scopes        Events         verdicts
+//	functions  Work                   scopes of one strategy   Answer         the answer to each
+//	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
+//
+// # What is promised
+//
+// An event is stored when [Bus.Publish] returns. A scope is handed to a function at least once, and again when the
+// function did not say that it is done. Of two scopes of one key that wait, the older one is dropped. Two scopes of one
+// key can be worked on at the same time by two processes; an answer in the table is never replaced by the answer to an
+// older scope, see [Bus.Answer].
+//
+// A message that cannot be read, or that its handler calls invalid, is stored as a dead letter with the error before it
+// is removed, and never stops the line.
+//
+// The bus can be lost as a whole: everything on it is made again from the cluster by the watcher's next resync.
+//
+// # Ordering and concurrency
+//
+// All methods may be called from many goroutines. [Bus.FollowIntents] and [Bus.Events] hand over one event at a time in
+// the order of their stream, [Bus.Work] several at once in no particular order. These three survive any loss of the
+// connection and end with their context; nothing keeps running after they have returned.
+//
+// # Testing
+//
+// Package bustest runs real servers, one in this process or a cluster on the loopback interface.
+package bus

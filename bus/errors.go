@@ -1,0 +1,43 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrNotConnected is wrapped by errors that say that no server answers. It passes by itself when the server is back.
+var ErrNotConnected = errors.New("not connected")
+
+// ErrNotSetUp is wrapped by errors that say that a stream or consumer does not exist: nobody has called [Bus.Setup] on
+// this server, or its store was lost.
+var ErrNotSetUp = errors.New("not set up: run rehome setup")
+
+// notSetUp wraps [ErrNotSetUp] round an error that says that a stream or consumer does not exist, and returns any other
+// error as it is.
+func notSetUp(what string, err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("%s is missing: %w", what, ErrNotSetUp)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// backoff is a delay that doubles from first up to most.
+type backoff struct{ first, most time.Duration }
+
+// delay is what to wait after so many attempts, at least one, that all failed. random is in [0, 1); it spreads the
+// delays of many over half of their length, so that they do not all come back at once.
+func (b backoff) delay(attempts int, random float64) time.Duration {
+	d := b.first
+	for i := 1; i < attempts && d < b.most; i++ {
+		d *= 2
+	}
+	d = min(d, b.most)
+	return d - time.Duration(random*float64(d)/2)
+}
+
+// after is delay with a random number of its own.
+func (b backoff) after(attempts int) time.Duration { return b.delay(attempts, rand.Float64()) }

@@ -1,0 +1,169 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// ids reads what the history has for a query that does not follow.
+func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
+	t.Helper()
+	got := []string{}
+	if err := b.Events(t.Context(), q, func(e schemas.Event) error {
+		got = append(got, e.ID)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestTheHistoryReplaysDeltasAnswersAndVerdictsInOrder(t *testing.T) {
+	b := bustest.New(t)
+	c := bustest.Collect(t, b)
+	d, v := delta(t, "a"), verdict(t, "pod-1")
+	publish(t, b, d)
+	i := give(t, b, "a", 1, "pod-1")
+	d.Sequence, i.Sequence, v.Sequence = 1, 2, 3
+	got := []schemas.Event{c.Next(t), c.Next(t)} // the answer has been copied
+	publish(t, b, v)
+	got = append(got, c.Next(t))
+	if want := []schemas.Event{d, i, v}; !reflect.DeepEqual(got, want) {
+		t.Errorf("as it came:\ngot  %+v\nwant %+v", got, want)
+	}
+	for name, test := range map[string]struct {
+		query bus.Query
+		want  []string
+	}{
+		"everything":              {bus.Query{}, []string{d.ID, i.ID, v.ID}},
+		"one kind":                {bus.Query{Channels: []string{bus.VerdictChannels}}, []string{v.ID}},
+		"two channels":            {bus.Query{Channels: []string{d.Channel, i.Channel}}, []string{d.ID, i.ID}},
+		"a channel with nothing":  {bus.Query{Channels: []string{"rehome.verdict.failed.>"}}, []string{}},
+		"since before it all":     {bus.Query{Since: time.Now().Add(-time.Hour)}, []string{d.ID, i.ID, v.ID}},
+		"since after it all":      {bus.Query{Since: time.Now().Add(time.Hour)}, []string{}},
+		"since the first, a kind": {bus.Query{Since: at, Channels: []string{bus.IntentsChannels}}, []string{i.ID}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := ids(t, b, test.query); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheHistoryKeepsAnswersThatWereReplacedOrDropped(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	b := r.bus
+	c := bustest.Collect(t, b, bus.IntentsChannels)
+	want := []string{give(t, b, "a", 1, "pod-1").ID, give(t, b, "a", 2, "pod-2").ID}
+	got := []string{c.Next(t).ID, c.Next(t).ID}
+	if err := b.DropIntents(t.Context(), schemas.Event{Sequence: r.first(t, bus.StreamIntents) + 1}); err != nil {
+		t.Fatal(err)
+	}
+	r.empty(t, bus.StreamIntents)
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(ids(t, b, bus.Query{}), want) {
+		t.Errorf("got %v as they came and %v later, want %v", got, ids(t, b, bus.Query{}), want)
+	}
+}
+
+func TestWhoFollowsWithoutATimeGetsWhatIsStoredFromThenOn(t *testing.T) {
+	b := bustest.New(t)
+	publish(t, b, delta(t, "before"))
+	c := make(chan string, 10)
+	background(t, func(ctx context.Context) error {
+		return b.Events(ctx, bus.Query{Follow: true}, func(e schemas.Event) error {
+			c <- e.Subject
+			return nil
+		})
+	})
+	bustest.Eventually(t, "an event is followed", func() bool {
+		publish(t, b, delta(t, "after"))
+		return len(c) > 0
+	})
+	if got := next(t, c); got != "nodes/after" {
+		t.Errorf("got %s, want nodes/after", got)
+	}
+}
+
+func TestReadingEventsEndsWithTheErrorOfItsHandler(t *testing.T) {
+	b := bustest.New(t)
+	publish(t, b, delta(t, "a"), delta(t, "b"))
+	want := errors.New("the terminal is gone")
+	for name, q := range map[string]bus.Query{"once": {}, "following": {Since: at, Follow: true}} {
+		calls := 0
+		got := b.Events(t.Context(), q, func(schemas.Event) error {
+			calls++
+			return want
+		})
+		if !errors.Is(got, want) || calls != 1 {
+			t.Errorf("%s: got %v after %d calls, want %v after 1", name, got, calls, want)
+		}
+	}
+}
+
+func TestWhoReadsEventsLeavesOutWhatCannotBeRead(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	r.garbage(t, "rehome.delta.node.taints.a", nil, "garbage")
+	want := delta(t, "b")
+	publish(t, r.bus, want)
+	if got := ids(t, r.bus, bus.Query{}); !reflect.DeepEqual(got, []string{want.ID}) {
+		t.Errorf("got %v, want %s", got, want.ID)
+	}
+}
+
+func TestFollowingGoesOnAfterTheLastEventWhenTheServerIsBack(t *testing.T) {
+	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	server, err := bus.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
+	bustest.SetUp(t, b, bus.Setup{})
+	c := bustest.Collect(t, b, bus.DeltaChannels)
+	one, two := delta(t, "a"), delta(t, "b")
+	publish(t, b, one)
+	got := []string{c.Next(t).ID}
+	server.Stop()
+	bustest.Server(t, o)
+	bustest.Eventually(t, "publishing works again", func() bool {
+		_, err := b.Publish(t.Context(), two)
+		return err == nil
+	})
+	got = append(got, c.Next(t).ID)
+	if want := []string{one.ID, two.ID}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestFollowingBeginsAnewWhenTheHistoryWasLost(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	c := bustest.Collect(t, r.bus, bus.DeltaChannels)
+	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
+	c.Next(t)
+	c.Next(t)
+	if err := r.raw.DeleteStream(t.Context(), bus.StreamEvents); err != nil {
+		t.Fatal(err)
+	}
+	bustest.SetUp(t, r.bus, bus.Setup{})
+	want := delta(t, "c") // with a number that the lost history had too
+	publish(t, r.bus, want)
+	if got := c.Next(t); got.ID != want.ID {
+		t.Errorf("got %s, want %s", got.Subject, want.Subject)
+	}
+}
+
+func TestReadingEventsOnceFailsWithoutAHistory(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	err := b.Events(t.Context(), bus.Query{}, func(schemas.Event) error { return nil })
+	if !errors.Is(err, bus.ErrNotSetUp) {
+		t.Errorf("got %v, want an error that is ErrNotSetUp", err)
+	}
+}

@@ -1,0 +1,209 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {
+	b := bustest.New(t)
+	e := delta(t, "a")
+	e.Source = "/clusters/naïve cluster" // must not break the ID
+	publish(t, b, e, e)
+	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
+		t.Errorf("got %v, want %s once", got, e.ID)
+	}
+}
+
+func TestAScopeThatIsPublishedAgainAfterItWasDoneIsHandledAgain(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	c := work(t, r.bus, bus.Work{})
+	for range 2 {
+		publish(t, r.bus, scope(t, "a", 1))
+		next(t, c)
+		r.empty(t, bus.StreamScopes)
+	}
+}
+
+func TestPublishReturnsTheNumberOfTheEventInItsStream(t *testing.T) {
+	b := bustest.New(t)
+	for want := range uint64(3) {
+		if got, err := b.Publish(t.Context(), delta(t, fmt.Sprint(want))); err != nil || got != want+1 {
+			t.Errorf("got %d, %v; want %d", got, err, want+1)
+		}
+	}
+}
+
+func TestWhatCannotBePublishedAsItIsIsInvalid(t *testing.T) {
+	b := bustest.New(t)
+	for name, change := range map[string]func(*schemas.Event){
+		"too large":             func(e *schemas.Event) { e.Data = []byte(`"` + strings.Repeat("x", 1<<20) + `"`) },
+		"without an ID":         func(e *schemas.Event) { e.ID = "" },
+		"without a channel":     func(e *schemas.Event) { e.Channel = "" },
+		"on a wildcard":         func(e *schemas.Event) { e.Channel = "rehome.delta.>" },
+		"on no channel of ours": func(e *schemas.Event) { e.Channel = "orders.new" },
+		"data that are bare":    func(e *schemas.Event) { e.Data = []byte("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := delta(t, "a")
+			change(&e)
+			if _, err := b.Publish(t.Context(), e); !errors.Is(err, schemas.ErrInvalid) {
+				t.Errorf("one: got %v, want an error that is ErrInvalid", err)
+			}
+			if err := b.PublishAll(t.Context(), []schemas.Event{e}); !errors.Is(err, schemas.ErrInvalid) {
+				t.Errorf("many: got %v, want an error that is ErrInvalid", err)
+			}
+		})
+	}
+	if got := ids(t, b, bus.Query{}); len(got) > 0 {
+		t.Errorf("stored all the same: %v", got)
+	}
+}
+
+func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
+	b := bustest.New(t)
+	var events []schemas.Event
+	var want []string
+	for n := range 600 {
+		e := delta(t, fmt.Sprint("node-", n))
+		if n == 300 {
+			e.ID = ""
+		} else {
+			want = append(want, e.ID)
+		}
+		events = append(events, e)
+	}
+	if err := b.PublishAll(t.Context(), events); !errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("got %v, want the error of the one that is invalid", err)
+	}
+	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
+		t.Errorf("stored %d events, want %d in the order given", len(got), len(want))
+	}
+}
+
+func TestPublishingSaysThatTheStreamsAreMissing(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	e, a := answer(t, "a", 1, "pod-1")
+	_, one := b.Publish(t.Context(), delta(t, "a"))
+	for name, err := range map[string]error{
+		"one":    one,
+		"many":   b.PublishAll(t.Context(), []schemas.Event{delta(t, "a")}),
+		"answer": b.Answer(t.Context(), e, a),
+		"drop":   b.DropIntents(t.Context(), schemas.Event{Sequence: 1}),
+		"ready":  b.Ready(),
+	} {
+		if !errors.Is(err, bus.ErrNotSetUp) {
+			t.Errorf("%s: got %v, want an error that is ErrNotSetUp", name, err)
+		}
+	}
+	if got, want := b.Ready().Error(), "bus: stream REHOME_SCOPES is missing: not set up: run rehome setup"; got != want {
+		t.Errorf("ready: got %q, want %q", got, want)
+	}
+}
+
+func TestSettingUpAgainChangesNothingAndLeavesOtherStrategiesAlone(t *testing.T) {
+	r := newRig(t, bus.Setup{Strategies: []string{"One", "Two.Three"}})
+	before := configs(t, r.raw)
+	publish(t, r.bus, delta(t, "a"))
+	bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{"One"}})
+	if after := configs(t, r.raw); !reflect.DeepEqual(after, before) {
+		t.Errorf("before %+v\nafter  %+v", before, after)
+	}
+	if got := ids(t, r.bus, bus.Query{}); len(got) != 1 {
+		t.Errorf("the history has %d events, want 1", len(got))
+	}
+	if err := r.bus.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAChangedSetupIsTakenOver(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	bustest.SetUp(t, r.bus, bus.Setup{
+		Strategies: []string{strategy}, History: time.Hour, MaxBytes: 160 << 20, AckWait: time.Second, MaxDeliver: 2,
+	})
+	events, err := r.raw.Stream(t.Context(), bus.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, k := events.CachedInfo().Config, c.CachedInfo().Config
+	got := fmt.Sprint(s.MaxAge, s.MaxBytes, k.AckWait, k.MaxDeliver)
+	if want := fmt.Sprint(time.Hour, 100<<20, time.Second, 2); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// configs are the settings of all streams and consumers.
+func configs(t testing.TB, js jetstream.JetStream) map[string]any {
+	t.Helper()
+	all := make(map[string]any)
+	streams := js.ListStreams(t.Context())
+	for s := range streams.Info() {
+		all[s.Config.Name] = s.Config
+	}
+	scopes, err := js.Stream(t.Context(), bus.StreamScopes)
+	if err := errors.Join(streams.Err(), err); err != nil {
+		t.Fatal(err)
+	}
+	consumers := scopes.ListConsumers(t.Context())
+	for c := range consumers.Info() {
+		all["consumer "+c.Name] = c.Config
+	}
+	if len(all) != 6 || consumers.Err() != nil {
+		t.Fatalf("streams and consumers: got %v, %v; want 4 streams and 2 consumers", all, consumers.Err())
+	}
+	return all
+}
+
+func TestBuryStoresAnEventWithItsErrorAndLeavesItWhereItIs(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	e := scope(t, "a", 1)
+	publish(t, r.bus, e)
+	e.Sequence = 1
+	for range 2 { // a second letter about the same message is none
+		if err := r.bus.Bury(t.Context(), bus.StreamScopes, e, errors.New("the function\nsaid 400")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]string{"rehome.dead.REHOME_SCOPES.tester": string(e.Data)}
+	if got := r.messages(t, bus.StreamDead); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	l := r.deadLetters(t, 1)[0]
+	wantHeader := nats.Header{
+		bus.HeaderError: {"the function said 400"}, bus.HeaderSubject: {e.Channel}, bus.HeaderStream: {bus.StreamScopes},
+		bus.HeaderSequence: {"1"}, "ce-id": {e.ID},
+	}
+	gotHeader := nats.Header{}
+	for name := range wantHeader {
+		gotHeader[name] = l.Header[name]
+	}
+	if !reflect.DeepEqual(gotHeader, wantHeader) || len(r.messages(t, bus.StreamScopes)) != 1 {
+		t.Errorf("headers: got %v, want %v; in the stream: %v", gotHeader, wantHeader, r.messages(t, bus.StreamScopes))
+	}
+}
+
+func TestPublishingEndsWithItsContext(t *testing.T) {
+	b := bustest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Publish(ctx, delta(t, "a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}

@@ -1,0 +1,134 @@
+package bus
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// The limits of an embedded server that was not told any.
+const (
+	// DefaultMaxStore leaves [DefaultMaxBytes], which all streams may fill together, as much again for the tables of the
+	// other roles and for files that are being compacted.
+	DefaultMaxStore = 3 << 30
+	// DefaultMaxMemory is for streams in memory. Rehome has none; the consumers of readers are small.
+	DefaultMaxMemory = 64 << 20
+)
+
+// readyWithin is how long an embedded server may take to start: with 200,000 stored messages it was measured at 0.3 s.
+const readyWithin = 30 * time.Second
+
+// ServerOptions say where and how large an embedded server is.
+type ServerOptions struct {
+	// StoreDir holds the streams. It is made when it does not exist. Two servers must not use it at once.
+	StoreDir string
+	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty: none.
+	Socket string
+	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
+	MaxStore, MaxMemory int64
+	// Log gets what the server has to say. nil: nobody does.
+	Log *slog.Logger
+}
+
+// Server is a NATS server inside this process. It listens to no network: it is reached by [Options.Server] from
+// this process and, if it has a socket, by [Options.Socket] from others.
+type Server struct {
+	nats *server.Server
+	gate *gate // nil: no socket
+}
+
+// StartServer starts a server and waits until it serves. Every event is on the disk before its publisher hears that it
+// is stored.
+//
+// It fails when the store cannot be used, and when another server serves the socket, which then uses the same store.
+// Without a socket nothing keeps two servers from destroying each other's store.
+func StartServer(o ServerOptions) (*Server, error) {
+	if o.StoreDir == "" {
+		return nil, errors.New("bus server: no store directory")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := new(Server)
+	if o.Socket != "" {
+		g, err := openGate(o.Socket) // before the server touches the store that another one may be using
+		if err != nil {
+			return nil, fmt.Errorf("bus server: %w", err)
+		}
+		s.gate = g
+	}
+	if err := s.start(o); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("bus server in %s: %w", o.StoreDir, err)
+	}
+	return s, nil
+}
+
+func (s *Server) start(o ServerOptions) error {
+	n, err := server.NewServer(&server.Options{
+		ServerName: "rehome",
+		DontListen: true,
+		NoSigs:     true,
+		JetStream:  true,
+		StoreDir:   filepath.Clean(o.StoreDir),
+		// Otherwise what was stored in the last two minutes is lost with the power.
+		SyncAlways:         true,
+		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
+		JetStreamMaxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory),
+	})
+	if err != nil {
+		return err
+	}
+	log := &serverLog{log: o.Log}
+	n.SetLoggerV2(log, false, false, false)
+	s.nats = n
+	n.Start()
+	if fatal := log.fatal.Load(); fatal != nil {
+		return errors.New(*fatal)
+	}
+	if !n.ReadyForConnections(readyWithin) {
+		return fmt.Errorf("not ready after %v", readyWithin)
+	}
+	if s.gate != nil {
+		s.gate.serve(n)
+	}
+	return nil
+}
+
+// InProcessConn opens a connection to the server, for a NATS client in this process.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.nats.InProcessConn() }
+
+// Stop closes the socket and all connections, writes what is left to the disk and waits for it, some 100 ms. Work that
+// is under way is lost to its worker, so close the [Bus] of each role before. Stopping twice does nothing.
+func (s *Server) Stop() {
+	if s.gate != nil {
+		s.gate.close()
+	}
+	if s.nats != nil {
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+	}
+}
+
+// serverLog hands the log of the server to slog. What is normal to a server is detail to us.
+type serverLog struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string] // why it could not start, which it says nowhere else
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Fatalf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	l.fatal.Store(&text)
+}
+func (*serverLog) Debugf(string, ...any) {}
+func (*serverLog) Tracef(string, ...any) {}

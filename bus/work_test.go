@@ -1,0 +1,405 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// handled is a scope that a worker was given. Whoever receives it decides what its handler returns.
+type handled struct {
+	event schemas.Event
+	ctx   context.Context
+	at    time.Time
+	end   chan error
+}
+
+// manual works on scopes in the background and lets the test be the handler.
+func manual(t testing.TB, b *bus.Bus, w bus.Work) (scopes <-chan handled, stop func()) {
+	t.Helper()
+	c := make(chan handled, 100)
+	w.Strategy = strategy
+	stop = background(t, func(ctx context.Context) error {
+		return b.Work(ctx, w, func(ctx context.Context, e schemas.Event) error {
+			h := handled{event: e, ctx: ctx, at: time.Now(), end: make(chan error, 1)}
+			c <- h
+			select {
+			case err := <-h.end:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	return c, stop
+}
+
+// work works on scopes in the background and reports their IDs.
+func work(t testing.TB, b *bus.Bus, w bus.Work) <-chan string {
+	t.Helper()
+	c := make(chan string, 100)
+	w.Strategy = strategy
+	background(t, func(ctx context.Context) error {
+		return b.Work(ctx, w, func(_ context.Context, e schemas.Event) error {
+			c <- e.ID
+			return nil
+		})
+	})
+	return c
+}
+
+func TestOfSeveralScopesOfOneKeyOnlyTheNewestIsHandedOut(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1), scope(t, "a", 2), scope(t, "b", 2), scope(t, "a", 3))
+	c := work(t, r.bus, bus.Work{})
+	got := []string{next(t, c), next(t, c)}
+	r.empty(t, bus.StreamScopes)
+	slices.Sort(got)
+	if want := []string{"a-3", "b-2"}; !reflect.DeepEqual(got, want) || len(c) > 0 {
+		t.Errorf("got %v and %d more, want %v", got, len(c), want)
+	}
+}
+
+func TestAHandlerGetsTheWholeEventWithItsChannelAndSequence(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	want := scope(t, "worker-1.example.com", 1)
+	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
+	publish(t, r.bus, want)
+	scopes, _ := manual(t, r.bus, bus.Work{})
+	h := next(t, scopes)
+	h.end <- nil
+	want.Sequence = r.first(t, bus.StreamScopes)
+	if !reflect.DeepEqual(h.event, want) {
+		t.Errorf("got  %+v\nwant %+v", h.event, want)
+	}
+}
+
+func TestScopesOfOneKeyAreHandledOneAfterTheOtherAndTheNewestOfThoseThatWait(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{})
+	publish(t, r.bus, scope(t, "a", 1))
+	first := next(t, scopes)
+	publish(t, r.bus, scope(t, "a", 2), scope(t, "a", 3), scope(t, "b", 1))
+	other := next(t, scopes) // it was handed out after the others, so they are known to wait
+	if other.event.ID != "b-1" {
+		t.Fatalf("%s is handled beside a-1", other.event.ID)
+	}
+	other.end <- nil
+	first.end <- nil
+	second := next(t, scopes)
+	second.end <- nil
+	r.empty(t, bus.StreamScopes)
+	if second.event.ID != "a-3" || len(scopes) > 0 {
+		t.Errorf("after a-1 came %s and %d more, want a-3", second.event.ID, len(scopes))
+	}
+}
+
+func TestNoMoreHandlersRunThanAllowed(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	var running, most atomic.Int32
+	for n := range 20 {
+		publish(t, r.bus, scope(t, fmt.Sprint("node-", n), 1))
+	}
+	both := make(chan struct{})
+	background(t, func(ctx context.Context) error {
+		return r.bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: 2}, func(context.Context, schemas.Event) error {
+			n := running.Add(1)
+			defer running.Add(-1)
+			if most.Store(max(most.Load(), n)); n == 2 {
+				select {
+				case <-both:
+				default:
+					close(both)
+				}
+			}
+			<-both
+			return nil
+		})
+	})
+	r.empty(t, bus.StreamScopes)
+	if most.Load() != 2 {
+		t.Errorf("%d handlers ran at once, want 2", most.Load())
+	}
+}
+
+func TestWhatCannotBeReadGoesToTheDeadLettersAndTheNextScopeIsHandled(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	channel := func(node string) string { return scope(t, node, 1).Channel }
+	incomplete := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "X-Custom": {"kept"}}
+	r.garbage(t, channel("garbage"), nil, "\x00garbage")
+	r.garbage(t, channel("incomplete"), incomplete, `{}`)
+	wrong := delta(t, "wrong")
+	wrong.Channel = channel("wrong")
+	publish(t, r.bus, wrong, scope(t, "good", 1))
+
+	good := make(chan string, 1)
+	background(t, func(ctx context.Context) error {
+		return r.bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: 1}, func(_ context.Context, e schemas.Event) error {
+			s, err := schemas.Decode[schemas.NodeScope](e)
+			if err == nil {
+				good <- s.Key
+			}
+			return err
+		})
+	})
+	if key := next(t, good); key != "good" {
+		t.Errorf("handled %s, want good", key)
+	}
+	letters, first := r.deadLetters(t, 3), r.first(t, bus.StreamScopes)
+	r.empty(t, bus.StreamScopes)
+	for i, want := range []struct{ node, says, body string }{
+		{"garbage", "neither a header ce-specversion nor a JSON object", "\x00garbage"},
+		{"incomplete", "source: REQUIRED", `{}`},
+		{"wrong", `type is "dev.rehome.delta.v1", want "dev.rehome.scope.v1"`, string(wrong.Data)},
+	} {
+		l := letters[i]
+		head := []string{
+			l.Subject, l.Header.Get(bus.HeaderSubject), l.Header.Get(bus.HeaderStream), l.Header.Get(bus.HeaderSequence),
+			string(l.Data),
+		}
+		wantHead := []string{
+			"rehome.dead.REHOME_SCOPES." + strategy, channel(want.node), bus.StreamScopes, fmt.Sprint(first + uint64(i)), want.body,
+		}
+		if !reflect.DeepEqual(head, wantHead) || !strings.Contains(l.Header.Get(bus.HeaderError), want.says) {
+			t.Errorf("dead letter:\ngot  %q, error %q\nwant %q, error %q", head, l.Header.Get(bus.HeaderError), wantHead, want.says)
+		}
+	}
+	if got := letters[1].Header["X-Custom"]; !reflect.DeepEqual(got, []string{"kept"}) {
+		t.Errorf("headers of the message: got %v, want them kept", got)
+	}
+}
+
+func TestAScopeThatFailsIsTriedAgainAfterGrowingDelaysAndBuriedAtLast(t *testing.T) {
+	const tries = 4
+	r := newRig(t, bus.Setup{MaxDeliver: tries})
+	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: 80 * time.Millisecond})
+	publish(t, r.bus, scope(t, "a", 1))
+	var before time.Time
+	for try := range tries {
+		h := next(t, scopes)
+		least := 80 * time.Millisecond << try / 4 // half of the delay that follows the attempt before
+		if try > 0 && h.at.Sub(before) < least {
+			t.Errorf("attempt %d came after %v, want at least %v", try+1, h.at.Sub(before), least)
+		}
+		before = time.Now()
+		h.end <- fmt.Errorf("attempt %d failed", try+1)
+	}
+	letter := r.deadLetters(t, 1)[0]
+	r.empty(t, bus.StreamScopes)
+	if got, want := letter.Header.Get(bus.HeaderError), "attempt 4 failed"; got != want || len(scopes) > 0 {
+		t.Errorf("buried with error %q after %d more attempts, want %q", got, len(scopes), want)
+	}
+}
+
+func TestAScopeThatFailedIsDoneWhenItSucceedsAtLast(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
+	publish(t, r.bus, scope(t, "a", 1))
+	next(t, scopes).end <- errors.New("the function is away")
+	next(t, scopes).end <- nil
+	r.empty(t, bus.StreamScopes)
+	if dead := r.messages(t, bus.StreamDead); len(dead) > 0 {
+		t.Errorf("dead letters: %v, want none", dead)
+	}
+}
+
+func TestANewerScopeDoesNotWaitForTheDelayOfAnOlderOne(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Hour})
+	publish(t, r.bus, scope(t, "a", 1))
+	next(t, scopes).end <- errors.New("the function is away")
+	publish(t, r.bus, scope(t, "a", 2))
+	h := next(t, scopes)
+	h.end <- nil
+	if h.event.ID != "a-2" {
+		t.Errorf("got %s, want a-2", h.event.ID)
+	}
+}
+
+func TestAHandlerThatRunsLongIsNotDisturbedAndItsScopeNotGivenToOthers(t *testing.T) {
+	const patience = 200 * time.Millisecond
+	r := newRig(t, bus.Setup{AckWait: patience})
+	mine, _ := manual(t, r.bus, bus.Work{})
+	publish(t, r.bus, scope(t, "a", 1))
+	h := next(t, mine)
+	others, _ := manual(t, r.bus, bus.Work{})
+	select {
+	case <-others:
+		t.Error("another worker was given the scope")
+	case <-mine:
+		t.Error("the worker was given the scope twice")
+	case <-h.ctx.Done():
+		t.Error("the handler was told to stop")
+	case <-time.After(5 * patience):
+	}
+	h.end <- nil
+	r.empty(t, bus.StreamScopes)
+}
+
+func TestAScopeThatIsHandedOutAgainWhileItIsHandledIsNotHandledTwice(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{})
+	publish(t, r.bus, scope(t, "a", 1))
+	h := next(t, scopes)
+	// As if the server had heard nothing for AckWait: delivery 1 of message 1 was refused.
+	delivery := fmt.Sprintf("$JS.ACK.REHOME_SCOPES.%s.1.%d.1.0.0", strategy, h.event.Sequence)
+	if err := r.raw.Conn().Publish(delivery, []byte("-NAK")); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Eventually(t, "the scope is handed out again", func() bool {
+		c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+		return err == nil && c.CachedInfo().NumRedelivered == 1
+	})
+	publish(t, r.bus, scope(t, "b", 1))
+	other := next(t, scopes) // it was handed out after the other, which therefore has arrived
+	if other.event.ID != "b-1" {
+		t.Errorf("%s is handled beside a-1", other.event.ID)
+	}
+	other.end <- nil
+	h.end <- nil
+	r.empty(t, bus.StreamScopes)
+	if len(scopes) > 0 {
+		t.Error("the scope was handled again")
+	}
+}
+
+func TestAtTheEndAHandlerThatRunsMayFinishAndItsScopeIsDone(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, stop := manual(t, r.bus, bus.Work{Parallel: 1})
+	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1))
+	h := next(t, scopes)
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		t.Fatal("Work returned while a handler was running")
+	case <-h.ctx.Done():
+		t.Fatal("the handler was told to stop at once")
+	case <-time.After(200 * time.Millisecond):
+	}
+	h.end <- nil
+	<-stopped
+	want := map[string]string{scope(t, "b", 1).Channel: string(scope(t, "b", 1).Data)}
+	if got := r.messages(t, bus.StreamScopes); !reflect.DeepEqual(got, want) {
+		t.Errorf("left in the stream:\n%v\nwant what was not begun:\n%v", got, want)
+	}
+	rest, _ := manual(t, r.bus, bus.Work{})
+	if h := next(t, rest); h.event.ID != "b-1" {
+		t.Errorf("the next worker got %s, want b-1", h.event.ID)
+	} else {
+		h.end <- nil
+	}
+}
+
+func TestAWorkerWaitsForItsConsumer(t *testing.T) {
+	server := bustest.Server(t, bus.ServerOptions{})
+	b := bustest.Connect(t, bus.Options{Server: server})
+	c := work(t, b, bus.Work{})
+	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	publish(t, b, scope(t, "a", 1))
+	if got := next(t, c); got != "a-1" {
+		t.Errorf("got %s, want a-1", got)
+	}
+}
+
+func TestWorkersOfOneStrategyShareItsScopesAndSeeNoOthers(t *testing.T) {
+	r := newRig(t, bus.Setup{Strategies: []string{strategy, "Other"}})
+	other := scope(t, "other", 1)
+	other.Channel = schemas.ScopeHead{Kind: schemas.NodeKind, Key: "other", Profile: "default", Strategy: "Other"}.Channel()
+	publish(t, r.bus, other)
+	one, two := work(t, r.bus, bus.Work{}), work(t, r.bus, bus.Work{})
+	var want, got []string
+	for n := range 30 {
+		e := scope(t, fmt.Sprintf("node-%02d", n), 1)
+		want = append(want, e.ID)
+		publish(t, r.bus, e)
+	}
+	bustest.Eventually(t, "all scopes are handled", func() bool { return len(one)+len(two) >= len(want) })
+	for len(one)+len(two) > 0 {
+		select {
+		case id := <-one:
+			got = append(got, id)
+		case id := <-two:
+			got = append(got, id)
+		}
+	}
+	slices.Sort(got)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("handled %v\nwant %v", got, want)
+	}
+}
+
+// The client of NATS once lost a wake-up when a scope came quicker than it was done with asking for it: the worker then
+// slept until the server's heartbeat was missed, for seconds, and began anew with a warning.
+func TestAWorkerDoesNotSleepWhileScopesWait(t *testing.T) {
+	warnings := &warned{Handler: slog.DiscardHandler}
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{}), Log: slog.New(warnings)})
+	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	ctx, cancel := context.WithCancel(t.Context())
+	const bursts, burst = 100, 20
+	done := make(chan struct{}, burst)
+	var all sync.WaitGroup
+	for range 4 { // they keep the processors busy, so that goroutines take turns at every point
+		all.Go(func() {
+			for ctx.Err() == nil {
+				runtime.Gosched()
+			}
+		})
+	}
+	all.Go(func() {
+		_ = b.Work(ctx, bus.Work{Strategy: strategy}, func(context.Context, schemas.Event) error {
+			done <- struct{}{}
+			return nil
+		})
+	})
+	for i := range bursts {
+		var events []schemas.Event
+		for j := range burst {
+			events = append(events, scope(t, fmt.Sprint("node-", i, "-", j), 1))
+		}
+		if err := b.PublishAll(ctx, events); err != nil {
+			t.Fatal(err)
+		}
+		for range burst {
+			<-done
+		}
+	}
+	cancel()
+	all.Wait()
+	if n := warnings.count.Load(); n > 0 {
+		t.Errorf("the worker complained %d times, want not at all", n)
+	}
+}
+
+// warned counts what is logged as a warning or worse.
+type warned struct {
+	slog.Handler
+	count atomic.Int32
+}
+
+func (w *warned) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (w *warned) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+func (w *warned) Handle(context.Context, slog.Record) error {
+	w.count.Add(1)
+	return nil
+}
