@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Explain says in words, for a person, what the policy does: for each profile and strategy what it moves, what wakes it
+// and how it is set, then what protects a pod of the profile. The same policy always gives the same text. The text is no
+// interface for programs and may change.
+func (p Policy) Explain() string {
+	var t text
+	t.line(0, "%s", p.nodesInWords())
+	t.line(0, "Moves at most %s in the long run, and %d at once after a pause.",
+		perSecond(p.Rate.EvictionsPerSecond), p.Rate.Burst)
+	t.line(0, "%s", p.graceInWords())
+	t.nodeSignals(p.Signals)
+	if p.Deltas == DeltasAll {
+		t.line(0, "Every change of a pod is published, whether or not it wakes a strategy.")
+	}
+	if len(p.Profiles) == 0 {
+		t.line(0, "There is no profile, so no pod is moved.")
+	}
+	for _, profile := range p.Profiles {
+		t.profile(profile)
+	}
+	return t.String()
+}
+
+// nodeSignals says which nodes and taints are left alone.
+func (t *text) nodeSignals(s Signals) {
+	for _, effect := range []struct {
+		effect SignalEffect
+		words  string
+	}{
+		{IgnoreNode, "Moves no pod from a node, and does not count on it for others, that"},
+		{IgnoreTaint, "The strategies do not see the taint when a node"},
+	} {
+		rules := s.inWords(effect.effect)
+		if len(rules) > 0 {
+			t.line(0, "%s", effect.words)
+		}
+		for _, r := range rules {
+			t.item(1, r.words)
+		}
+	}
+}
+
+func (p Policy) nodesInWords() string {
+	if p.NodeSelector == "" {
+		return "Looks at the pods of every node."
+	}
+	return fmt.Sprintf("Looks at the pods of nodes whose labels match %q, and at no others.", p.NodeSelector)
+}
+
+func (p Policy) graceInWords() string {
+	switch s := p.GracePeriodSeconds; {
+	case s == nil:
+		return "A pod that is moved gets the grace period that it asks for itself."
+	case *s == 0:
+		return "A pod that is moved is killed at once, whatever grace period it asks for."
+	default:
+		return fmt.Sprintf("A pod that is moved gets %d seconds to end, whatever grace period it asks for.", *s)
+	}
+}
+
+func perSecond(rate float64) string {
+	if rate >= 1 {
+		return fmt.Sprintf("%g pods a second", rate)
+	}
+	return fmt.Sprintf("one pod in %v", time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
+}
+
+// text is lines that are indented by steps of two.
+type text struct{ strings.Builder }
+
+func (t *text) line(depth int, format string, values ...any) {
+	t.WriteString(strings.Repeat("  ", depth))
+	fmt.Fprintf(t, format, values...)
+	t.WriteByte('\n')
+}
+
+// item is a line of a list.
+func (t *text) item(depth int, words string) { t.line(depth, "- %s", words) }
+
+func (t *text) profile(p Profile) {
+	t.line(0, "")
+	t.line(0, "Profile %s", p.Name)
+	if len(p.Strategies) == 0 {
+		t.line(1, "No strategy is enabled, so no pod is moved.")
+	}
+	for _, s := range p.Strategies {
+		t.strategy(s)
+	}
+	t.protections(p.Evictor)
+}
+
+func (t *text) strategy(s Enabled) {
+	t.line(0, "")
+	t.line(1, "%s", s.Name)
+	if s.Summary != "" {
+		t.line(2, "%s", s.Summary)
+	}
+	t.line(2, "Looks again at the %ss concerned when", s.Scope)
+	for _, kind := range s.Wakes {
+		t.item(3, inWords(kind))
+	}
+	t.item(3, "the policy changes, rehome starts, and every resync interval: at all of them")
+	if ticks(s.Strategy) {
+		t.line(2, "The clock wakes it: at the second at which a pod reaches an age or a minimum time.")
+	} else {
+		t.line(2, "The clock does not wake it.")
+	}
+	t.arguments(s)
+}
+
+// ticks says whether the strategy knows when a pod is due without a change of the pod.
+func ticks(s Strategy) bool {
+	_, timed := s.NewArgs().(Timed)
+	return timed
+}
+
+// arguments lists what differs from the defaults.
+func (t *text) arguments(s Enabled) {
+	differing := differences(s)
+	if len(differing) == 0 {
+		t.line(2, "Its arguments are the defaults.")
+		return
+	}
+	t.line(2, "Its arguments that differ from the defaults:")
+	for _, words := range differing {
+		t.item(3, words)
+	}
+}
+
+// differences lists the arguments that are not the defaults, by name.
+func differences(s Enabled) []string {
+	defaults, err := json.Marshal(s.NewArgs())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	was, is := fieldsOfJSON(defaults), fieldsOfJSON(s.Args)
+	every := maps.Clone(was)
+	maps.Copy(every, is)
+	var list []string
+	for _, name := range names(every) {
+		before, after := was[name], is[name]
+		switch {
+		case bytes.Equal(before, after):
+		case after == nil:
+			list = append(list, fmt.Sprintf("%s is not set (by default %s)", name, before))
+		case before == nil:
+			list = append(list, fmt.Sprintf("%s: %s", name, after))
+		default:
+			list = append(list, fmt.Sprintf("%s: %s (by default %s)", name, after, before))
+		}
+	}
+	return list
+}
+
+// fieldsOfJSON are the fields of an object. What is no object has none.
+func fieldsOfJSON(data []byte) map[string]json.RawMessage {
+	fields := map[string]json.RawMessage{}
+	_ = json.Unmarshal(data, &fields) // arguments are structs, so this cannot fail; if it did, nothing would be shown
+	return fields
+}
+
+// inWords says what happens when a delta of that kind is observed, as in "when a node joins".
+func inWords(kind schemas.DeltaKind) string {
+	switch kind {
+	case schemas.NodeAdded:
+		return "a node joins"
+	case schemas.NodeRemoved:
+		return "a node is gone"
+	case schemas.NodeReady:
+		return "a node becomes ready, or stops being so"
+	case schemas.NodeLabels:
+		return "labels of a node change"
+	case schemas.NodeTaints:
+		return "taints of a node change"
+	case schemas.NodeUnschedulable:
+		return "a node is cordoned or uncordoned"
+	case schemas.NodeAllocatable:
+		return "what a node offers to pods changes"
+	case schemas.PodScheduled:
+		return "a pod gets its node"
+	case schemas.PodDeleted:
+		return "a pod is gone"
+	case schemas.PodLabels:
+		return "labels of a pod change"
+	case schemas.PodRestarted:
+		return "a container of a pod is restarted"
+	case schemas.PodFailed:
+		return "a pod fails"
+	case schemas.PodStatus:
+		return "the phase or a condition of a pod, or the state of one of its containers changes"
+	}
+	object, aspect, _ := strings.Cut(string(kind), ".")
+	return fmt.Sprintf("the %s of a %s changes", aspect, object)
+}
+
+// listed joins words as in "a, b and c".
+func listed(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}

@@ -1,0 +1,132 @@
+package policy
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// What a policy file says about itself: one of the two versions, and the kind.
+const (
+	PeerVersion = "descheduler/v1alpha2"
+	OwnVersion  = "rehome.dev/v1alpha1"
+	Kind        = "DeschedulerPolicy"
+)
+
+// file is the policy file as it is written.
+type file struct {
+	APIVersion         string        `json:"apiVersion"`
+	Kind               string        `json:"kind"`
+	NodeSelector       string        `json:"nodeSelector"`
+	GracePeriodSeconds *int64        `json:"gracePeriodSeconds"`
+	Rate               Rate          `json:"rate"`
+	Deltas             Deltas        `json:"deltas"`
+	Signals            fileSignals   `json:"signals"`
+	Profiles           []fileProfile `json:"profiles"`
+
+	MaxNoOfPodsToEvictPerNode        *uint            `json:"maxNoOfPodsToEvictPerNode"`
+	MaxNoOfPodsToEvictPerNamespace   *uint            `json:"maxNoOfPodsToEvictPerNamespace"`
+	MaxNoOfPodsToEvictTotal          *uint            `json:"maxNoOfPodsToEvictTotal"`
+	EvictionFailureEventNotification bool             `json:"evictionFailureEventNotification"`
+	MetricsCollector                 metricsCollector `json:"metricsCollector"`
+	MetricsProviders                 []any            `json:"metricsProviders"`
+}
+
+type metricsCollector struct {
+	Enabled bool `json:"enabled"`
+}
+
+// own lists the fields that only OwnVersion has.
+func own() []string { return []string{"rate", "deltas", "signals"} }
+
+// later lists what the peer can do and this version of Rehome cannot.
+func (f file) later() []later {
+	const (
+		limit   = "Rehome will not run without a limit that you asked for: remove it, or wait for a version that has it"
+		metrics = "decisions would rest on requests instead of real usage: remove it, or wait for a version that has it"
+		events  = "every failed eviction is a verdict on the bus, with its reason: remove it"
+	)
+	return []later{
+		{"maxNoOfPodsToEvictPerNode", f.MaxNoOfPodsToEvictPerNode != nil, limit},
+		{"maxNoOfPodsToEvictPerNamespace", f.MaxNoOfPodsToEvictPerNamespace != nil, limit},
+		{"maxNoOfPodsToEvictTotal", f.MaxNoOfPodsToEvictTotal != nil, limit},
+		{"metricsCollector", f.MetricsCollector.Enabled, metrics},
+		{"metricsProviders", len(f.MetricsProviders) > 0, metrics},
+		{"evictionFailureEventNotification", f.EvictionFailureEventNotification, events},
+	}
+}
+
+// later is one field that is not supported yet: it is refused when it asks for something, since ignoring it could do
+// harm. Fields that ask for nothing, such as nodeFit: false, are accepted.
+type later struct {
+	field string
+	asked bool
+	why   string
+}
+
+func refuse(all []later) error {
+	var found Findings
+	for _, l := range all {
+		if l.asked {
+			found.Add(l.field, nil, "this version of Rehome does not support it yet", l.why)
+		}
+	}
+	return found.Err()
+}
+
+func (f file) validate() error {
+	var found Findings
+	if _, err := labels.Parse(f.NodeSelector); err != nil {
+		found.Add("nodeSelector", f.NodeSelector, err.Error(), `write a label selector, such as "pool=web,!gpu"`)
+	}
+	if s := f.GracePeriodSeconds; s != nil && *s < 0 {
+		found.Add("gracePeriodSeconds", *s, "must not be negative", "0 kills at once")
+	}
+	found.Join("rate", f.Rate.Validate())
+	if d := f.Deltas; d != DeltasNeeded && d != DeltasAll {
+		found.Add("deltas", d, "is not known", fmt.Sprintf("want %s or %s", DeltasNeeded, DeltasAll))
+	}
+	found.Join("signals", f.Signals.validate())
+	found.Join("", refuse(f.later()))
+	return found.Err()
+}
+
+// Validate says what is wrong with the rate; each error in it is a *[FieldError].
+func (r Rate) Validate() error {
+	var found Findings
+	if !(r.EvictionsPerSecond > 0) {
+		found.Add("evictionsPerSecond", r.EvictionsPerSecond, "must be greater than 0", "")
+	}
+	if r.Burst < 1 {
+		found.Add("burst", r.Burst, "must be at least 1", "")
+	}
+	return found.Err()
+}
+
+// fileProfile is one profile as it is written.
+type fileProfile struct {
+	Name         string         `json:"name"`
+	PluginConfig []pluginConfig `json:"pluginConfig"`
+	Plugins      plugins        `json:"plugins"`
+}
+
+// plugins says what is enabled. PreSort, Sort and every list of disabled plugins are read and have no effect, as in the
+// peer.
+type plugins struct {
+	PreSort           pluginSet `json:"presort"`
+	Sort              pluginSet `json:"sort"`
+	Deschedule        pluginSet `json:"deschedule"`
+	Balance           pluginSet `json:"balance"`
+	Filter            pluginSet `json:"filter"`
+	PreEvictionFilter pluginSet `json:"preevictionfilter"`
+}
+
+type pluginSet struct {
+	Enabled  []string `json:"enabled"`
+	Disabled []string `json:"disabled"`
+}
+
+// example is what a file begins with.
+func example() string {
+	return fmt.Sprintf("begin it with the lines apiVersion: %s and kind: %s", OwnVersion, Kind)
+}

@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// lifeArgs, restartArgs and failedArgs have the shape of the arguments that the params of the older version become.
+type (
+	lifeArgs struct {
+		LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+		MaxAge        *uint                 `json:"maxPodLifeTimeSeconds,omitzero"`
+		States        []string              `json:"states,omitzero"`
+	}
+	restartArgs struct {
+		Threshold int32 `json:"podRestartThreshold,omitzero"`
+		Init      bool  `json:"includingInitContainers,omitzero"`
+	}
+	failedArgs struct {
+		MinAge  *uint    `json:"minPodLifetimeSeconds,omitzero"`
+		Reasons []string `json:"reasons,omitzero"`
+	}
+)
+
+func (lifeArgs) Validate() error { return nil }
+
+func (lifeArgs) Due(*corev1.Pod) (time.Time, bool) { return time.Time{}, false }
+
+func (a restartArgs) Validate() error {
+	if a.Threshold < 1 {
+		return &FieldError{Field: "podRestartThreshold", Value: a.Threshold, Reason: "must be at least 1"}
+	}
+	return nil
+}
+
+func (failedArgs) Validate() error { return nil }
+
+// more are strategies that the older version has, too.
+func more() []Strategy {
+	hour := uint(3600)
+	return append(known(),
+		Strategy{Name: "PodLifeTime", Point: Deschedule, Scope: schemas.PodKind, NewArgs: func() Args { return &lifeArgs{} }},
+		Strategy{Name: "RemovePodsHavingTooManyRestarts", Point: Deschedule, Scope: schemas.PodKind,
+			NewArgs: func() Args { return &restartArgs{} }},
+		Strategy{Name: "RemoveFailedPods", Point: Deschedule, Scope: schemas.PodKind,
+			NewArgs: func() Args { return &failedArgs{MinAge: &hour} }})
+}
+
+// withoutFunctions takes the functions out of a policy, which cannot be compared.
+func withoutFunctions(p Policy) Policy {
+	for i := range p.Profiles {
+		for j := range p.Profiles[i].Strategies {
+			p.Profiles[i].Strategies[j].NewArgs = nil
+		}
+	}
+	return p
+}
+
+// TestAPolicyThatIsWrittenIsReadAsTheSamePolicy also compares what is written with testdata/convert/CASE.txt.
+func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
+	files, err := filepath.Glob("testdata/convert/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("got %d cases, %v, want at least 4", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := Parse(file, data, more())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, version := range []string{OwnVersion, PeerVersion} {
+				written, err := p.Format(version)
+				if version == PeerVersion && strings.HasSuffix(file, "own.yaml") {
+					const want = "rate: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1\n" +
+						"deltas: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1\n" +
+						"signals: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1"
+					if err == nil || err.Error() != want || written != nil {
+						t.Errorf("got %s and %v, want %s", written, err, want)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := Parse("written.yaml", written, more())
+				if err != nil {
+					t.Fatalf("%v in\n%s", err, written)
+				}
+				if got, want := withoutFunctions(again), withoutFunctions(reparse(t, file, data)); !reflect.DeepEqual(got, want) {
+					t.Errorf("got  %+v\nwant %+v", got, want)
+				}
+				if version == OwnVersion {
+					golden(t, strings.TrimSuffix(file, ".yaml")+".txt", string(written))
+				}
+			}
+		})
+	}
+}
+
+func reparse(t *testing.T, file string, data []byte) Policy {
+	t.Helper()
+	p, err := Parse(file, data, more())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func FuzzFormat(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*/*.yaml")
+	for _, path := range files {
+		data, _ := os.ReadFile(path)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Parse("policy.yaml", data, more())
+		if err != nil {
+			return
+		}
+		written, err := p.Format(OwnVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("written.yaml", written, more())
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, written)
+		}
+		if got, want := withoutFunctions(again), withoutFunctions(p); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v\nwritten:\n%s", got, want, written)
+		}
+	})
+}
+
+func TestAPolicyIsNotWrittenInAVersionThatThereIsNot(t *testing.T) {
+	const want = `apiVersion: is not known, got "v1"; want rehome.dev/v1alpha1 or descheduler/v1alpha2`
+	if data, err := (Policy{}).Format("v1"); err == nil || err.Error() != want || data != nil {
+		t.Errorf("got %s and %v, want %s", data, err, want)
+	}
+}

@@ -1,0 +1,300 @@
+package policy
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// OlderVersion is the peer's version before [PeerVersion]: a map of strategies, each with params. It is read as if it were
+// the newer one.
+const OlderVersion = "descheduler/v1alpha1"
+
+// olderFile is the policy file of OlderVersion as it is written.
+type olderFile struct {
+	APIVersion   string `json:"apiVersion"`
+	Kind         string `json:"kind"`
+	NodeSelector string `json:"nodeSelector"`
+
+	EvictLocalStoragePods   bool `json:"evictLocalStoragePods"`
+	EvictDaemonSetPods      bool `json:"evictDaemonSetPods"`
+	EvictSystemCriticalPods bool `json:"evictSystemCriticalPods"`
+	EvictFailedBarePods     bool `json:"evictFailedBarePods"`
+	IgnorePVCPods           bool `json:"ignorePvcPods"`
+
+	MaxNoOfPodsToEvictPerNode      *uint `json:"maxNoOfPodsToEvictPerNode"`
+	MaxNoOfPodsToEvictPerNamespace *uint `json:"maxNoOfPodsToEvictPerNamespace"`
+	MaxNoOfPodsToEvictTotal        *uint `json:"maxNoOfPodsToEvictTotal"`
+
+	Strategies *yaml.Node `json:"strategies"` // a map, read in its order
+}
+
+// olderStrategy is one strategy as it is written.
+type olderStrategy struct {
+	Enabled bool       `json:"enabled"`
+	Weight  int        `json:"weight"` // without effect, as in the peer
+	Params  *yaml.Node `json:"params"`
+}
+
+// olderEvictor are the params that every strategy has, and that the newer version says in DefaultEvictor.
+type olderEvictor struct {
+	ThresholdPriority          *int32 `json:"thresholdPriority"`
+	ThresholdPriorityClassName string `json:"thresholdPriorityClassName"`
+	NodeFit                    bool   `json:"nodeFit"`
+}
+
+// olderParams says where the params of one strategy go: each key, below params or below one block in it, becomes the
+// argument that it is mapped to.
+type olderParams struct {
+	direct map[string]string
+	block  string
+	inside map[string]string
+}
+
+// paramsOf are the params of a strategy. ok is false for one that was not there yet in OlderVersion.
+func paramsOf(strategy string) (p olderParams, ok bool) {
+	same := func(keys ...string) map[string]string {
+		m := map[string]string{}
+		for _, key := range keys {
+			m[key] = key
+		}
+		return m
+	}
+	const ns, sel = "namespaces", "labelSelector"
+	switch strategy {
+	case "RemovePodsViolatingNodeTaints":
+		return olderParams{direct: same(ns, sel, "includePreferNoSchedule", "excludedTaints", "includedTaints")}, true
+	case "RemovePodsHavingTooManyRestarts":
+		return olderParams{same(ns, sel), "podsHavingTooManyRestarts",
+			same("podRestartThreshold", "includingInitContainers", "states")}, true
+	case "PodLifeTime":
+		inside := same("maxPodLifeTimeSeconds", "states", "includingInitContainers")
+		inside["podStatusPhases"] = "states"
+		return olderParams{same(ns, sel), "podLifeTime", inside}, true
+	case "RemoveFailedPods":
+		return olderParams{same(ns, sel), "failedPods",
+			same("excludeOwnerKinds", "minPodLifetimeSeconds", "reasons", "includingInitContainers")}, true
+	case "RemoveDuplicates":
+		return olderParams{same(ns), "removeDuplicates", same("excludeOwnerKinds")}, true
+	case "RemovePodsViolatingInterPodAntiAffinity":
+		return olderParams{direct: same(ns, sel)}, true
+	case "RemovePodsViolatingNodeAffinity":
+		return olderParams{direct: same(ns, sel, "nodeAffinityType")}, true
+	}
+	return olderParams{}, false
+}
+
+// path is where an argument stands in the file, below params.
+func (p olderParams) path(argument string) string {
+	for key, to := range p.inside {
+		if to == argument && key == argument {
+			return p.block + "." + argument
+		}
+	}
+	return argument
+}
+
+// wasStrategy says whether OlderVersion has a strategy of that name.
+func wasStrategy(name string) bool {
+	_, converts := paramsOf(name)
+	return converts || slices.Contains(
+		[]string{"LowNodeUtilization", "HighNodeUtilization", "RemovePodsViolatingTopologySpreadConstraint"}, name)
+}
+
+// older reads a file of OlderVersion.
+func (r *reader) older() Policy {
+	var doc olderFile
+	r.into(r.root, &doc, "")
+	limits := file{
+		NodeSelector: doc.NodeSelector, Rate: DefaultRate(), Deltas: DeltasNeeded,
+		MaxNoOfPodsToEvictPerNode:      doc.MaxNoOfPodsToEvictPerNode,
+		MaxNoOfPodsToEvictPerNamespace: doc.MaxNoOfPodsToEvictPerNamespace,
+		MaxNoOfPodsToEvictTotal:        doc.MaxNoOfPodsToEvictTotal,
+	}
+	r.check("", limits.validate())
+	p := Policy{NodeSelector: doc.NodeSelector, Rate: limits.Rate, Deltas: limits.Deltas}
+	if doc.Strategies == nil {
+		return p
+	}
+	if doc.Strategies.Kind == yaml.AliasNode {
+		doc.Strategies = doc.Strategies.Alias
+	}
+	at := place{"strategies", lineOf(r.root, "strategies", r.root.Line)}
+	if doc.Strategies.Kind != yaml.MappingNode {
+		r.wrongType(doc.Strategies, reflect.TypeFor[map[string]olderStrategy](), at)
+		return p
+	}
+	for _, e := range r.entries(doc.Strategies, at) {
+		r.olderStrategy(&p, doc, e)
+	}
+	nameProfiles(p.Profiles)
+	return p
+}
+
+// olderStrategy adds one strategy to the profile of p that protects the same pods as its params say, or to a new one.
+func (r *reader) olderStrategy(p *Policy, doc olderFile, e entry) {
+	at := place{"strategies[" + e.key + "]", e.line}
+	var written olderStrategy
+	r.decode(e.value, reflect.ValueOf(&written).Elem(), at)
+	strategy, known := r.strategy(e.key)
+	where, converts := paramsOf(e.key)
+	switch {
+	case !written.Enabled && wasStrategy(e.key) && (!known || !converts) && !r.unread(at.path):
+		return // asks for nothing
+	case !known:
+		r.check(at.path, &FieldError{Value: e.key, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(e.key)})
+		return
+	case !converts:
+		r.check(at.path, &FieldError{Value: e.key, Reason: "is not read from " + OlderVersion + " by this version of Rehome",
+			Right: "write apiVersion: " + PeerVersion + ", with a profile"})
+		return
+	}
+	common, args := r.olderArguments(strategy, where, written.Params, at.field("params", e.line))
+	evictor, err := NewEvictor(EvictorArgs{
+		PriorityThreshold:     PriorityThreshold{Value: common.ThresholdPriority, Name: common.ThresholdPriorityClassName},
+		NodeFit:               common.NodeFit,
+		EvictLocalStoragePods: doc.EvictLocalStoragePods, EvictDaemonSetPods: doc.EvictDaemonSetPods,
+		EvictSystemCriticalPods: doc.EvictSystemCriticalPods, EvictFailedBarePods: doc.EvictFailedBarePods,
+		IgnorePVCPods: doc.IgnorePVCPods,
+	})
+	for _, wrong := range fieldErrors(err) {
+		r.check(olderField(at.path+".params", wrong.Field), &FieldError{Value: wrong.Value, Reason: wrong.Reason, Right: wrong.Right})
+	}
+	if !written.Enabled {
+		return
+	}
+	i := slices.IndexFunc(p.Profiles, func(q Profile) bool { return reflect.DeepEqual(q.Evictor, evictor) })
+	if i < 0 {
+		i = len(p.Profiles)
+		p.Profiles = append(p.Profiles, Profile{Evictor: evictor})
+	}
+	p.Profiles[i].Strategies = append(p.Profiles[i].Strategies, Enabled{Strategy: strategy, Args: args})
+}
+
+// olderField is where OlderVersion says what is wrong with a field of DefaultEvictor.
+func olderField(params, field string) string {
+	switch field {
+	case "priorityThreshold":
+		return params + ".thresholdPriority"
+	case "priorityThreshold.value":
+		return params + ".thresholdPriority"
+	case "priorityThreshold.name":
+		return params + ".thresholdPriorityClassName"
+	case "nodeFit":
+		return params + ".nodeFit"
+	}
+	return field
+}
+
+// olderArguments reads the params of a strategy: those of DefaultEvictor, and its own in the shape of today.
+func (r *reader) olderArguments(
+	s Strategy, where olderParams, params *yaml.Node, at place,
+) (common olderEvictor, args json.RawMessage) {
+	own := &yaml.Node{Kind: yaml.MappingNode, Line: at.line}
+	evictor := &yaml.Node{Kind: yaml.MappingNode, Line: at.line}
+	came := map[string]string{} // argument: the path that it came from, below at
+	if params != nil && params.Kind == yaml.AliasNode {
+		params = params.Alias
+	}
+	switch {
+	case params == nil || isNull(params):
+	case params.Kind != yaml.MappingNode:
+		r.wrongType(params, reflect.TypeFor[olderEvictor](), at)
+	default:
+		own.Line, evictor.Line = params.Line, params.Line
+		evictorKeys := names(fieldsOf(reflect.ValueOf(&common).Elem()))
+		for _, e := range r.entries(params, at) {
+			switch {
+			case slices.Contains(evictorKeys, e.key):
+				add(evictor, e, e.key)
+			case where.direct[e.key] != "":
+				came[where.direct[e.key]] = e.key
+				add(own, e, where.direct[e.key])
+			case e.key == where.block && where.block != "":
+				r.olderBlock(own, where, e, at, came)
+			default:
+				all := append(append(names(where.direct), evictorKeys...), where.block)
+				r.report(at.field(e.key, e.line), "is no parameter of "+s.Name, "", suggest(e.key, slices.DeleteFunc(all, isEmpty)))
+			}
+		}
+	}
+	r.decode(evictor, reflect.ValueOf(&common).Elem(), at)
+	return common, r.moved(s, where, own, at, came)
+}
+
+func isEmpty(s string) bool { return s == "" }
+
+// olderBlock takes over what stands in the block of a strategy, such as podLifeTime.
+func (r *reader) olderBlock(own *yaml.Node, where olderParams, block entry, at place, came map[string]string) {
+	at = at.field(block.key, block.line)
+	n := block.value
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		r.wrongType(n, reflect.TypeFor[olderEvictor](), at)
+		return
+	}
+	for _, e := range r.entries(n, at) {
+		to := where.inside[e.key]
+		switch {
+		case to == "":
+			r.report(at.field(e.key, e.line), "unknown field", "", suggest(e.key, names(where.inside)))
+		case came[to] != "":
+			r.report(at.field(e.key, e.line), "says the same as "+came[to], "", "keep one")
+		default:
+			came[to] = block.key + "." + e.key
+			add(own, e, to)
+		}
+	}
+}
+
+// add puts an entry into a map under another name.
+func add(to *yaml.Node, e entry, name string) {
+	to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: e.line}, e.value)
+}
+
+// moved reads arguments from a map that was put together from others. What is wrong is reported where it came from.
+func (r *reader) moved(
+	s Strategy, where olderParams, own *yaml.Node, at place, came map[string]string,
+) json.RawMessage {
+	inner := reader{known: r.known, root: own}
+	args := inner.arguments(s, own, "")
+	from := func(field string) string {
+		name, rest := field, ""
+		if i := strings.IndexAny(field, ".["); i >= 0 {
+			name, rest = field[:i], field[i:]
+		}
+		if came[name] != "" {
+			return join(at.path, came[name]+rest)
+		}
+		return join(at.path, where.path(name)+rest)
+	}
+	for _, p := range inner.problems {
+		p.Field = from(p.Field)
+		r.problems = append(r.problems, p)
+	}
+	for _, p := range inner.found {
+		if p.Field = from(p.Field); !r.unread(p.Field) {
+			r.found = append(r.found, p)
+		}
+	}
+	return args
+}
+
+// nameProfiles gives names to the profiles that came of strategies: the usual one to a single profile, and to each of
+// several that of its first strategy.
+func nameProfiles(profiles []Profile) {
+	for i := range profiles {
+		profiles[i].Name = DefaultProfile
+		if len(profiles) > 1 {
+			profiles[i].Name = profiles[i].Strategies[0].Name
+		}
+	}
+}

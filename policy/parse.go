@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Parse reads a policy file in YAML or JSON. file is its name for messages; known are the strategies that it may name.
+//
+// The error, if there is one, is of type [Problems] and lists everything that is wrong. The Policy is then zero.
+func Parse(file string, data []byte, known []Strategy) (Policy, error) {
+	r := reader{known: known}
+	p := r.read(data)
+	all := append(r.problems, r.found...)
+	if len(all) == 0 {
+		return p, nil
+	}
+	for i := range all {
+		all[i].File = file
+	}
+	return Policy{}, all.inOrder()
+}
+
+// reader is one reading of one file. What the decoder could not read is in problems; what was read and is wrong is in
+// found.
+type reader struct {
+	decoder
+	known []Strategy
+	root  *yaml.Node
+	found Problems
+	// isOlder: the file is one of OlderVersion.
+	isOlder bool
+}
+
+func (r *reader) read(data []byte) Policy {
+	if r.root = r.document(data); r.root == nil || !r.version() {
+		return Policy{}
+	}
+	if r.isOlder {
+		return r.older()
+	}
+	doc := file{Rate: DefaultRate(), Deltas: DeltasNeeded}
+	r.into(r.root, &doc, "")
+	r.check("", doc.validate())
+	p := Policy{
+		NodeSelector: doc.NodeSelector, GracePeriodSeconds: doc.GracePeriodSeconds, Rate: doc.Rate,
+		Deltas: doc.Deltas, Signals: doc.Signals.signals(), Profiles: r.profiles(doc.Profiles),
+	}
+	for i := range p.Profiles {
+		p.Profiles[i].Evictor.signals = p.Signals
+	}
+	return p
+}
+
+// document returns the one map that the file is, or nil. Empty documents, such as one behind a last ---, do not count.
+func (r *reader) document(data []byte) *yaml.Node {
+	var found *yaml.Node
+	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var n yaml.Node
+		err := documents.Decode(&n)
+		switch {
+		case errors.Is(err, io.EOF) && found == nil:
+			r.report(place{line: 1}, "the file is empty", "", example())
+			return nil
+		case errors.Is(err, io.EOF):
+			if found.Kind != yaml.MappingNode {
+				r.report(place{line: found.Line}, "want a map", describe(found), example())
+				return nil
+			}
+			return found
+		case err != nil:
+			r.syntax(data, err)
+			return nil
+		case len(n.Content) == 0 || isNull(n.Content[0]):
+		case found != nil:
+			r.report(place{line: n.Content[0].Line}, "a second document begins", "", "a policy is one document: remove the ---")
+			return nil
+		default:
+			found = n.Content[0]
+		}
+	}
+}
+
+// version looks at apiVersion and kind, and says whether the rest of the file can be read: a version that is not known
+// has fields that are not known.
+func (r *reader) version() bool {
+	switch kind, given := r.top("kind"); {
+	case !given:
+		r.check("kind", &FieldError{Reason: "is missing", Right: "write kind: " + Kind})
+	case isText(kind) && kind.Value != Kind: // anything but text is reported when the whole file is read
+		r.check("kind", &FieldError{Value: kind.Value, Reason: "is not a policy", Right: "want " + Kind})
+	}
+	version, given := r.top("apiVersion")
+	wanted := fmt.Sprintf("%s or %s", PeerVersion, OwnVersion)
+	switch {
+	case !given:
+		r.check("apiVersion", &FieldError{Reason: "is missing", Right: "write apiVersion: " + wanted})
+	case !isText(version):
+		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not text", Right: "want " + wanted})
+		return false
+	case version.Value == OlderVersion:
+		r.isOlder = true
+	case version.Value != PeerVersion && version.Value != OwnVersion:
+		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not known", Right: "want " + wanted})
+		return false
+	case version.Value == PeerVersion:
+		for _, field := range own() {
+			if _, given := r.top(field); given {
+				r.check(field, &FieldError{Reason: "is not part of " + PeerVersion, Right: "write apiVersion: " + OwnVersion})
+			}
+		}
+	}
+	return true
+}
+
+// top returns a value at the top of the file, and whether there is one.
+func (r *reader) top(field string) (*yaml.Node, bool) {
+	n, _ := child(r.root, field)
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n, n != nil && !isNull(n)
+}
+
+// into decodes n, which stands at path, into what the pointer to points to.
+func (r *reader) into(n *yaml.Node, to any, path string) {
+	r.decode(n, reflect.ValueOf(to).Elem(), place{path, lineOf(r.root, path, r.root.Line)})
+}
+
+// check reports every error in err, whose fields are below path. What follows from something that could not be read is
+// left out: it would send people looking in the wrong place.
+func (r *reader) check(path string, err error) {
+	for _, e := range fieldErrors(Under(path, err)) {
+		if r.unread(e.Field) {
+			continue
+		}
+		p := e.problem()
+		p.Line = lineOf(r.root, e.Field, r.root.Line)
+		r.found = append(r.found, p)
+	}
+}
+
+// unread says whether the field, something in it, or something that it is in could not be read.
+func (r *reader) unread(field string) bool {
+	for _, p := range r.problems {
+		if within(p.Field, field) || within(field, p.Field) {
+			return true
+		}
+	}
+	return false
+}
+
+// within says whether the path inner is outer or below it.
+func within(inner, outer string) bool {
+	rest, ok := strings.CutPrefix(inner, outer)
+	return ok && (outer == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// arguments reads the arguments of a strategy: over its defaults, then validated, then as JSON.
+func (r *reader) arguments(s Strategy, n *yaml.Node, path string) json.RawMessage {
+	args := s.NewArgs()
+	if n != nil {
+		r.into(n, args, path)
+	}
+	r.check(path, args.Validate())
+	data, err := json.Marshal(args)
+	r.check(path, err)
+	return data
+}

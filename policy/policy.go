@@ -1,0 +1,151 @@
+// Package policy is the policy file, and the rules in it that more than one role applies: what is enabled, with which
+// arguments, and what protects a pod.
+//
+// Everything here is a pure function of the file and of the objects it is asked about. A [Policy] is never changed
+// after it was read, so it may be shared by any number of goroutines.
+//
+// # The file
+//
+// descheduler/v1alpha2 as kubernetes-sigs/descheduler reads it, or rehome.dev/v1alpha1: the same with Rehome's
+// additions. descheduler/v1alpha1, its map of strategies, is read as what it means in the newer version.
+//
+// Reading is strict everywhere. An unknown field, a wrong type, a value out of range: each is one [Problem] with line,
+// field and what would be right, and all of them are reported at once. What the peer can do and this version cannot is
+// refused by name: a limit or a protection that is silently ignored would move the wrong pods.
+//
+// # Protections
+//
+// [Evictor.Protects] looks at one pod alone. The watcher asks it when it makes a scope, the actuator asks again before it
+// moves the pod.
+//
+// [Signals] are the marks of other systems. Those on pods protect, so they are part of the Evictor. Those on nodes are
+// asked for by the watcher when it makes a scope.
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Point is the extension point that a strategy is enabled under.
+type Point string
+
+// The extension points that strategies of Rehome can be enabled under. DefaultEvictor is always on for filter and
+// preevictionfilter.
+const (
+	Deschedule Point = "deschedule"
+	Balance    Point = "balance"
+)
+
+// Args are the arguments of a strategy: a pointer to a struct with json tags.
+type Args interface {
+	// Validate says what is wrong; each error in it is a *[FieldError]. nil: nothing.
+	Validate() error
+}
+
+// Timed are the arguments of a strategy that decides about single pods.
+type Timed interface {
+	// Due is the moment from which on the pod, as it is now, is to move as far as this strategy is concerned; in the past
+	// when it is already. ever is false when it is not to move unless it changes.
+	Due(pod *corev1.Pod) (at time.Time, ever bool)
+}
+
+// Strategy describes a strategy to the policy: the names that may stand in the file, and what they mean.
+type Strategy struct {
+	Name  string
+	Point Point
+	// Summary says in one sentence which pods it moves.
+	Summary string
+	// Scope is the kind of scope that it decides on.
+	Scope schemas.ScopeKind
+	// Wakes are the deltas that can change its answer.
+	Wakes []schemas.DeltaKind
+	// NewArgs returns new arguments with their defaults.
+	NewArgs func() Args
+}
+
+// Policy is a whole policy file, validated, with defaults filled in.
+type Policy struct {
+	// NodeSelector limits which nodes are looked at, in label selector syntax. Empty: all.
+	NodeSelector string
+	// GracePeriodSeconds is asked for in every eviction. nil: the pod's own.
+	GracePeriodSeconds *int64
+	// Rate limits evictions.
+	Rate Rate
+	// Deltas says which deltas are published. The zero value is [DeltasNeeded].
+	Deltas Deltas
+	// Signals are the marks of other systems on pods and nodes that are honoured. Those of pods are also a part of every
+	// [Evictor].
+	Signals  Signals
+	Profiles []Profile
+}
+
+// Deltas says which deltas about pods are published. Those about nodes always are.
+type Deltas string
+
+// What can be published.
+const (
+	DeltasNeeded Deltas = "Needed" // those that wake a strategy: the causes of decisions, not the noise of the cluster
+	DeltasAll    Deltas = "All"    // every one, for listeners that want to know
+)
+
+// Rate is how fast pods are moved.
+type Rate struct {
+	// EvictionsPerSecond is the long-term mean, greater than 0.
+	EvictionsPerSecond float64 `json:"evictionsPerSecond"`
+	// Burst is how many may be moved at once after a pause, at least 1.
+	Burst int `json:"burst"`
+}
+
+// DefaultRate is what a file that says nothing gets. Ten a second moves all pods of a full node, 110 by default in the
+// kubelet, in about ten seconds, and is far below what an API server answers in parallel.
+func DefaultRate() Rate { return Rate{EvictionsPerSecond: 10, Burst: 10} }
+
+// Profile is a set of strategies that share one set of protections.
+type Profile struct {
+	Name       string
+	Evictor    Evictor
+	Strategies []Enabled
+}
+
+// Enabled is one strategy that is switched on.
+type Enabled struct {
+	Strategy
+	// Args are its arguments with defaults filled in, as JSON, the way they travel in a scope.
+	Args json.RawMessage
+}
+
+// Values reads Args back. It fails only when Args are not those of the strategy, which [Parse] sees to.
+func (e Enabled) Values() (Args, error) {
+	values := e.NewArgs()
+	if err := json.Unmarshal(e.Args, values); err != nil {
+		return nil, fmt.Errorf("arguments of %s: %w", e.Name, err)
+	}
+	return values, nil
+}
+
+// Profile returns the profile of that name, and whether there is one.
+func (p Policy) Profile(name string) (Profile, bool) {
+	for _, profile := range p.Profiles {
+		if profile.Name == name {
+			return profile, true
+		}
+	}
+	return Profile{}, false
+}
+
+// Selector is NodeSelector, compiled. It is compiled anew in each call, so call it once and keep the answer. A
+// NodeSelector that cannot be read, which [Parse] never returns, selects nothing.
+func (p Policy) Selector() labels.Selector {
+	selector, err := labels.Parse(p.NodeSelector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}

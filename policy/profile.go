@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// EvictorName is the plugin that says what protects a pod. It is always on.
+const EvictorName = "DefaultEvictor"
+
+// DefaultProfile is the name of a profile that has none and is the only one.
+const DefaultProfile = "default"
+
+// pluginConfig holds the arguments of one plugin, which are read once it is known which plugin it is.
+type pluginConfig struct {
+	Name string     `json:"name"`
+	Args *yaml.Node `json:"args"`
+}
+
+// profiles reads all profiles. Their names tell answers apart, so each is unique.
+func (r *reader) profiles(written []fileProfile) []Profile {
+	var all []Profile
+	lines := map[string]int{}
+	for i, w := range written {
+		path := fmt.Sprintf("profiles[%d]", i)
+		if w.Name == "" && len(written) == 1 {
+			w.Name = DefaultProfile
+		}
+		first, twice := lines[w.Name]
+		switch {
+		case w.Name == "":
+			r.check(path+".name", &FieldError{Reason: "is missing", Right: "of several profiles, each needs a name of its own"})
+		case twice:
+			r.check(path+".name", &FieldError{Value: w.Name, Reason: fmt.Sprintf("is the name of the profile in line %d", first),
+				Right: "each profile needs a name of its own"})
+		default:
+			lines[w.Name] = lineOf(r.root, path, 0)
+		}
+		all = append(all, r.profile(w, path))
+	}
+	return all
+}
+
+func (r *reader) profile(w fileProfile, path string) Profile {
+	p := Profile{Name: w.Name}
+	configs := r.configs(w.PluginConfig, path+".pluginConfig", &p.Evictor)
+	path += ".plugins."
+	p.Strategies = append(
+		r.enabled(Deschedule, w.Plugins.Deschedule.Enabled, configs, path+"deschedule.enabled"),
+		r.enabled(Balance, w.Plugins.Balance.Enabled, configs, path+"balance.enabled")...)
+	r.evictorAlone(w.Plugins.Filter.Enabled, path+"filter.enabled")
+	r.evictorAlone(w.Plugins.PreEvictionFilter.Enabled, path+"preevictionfilter.enabled")
+	return p
+}
+
+// configs are the arguments of strategies by their name. whole is false when not all could be read, so that one that is
+// missing may be in the file after all.
+type configs struct {
+	args  map[string]json.RawMessage
+	whole bool
+}
+
+// configs reads the arguments of every plugin, enabled or not.
+func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) configs {
+	read := configs{args: map[string]json.RawMessage{}, whole: !r.unread(path)}
+	lines := map[string]int{}
+	for i, c := range written {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if first, twice := lines[c.Name]; twice && c.Name != "" {
+			r.check(at+".name", &FieldError{Value: c.Name, Right: "keep one",
+				Reason: fmt.Sprintf("is configured twice, first in line %d", first)})
+		}
+		lines[c.Name] = lineOf(r.root, at, 0)
+		strategy, isStrategy := r.strategy(c.Name)
+		switch {
+		case c.Name == EvictorName:
+			*evictor = r.evictor(c.Args, at+".args")
+		case isStrategy:
+			read.args[c.Name] = r.arguments(strategy, c.Args, at+".args")
+		case c.Name == "":
+			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
+		default:
+			r.check(at+".name", &FieldError{Value: c.Name, Reason: "is not a plugin of this version of Rehome",
+				Right: r.suggest(c.Name)})
+		}
+	}
+	return read
+}
+
+// evictor reads the arguments of DefaultEvictor.
+func (r *reader) evictor(n *yaml.Node, path string) Evictor {
+	var args EvictorArgs
+	if n != nil {
+		r.into(n, &args, path)
+	}
+	evictor, err := NewEvictor(args)
+	r.check(path, err)
+	return evictor
+}
+
+// enabled returns the strategies that are enabled at one extension point, in their order, each once.
+func (r *reader) enabled(point Point, named []string, configs configs, path string) []Enabled {
+	var all []Enabled
+	for i, name := range named {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		strategy, known := r.strategy(name)
+		args, configured := configs.args[name]
+		switch {
+		case name == EvictorName:
+			r.check(at, &FieldError{Value: name, Reason: "is not a strategy", Right: "it is always on: remove it here"})
+		case !known:
+			r.check(at, &FieldError{Value: name, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(name)})
+		case strategy.Point != point:
+			r.check(at, &FieldError{Value: name, Reason: fmt.Sprintf("cannot be enabled under %s", point),
+				Right: fmt.Sprintf("enable it under %s", strategy.Point)})
+		case !configured && !configs.whole:
+		case !configured:
+			r.check(at, &FieldError{Value: name, Reason: "is enabled without an entry in pluginConfig",
+				Right: fmt.Sprintf("add the entry {name: %s}", name)})
+		case !slices.ContainsFunc(all, func(e Enabled) bool { return e.Name == name }):
+			all = append(all, Enabled{Strategy: strategy, Args: args})
+		}
+	}
+	return all
+}
+
+// evictorAlone checks an extension point that only DefaultEvictor has.
+func (r *reader) evictorAlone(named []string, path string) {
+	for i, name := range named {
+		if name != EvictorName {
+			r.check(fmt.Sprintf("%s[%d]", path, i), &FieldError{Value: name, Reason: "cannot be enabled here",
+				Right: "only " + EvictorName + " can"})
+		}
+	}
+}
+
+func (r *reader) strategy(name string) (Strategy, bool) {
+	i := slices.IndexFunc(r.known, func(s Strategy) bool { return s.Name == name })
+	if i < 0 {
+		return Strategy{}, false
+	}
+	return r.known[i], true
+}
+
+// suggest names the plugin that was probably meant, or all.
+func (r *reader) suggest(name string) string {
+	all := []string{EvictorName}
+	for _, s := range r.known {
+		all = append(all, s.Name)
+	}
+	slices.Sort(all)
+	return suggest(name, all)
+}
