@@ -1,0 +1,250 @@
+package functions
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/podlifetime"
+	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// TestThePeersArgumentsAreReadUnchanged is about the strategies of which a file shows every argument;
+// RemovePodsViolatingNodeTaints has a test of its own.
+func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
+	most, least := uint(86400), uint(300)
+	for _, c := range []struct {
+		file, strategy string
+		args           policy.Args
+	}{
+		{"toomanyrestarts.yaml", "RemovePodsHavingTooManyRestarts", &toomanyrestarts.Args{
+			Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web, PodRestartThreshold: 100,
+			IncludingInitContainers: true, States: []string{"Running", "CrashLoopBackOff"},
+		}},
+		{"podlifetime.yaml", "PodLifeTime", &podlifetime.Args{
+			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			OwnerKinds:            podlifetime.OwnerKinds{Exclude: []string{"StatefulSet"}},
+			MaxPodLifeTimeSeconds: &most, States: []string{"Pending", "PodInitializing"},
+			Conditions: []podlifetime.Condition{
+				{Type: "Ready", Status: "False", Reason: "ContainersNotReady", MinTimeSinceLastTransitionSeconds: &least},
+				{Type: "PodResizePending"},
+			},
+			ExitCodes: []int32{1, 137}, IncludingInitContainers: true, IncludingEphemeralContainers: true,
+		}},
+		{"failedpods.yaml", "RemoveFailedPods", &failedpods.Args{
+			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web, ExcludeOwnerKinds: []string{"Job"},
+			Reasons: []string{"OutOfcpu", "CreateContainerConfigError"}, ExitCodes: []int32{1}, IncludingInitContainers: true,
+		}},
+	} {
+		data, err := os.ReadFile(filepath.Join("testdata", c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := policy.Parse(c.file, data, strategies())
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(p.Profiles) != 1 || len(p.Profiles[0].Strategies) != 1 {
+			t.Errorf("%s: got %+v, want one profile with one strategy", c.file, p)
+			continue
+		}
+		enabled := p.Profiles[0].Strategies[0]
+		if enabled.Name != c.strategy || enabled.Scope != schemas.PodKind {
+			t.Errorf("%s: got %s on %s, want %s on %s", c.file, enabled.Name, enabled.Scope, c.strategy, schemas.PodKind)
+		}
+		got, err := enabled.Values()
+		if err != nil || !reflect.DeepEqual(got, c.args) {
+			t.Errorf("%s: error %v\ngot  %+v\nwant %+v", c.file, err, got, c.args)
+		}
+	}
+}
+
+func TestEveryArgumentOfEveryStrategyIsInAPolicyThatIsTested(t *testing.T) {
+	// Of two lists of which only one may be used, the other is in the file.
+	other := map[string]bool{"include": true, "exclude": true, "includedTaints": true}
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := map[string]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range strategies() {
+			if strings.Contains(string(data), `name: "`+s.Name+`"`) {
+				text[s.Name] += string(data)
+			}
+		}
+	}
+	for _, s := range strategies() {
+		for _, path := range argumentNames(reflect.TypeOf(s.NewArgs()).Elem()) {
+			name := path[strings.LastIndex(path, ".")+1:]
+			if !other[name] && !strings.Contains(text[s.Name], name+":") {
+				t.Errorf("%s: argument %s is in no policy in testdata", s.Name, path)
+			}
+		}
+	}
+}
+
+func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
+	for _, c := range []struct{ strategy, args, want string }{
+		{"RemoveFailedPods", `{}`, `{"minPodLifetimeSeconds":3600}`},
+		{"RemoveFailedPods", `{minPodLifetimeSeconds: }`, `{"minPodLifetimeSeconds":3600}`},
+		{"RemoveFailedPods", `{minPodLifetimeSeconds: 0}`, `{"minPodLifetimeSeconds":0}`},
+		{"PodLifeTime", `{maxPodLifeTimeSeconds: 0}`, `{"maxPodLifeTimeSeconds":0}`},
+		{"PodLifeTime", `{conditions: [{minTimeSinceLastTransitionSeconds: 0}]}`, `{"conditions":[{"minTimeSinceLastTransitionSeconds":0}]}`},
+	} {
+		p, err := policy.Parse("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
+			pluginConfig: [{name: `+c.strategy+`, args: `+c.args+`}], plugins: {deschedule: {enabled: [`+c.strategy+`]}}}]}`), strategies())
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := string(p.Profiles[0].Strategies[0].Args); got != c.want {
+			t.Errorf("%s with %s: got %s, want %s", c.strategy, c.args, got, c.want)
+		}
+	}
+}
+
+func TestWhatCannotBeIsReportedInItsLine(t *testing.T) {
+	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- pluginConfig:
+  - name: PodLifeTime
+    args:
+      maxPodLifeTimeSeconds: -1
+      conditions:
+      - status: True
+      - type: Ready
+        status: "No"
+  - name: RemovePodsHavingTooManyRestarts
+  - name: RemoveFailedPods
+    args:
+      minPodLifetimeSeconds: 1h
+      exitCodes: [3000000000]
+`), strategies())
+	want := `policy.yaml:7: profiles[0].pluginConfig[0].args.maxPodLifeTimeSeconds: must not be negative, got -1
+policy.yaml:9: profiles[0].pluginConfig[0].args.conditions[0].status: want text, got True; write it in quotes: "True"
+policy.yaml:11: profiles[0].pluginConfig[0].args.conditions[1].status: is not the status of a condition, got "No"; want True, False or Unknown
+policy.yaml:12: profiles[0].pluginConfig[1].args.podRestartThreshold: must be at least 1, got 0; 100 is usual
+policy.yaml:15: profiles[0].pluginConfig[2].args.minPodLifetimeSeconds: want a whole number, got the text "1h"
+policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000; want a number from -2147483648 to 2147483647`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+// argumentNames lists the paths of the json tags of a struct, and of the structs of this repository in it:
+// ownerKinds, ownerKinds.include.
+func argumentNames(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+		inner := f.Type
+		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && strings.HasPrefix(inner.PkgPath(), "github.com/rehome-dev/rehome/") {
+			for _, below := range argumentNames(inner) {
+				names = append(names, name+"."+below)
+			}
+		}
+	}
+	return names
+}
+
+func TestDefaultsHoldNothingThatTwoPoliciesWouldShare(t *testing.T) {
+	for _, s := range strategies() {
+		v := reflect.ValueOf(s.NewArgs()).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Pointer, reflect.Slice, reflect.Map:
+				if !f.IsNil() {
+					t.Errorf("%s: its defaults point to a value of %s, which decoding would change", s.Name, v.Type().Field(i).Name)
+				}
+			}
+		}
+	}
+}
+
+func TestArgumentsSurviveJSONInAScope(t *testing.T) {
+	// What has a default must be written even when it is zero: decoded over the defaults, it would become the default.
+	for _, s := range strategies() {
+		zero := reflect.New(reflect.TypeOf(s.NewArgs()).Elem()).Interface()
+		data, err := json.Marshal(zero)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := s.NewArgs()
+		if err := json.Unmarshal(data, got); err != nil || !reflect.DeepEqual(any(got), zero) {
+			t.Errorf("%s: got %+v, %v from %s, want %+v", s.Name, got, err, data, zero)
+		}
+	}
+}
+
+func TestEveryStrategyAndEveryArgumentIsDescribed(t *testing.T) {
+	data, err := os.ReadFile("../docs/strategies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(data), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		sections[title] = text
+	}
+	for _, s := range strategies() {
+		section, described := sections[s.Name]
+		if !described {
+			t.Errorf("%s: docs/strategies.md has no section of that name", s.Name)
+			continue
+		}
+		var got []string
+		for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+			got = append(got, row[1])
+		}
+		want := argumentNames(reflect.TypeOf(s.NewArgs()).Elem())
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: its arguments in docs/strategies.md:\ngot  %q\nwant %q", s.Name, got, want)
+		}
+		for _, kind := range s.Wakes {
+			if !strings.Contains(section, "`"+string(kind)+"`") {
+				t.Errorf("%s: docs/strategies.md does not say that %s wakes it", s.Name, kind)
+			}
+		}
+		policies := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(section, -1)
+		if len(policies) == 0 {
+			t.Errorf("%s: docs/strategies.md has no example of it", s.Name)
+		}
+		for _, text := range policies {
+			p, err := policy.Parse("docs/strategies.md", []byte(text[1]), strategies())
+			if err != nil {
+				t.Errorf("%s: its example: %v", s.Name, err)
+				continue
+			}
+			if got := p.Profiles[0].Strategies; len(got) != 1 || got[0].Name != s.Name {
+				t.Errorf("%s: its example enables %+v", s.Name, got)
+			}
+		}
+	}
+	if len(sections) != len(strategies()) {
+		t.Errorf("docs/strategies.md has %d sections, want one for each of %d strategies", len(sections), len(strategies()))
+	}
+}

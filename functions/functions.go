@@ -1,0 +1,168 @@
+// Package functions holds the strategies: pure functions that answer one scope with the pods that should move.
+//
+// # Adding a strategy
+//
+// A strategy is one folder and one line. The folder exports a type Args with two methods:
+//
+//	Validate() error                          what is wrong with the arguments, each error a *policy.FieldError
+//	Decide(scope S) []schemas.Intent          the pods that should move; S is the kind of scope it needs
+//
+// A strategy that decides about single pods has a third:
+//
+//	Due(pod *corev1.Pod) (at time.Time, ever bool)
+//
+// the moment from which on the pod, as it is now, is to move, or that it never is unless it changes. The watcher asks for
+// an evaluation at that moment, and never for pods that are not due.
+//
+// The line in [All] names the strategy, says in a sentence which pods it moves, and lists the deltas that wake it. What
+// scope it gets follows from the type of Decide; a type that does not fit does not compile.
+//
+// # What a strategy may do
+//
+// Decide is a function of the scope alone: no clock, no client, no randomness, no state, no error. Two calls with the
+// same scope give the same intents, so a decision can be replayed from the stream, made in another process, or checked
+// against a program in another language. Anything that it needs to know becomes a field of its scope.
+//
+// # Concurrency
+//
+// A [Function] is a value without state. All of its methods may be called from many goroutines at once.
+package functions
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/nodetaints"
+	"github.com/rehome-dev/rehome/functions/podlifetime"
+	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// IntentTTL is how long an intent stays true without being renewed: the time after which a decision about a cluster
+// that has moved on is worth less than a new one.
+const IntentTTL = 10 * time.Minute
+
+// All lists every strategy of this binary.
+func All() []Function {
+	return []Function{
+		function("RemovePodsViolatingNodeTaints", policy.Deschedule, "Moves pods from a node that has a taint they do not tolerate.",
+			nodetaints.Args{},
+			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints, schemas.PodScheduled, schemas.PodLabels),
+		function("RemovePodsHavingTooManyRestarts", policy.Deschedule, "Moves pods whose containers were restarted too often.",
+			toomanyrestarts.Args{},
+			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
+			schemas.PodScheduled, schemas.PodLabels, schemas.PodRestarted, schemas.PodStatus),
+		function("PodLifeTime", policy.Deschedule, "Moves pods that have lived too long, or too long as they are.",
+			podlifetime.Args{},
+			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
+			schemas.PodScheduled, schemas.PodLabels, schemas.PodStatus),
+		function("RemoveFailedPods", policy.Deschedule, "Moves pods that have failed, so that what owns them replaces them.",
+			failedpods.Default(),
+			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
+			schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
+	}
+}
+
+// Function is one strategy, ready to be hosted.
+type Function struct {
+	// Strategy describes it to the policy.
+	Strategy policy.Strategy
+
+	decide func(scope schemas.Event) (schemas.ScopeHead, []schemas.Intent, error)
+}
+
+// scope is any kind of scope.
+type scope interface {
+	schemas.Payload
+	Head() schemas.ScopeHead
+}
+
+// arguments is what the folder of a strategy exports.
+type arguments[S scope] interface {
+	Validate() error
+	Decide(S) []schemas.Intent
+}
+
+// function is the line of one strategy. summary says in one sentence which pods it moves. Its arguments in the policy are
+// decoded over defaults.
+func function[A arguments[S], S scope](
+	name string, point policy.Point, summary string, defaults A, wakes ...schemas.DeltaKind,
+) Function {
+	var s S
+	return Function{
+		Strategy: policy.Strategy{
+			Name: name, Point: point, Summary: summary, Scope: kindOf(s), Wakes: wakes,
+			NewArgs: func() policy.Args {
+				a := defaults
+				return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
+			},
+		},
+		decide: func(e schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) {
+			return decide(e, defaults)
+		},
+	}
+}
+
+// kindOf says which kind of scope S is. It is a property of the type, so it is found out from the zero value.
+func kindOf(s scope) schemas.ScopeKind {
+	switch s.(type) {
+	case schemas.NodeScope:
+		return schemas.NodeKind
+	case schemas.PodScope:
+		return schemas.PodKind
+	}
+	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
+}
+
+func decide[A arguments[S], S scope](e schemas.Event, args A) (schemas.ScopeHead, []schemas.Intent, error) {
+	s, err := schemas.Decode[S](e)
+	if err != nil {
+		return schemas.ScopeHead{}, nil, err
+	}
+	head := s.Head()
+	if len(head.Args) > 0 {
+		d := json.NewDecoder(bytes.NewReader(head.Args))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&args); err != nil {
+			return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", e.ID, head.Strategy, schemas.ErrInvalid, err)
+		}
+	}
+	if err := args.Validate(); err != nil {
+		return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", e.ID, head.Strategy, schemas.ErrInvalid, err)
+	}
+	return head, args.Decide(s), nil
+}
+
+// Evaluate answers one scope. The answer names the scope's event, so evaluating the same event again gives an answer
+// with the same intents and IDs.
+//
+// It fails with an error that wraps [schemas.ErrInvalid] when the event is not a scope of this strategy, and never
+// otherwise.
+func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
+	head, intents, err := f.decide(scope)
+	if err != nil {
+		return schemas.Intents{}, err
+	}
+	if head.Strategy != f.Strategy.Name {
+		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w",
+			scope.ID, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
+	}
+	if intents == nil {
+		intents = []schemas.Intent{} // an empty list in JSON: the answer that withdraws all, not an answer that is missing
+	}
+	for i := range intents {
+		intents[i].ID = scope.ID + "." + string(intents[i].Pod.UID)
+		intents[i].Expires = head.Now.Add(IntentTTL)
+	}
+	return schemas.Intents{
+		Profile: head.Profile, Strategy: head.Strategy,
+		Scope: schemas.ScopeRef{
+			Kind: head.Kind, Key: head.Key, Event: scope.ID, Sequence: scope.Sequence, Since: head.Since,
+		},
+		Intents: intents,
+	}, nil
+}

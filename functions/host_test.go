@@ -1,0 +1,74 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// desk is a bus with scopes to hand over once. It remembers what comes of them.
+type desk struct {
+	scopes  []schemas.Event
+	stale   bool // a newer scope of the key has been published
+	answers []schemas.Intents
+	errors  []error
+}
+
+func (d *desk) Work(ctx context.Context, _ string, handle func(context.Context, schemas.Event) error) error {
+	for _, s := range d.scopes {
+		d.errors = append(d.errors, handle(ctx, s))
+	}
+	return nil
+}
+
+func (d *desk) Current(context.Context, schemas.Event) (bool, error) { return !d.stale, nil }
+
+func (d *desk) Answer(_ context.Context, e schemas.Event, answer schemas.Intents) error {
+	if e.CausationID != d.scopes[0].ID || e.Expires.IsZero() {
+		return errors.New("the answer does not name its scope, or does not expire")
+	}
+	d.answers = append(d.answers, answer)
+	return nil
+}
+
+func host(t *testing.T, d *desk, f Function) {
+	t.Helper()
+	if err := (Host{Functions: []Function{f}, Bus: d, Source: "/test"}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheHostAnswersAScopeWithTheIntentsOfItsFunction(t *testing.T) {
+	scope, want := evaluateFirst(t, nodeTaintsPolicy("{}"))
+	d := &desk{scopes: []schemas.Event{scope}}
+	host(t, d, All()[0])
+	if !reflect.DeepEqual(d.answers, []schemas.Intents{want}) || d.errors[0] != nil {
+		t.Errorf("got %+v, errors %v\nwant %+v", d.answers, d.errors, want)
+	}
+}
+
+func TestTheHostDropsAnAnswerThatCameTooLateAndWouldMovePods(t *testing.T) {
+	scope, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
+	d := &desk{scopes: []schemas.Event{scope}, stale: true}
+	host(t, d, All()[0])
+	if d.answers != nil || d.errors[0] != nil {
+		t.Errorf("got %+v, errors %v, want neither", d.answers, d.errors)
+	}
+}
+
+func TestAPanicOfAFunctionIsAnErrorThatSendsTheScopeToTheDeadLetters(t *testing.T) {
+	scope, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
+	d := &desk{scopes: []schemas.Event{scope}}
+	host(t, d, Function{
+		Strategy: policy.Strategy{Name: "Broken"},
+		decide:   func(schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) { panic("no") },
+	})
+	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "strategy Broken panicked at scope "+scope.ID) {
+		t.Errorf("got error %v", err)
+	}
+}
