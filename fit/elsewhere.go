@@ -1,0 +1,105 @@
+package fit
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Search says how far to look. The zero value looks on all nodes until one fits.
+type Search struct {
+	// Allowed says which nodes come into question. nil: all.
+	Allowed func(*corev1.Node) bool
+	// Enough is after how many fitting nodes to stop. 0: after the first. math.MaxInt: look at all.
+	Enough int
+}
+
+// Result is what a search has found.
+type Result struct {
+	// OK: there is a fitting node.
+	OK bool
+	// Judged is false if the pod cannot be judged; Reason says why not, and nothing else is set.
+	Judged bool
+	Reason Reason
+	// Fitting is how many fitting nodes were found, no more than asked for.
+	Fitting int
+	// Node is the fitting node that the pod prefers most by its node affinity, the first by name of several, among
+	// those that were found. Not necessarily the one that the scheduler takes: it weighs more than that.
+	Node string
+	// Preference is that node's, see [Preference].
+	Preference int64
+	// Refused counts the nodes that do not fit, by reason, among those that were looked at.
+	Refused map[Reason]int
+}
+
+// Fits judges one node, see [Question.On].
+func (c *Cluster) Fits(pod *corev1.Pod, node string) Verdict { return c.Ask(pod).On(node) }
+
+// Elsewhere looks for nodes other than the one that the pod runs on, see [Question.Elsewhere].
+func (c *Cluster) Elsewhere(pod *corev1.Pod, s Search) Result { return c.Ask(pod).Elsewhere(s) }
+
+// Elsewhere looks for nodes where the pod fits, in the order of their names, other than the one that it runs on.
+func (q *Question) Elsewhere(s Search) Result {
+	if !q.all.Judged && q.all.Reason != "" {
+		return Result{Reason: q.all.Reason}
+	}
+	r := Result{Judged: true, Refused: map[Reason]int{}, Preference: math.MinInt64}
+	for _, h := range q.cluster.known {
+		if h.name == q.pod.Spec.NodeName || s.Allowed != nil && !s.Allowed(h.node) {
+			continue
+		}
+		v := q.all
+		if v.Reason == "" {
+			v = q.on(h)
+		}
+		if !v.OK {
+			r.Refused[v.Reason]++
+			continue
+		}
+		r.OK = true
+		r.Fitting++
+		if weight := q.preference(h.node); weight > r.Preference {
+			r.Node, r.Preference = h.name, weight
+		}
+		if r.Fitting >= s.Enough {
+			break
+		}
+	}
+	if !r.OK {
+		r.Preference = 0
+	}
+	return r
+}
+
+// Preference is the sum of the weights of the pod's preferred node affinity terms that match the node, which need not be
+// part of a cluster. It is what the scheduler scores nodes by before it normalises the score. Higher is better, 0 is no
+// preference; negative does not occur.
+func Preference(pod *corev1.Pod, node *corev1.Node) int64 {
+	q := Question{preferred: preferredTerms(pod)}
+	return q.preference(node)
+}
+
+// preferredTerms reads the preferred node affinity; nil if there is none, or one that cannot be read.
+func preferredTerms(pod *corev1.Pod) *nodeaffinity.PreferredSchedulingTerms {
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil {
+		return nil
+	}
+	preferred := affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	if len(preferred) == 0 {
+		return nil
+	}
+	terms, err := nodeaffinity.NewPreferredSchedulingTerms(preferred)
+	if err != nil {
+		return nil
+	}
+	return terms
+}
+
+func (q *Question) preference(node *corev1.Node) int64 {
+	if q.preferred == nil {
+		return 0
+	}
+	return q.preferred.Score(node)
+}

@@ -1,0 +1,167 @@
+package fit
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Question is one pod, prepared to be judged on many nodes. It is valid until the [Cluster] is changed. Make one with
+// [Cluster.Ask]. Its methods change nothing and may be called from several goroutines.
+type Question struct {
+	cluster *Cluster
+	pod     *corev1.Pod
+	// all is the answer for every node, if there is one. Reason is empty otherwise.
+	all       Verdict
+	wants     amounts
+	ports     []port
+	disks     []disk
+	nodes     nodeWish
+	preferred *nodeaffinity.PreferredSchedulingTerms
+	features  []string
+	spread    []constraint
+	affinity  []term
+	apart     []term
+	// namespace are the labels of the pod's namespace, nil if it is not known.
+	namespace labels.Set
+	claims    claims
+	// gone is what the pod itself occupies, nil if it is on no node.
+	gone *placed
+	// worlds are the states of the cluster that the pod has to fit in: as it is without the pod, then with all that is
+	// promised, if that is anything.
+	worlds []*world
+	// nominated are the pods that the scheduler made room for and that go before this one, by node.
+	nominated map[string][]*placed
+}
+
+// Ask prepares a question about a pod, or about its replacement if it is bound to a node.
+func (c *Cluster) Ask(pod *corev1.Pod) *Question {
+	q := &Question{
+		cluster:   c,
+		pod:       pod,
+		wants:     wanted(pod),
+		ports:     hostPorts(&pod.Spec),
+		disks:     exclusiveDisks(&pod.Spec),
+		nodes:     newNodeWish(&pod.Spec),
+		preferred: preferredTerms(pod),
+		features:  neededFeatures(pod),
+		namespace: c.namespaces[pod.Namespace],
+		gone:      c.pods[UID(pod)],
+	}
+	if q.all = q.outside(); q.all.Reason != "" {
+		return q
+	}
+	if q.all = q.readTerms(); q.all.Reason != "" {
+		return q
+	}
+	if q.claims, q.all = c.storage.claimsOf(pod); q.all.Reason != "" {
+		return q
+	}
+	q.prepareWorlds()
+	return q
+}
+
+// outside is the verdict for a pod that cannot be judged, if it is one.
+func (q *Question) outside() Verdict {
+	spec := &q.pod.Spec
+	switch {
+	case spec.SchedulerName != "" && spec.SchedulerName != corev1.DefaultSchedulerName:
+		return unjudged(OtherScheduler, spec.SchedulerName)
+	case len(spec.SchedulingGates) > 0:
+		return unjudged(Gated, spec.SchedulingGates[0].Name)
+	case spec.SchedulingGroup != nil:
+		return unjudged(Grouped, "")
+	case len(spec.ResourceClaims) > 0:
+		return unjudged(DeviceClaims, spec.ResourceClaims[0].Name)
+	case wantsDevices(&q.wants):
+		return unjudged(DeviceClaims, "")
+	}
+	return Verdict{}
+}
+
+// readTerms reads what the pod says about other pods.
+func (q *Question) readTerms() Verdict {
+	var ok bool
+	if q.spread, ok = hardConstraints(q.pod); !ok {
+		return no(TopologySpread, "invalid selector")
+	}
+	if q.affinity, ok = newTerms(q.pod.Namespace, requiredAffinity(&q.pod.Spec)); !ok {
+		return no(PodAffinity, "invalid selector")
+	}
+	if q.apart, ok = newTerms(q.pod.Namespace, requiredAntiAffinity(&q.pod.Spec)); !ok {
+		return no(PodAntiAffinity, "invalid selector")
+	}
+	return Verdict{}
+}
+
+// prepareWorlds prepares the states of the cluster that the pod has to fit in.
+func (q *Question) prepareWorlds() {
+	q.worlds = []*world{q.newWorld(nil, nil)}
+	var promised []*placed
+	for uid, p := range q.cluster.promised {
+		if uid != UID(q.pod) {
+			promised = append(promised, p)
+		}
+	}
+	if len(promised) > 0 {
+		q.worlds = append(q.worlds, q.newWorld(nil, promised))
+	}
+	for uid, p := range q.cluster.nominated {
+		if uid == UID(q.pod) || p.priority < priority(q.pod) {
+			continue
+		}
+		if q.nominated == nil {
+			q.nominated = map[string][]*placed{}
+		}
+		q.nominated[p.node] = append(q.nominated[p.node], p)
+	}
+}
+
+// On judges one node.
+func (q *Question) On(node string) Verdict {
+	if q.all.Reason != "" {
+		return q.all
+	}
+	h := q.cluster.hosts[node]
+	if h == nil || h.node == nil {
+		return no(UnknownNode, node)
+	}
+	return q.on(h)
+}
+
+// on judges a known node: first by what other pods do not matter for, then in each state of the cluster.
+func (q *Question) on(h *host) Verdict {
+	if v := q.node(h); v.Reason != "" {
+		return v
+	}
+	for _, w := range q.worlds {
+		if v := w.on(h); !v.OK {
+			return v
+		}
+		// Only those that are nominated to this node are counted, as the scheduler does it. There are few such nodes.
+		if first := q.nominated[h.name]; len(first) > 0 {
+			if v := q.newWorld(w, first).on(h); !v.OK {
+				return v
+			}
+		}
+	}
+	return yes()
+}
+
+// neededFeatures names what the kubelet must be able to do, beyond what every one can.
+func neededFeatures(pod *corev1.Pod) []string {
+	framework := nodedeclaredfeatures.DefaultFramework
+	info := nodedeclaredfeatures.PodInfo{Spec: &pod.Spec}
+	// The version would drop features that all supported kubelets have; so far that is none.
+	needed, err := framework.InferForPodScheduling(&info, version.MajorMinor(1, 36))
+	if err != nil || needed.IsEmpty() {
+		return nil
+	}
+	names, err := framework.Unmap(needed)
+	if err != nil {
+		return nil
+	}
+	return names
+}

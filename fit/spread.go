@@ -1,0 +1,171 @@
+package fit
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// constraint is a topology spread constraint that must hold, read.
+type constraint struct {
+	topology   string
+	pods       labels.Selector
+	maxSkew    int
+	minDomains int
+	// honorAffinity and honorTaints leave out the nodes that the pod cannot go to for these reasons.
+	honorAffinity, honorTaints bool
+	// self is 1 if the pod counts itself, else 0.
+	self int
+}
+
+// hardConstraints reads the constraints of a pod that must hold. ok is false if a selector is not valid.
+func hardConstraints(pod *corev1.Pod) (found []constraint, ok bool) {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		t := &pod.Spec.TopologySpreadConstraints[i]
+		if t.WhenUnsatisfiable != corev1.DoNotSchedule {
+			continue
+		}
+		c, ok := newConstraint(pod, t)
+		if !ok {
+			return nil, false
+		}
+		found = append(found, c)
+	}
+	return found, true
+}
+
+func newConstraint(pod *corev1.Pod, t *corev1.TopologySpreadConstraint) (constraint, bool) {
+	pods, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
+	if err != nil {
+		return constraint{}, false
+	}
+	// Adding to a selector of nothing leaves it one of nothing. Newer API servers have added the same already.
+	for _, key := range t.MatchLabelKeys {
+		if value, has := pod.Labels[key]; has {
+			same, _ := labels.SelectorFromSet(labels.Set{key: value}).Requirements()
+			pods = pods.Add(same...)
+		}
+	}
+	c := constraint{topology: t.TopologyKey, pods: pods, maxSkew: int(t.MaxSkew), minDomains: 1}
+	if t.MinDomains != nil {
+		c.minDomains = int(*t.MinDomains)
+	}
+	c.honorAffinity = t.NodeAffinityPolicy == nil || *t.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
+	c.honorTaints = t.NodeTaintsPolicy != nil && *t.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
+	if pods.Matches(labels.Set(pod.Labels)) {
+		c.self = 1
+	}
+	return c, true
+}
+
+// domains are how many matching pods run in each domain of one constraint.
+type domains struct {
+	pods map[string]int
+	// least is how many run in the emptiest, or zero if there are fewer domains than there should be.
+	least int
+}
+
+// countDomains counts the matching pods on the nodes that take part, for every constraint.
+func (w *world) countDomains() {
+	q := w.question
+	if len(q.spread) == 0 {
+		return
+	}
+	w.domains = make([]domains, len(q.spread))
+	affine := q.affineHosts()
+	for i := range q.spread {
+		c := &q.spread[i]
+		onNode := w.countOnNodes(c)
+		counts := make(map[string]int, q.cluster.expected(c.topology))
+		for at, h := range q.cluster.known {
+			if !q.takesPart(c, h, affine == nil || affine[at]) {
+				continue
+			}
+			counts[h.node.Labels[c.topology]] += onNode[h.name]
+		}
+		w.domains[i] = domains{pods: counts, least: least(counts, c.minDomains)}
+	}
+}
+
+// expected is how many domains a topology may have: not to be exact, but to make room for them at once.
+func (c *Cluster) expected(topology string) int {
+	if topology == corev1.LabelHostname {
+		return len(c.known)
+	}
+	return 0
+}
+
+// affineHosts says which of the known nodes the node affinity of the pod matches; nil if no constraint asks for it.
+func (q *Question) affineHosts() []bool {
+	asked := false
+	for i := range q.spread {
+		asked = asked || q.spread[i].honorAffinity
+	}
+	if !asked {
+		return nil
+	}
+	matching := make([]bool, len(q.cluster.known))
+	for at, h := range q.cluster.known {
+		matching[at] = q.nodes.matches(h.node)
+	}
+	return matching
+}
+
+// countOnNodes counts the matching pods by node.
+func (w *world) countOnNodes(c *constraint) map[string]int {
+	onNode := map[string]int{}
+	own := w.question.pod.Namespace
+	if c.pods.Empty() {
+		// The scheduler counts no pods for a selector of everything, but it does count those that are nominated.
+		for _, p := range w.coming {
+			if p.nominated && p.namespace == own {
+				onNode[p.node]++
+			}
+		}
+		return onNode
+	}
+	w.tally(matcher{
+		namespace: func(name string) bool { return name == own },
+		pod:       func(_ string, of labels.Set) bool { return c.pods.Matches(of) },
+	}, func(_ labels.Set, name string, n int) { onNode[name] += n })
+	return onNode
+}
+
+// takesPart says whether the pods on a node count for a constraint: the node has the topology keys of all constraints,
+// and the policies do not leave it out.
+func (q *Question) takesPart(c *constraint, h *host, affine bool) bool {
+	for i := range q.spread {
+		if _, has := h.node.Labels[q.spread[i].topology]; !has {
+			return false
+		}
+	}
+	if c.honorAffinity && !affine {
+		return false
+	}
+	return !c.honorTaints || untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
+}
+
+func least(counts map[string]int, minDomains int) int {
+	if len(counts) < minDomains {
+		return 0
+	}
+	lowest := math.MaxInt32 // Of no domains, as the scheduler has it: then nothing is skewed.
+	for _, n := range counts {
+		lowest = min(lowest, n)
+	}
+	return lowest
+}
+
+// spreads judges a node by the spread constraints. A verdict without a reason: no objection.
+func (w *world) spreads(node labels.Set) Verdict {
+	for i := range w.question.spread {
+		c := &w.question.spread[i]
+		value, has := node[c.topology]
+		if !has || w.domains[i].pods[value]+c.self-w.domains[i].least > c.maxSkew {
+			return no(TopologySpread, c.topology)
+		}
+	}
+	return Verdict{}
+}

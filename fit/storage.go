@@ -1,0 +1,229 @@
+package fit
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Annotations of claims that the scheduler heeds.
+const (
+	bindCompleted = "pv.kubernetes.io/bind-completed"
+	selectedNode  = "volume.kubernetes.io/selected-node"
+	defaultClass  = "storageclass.kubernetes.io/is-default-class"
+)
+
+// storage is what is known of volumes.
+type storage struct {
+	claims  map[types.NamespacedName]*corev1.PersistentVolumeClaim
+	volumes map[string]*volume
+	// ofClass are the volumes by the name of their class, then by their own.
+	ofClass    map[string]map[string]*volume
+	classes    map[string]*storagev1.StorageClass
+	drivers    map[string]*storagev1.CSIDriver
+	capacities map[types.NamespacedName]*storagev1.CSIStorageCapacity
+	// limits is how many volumes of a driver may be attached, by node, then by driver.
+	limits map[string]map[string]int64
+	// attachments by their name, and the same by node.
+	attachments map[string]*storagev1.VolumeAttachment
+	attachedTo  map[string]map[string]*storagev1.VolumeAttachment
+	// users are the pods with a claim as a volume.
+	users map[types.NamespacedName]map[types.UID]*placed
+}
+
+func newStorage() storage {
+	return storage{
+		claims:      map[types.NamespacedName]*corev1.PersistentVolumeClaim{},
+		volumes:     map[string]*volume{},
+		ofClass:     map[string]map[string]*volume{},
+		classes:     map[string]*storagev1.StorageClass{},
+		drivers:     map[string]*storagev1.CSIDriver{},
+		capacities:  map[types.NamespacedName]*storagev1.CSIStorageCapacity{},
+		limits:      map[string]map[string]int64{},
+		attachments: map[string]*storagev1.VolumeAttachment{},
+		attachedTo:  map[string]map[string]*storagev1.VolumeAttachment{},
+		users:       map[types.NamespacedName]map[types.UID]*placed{},
+	}
+}
+
+// keyOf is the namespace and name of an object.
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// enter notes whose claims a pod uses. Ephemeral ones have no other users.
+func (s *storage) enter(p *placed) {
+	for _, ref := range p.claims {
+		if !ref.ephemeral {
+			put(s.users, types.NamespacedName{Namespace: p.namespace, Name: ref.name}, p.uid, p)
+		}
+	}
+}
+
+func (s *storage) leave(p *placed) {
+	for _, ref := range p.claims {
+		if !ref.ephemeral {
+			remove(s.users, types.NamespacedName{Namespace: p.namespace, Name: ref.name}, p.uid)
+		}
+	}
+}
+
+func put[A, B comparable, V any](in map[A]map[B]V, a A, b B, v V) {
+	if in[a] == nil {
+		in[a] = map[B]V{}
+	}
+	in[a][b] = v
+}
+
+func remove[A, B comparable, V any](from map[A]map[B]V, a A, b B) {
+	delete(from[a], b)
+	if len(from[a]) == 0 {
+		delete(from, a)
+	}
+}
+
+// volume is a volume with its node affinity read.
+type volume struct {
+	*corev1.PersistentVolume
+	class string
+	// nodes is nil if the volume can be used everywhere.
+	nodes *nodeaffinity.LazyErrorNodeSelector
+	// zones are its labels of zone and region.
+	zones []zoneLabel
+}
+
+func newVolume(v *corev1.PersistentVolume) *volume {
+	read := &volume{PersistentVolume: v, class: v.Spec.StorageClassName, zones: zoneLabels(v.Labels)}
+	if class, beta := v.Annotations[corev1.BetaStorageClassAnnotation]; beta {
+		read.class = class
+	}
+	if affinity := v.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		read.nodes = nodeaffinity.NewLazyErrorNodeSelector(affinity.Required)
+	}
+	return read
+}
+
+// usableOn says whether a node with these labels may use the volume. Names of nodes do not count, only labels.
+func (v *volume) usableOn(nodeLabels map[string]string) bool {
+	if v.nodes == nil {
+		return true
+	}
+	ok, err := v.nodes.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: nodeLabels}})
+	return ok && err == nil
+}
+
+func (s *storage) setVolume(v *corev1.PersistentVolume) {
+	s.removeVolume(v.Name)
+	read := newVolume(v)
+	s.volumes[v.Name] = read
+	put(s.ofClass, read.class, v.Name, read)
+}
+
+func (s *storage) removeVolume(name string) {
+	if known := s.volumes[name]; known != nil {
+		delete(s.volumes, name)
+		remove(s.ofClass, known.class, name)
+	}
+}
+
+func (s *storage) setLimits(n *storagev1.CSINode) {
+	limits := map[string]int64{}
+	for _, d := range n.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = int64(*d.Allocatable.Count)
+		}
+	}
+	s.limits[n.Name] = limits
+}
+
+func (s *storage) setAttachment(a *storagev1.VolumeAttachment) {
+	s.removeAttachment(a.Name)
+	s.attachments[a.Name] = a
+	put(s.attachedTo, a.Spec.NodeName, a.Name, a)
+}
+
+func (s *storage) removeAttachment(name string) {
+	if known := s.attachments[name]; known != nil {
+		delete(s.attachments, name)
+		remove(s.attachedTo, known.Spec.NodeName, name)
+	}
+}
+
+// classOf is the class that a claim asks for, or nothing.
+func classOf(claim *corev1.PersistentVolumeClaim) string {
+	if class, beta := claim.Annotations[corev1.BetaStorageClassAnnotation]; beta {
+		return class
+	}
+	if claim.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *claim.Spec.StorageClassName
+}
+
+// waits says whether volumes of a class are chosen or made only when it is known where the pod goes.
+func (s *storage) waits(class string) bool {
+	known := s.classes[class]
+	return known != nil && known.VolumeBindingMode != nil &&
+		*known.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// defaultClass is the class that a new claim gets when it names none: of several the youngest, then the first by name.
+func (s *storage) defaultClass() string {
+	var best *storagev1.StorageClass
+	for _, name := range slices.Sorted(maps.Keys(s.classes)) {
+		class := s.classes[name]
+		if class.Annotations[defaultClass] != "true" {
+			continue
+		}
+		if best == nil || best.CreationTimestamp.Before(&class.CreationTimestamp) {
+			best = class
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return best.Name
+}
+
+// isAllowed says whether a class allows volumes on nodes with these labels.
+func isAllowed(class *storagev1.StorageClass, nodeLabels map[string]string) bool {
+	if len(class.AllowedTopologies) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
+		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions,
+			func(r corev1.TopologySelectorLabelRequirement) bool {
+				value, has := nodeLabels[r.Key]
+				return !has || !slices.Contains(r.Values, value)
+			})
+	})
+}
+
+// suffices says whether a driver has room for so many bytes for a node with these labels. A driver that does not report
+// its capacity has room always.
+func (s *storage) suffices(class *storagev1.StorageClass, bytes int64, nodeLabels map[string]string) bool {
+	driver := s.drivers[class.Provisioner]
+	if driver == nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
+		return true
+	}
+	for _, capacity := range s.capacities {
+		limit := capacity.MaximumVolumeSize
+		if limit == nil {
+			limit = capacity.Capacity
+		}
+		if capacity.StorageClassName != class.Name || limit == nil || limit.Value() < bytes || capacity.NodeTopology == nil {
+			continue
+		}
+		nodes, err := metav1.LabelSelectorAsSelector(capacity.NodeTopology)
+		if err == nil && nodes.Matches(labels.Set(nodeLabels)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package fit
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// term is a required term of pod affinity or anti-affinity, read.
+type term struct {
+	topology   string
+	namespaces []string
+	// ofNamespaces selects namespaces by their labels, besides those that are named.
+	ofNamespaces labels.Selector
+	pods         labels.Selector
+}
+
+// newTerm reads a term of a pod in namespace. ok is false if a selector is not valid, which the API server prevents.
+func newTerm(namespace string, t *corev1.PodAffinityTerm) (term, bool) {
+	pods, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
+	if err != nil {
+		return term{}, false
+	}
+	ofNamespaces, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector)
+	if err != nil {
+		return term{}, false
+	}
+	namespaces := slices.Sorted(slices.Values(t.Namespaces))
+	if len(namespaces) == 0 && t.NamespaceSelector == nil {
+		namespaces = []string{namespace}
+	}
+	return term{topology: t.TopologyKey, namespaces: namespaces, ofNamespaces: ofNamespaces, pods: pods}, true
+}
+
+// newTerms reads terms; ok is false if one of them is not valid.
+func newTerms(namespace string, of []corev1.PodAffinityTerm) ([]term, bool) {
+	terms := make([]term, 0, len(of))
+	for i := range of {
+		t, ok := newTerm(namespace, &of[i])
+		if !ok {
+			return nil, false
+		}
+		terms = append(terms, t)
+	}
+	return terms, true
+}
+
+func requiredAffinity(spec *corev1.PodSpec) []corev1.PodAffinityTerm {
+	if spec.Affinity == nil || spec.Affinity.PodAffinity == nil {
+		return nil
+	}
+	return spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+func requiredAntiAffinity(spec *corev1.PodSpec) []corev1.PodAffinityTerm {
+	if spec.Affinity == nil || spec.Affinity.PodAntiAffinity == nil {
+		return nil
+	}
+	return spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+// key is the same for terms that mean the same.
+func (t *term) key() string {
+	return strings.Join([]string{t.topology, strings.Join(t.namespaces, ","), t.ofNamespaces.String(), t.pods.String(),
+		emptiness(t.ofNamespaces), emptiness(t.pods)}, "\x00")
+}
+
+// emptiness tells the selector of everything from the one of nothing, which are written alike.
+func emptiness(s labels.Selector) string {
+	if s.Empty() {
+		return "all"
+	}
+	return ""
+}
+
+// namespace says whether a term concerns the pods of a namespace. Its labels are nil if it is not known.
+func (t *term) namespace(name string, of labels.Set) bool {
+	_, named := slices.BinarySearch(t.namespaces, name)
+	return named || t.ofNamespaces.Matches(of)
+}
+
+// matches says whether a term concerns a pod with these labels in this namespace.
+func (t *term) matches(namespace string, of, pod labels.Set) bool {
+	return t.namespace(namespace, of) && t.pods.Matches(pod)
+}

@@ -1,0 +1,148 @@
+package fit
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// world is one state of the cluster that a pod is to fit in: as it is, without the pod itself, and with others that are
+// to come.
+type world struct {
+	question *Question
+	// base is the same without those that are nominated, nil if there are none.
+	base   *world
+	coming []*placed
+	// changed are the hosts that the pod itself or a coming one is on, with that done.
+	changed map[string]*host
+	// domains are the counts of the spread constraints, in their order.
+	domains []domains
+	// attracts and repels count what the pod's own terms match; repelled counts the terms of others that match it.
+	attracts, repels, repelled pairs
+	// first: no pod matches all terms of the pod's affinity, and the pod itself does.
+	first bool
+	// inUse is a claim that only one pod may use and that another one has, or nothing.
+	inUse string
+}
+
+// pairs counts pods by topology key and value.
+type pairs map[string]map[string]int
+
+func (p pairs) add(key, value string, n int) {
+	if p[key] == nil {
+		p[key] = map[string]int{}
+	}
+	p[key][value] += n
+}
+
+// newWorld is the cluster without the pod itself, but with those that are coming; on top of base, if it is not nil.
+func (q *Question) newWorld(base *world, coming []*placed) *world {
+	w := &world{question: q, base: base, coming: coming}
+	if base != nil {
+		w.coming = slices.Concat(base.coming, coming)
+	}
+	w.change()
+	w.inUse = w.claimInUse()
+	w.countDomains()
+	w.countAffinity()
+	return w
+}
+
+// change makes the hosts that differ from the cluster's.
+func (w *world) change() {
+	c := w.question.cluster
+	if gone := w.question.gone; gone != nil {
+		w.changing(c.hosts[gone.node]).leave(gone)
+	}
+	for _, p := range w.coming {
+		if h := c.hosts[p.node]; h != nil && h.node != nil {
+			w.changing(h).enter(p)
+		}
+	}
+}
+
+func (w *world) changing(h *host) *host {
+	if w.changed[h.name] == nil {
+		if w.changed == nil {
+			w.changed = map[string]*host{}
+		}
+		w.changed[h.name] = h.clone()
+	}
+	return w.changed[h.name]
+}
+
+// on judges a known node in this state.
+func (w *world) on(h *host) Verdict {
+	if changed := w.changed[h.name]; changed != nil {
+		h = changed
+	}
+	if v := w.question.hosting(h); v.Reason != "" {
+		return v
+	}
+	if w.inUse != "" {
+		return no(ClaimInUse, w.inUse)
+	}
+	if v := w.spreads(h.node.Labels); v.Reason != "" {
+		return v
+	}
+	if v := w.suits(h.node.Labels); v.Reason != "" {
+		return v
+	}
+	return yes()
+}
+
+// labelsOf are the labels of a node. ok is false if it is not known.
+func (c *Cluster) labelsOf(node string) (labels.Set, bool) {
+	h := c.hosts[node]
+	if h == nil || h.node == nil {
+		return nil, false
+	}
+	return h.node.Labels, true
+}
+
+// tally calls add for all pods of this state that match, once for each cohort and node, with how many they are.
+// namespace nil: of all namespaces. Nodes that are not known are left out, and so are terminating pods unless
+// withTerminating.
+func (w *world) tally(m matcher, add func(node labels.Set, name string, n int)) {
+	c := w.question.cluster
+	for namespace, in := range c.cohorts {
+		if !m.namespace(namespace) {
+			continue
+		}
+		for _, own := range in {
+			if own.terminating && !m.withTerminating || !m.pod(namespace, own.labels) {
+				continue
+			}
+			for name, n := range own.on {
+				if node, known := c.labelsOf(name); known {
+					add(node, name, n)
+				}
+			}
+		}
+	}
+	w.adjust(func(p *placed, n int) {
+		if p.terminating && !m.withTerminating || !m.namespace(p.namespace) || !m.pod(p.namespace, p.labels) {
+			return
+		}
+		if node, known := c.labelsOf(p.node); known {
+			add(node, p.node, n)
+		}
+	})
+}
+
+// matcher says which pods are counted.
+type matcher struct {
+	namespace       func(string) bool
+	pod             func(namespace string, of labels.Set) bool
+	withTerminating bool
+}
+
+// adjust calls add for what this state has more, 1, or less, -1, than the cluster.
+func (w *world) adjust(add func(p *placed, n int)) {
+	if gone := w.question.gone; gone != nil {
+		add(gone, -1)
+	}
+	for _, p := range w.coming {
+		add(p, 1)
+	}
+}
