@@ -1,0 +1,264 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// benchPolicy has one strategy that the changes of a node wake.
+func benchPolicy(b *testing.B) policy.Policy {
+	b.Helper()
+	text := "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles: [{name: default, " +
+		"pluginConfig: [{name: S}], plugins: {deschedule: {enabled: [S]}}}]\n"
+	p, err := policy.Parse("bench", []byte(text), []policy.Strategy{{
+		Name: "S", Point: policy.Deschedule, Scope: schemas.NodeKind,
+		Wakes:   []schemas.DeltaKind{schemas.NodeTaints, schemas.PodScheduled},
+		NewArgs: func() policy.Args { return &noArgs{} },
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+type noArgs struct{}
+
+func (noArgs) Validate() error { return nil }
+
+// nowhere is a bus that takes everything and keeps nothing: what storing costs is measured elsewhere.
+type nowhere struct{}
+
+func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
+
+func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
+
+// busy is the number of the node whose changes are measured.
+const busy = 7
+
+// benchLead is a leading watcher with filled caches, which no goroutine works on. Every node has 20 pods, but the busy
+// one pods.
+func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
+	b.Helper()
+	pl, err := newPlan(benchPolicy(b))
+	must(b, err)
+	byName := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: podNode})
+	w := &Watcher{
+		config: Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}},
+		usable: &usableNodes{plan: pl},
+		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
+		cluster: &cluster{nodes: corelisters.NewNodeLister(byName), pods: pods},
+	}
+	for i := range nodes {
+		n := benchNode(i)
+		must(b, byName.Add(n))
+		w.usable.changed(nil, n)
+		onNode := 20
+		if i == busy {
+			onNode = podsOnBusy
+		}
+		for k := range onNode {
+			must(b, pods.Add(benchPod(i, k)))
+		}
+	}
+	l := newLead(w, pl, newOutbox(w.config.Bus, w.log, w.metrics))
+	w.lead.Store(l)
+	return l
+}
+
+func must(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// benchNode is like a node of a cloud: a dozen labels, four conditions.
+func benchNode(i int) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: fmt.Sprintf("node-%04d", i), UID: types.UID(fmt.Sprintf("6f1d3c52-0000-4000-8000-%012d", i)),
+		Labels: map[string]string{}, CreationTimestamp: metav1.NewTime(time.Unix(1_790_000_000, 0)),
+	}}
+	for k := range 12 {
+		n.Labels[fmt.Sprintf("example.com/label-%d", k)] = fmt.Sprintf("value-%d", k)
+	}
+	for _, c := range []corev1.NodeConditionType{"MemoryPressure", "DiskPressure", "PIDPressure"} {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Status: corev1.ConditionFalse})
+	}
+	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})
+	n.Status.Allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("32"), "memory": resource.MustParse("256Gi"), "pods": resource.MustParse("110"),
+	}
+	n.Status.Capacity = n.Status.Allocatable.DeepCopy()
+	return n
+}
+
+// benchPod is a pod as the API server has it: two containers with variables and probes, tokens, conditions. It is pruned
+// like those in the cache.
+func benchPod(node, i int) *corev1.Pod {
+	p := fullPod(node, i)
+	prunePod(p)
+	return p
+}
+
+func fullPod(node, i int) *corev1.Pod {
+	name := fmt.Sprintf("api-5d9c7b8f6d-%04d-%03d", node, i)
+	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
+	controller := true
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web", Name: name, UID: types.UID(fmt.Sprintf("0b6a7d1e-0000-4000-8000-%06d%06d", node, i)),
+			ResourceVersion: "123456", GenerateName: "api-5d9c7b8f6d-", CreationTimestamp: started,
+			Labels: map[string]string{"app": "api", "pod-template-hash": "5d9c7b8f6d", "team": "web"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api-5d9c7b8f6d", UID: "rs-uid", Controller: &controller,
+			}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 2000))}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: fmt.Sprintf("node-%04d", node), ServiceAccountName: "default", SchedulerName: "default-scheduler",
+			Volumes: []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}},
+			Tolerations: []corev1.Toleration{
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started, QOSClass: corev1.PodQOSBurstable},
+	}
+	for _, c := range []string{"main", "proxy"} {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+			Name: c, Image: "registry.example.com/" + c + ":1.2.3", Env: []corev1.EnvVar{{Name: "A", Value: "b"}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi"),
+			}},
+		})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}},
+		})
+	}
+	for _, c := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: c, Status: corev1.ConditionTrue, LastTransitionTime: started,
+		})
+	}
+	return p
+}
+
+// benchTaint is the node before and after a taint.
+func benchTaint(i int) (old, new *corev1.Node) {
+	old = benchNode(i)
+	new = old.DeepCopy()
+	new.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	return old, new
+}
+
+// sizes calls f for a cluster, for one ten times as large, and for nodes with few and with many pods.
+func sizes(b *testing.B, f func(b *testing.B, l *lead)) {
+	for _, pods := range []int{20, 110} {
+		for _, nodes := range []int{200, 2000} {
+			b.Run(fmt.Sprintf("pods=%d/nodes=%d", pods, nodes), func(b *testing.B) { f(b, benchLead(b, nodes, pods)) })
+		}
+	}
+}
+
+func BenchmarkPrunePod(b *testing.B) {
+	p := fullPod(1, 1)
+	for b.Loop() {
+		c := *p // as shallow as it needs to be: prune replaces what it changes in the pod itself
+		if _, err := prune(&c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkObserveTaint(b *testing.B) {
+	old, new := benchTaint(1)
+	for b.Loop() {
+		if d := ObserveNode(old, new); len(d) != 1 {
+			b.Fatal(d)
+		}
+	}
+}
+
+func BenchmarkObservePodThatIsUnchanged(b *testing.B) {
+	old, new := benchPod(1, 1), benchPod(1, 1)
+	for b.Loop() {
+		if d := ObservePod(old, new); d != nil {
+			b.Fatal(d)
+		}
+	}
+}
+
+// BenchmarkDeltaToPending is everything in the informer's callback: observe, encode the delta, plan, queue.
+func BenchmarkDeltaToPending(b *testing.B) {
+	for _, nodes := range []int{200, 2000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			l := benchLead(b, nodes, 20)
+			old, new := benchTaint(busy)
+			for b.Loop() {
+				l.w.nodeChanged(old, new, false)
+				l.outbox.take()
+				if list, _ := l.queue.due(time.Now().Add(time.Minute), batch); len(list) != 1 {
+					b.Fatal(list)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkScopeBuild(b *testing.B) {
+	sizes(b, func(b *testing.B, l *lead) {
+		p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
+		for b.Loop() {
+			if s, err := l.scopes.build(p, time.Now()); err != nil || s.scope == nil {
+				b.Fatal(s, err)
+			}
+		}
+	})
+}
+
+func BenchmarkScopeEncode(b *testing.B) {
+	for _, pods := range []int{20, 110} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			l := benchLead(b, 10, pods)
+			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
+			built, err := l.scopes.build(p, time.Now())
+			must(b, err)
+			for b.Loop() {
+				e, err := schemas.NewEvent("/clusters/bench/watcher", built.scope, time.Now(), schemas.Event{})
+				must(b, err)
+				b.SetBytes(int64(len(e.Data)))
+			}
+		})
+	}
+}
+
+// BenchmarkDeltaToScope is the watcher's whole share of one delta: the caches, observe, plan, queue, build and encode.
+func BenchmarkDeltaToScope(b *testing.B) {
+	sizes(b, func(b *testing.B, l *lead) {
+		old, new := benchTaint(busy)
+		for b.Loop() {
+			l.w.nodeChanged(old, new, false)
+			l.outbox.take()
+			due, _ := l.queue.due(time.Now().Add(time.Minute), batch)
+			l.publish(b.Context(), due)
+			if l.queue.len() != 0 {
+				b.Fatal("the scope was not published")
+			}
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package watcher
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// The delay after which a deferred pod is looked at again, whether or not what held it was seen to change: doubled with
+// each deferral in a row. The first is long enough that a budget's own change comes earlier; the last bounds how long
+// a cause that no watch shows, such as a quota of another system, goes unnoticed.
+const (
+	firstRetry = 15 * time.Second
+	lastRetry  = 10 * time.Minute
+)
+
+// freedRetry is the first delay when the budget that held a pod already allows a disruption by the time the verdict
+// arrives. Its status may lag behind what the API server enforces, so that asking at once could go on for ever.
+const freedRetry = 250 * time.Millisecond
+
+// outageRetry is the first delay when the API server could not be asked or was busy: it is back in seconds more often
+// than not, and nothing else tells that it is.
+const outageRetry = time.Second
+
+// held remembers the pods whose move was deferred, and what held them. It is a memory, not a promise: after a restart
+// it is empty, and evaluating everything fills it again. Its methods may be called from many goroutines.
+type held struct {
+	mu      sync.Mutex
+	pods    map[types.UID]*heldPod
+	budgets map[types.NamespacedName]map[types.UID]bool
+}
+
+type heldPod struct {
+	evaluation evaluation
+	deferrals  int
+	budgets    []types.NamespacedName
+}
+
+func newHeld() *held {
+	return &held{pods: map[types.UID]*heldPod{}, budgets: map[types.NamespacedName]map[types.UID]bool{}}
+}
+
+// deferred notes one more deferral, and returns how long to wait before the pod is looked at again at the latest.
+// free says of a budget whether it allows a disruption now.
+func (h *held) deferred(v schemas.Verdict, ev evaluation, free func(types.NamespacedName) bool) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	uid := v.Intent.Pod.UID
+	p := h.pods[uid]
+	if p == nil {
+		p = &heldPod{}
+		h.pods[uid] = p
+	}
+	h.unlink(uid, p)
+	p.evaluation = ev
+	p.deferrals++
+	delay := doubled(firstDelay(v.Reason), p.deferrals)
+	for _, b := range v.Blockers {
+		if b.Kind != "PodDisruptionBudget" {
+			continue
+		}
+		name := types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+		p.budgets = append(p.budgets, name)
+		if h.budgets[name] == nil {
+			h.budgets[name] = map[types.UID]bool{}
+		}
+		h.budgets[name][uid] = true
+		if free(name) {
+			delay = min(delay, doubled(freedRetry, p.deferrals))
+		}
+	}
+	return delay
+}
+
+// firstDelay is how long to wait after the first deferral for a reason.
+func firstDelay(reason schemas.ReasonCode) time.Duration {
+	switch reason {
+	case schemas.ReasonAPIUnavailable, schemas.ReasonThrottled:
+		return outageRetry
+	}
+	return firstRetry
+}
+
+// doubled is first, doubled for every attempt after the first, at most lastRetry.
+func doubled(first time.Duration, attempt int) time.Duration {
+	d := first
+	for i := 1; i < attempt && d < lastRetry; i++ {
+		d *= 2
+	}
+	return min(d, lastRetry)
+}
+
+// freed returns the evaluations whose pods the budget held, each once, and lets go of them: the next deferral ties them
+// to the budget again.
+func (h *held) freed(budget types.NamespacedName) []evaluation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := map[evaluation]bool{}
+	var list []evaluation
+	for uid := range h.budgets[budget] {
+		p := h.pods[uid]
+		if !seen[p.evaluation] {
+			seen[p.evaluation] = true
+			list = append(list, p.evaluation)
+		}
+		h.unlink(uid, p)
+	}
+	return list
+}
+
+// forget drops a pod: it moved, is gone, or needs no move any more.
+func (h *held) forget(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.pods[uid]; p != nil {
+		h.unlink(uid, p)
+		delete(h.pods, uid)
+	}
+}
+
+func (h *held) unlink(uid types.UID, p *heldPod) {
+	for _, b := range p.budgets {
+		delete(h.budgets[b], uid)
+		if len(h.budgets[b]) == 0 {
+			delete(h.budgets, b)
+		}
+	}
+	p.budgets = nil
+}

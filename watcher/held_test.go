@@ -1,0 +1,96 @@
+package watcher
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func deferral(uid, budget string) schemas.Verdict {
+	v := schemas.Verdict{Outcome: schemas.Deferred, Intent: schemas.Intent{Pod: schemas.PodRef{UID: types.UID(uid)}}}
+	if budget != "" {
+		v.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: "web", Name: budget}}
+	}
+	return v
+}
+
+func budget(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "web", Name: name}
+}
+
+func never(types.NamespacedName) bool  { return false }
+func always(types.NamespacedName) bool { return true }
+
+func TestADeferredPodIsLookedAtAgainAfterADelayThatGrows(t *testing.T) {
+	h := newHeld()
+	var got []time.Duration
+	for range 8 {
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), never))
+	}
+	want := []time.Duration{
+		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute,
+		10 * time.Minute, 10 * time.Minute,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAPodThatTheAPIServerCouldNotBeAskedAboutIsLookedAtAgainSoon(t *testing.T) {
+	h := newHeld()
+	v := deferral("p", "")
+	v.Reason = schemas.ReasonAPIUnavailable
+	var got []time.Duration
+	for range 3 {
+		got = append(got, h.deferred(v, key("n"), never))
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestABudgetThatIsFreeByTheTimeOfTheVerdictIsTriedSoonButNotAtOnce(t *testing.T) {
+	h := newHeld()
+	var got []time.Duration
+	for range 3 {
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), always))
+	}
+	want := []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestABudgetThatIsFreedWakesEachEvaluationItHeldOnce(t *testing.T) {
+	h := newHeld()
+	h.deferred(deferral("p1", "b"), key("n1"), never)
+	h.deferred(deferral("p2", "b"), key("n1"), never)
+	h.deferred(deferral("p3", "other"), key("n2"), never)
+	if got, want := h.freed(budget("b")), []evaluation{key("n1")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := h.freed(budget("b")); got != nil {
+		t.Errorf("freed again: got %v, want nothing until the next deferral", got)
+	}
+	h.deferred(deferral("p2", "b"), key("n1"), never)
+	if got, want := h.freed(budget("b")), []evaluation{key("n1")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("after the next deferral: got %v, want %v", got, want)
+	}
+}
+
+func TestAForgottenPodLeavesNothingBehind(t *testing.T) {
+	h := newHeld()
+	h.deferred(deferral("p", "b"), key("n"), never)
+	h.forget("p")
+	h.forget("unknown")
+	if len(h.pods) != 0 || len(h.budgets) != 0 {
+		t.Errorf("left: %v, %v", h.pods, h.budgets)
+	}
+	if got := h.deferred(deferral("p", ""), key("n"), never); got != firstRetry {
+		t.Errorf("after being forgotten: delay %v, want %v", got, firstRetry)
+	}
+}

@@ -1,0 +1,31 @@
+package watcher
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are the watcher's own figures.
+type metrics struct {
+	deltas        *prometheus.CounterVec
+	deltasDropped prometheus.Counter
+	scopes        *prometheus.CounterVec
+}
+
+// newMetrics registers with r; nil registers nowhere. pending is asked for the number of pending evaluations.
+func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
+	m := &metrics{
+		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_deltas_total", Help: "Changes of the cluster that were observed and published, by kind.",
+		}, []string{"kind"}),
+		deltasDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rehome_deltas_dropped_total", Help: "Deltas that were not published because the bus was away too long.",
+		}),
+		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_scopes_total", Help: "Evaluations that were asked for.",
+		}, []string{"strategy", "profile"}),
+	}
+	if r != nil {
+		r.MustRegister(m.deltas, m.deltasDropped, m.scopes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "rehome_pending_evaluations", Help: "Evaluations that wait to be published.",
+		}, pending))
+	}
+	return m
+}

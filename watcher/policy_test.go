@@ -1,0 +1,218 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// collected is a bus in memory that keeps what was published.
+type collected struct {
+	mu     sync.Mutex
+	events []schemas.Event
+	tell   func(schemas.Event) // hands over a verdict
+}
+
+func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, events...)
+	return nil
+}
+
+func (c *collected) FollowVerdicts(ctx context.Context, _ time.Time, handle func(schemas.Event)) error {
+	c.mu.Lock()
+	c.tell = handle
+	c.mu.Unlock()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// take returns what was published since it was last called: the deltas' kinds, and the scopes as STRATEGY KEY, sorted.
+func (c *collected) take(t *testing.T) []string {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []string
+	for _, e := range c.events {
+		if e.Type == schemas.DeltaType {
+			d, err := schemas.Decode[schemas.Delta](e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, string(d.Kind))
+			continue
+		}
+		h, err := schemas.Decode[schemas.ScopeHead](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, h.Strategy+" "+h.Key)
+	}
+	c.events = nil
+	slices.Sort(list)
+	return list
+}
+
+// leading runs a watcher that leads over a view of a cluster, in a bubble of fake time.
+func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
+	t.Helper()
+	bus := &collected{}
+	w := &Watcher{
+		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
+		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
+		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1),
+	}
+	w.plan.Store(s.plan)
+	ctx, end := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.leadOn(ctx) })
+	time.Sleep(10 * time.Millisecond)
+	script(w, bus)
+	end()
+	wg.Wait()
+}
+
+// with enables both kinds of strategies: nodes wants the scopes of nodes, pods those of pods that are as old as args say.
+func with(selector string, strategies ...policy.Strategy) policy.Policy {
+	p := policy.Policy{NodeSelector: selector, Profiles: []policy.Profile{{Name: "p"}}}
+	for _, s := range strategies {
+		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{Strategy: s, Args: json.RawMessage(`{}`)})
+	}
+	return p
+}
+
+// olderThan are arguments of a strategy that moves pods of that age.
+type olderThan struct {
+	age time.Duration
+}
+
+func (olderThan) Validate() error { return nil }
+
+func (o olderThan) Due(p *corev1.Pod) (time.Time, bool) { return p.CreationTimestamp.Add(o.age), true }
+
+func nodesStrategy() policy.Strategy {
+	return policy.Strategy{
+		Name: "nodes", Scope: schemas.NodeKind, NewArgs: func() policy.Args { return &olderThan{} },
+		Wakes: []schemas.DeltaKind{schemas.NodeTaints},
+	}
+}
+
+func podsStrategy(age time.Duration) policy.Strategy {
+	return policy.Strategy{
+		Name: "pods", Scope: schemas.PodKind, NewArgs: func() policy.Args { return &olderThan{age} },
+		Wakes: []schemas.DeltaKind{schemas.PodLabels},
+	}
+}
+
+func TestAPolicyThatReplacesAnotherIsEvaluatedAsAWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := placed("old", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour)) })
+		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
+		s := view(t, with("", nodesStrategy(), podsStrategy(time.Hour)),
+			[]*corev1.Node{named("n1"), named("n2"), named("n3", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} })},
+			[]*corev1.Pod{old, young})
+		leading(t, s, func(w *Watcher, bus *collected) {
+			steps := []struct {
+				name   string
+				policy policy.Policy
+				want   []string
+			}{
+				{"the same once more", with("", nodesStrategy(), podsStrategy(time.Hour)), []string{"nodes n1", "nodes n2", "nodes n3", "pods web/old"}},
+				{
+					"a pod that is not due any more is evaluated, for its move may have to be withdrawn",
+					with("", podsStrategy(10*time.Hour)), []string{"pods web/old"},
+				},
+				{"a pod that was not due and is not due is left alone", with("", podsStrategy(20*time.Hour)), nil},
+				{"without a strategy there is nothing to evaluate", with(""), nil},
+				{
+					"nodes that are not looked at any more are evaluated, for moves may have to be withdrawn",
+					with("zone=b", nodesStrategy()), []string{"nodes n1", "nodes n2", "nodes n3"},
+				},
+			}
+			if got, want := bus.take(t), steps[0].want; !reflect.DeepEqual(got, want) {
+				t.Errorf("at the beginning: got %q, want %q", got, want)
+			}
+			for _, step := range steps {
+				if err := w.SetPolicy(step.policy); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+				if got := bus.take(t); !reflect.DeepEqual(got, step.want) {
+					t.Errorf("%s: got %q, want %q", step.name, got, step.want)
+				}
+			}
+			if !w.usable.tooFew() {
+				t.Error("one node is looked at, and there are not too few")
+			}
+			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+			time.Sleep(10 * time.Millisecond)
+			if got, want := bus.take(t), []string{"node.taints", "nodes n1"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("a delta under the last policy: got %q, want %q", got, want)
+			}
+		})
+	})
+}
+
+func TestArgumentsThatAreNotTheStrategysOwnLeaveTheOldPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+		leading(t, s, func(w *Watcher, bus *collected) {
+			bus.take(t)
+			broken := with("", nodesStrategy())
+			broken.Profiles[0].Strategies[0].Args = json.RawMessage(`[]`)
+			if err := w.SetPolicy(broken); err == nil {
+				t.Error("got no error")
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got := bus.take(t); got != nil || w.plan.Load() != s.plan {
+				t.Errorf("got %q and another plan: %v, want nothing and the same", got, w.plan.Load() != s.plan)
+			}
+		})
+	})
+}
+
+func TestAPodIsEvaluatedAgainWhenTheActuatorHasNotReadThePolicyYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+		leading(t, s, func(_ *Watcher, bus *collected) {
+			bus.take(t)
+			for _, strategy := range []string{"nodes", "gone"} {
+				v := schemas.Verdict{
+					Outcome: schemas.Rejected, Reason: schemas.ReasonProfileUnknown, Profile: "p", Strategy: strategy,
+					Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+					Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
+				}
+				e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				bus.tell(e)
+				if got := bus.take(t); got != nil {
+					t.Errorf("%s: at once: got %q, want nothing", strategy, got)
+				}
+				time.Sleep(firstRetry + 10*time.Millisecond)
+				want := []string{"nodes n1"}
+				if strategy == "gone" {
+					want = nil
+				}
+				if got := bus.take(t); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: after %v: got %q, want %q", strategy, firstRetry, got, want)
+				}
+			}
+		})
+	})
+}

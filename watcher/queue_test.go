@@ -1,0 +1,140 @@
+package watcher
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func key(name string) evaluation {
+	return evaluation{profile: "p", strategy: "s", kind: schemas.NodeKind, key: name}
+}
+
+func cause(kind string) schemas.Cause { return schemas.Cause{Kind: schemas.CauseKind(kind)} }
+
+// taken is what a test compares of a pending evaluation.
+type taken struct {
+	key    string
+	causes []schemas.Cause
+	first  string
+}
+
+func takeAll(q *queue, max int) []taken {
+	var list []taken
+	for _, p := range q.take(context.Background(), max) {
+		list = append(list, taken{p.key, p.causes, p.first.ID})
+	}
+	return list
+}
+
+func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, start := newQueue(), time.Now()
+		q.add(key("a"), start.Add(10*time.Millisecond), cause("one"), schemas.Event{ID: "1"})
+		time.Sleep(5 * time.Millisecond)
+		q.add(key("a"), time.Now().Add(10*time.Millisecond), cause("two"), schemas.Event{ID: "2"})
+		got := takeAll(q, 9)
+		want := []taken{{"a", []schemas.Cause{cause("one"), cause("two")}, "1"}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if waited := time.Since(start); waited != 10*time.Millisecond {
+			t.Errorf("settled after %v, want 10ms from the first cause on", waited)
+		}
+	})
+}
+
+func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, start := newQueue(), time.Now()
+		q.add(key("a"), start.Add(time.Minute), cause("retry"), schemas.Event{})
+		go func() {
+			time.Sleep(time.Second)
+			q.add(key("a"), time.Now(), cause("freed"), schemas.Event{})
+		}()
+		got := takeAll(q, 9)
+		want := []taken{{"a", []schemas.Cause{cause("retry"), cause("freed")}, ""}}
+		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)
+		}
+	})
+}
+
+func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, now := newQueue(), time.Now()
+		for i, name := range []string{"c", "a", "b"} {
+			q.add(key(name), now.Add(time.Duration([]int{3, 1, 2}[i])*time.Second), cause("x"), schemas.Event{})
+		}
+		time.Sleep(time.Minute)
+		x := []schemas.Cause{cause("x")}
+		if got, want := takeAll(q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if got, want := takeAll(q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add(key("a"), time.Now(), cause("one"), schemas.Event{ID: "1"})
+		q.add(key("b"), time.Now(), cause("one"), schemas.Event{ID: "1"})
+		list := q.take(t.Context(), 9)
+		q.add(key("a"), time.Now().Add(time.Second), cause("two"), schemas.Event{ID: "2"})
+		q.restore(list, time.Now().Add(time.Second))
+		time.Sleep(time.Second)
+		got := map[string]taken{}
+		for _, p := range takeAll(q, 9) {
+			got[p.key] = p
+		}
+		want := map[string]taken{
+			"a": {"a", []schemas.Cause{cause("one"), cause("two")}, "1"},
+			"b": {"b", []schemas.Cause{cause("one")}, "1"},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestCausesAreBounded(t *testing.T) {
+	q := newQueue()
+	for range 10 * schemas.MaxCauses {
+		q.add(key("a"), time.Now(), cause("x"), schemas.Event{})
+	}
+	if got := len(q.take(t.Context(), 1)[0].causes); got != schemas.MaxCauses {
+		t.Errorf("got %d causes, want %d", got, schemas.MaxCauses)
+	}
+}
+
+func TestTakingEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got := newQueue().take(ctx, 1); got != nil {
+			t.Errorf("got %v, want nothing", got)
+		}
+	})
+}
+
+func TestWhatCouldNotBePublishedDoesNotWaitForATimerOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, start := newQueue(), time.Now()
+		q.add(key("a"), start, cause("one"), schemas.Event{ID: "1"})
+		list := q.take(t.Context(), 9)
+		q.add(key("a"), start.Add(time.Hour), cause("due"), schemas.Event{})
+		q.restore(list, start.Add(time.Second))
+		got := takeAll(q, 9)
+		want := []taken{{"a", []schemas.Cause{cause("one"), cause("due")}, "1"}}
+		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package watcher
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// scopes builds scopes from the caches at the moment they are asked for.
+type scopes struct {
+	cluster *cluster
+	plan    *plan
+	usable  *usableNodes
+}
+
+// built is a scope, and when its answer can change by the passing of time alone; zero: never.
+type built struct {
+	scope schemas.Payload
+	again time.Time
+}
+
+// later makes again the earlier one of the times that are still to come.
+func (b *built) later(at, now time.Time) {
+	if at.After(now) && (b.again.IsZero() || at.Before(b.again)) {
+		b.again = at
+	}
+}
+
+// build returns the scope of a pending evaluation. Without a scope there is nothing to evaluate any more: the policy no
+// longer has the strategy, or what the scope is about is gone.
+func (s scopes) build(p *pending, now time.Time) (built, error) {
+	e, ok := s.plan.find(p.evaluation)
+	if !ok {
+		return built{}, nil
+	}
+	head := schemas.ScopeHead{
+		Kind: p.kind, Key: p.key, Profile: p.profile, Strategy: p.strategy, Args: e.strategy.Args,
+		Now: now.UTC(), Since: since(p.causes, now), Causes: p.causes,
+	}
+	switch p.kind {
+	case schemas.NodeKind:
+		return s.node(head, e)
+	case schemas.PodKind:
+		return s.pod(head, e)
+	}
+	return built{}, fmt.Errorf("strategy %s wants a scope of kind %q, which there is not", p.strategy, p.kind)
+}
+
+// since is when the oldest cause was observed. A time that is still to come is no cause yet: something else came first.
+func since(causes []schemas.Cause, now time.Time) time.Time {
+	oldest := now
+	for _, c := range causes {
+		if c.Time.Before(oldest) {
+			oldest = c.Time
+		}
+	}
+	return oldest.UTC()
+}
+
+// node builds the scope of one node, without the taints that the policy's signals hide. A node from which nothing may be
+// moved has no pods in its scope, so that what was wanted before is withdrawn.
+func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
+	node, err := s.cluster.nodes.Get(head.Key)
+	if apierrors.IsNotFound(err) {
+		return built{}, nil
+	}
+	if err != nil {
+		return built{}, fmt.Errorf("node %s: %w", head.Key, err)
+	}
+	scope := schemas.NodeScope{ScopeHead: head, Node: *node, Pods: []schemas.ScopedPod{}}
+	scope.Node.Spec.Taints = s.plan.signals.Taints(node.Spec.Taints)
+	if s.unmovable(node) != "" {
+		return built{scope: scope}, nil
+	}
+	pods, err := s.cluster.podsOn(head.Key)
+	if err != nil {
+		return built{}, err
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	var b built
+	scope.Pods = make([]schemas.ScopedPod, 0, len(pods)) // at once: a pod is a kilobyte, and growing copies them all
+	for _, p := range pods {
+		if schemas.Ended(p) {
+			continue
+		}
+		scope.Pods = append(scope.Pods, schemas.ScopedPod{Pod: *p, Protected: e.profile.Evictor.Protects(p, head.Now)})
+		b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
+	}
+	b.scope = scope
+	return b, nil
+}
+
+// notUsable is the rule that protects a pod on a node from which nothing may be moved.
+const notUsable = "NodeNotUsable"
+
+// pod builds the scope of one pod. On a node from which nothing may be moved the pod is protected, so that what was
+// wanted before is withdrawn.
+func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
+	p, err := s.cluster.pod(head.Key)
+	if err != nil || p == nil {
+		return built{}, err
+	}
+	protected := e.profile.Evictor.Protects(p, head.Now)
+	node, err := s.cluster.nodes.Get(p.Spec.NodeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return built{}, nil
+	case err != nil:
+		return built{}, fmt.Errorf("node %s: %w", p.Spec.NodeName, err)
+	}
+	if why := s.unmovable(node); why != "" {
+		protected = append(protected, schemas.Protection{Rule: notUsable, Detail: why})
+	}
+	b := built{scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *p, Protected: protected}}}
+	b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
+	if at, ever := e.due(p); ever {
+		b.later(at, head.Now)
+	}
+	return b, nil
+}
+
+// unmovable says why nothing may be moved from the node; empty: pods may.
+func (s scopes) unmovable(n *corev1.Node) string {
+	if s.usable.tooFew() {
+		return "there is no second node that could take a pod"
+	}
+	return s.plan.unusable(n)
+}

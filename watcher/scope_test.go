@@ -1,0 +1,244 @@
+package watcher
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// view is a watcher's view of a cluster that holds these objects.
+func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) scopes {
+	t.Helper()
+	nodeCache := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	podCache := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: podNode})
+	plan, err := newPlan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usable := &usableNodes{plan: plan}
+	for _, n := range nodes {
+		if err := nodeCache.Add(n); err != nil {
+			t.Fatal(err)
+		}
+		usable.changed(nil, n)
+	}
+	for _, p := range pods {
+		if err := podCache.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scopes{
+		cluster: &cluster{nodes: corelisters.NewNodeLister(nodeCache), pods: podCache}, plan: plan, usable: usable,
+	}
+}
+
+// taintPolicy enables one strategy that wants the scopes of nodes.
+func taintPolicy(selector string) policy.Policy {
+	return policy.Policy{NodeSelector: selector, Profiles: []policy.Profile{{
+		Name: "p",
+		Strategies: []policy.Enabled{{
+			Strategy: policy.Strategy{
+				Name: "s", Scope: schemas.NodeKind, NewArgs: func() policy.Args { return &anything{} },
+				Wakes: []schemas.DeltaKind{schemas.NodeTaints, schemas.NodeRemoved, schemas.PodScheduled},
+			},
+			Args: json.RawMessage(`{"a":1}`),
+		}},
+	}}}
+}
+
+// anything is arguments of any shape.
+type anything map[string]any
+
+func (*anything) Validate() error { return nil }
+
+func mustPlan(t *testing.T, p policy.Policy) *plan {
+	t.Helper()
+	pl, err := newPlan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pl
+}
+
+func named(name string, change ...func(*corev1.Node)) *corev1.Node {
+	return node(append(change, func(n *corev1.Node) { n.Name = name })...)
+}
+
+func placed(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return pod(append(change, func(p *corev1.Pod) {
+		p.Name, p.Spec.NodeName = name, node
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs"}}
+	})...)
+}
+
+func TestTheScopeOfANode(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	causes := []schemas.Cause{{Kind: schemas.CauseResync, Time: now.Add(-time.Second)}}
+	head := schemas.ScopeHead{
+		Kind: schemas.NodeKind, Key: "n1", Profile: "p", Strategy: "s", Args: json.RawMessage(`{"a":1}`),
+		Now: now, Since: now.Add(-time.Second), Causes: causes,
+	}
+	critical := int32(policy.SystemCritical)
+	n2 := named("n2")
+	pods := []*corev1.Pod{
+		placed("b", "n1"), placed("a", "n1"), placed("elsewhere", "n2"),
+		placed("ended", "n1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+		placed("critical", "n1", func(p *corev1.Pod) { p.Spec.Priority = &critical }),
+	}
+	for _, c := range []struct {
+		name     string
+		selector string
+		nodes    []*corev1.Node
+		key      string
+		want     schemas.Payload
+	}{
+		{
+			"has the node's pods that have not ended, by name, with what protects them", "",
+			[]*corev1.Node{named("n1"), n2}, "n1",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{
+				{Pod: *pods[1]}, {Pod: *pods[0]}, {Pod: *pods[4], Protected: policy.Evictor{}.Protects(pods[4], now)},
+			}},
+		},
+		{
+			"has no pods when the policy does not look at the node", "zone=b",
+			[]*corev1.Node{named("n1"), n2}, "n1",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}},
+		},
+		{
+			"has no pods when the node is not ready", "",
+			[]*corev1.Node{named("n1", conditioned(corev1.ConditionFalse)), n2, named("n3")}, "n1",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1", conditioned(corev1.ConditionFalse)), Pods: []schemas.ScopedPod{}},
+		},
+		{
+			"has no pods when there is no second node to move them to", "",
+			[]*corev1.Node{named("n1"), named("n2", conditioned(corev1.ConditionFalse))}, "n1",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}},
+		},
+		{"is none when the node is gone", "", []*corev1.Node{n2}, "n1", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, taintPolicy(c.selector), c.nodes, pods)
+			got, err := s.build(&pending{evaluation: key(c.key), causes: causes}, now)
+			if err != nil || !reflect.DeepEqual(got.scope, c.want) {
+				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.scope, c.want)
+			}
+		})
+	}
+	t.Run("is none when the policy does not have the strategy", func(t *testing.T) {
+		s := view(t, policy.Policy{}, []*corev1.Node{named("n1"), n2}, pods)
+		if got, err := s.build(&pending{evaluation: key("n1"), causes: causes}, now); got != (built{}) || err != nil {
+			t.Errorf("got %+v, error %v, want none", got, err)
+		}
+	})
+}
+
+func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t *testing.T) {
+	needed, all := mustPlan(t, taintPolicy("")), mustPlan(t, policy.Policy{Deltas: policy.DeltasAll})
+	for _, c := range []struct {
+		kind              schemas.DeltaKind
+		object            string
+		whenNeeded, ifAll bool
+	}{
+		{schemas.NodeLabels, "Node", true, true},
+		{schemas.PodScheduled, "Pod", true, true},
+		{schemas.PodLabels, "Pod", false, true},
+	} {
+		d := schemas.Delta{Kind: c.kind, Object: schemas.ObjectRef{Kind: c.object}}
+		if got := needed.published(d); got != c.whenNeeded {
+			t.Errorf("%s: published %v, want %v", c.kind, got, c.whenNeeded)
+		}
+		if got := all.published(d); got != c.ifAll {
+			t.Errorf("%s when all are asked for: published %v, want %v", c.kind, got, c.ifAll)
+		}
+	}
+}
+
+func TestTheSecondUsableNodeAndTheLossOfItAreNoticed(t *testing.T) {
+	u := &usableNodes{plan: mustPlan(t, policy.Policy{})}
+	ready, not := named("n2", conditioned(corev1.ConditionTrue)), named("n2", conditioned(corev1.ConditionFalse))
+	for i, c := range []struct {
+		old, new        *corev1.Node
+		crossed, tooFew bool
+	}{
+		{nil, named("n1"), false, true},
+		{nil, not, false, true},
+		{not, ready, true, false},
+		{ready, ready, false, false},
+		{ready, not, true, true},
+		{not, nil, false, true},
+	} {
+		if crossed := u.changed(c.old, c.new); crossed != c.crossed || u.tooFew() != c.tooFew {
+			t.Errorf("change %d: crossed %v, too few %v; want %v, %v", i, crossed, u.tooFew(), c.crossed, c.tooFew)
+		}
+	}
+}
+
+func TestThePodsScope(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	causes := []schemas.Cause{{Kind: schemas.CauseDue, Time: now.Add(time.Hour)}, {Kind: schemas.CauseResync, Time: now.Add(-time.Second)}}
+	head := schemas.ScopeHead{
+		Kind: schemas.PodKind, Key: "web/a", Profile: "p", Strategy: "s", Args: json.RawMessage(`{"a":1}`),
+		Now: now, Since: now.Add(-time.Second), Causes: causes,
+	}
+	young := placed("a", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) })
+	ended := placed("a", "n1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	ready, not := named("n1"), named("n1", conditioned(corev1.ConditionFalse))
+	for _, c := range []struct {
+		name  string
+		nodes []*corev1.Node
+		pod   *corev1.Pod
+		want  built
+	}{
+		{"is evaluated again when the pod is due", []*corev1.Node{ready, named("n2")}, young, built{
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute),
+		}},
+		{"has pods that have ended too", []*corev1.Node{ready, named("n2")}, ended, built{
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}},
+		}},
+		{"protects a pod on a node that is not ready", []*corev1.Node{not, named("n2"), named("n3")}, ended, built{
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{
+				Pod: *ended, Protected: []schemas.Protection{{Rule: notUsable, Detail: "node n1 is not ready"}},
+			}},
+		}},
+		{"is none when the pod is gone", []*corev1.Node{ready, named("n2")}, placed("b", "n1"), built{}},
+		{"is none when the node is gone", []*corev1.Node{named("n2"), named("n3")}, ended, built{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, agePolicy(), c.nodes, []*corev1.Pod{c.pod})
+			p := &pending{evaluation: evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}, causes: causes}
+			got, err := s.build(p, now)
+			if err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, c.want)
+			}
+		})
+	}
+}
+
+func TestANodeIsEvaluatedAgainWhenItsFirstYoungPodIsOldEnough(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	evictor, err := policy.NewEvictor(policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := func(ago time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: now.Add(-ago)} }
+	}
+	p := taintPolicy("")
+	p.Profiles[0].Evictor = evictor
+	s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{
+		placed("old", "n1", started(2*time.Hour)), placed("young", "n1", started(10*time.Minute)), placed("younger", "n1", started(time.Minute)),
+	})
+	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{Time: now}}}, now)
+	if want := now.Add(50 * time.Minute); err != nil || !got.again.Equal(want) {
+		t.Errorf("again at %v, error %v, want %v", got.again, err, want)
+	}
+}

@@ -1,0 +1,109 @@
+package watcher
+
+import (
+	"log/slog"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func taintedBy(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{
+			{Key: key, Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
+		}
+	}
+}
+
+func rebooting(n *corev1.Node) {
+	n.Annotations = map[string]string{"weave.works/kured-reboot-in-progress": "since noon"}
+}
+
+func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	pods := []*corev1.Pod{placed("a", "n1")}
+	others := []*corev1.Node{named("n2"), named("n3")}
+	leaving := append([]*corev1.Node{named("n1", taintedBy("karpenter.sh/disrupted"))}, others...)
+
+	nodes := view(t, taintPolicy(""), leaving, pods)
+	got, err := nodes.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
+		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
+	}
+
+	single := view(t, agePolicy(), leaving, pods)
+	ev := evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}
+	got, err = single.build(&pending{evaluation: ev, causes: []schemas.Cause{{}}}, now)
+	want := []schemas.Protection{{
+		Rule: notUsable, Detail: "node n1 is left alone: its taint karpenter.sh/disrupted is set",
+	}}
+	if scope, _ := got.scope.(schemas.PodScope); err != nil || !reflect.DeepEqual(scope.Pod.Protected, want) {
+		t.Errorf("the scope of the pod: got %+v, %v, want it protected by %+v", got.scope, err, want)
+	}
+
+	alone := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2", taintedBy("karpenter.sh/disrupted"))}, pods)
+	if !alone.usable.tooFew() {
+		t.Error("a node that is going away counts as one that could take a pod")
+	}
+}
+
+func TestAScopeDoesNotShowTheTaintsThatThePolicyIgnores(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
+	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2")}, nil)
+	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	scope, _ := got.scope.(schemas.NodeScope)
+	want := []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	if err != nil || !reflect.DeepEqual(scope.Node.Spec.Taints, want) {
+		t.Errorf("got %+v, %v, want %+v", scope.Node.Spec.Taints, err, want)
+	}
+	if len(n1.Spec.Taints) != 2 {
+		t.Errorf("the node in the cache was changed: %+v", n1.Spec.Taints)
+	}
+}
+
+func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		old, new *corev1.Node
+		want     bool
+	}{
+		{"it comes", named("n1"), named("n1", rebooting), true},
+		{"it goes", named("n1", rebooting), named("n1"), true},
+		{"it stays", named("n1", rebooting), named("n1", rebooting), false},
+		{"there is none", named("n1"), named("n1"), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
+			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler)}
+			l := &lead{w: w, scopes: s, queue: newQueue()}
+			w.lead.Store(l)
+			w.nodeChanged(c.old, c.new, false)
+			if got := l.queue.pending[key("n1")] != nil; got != c.want || l.queue.len() > 1 {
+				t.Errorf("n1 pending: %v, want %v; in all %d", got, c.want, l.queue.len())
+			}
+		})
+	}
+}
+
+func TestANodeIsEvaluatedAgainWhenTheTimeOfASignalIsOver(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := placed("a", "n1", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "10m"}
+		p.Status.StartTime = &metav1.Time{Time: now.Add(-time.Minute)}
+	})
+	s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{p})
+	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	if want := now.Add(9 * time.Minute); err != nil || !got.again.Equal(want) {
+		t.Errorf("again at %v, %v, want %v", got.again, err, want)
+	}
+	if scope, _ := got.scope.(schemas.NodeScope); len(scope.Pods) != 1 || scope.Pods[0].Protected[0].Rule != policy.SignalRule {
+		t.Errorf("got %+v, want the pod protected by %s", got.scope, policy.SignalRule)
+	}
+}

@@ -1,0 +1,80 @@
+package watcher
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// wake is why and when something is to be evaluated.
+type wake struct {
+	cause schemas.Cause
+	event schemas.Event // of the cause, without data; zero for a cause without an event
+	at    time.Time     // at the earliest
+}
+
+// wake makes the evaluations of one strategy pending that d makes necessary.
+func (l *lead) wake(s enabled, d schemas.Delta, w wake) {
+	switch {
+	case d.Object.Kind == "Node":
+		l.wakeNode(s, d.Object.Name, w)
+	case d.Node == "":
+		// not bound yet: nobody looks at it
+	case s.strategy.Scope == schemas.NodeKind:
+		l.add(s, d.Node, w)
+	case s.strategy.Scope == schemas.PodKind:
+		l.wakePod(s, d, w)
+	}
+}
+
+// wakeNode makes all evaluations of one strategy pending that concern a node: its own, or those of the pods on it that
+// are to move now or later.
+func (l *lead) wakeNode(s enabled, node string, w wake) {
+	if s.strategy.Scope == schemas.NodeKind {
+		l.add(s, node, w)
+		return
+	}
+	pods, err := l.w.cluster.podsOn(node)
+	if err != nil {
+		l.w.log.Error("pods cannot be evaluated", "node", node, "error", err)
+		return
+	}
+	for _, p := range pods {
+		l.wakeWhenDue(s, p, w)
+	}
+}
+
+// wakePod makes the evaluation of one pod pending. A pod that was just bound is only looked at when it is due: there is
+// no earlier answer that could have to be withdrawn.
+func (l *lead) wakePod(s enabled, d schemas.Delta, w wake) {
+	key := d.Object.Namespace + "/" + d.Object.Name
+	if d.Kind != schemas.PodScheduled {
+		l.add(s, key, w)
+		return
+	}
+	p, err := l.w.cluster.pod(key)
+	if err != nil {
+		l.w.log.Error("pod cannot be evaluated", "pod", key, "error", err)
+		return
+	}
+	if p != nil {
+		l.wakeWhenDue(s, p, w)
+	}
+}
+
+func (l *lead) wakeWhenDue(s enabled, p *corev1.Pod, w wake) {
+	at, ever := s.due(p)
+	if !ever {
+		return
+	}
+	if at.After(w.at) {
+		w = wake{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
+	}
+	l.add(s, p.Namespace+"/"+p.Name, w)
+}
+
+func (l *lead) add(s enabled, key string, w wake) {
+	l.queue.add(s.evaluation(key), w.at, w.cause, w.event)
+}

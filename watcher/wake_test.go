@@ -1,0 +1,86 @@
+package watcher
+
+import (
+	"log/slog"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// age are arguments of a strategy that moves pods one hour after their creation, and those never that have no creation.
+type age struct{ anything }
+
+func (age) Due(p *corev1.Pod) (time.Time, bool) {
+	return p.CreationTimestamp.Add(time.Hour), !p.CreationTimestamp.IsZero()
+}
+
+// agePolicy enables one strategy that wants the scopes of pods.
+func agePolicy() policy.Policy {
+	p := taintPolicy("")
+	s := &p.Profiles[0].Strategies[0].Strategy
+	s.Scope, s.NewArgs = schemas.PodKind, func() policy.Args { return &age{} }
+	s.Wakes = []schemas.DeltaKind{schemas.NodeReady, schemas.PodScheduled, schemas.PodLabels}
+	return p
+}
+
+func TestADeltaMakesTheEvaluationsPendingThatItConcernsAndNoOthers(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	created := func(ago time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-ago)) }
+	}
+	pods := []*corev1.Pod{
+		placed("old", "n1", created(2*time.Hour)), placed("young", "n1", created(10*time.Minute)), placed("never", "n1"),
+		placed("elsewhere", "n2", created(2*time.Hour)),
+	}
+	onNode := func(kind schemas.DeltaKind) schemas.Delta {
+		return schemas.Delta{Kind: kind, Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}}
+	}
+	onPod := func(kind schemas.DeltaKind, name, node string) schemas.Delta {
+		return schemas.Delta{Kind: kind, Node: node, Object: schemas.ObjectRef{Kind: "Pod", Namespace: "web", Name: name}}
+	}
+	at, due := now.Add(time.Second), now.Add(50*time.Minute)
+	for _, c := range []struct {
+		name   string
+		policy policy.Policy
+		delta  schemas.Delta
+		want   map[string]time.Time
+	}{
+		{"a node wakes its own scope", taintPolicy(""), onNode(schemas.NodeTaints), map[string]time.Time{"n1": at}},
+		{"a pod wakes the scope of its node", taintPolicy(""), onPod(schemas.PodScheduled, "old", "n2"), map[string]time.Time{"n2": at}},
+		{"a pod without a node wakes none", taintPolicy(""), onPod(schemas.PodScheduled, "old", ""), map[string]time.Time{}},
+		{"a delta that no strategy is woken by wakes none", taintPolicy(""), onNode(schemas.NodeLabels), map[string]time.Time{}},
+		{"a node that is gone wakes none", taintPolicy(""), onNode(schemas.NodeRemoved), map[string]time.Time{}},
+		{
+			"a node wakes the scopes of its pods when they are due, and not those that never are", agePolicy(),
+			onNode(schemas.NodeReady), map[string]time.Time{"web/old": at, "web/young": due},
+		},
+		{"a pod that was bound wakes its scope when it is due", agePolicy(), onPod(schemas.PodScheduled, "young", "n1"), map[string]time.Time{"web/young": due}},
+		{"a pod that was bound and is never due wakes none", agePolicy(), onPod(schemas.PodScheduled, "never", "n1"), map[string]time.Time{}},
+		{
+			"a pod that changed wakes its scope at once, since an answer may have to be withdrawn", agePolicy(),
+			onPod(schemas.PodLabels, "never", "n1"), map[string]time.Time{"web/never": at},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
+			w := &Watcher{cluster: s.cluster, log: slog.New(slog.DiscardHandler)}
+			l := &lead{w: w, scopes: s, queue: newQueue()}
+			for _, e := range s.plan.woken(c.delta) {
+				l.wake(e, c.delta, wake{at: at})
+			}
+			got := map[string]time.Time{}
+			for ev, p := range l.queue.pending {
+				got[ev.key] = p.due
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

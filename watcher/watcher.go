@@ -1,0 +1,185 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Bus is what the watcher needs of the bus.
+type Bus interface {
+	// PublishAll returns when all events are stored, or says which are not.
+	PublishAll(ctx context.Context, events []schemas.Event) error
+	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
+	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
+}
+
+// Config is what a watcher is made of. Client, Bus, Policy and Source are needed. [Watcher.SetPolicy] replaces Policy.
+type Config struct {
+	Client kubernetes.Interface
+	Bus    Bus
+	Policy policy.Policy
+	// Source is the CloudEvents source of everything that the watcher says.
+	Source string
+	// Resync is how often everything is evaluated. Zero: 30 minutes.
+	Resync time.Duration
+	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
+	// together. Zero: 10 milliseconds, which takes in the two updates of a cordon and is a tenth of what an eviction
+	// costs in the API server.
+	Settle time.Duration
+	// Log may be nil: nothing is logged.
+	Log *slog.Logger
+	// Metrics may be nil: nothing is registered.
+	Metrics prometheus.Registerer
+}
+
+// Watcher watches one cluster. [New] makes one.
+type Watcher struct {
+	config  Config
+	log     *slog.Logger
+	metrics *metrics
+	plan    atomic.Pointer[plan] // of the newest policy
+	cluster *cluster
+	usable  *usableNodes
+	outage  outage
+	lead    atomic.Pointer[lead]
+	leading atomic.Bool
+	// replaced has one element when the policy was replaced since somebody last looked. Its capacity is 1.
+	replaced chan struct{}
+}
+
+// New makes a watcher. Nothing is read before [Watcher.Run].
+func New(c Config) (*Watcher, error) {
+	if c.Resync == 0 {
+		c.Resync = 30 * time.Minute
+	}
+	if c.Settle == 0 {
+		c.Settle = 10 * time.Millisecond
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	plan, err := newPlan(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watcher{config: c, log: c.Log, usable: &usableNodes{plan: plan}, replaced: make(chan struct{}, 1)}
+	w.plan.Store(plan)
+	w.metrics = newMetrics(c.Metrics, func() float64 {
+		if l := w.lead.Load(); l != nil {
+			return float64(l.queue.len())
+		}
+		return 0
+	})
+	w.outage.log = c.Log
+	w.cluster, err = newCluster(c.Client, w, w.watchFailed)
+	return w, err
+}
+
+// Run fills the caches and keeps them current until ctx ends. It returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	w.cluster.start(ctx)
+	if w.cluster.wait(ctx) {
+		w.log.Info("caches are filled")
+	}
+	<-ctx.Done()
+	w.cluster.stop()
+	return nil
+}
+
+// Ready says what keeps the watcher from doing its work; nil when nothing does.
+func (w *Watcher) Ready() error {
+	if !w.cluster.filled() {
+		return errors.New("watcher: the caches are not filled yet")
+	}
+	return nil
+}
+
+// Lead publishes deltas and scopes until ctx ends, beginning with the scopes of everything. [Watcher.Run] must be
+// running. It returns nil, or an error when it is leading already.
+func (w *Watcher) Lead(ctx context.Context) error {
+	if !w.cluster.wait(ctx) {
+		return nil
+	}
+	if !w.leading.CompareAndSwap(false, true) {
+		return errors.New("the watcher is leading already")
+	}
+	defer w.leading.Store(false)
+	defer w.lead.Store(nil)
+	w.leadOn(ctx)
+	return nil
+}
+
+// Resync makes every evaluation pending, as happens every resync interval, if the watcher leads. It returns at once.
+func (w *Watcher) Resync() {
+	if l := w.lead.Load(); l != nil {
+		l.w.log.Info("evaluating everything")
+		l.evaluateAll()
+	}
+}
+
+// nodeChanged is called by the informer of nodes.
+func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
+	crossed := w.usable.changed(old, new)
+	l := w.lead.Load()
+	if l == nil || initial {
+		return
+	}
+	for _, d := range ObserveNode(old, new) {
+		l.observed(d)
+	}
+	switch {
+	case crossed:
+		l.evaluateAll()
+	case l.scopes.plan.signalled(old, new):
+		l.evaluate([]string{new.Name})
+	}
+}
+
+// podChanged is called by the informer of pods.
+func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
+	l := w.lead.Load()
+	if l == nil || initial {
+		return
+	}
+	for _, d := range ObservePod(old, new) {
+		l.observed(d)
+	}
+	if new == nil {
+		l.held.forget(old.UID)
+	}
+}
+
+// budgetChanged is called by the informer of PodDisruptionBudgets.
+func (w *Watcher) budgetChanged(old, new *policyv1.PodDisruptionBudget, initial bool) {
+	l := w.lead.Load()
+	if l == nil || initial {
+		return
+	}
+	b := new
+	if b == nil {
+		b = old
+	}
+	if new == nil || allows(new) {
+		l.freed(b)
+	}
+}
+
+// watchFailed is called by the informers whenever a watch breaks.
+func (w *Watcher) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
+	if ctx.Err() == nil {
+		w.outage.failed(fmt.Errorf("watch: %w", err))
+	}
+}
