@@ -1,0 +1,104 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// heldByBudget is the verdict on a pod whose eviction a budget refused with err. It names the budgets that hold the
+// pod; none when they cannot be listed.
+func (a *Actuator) heldByBudget(ctx context.Context, s Situation, err error) schemas.Verdict {
+	v := a.verdict(s.Open, Objection{schemas.Deferred, schemas.ReasonDisruptionBudget, err.Error()})
+	budgets, listErr := a.budgets(ctx, s.Pod)
+	if listErr != nil {
+		return v
+	}
+	v.Blockers, v.Message = blockers(budgets, v.Message)
+	return v
+}
+
+// overlapping is the verdict on a pod that more than one budget matches, which the API server never evicts, and
+// whether that is so.
+func (a *Actuator) overlapping(ctx context.Context, s Situation) (schemas.Verdict, bool) {
+	budgets, err := a.budgets(ctx, s.Pod)
+	if err != nil || len(budgets) < 2 {
+		return schemas.Verdict{}, false
+	}
+	names := make([]string, len(budgets))
+	for i, b := range budgets {
+		names[i] = b.Namespace + "/" + b.Name
+	}
+	return a.verdict(s.Open, Objection{schemas.Failed, schemas.ReasonInvalid,
+		"more than one poddisruptionbudget matches the pod: " + strings.Join(names, ", ")}), true
+}
+
+// budgets lists the budgets that match the pod, by name.
+func (a *Actuator) budgets(ctx context.Context, pod *corev1.Pod) ([]policyv1.PodDisruptionBudget, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	all, err := a.cfg.Client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return matching(pod, all.Items), nil
+}
+
+// matching returns the budgets of the pod's namespace that select it, in the given order. A selector that cannot be
+// read matches nothing, as in the API server.
+func matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
+	var out []policyv1.PodDisruptionBudget
+	for _, b := range budgets {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// blockers returns those of the matching budgets that allow no disruption now, and says why in words. When none of
+// them forbids it any more, because one was freed since the call, all of them are returned: one of them it was.
+// Without any budget the message stays.
+func blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schemas.ObjectRef, string) {
+	var holding []policyv1.PodDisruptionBudget
+	for _, b := range matching {
+		if b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation {
+			holding = append(holding, b)
+		}
+	}
+	if len(holding) == 0 {
+		holding = matching
+	}
+	if len(holding) == 0 {
+		return nil, message
+	}
+	refs := make([]schemas.ObjectRef, len(holding))
+	words := make([]string, len(holding))
+	for i, b := range holding {
+		refs[i] = schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
+		words[i] = fmt.Sprintf("poddisruptionbudget %s/%s: %s", b.Namespace, b.Name, numbers(b))
+	}
+	return refs, strings.Join(words, "; ")
+}
+
+// numbers says in words why a budget allows no disruption.
+func numbers(b policyv1.PodDisruptionBudget) string {
+	switch s := b.Status; {
+	case s.ObservedGeneration < b.Generation:
+		return "not yet counted by the disruption controller"
+	case s.DisruptionsAllowed > 0:
+		return fmt.Sprintf("freed meanwhile, %d of %d healthy pods needed", s.DesiredHealthy, s.CurrentHealthy)
+	case s.CurrentHealthy < s.DesiredHealthy:
+		return fmt.Sprintf("%d healthy pods, %d needed", s.CurrentHealthy, s.DesiredHealthy)
+	default:
+		return fmt.Sprintf("%d of %d healthy pods needed", s.DesiredHealthy, s.CurrentHealthy)
+	}
+}

@@ -1,0 +1,74 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// ErrUnavailable is wrapped by the error of [Actuator.Handle] when the API server could not be asked about the pod.
+var ErrUnavailable = errors.New("API server unavailable")
+
+// lookTimeout bounds one look at a pod or at the budgets: far more than a healthy API server needs.
+const lookTimeout = 5 * time.Second
+
+// Handle takes one intent to its verdict: it looks at the live pod, asks the gates, and evicts the pod.
+//
+// An error means that there is no verdict and that nothing was changed: the pod could not be looked at (it wraps
+// [ErrUnavailable]), or ctx ended before the eviction was asked for. Once it is asked for, the end of ctx does not
+// interrupt it.
+func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, error) {
+	pod, err := a.look(ctx, open.Intent.Pod)
+	switch {
+	case apierrors.IsForbidden(err):
+		return a.verdict(open, Objection{schemas.Failed, schemas.ReasonForbidden, err.Error()}), nil
+	case err != nil:
+		return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w: %w", open.Intent.Pod, ErrUnavailable, err)
+	}
+	s := a.situation(open, pod)
+	if objection, objects := ask(Gates(), s); objects {
+		return a.verdict(open, objection), nil
+	}
+	if err := ctx.Err(); err != nil {
+		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", open.Intent.Pod, err)
+	}
+	return a.evict(context.WithoutCancel(ctx), s), nil
+}
+
+// look reads the pod of that namespace and name from the API server, never from a cache. nil: there is none.
+func (a *Actuator) look(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	pod, err := a.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pod, nil
+}
+
+// situation asks the policy about the pod.
+func (a *Actuator) situation(open Open, pod *corev1.Pod) Situation {
+	s := Situation{Now: a.cfg.Now(), Open: open, Pod: pod}
+	var profile policy.Profile
+	if profile, s.Enabled = enables(a.policy.Load(), open); s.Enabled && pod != nil {
+		s.Protections = profile.Evictor.Protects(pod, s.Now)
+	}
+	return s
+}
+
+func (a *Actuator) verdict(open Open, o Objection) schemas.Verdict {
+	v := open.Verdict(o.Outcome, o.Reason, o.Message)
+	v.DryRun = a.cfg.DryRun
+	return v
+}

@@ -1,0 +1,517 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+const (
+	looker = "looker" // a user that may look at pods and nothing else
+	nobody = "nobody" // a user that may nothing
+)
+
+// TestTheActuatorAndTheAPIServer shares one control plane among all of its parts. Each has a namespace of its own; the
+// last one takes the API server away.
+func TestTheActuatorAndTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}, {Name: nobody}}})
+	if _, err := c.AddNodes(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	var numbers atomic.Int32
+	for _, tt := range []struct {
+		name string
+		test func(*place)
+	}{
+		{"a pod is evicted with its UID as a precondition", testUIDPrecondition},
+		{"a pod that was made anew under the same name is not touched", testPodMadeAnew},
+		{"a pod that is being deleted is not touched", testTerminating},
+		{"a pod that its owner protects is not touched", testProtected},
+		{"a pod behind a budget is deferred and the budget is named", testBudget},
+		{"a pod behind two budgets fails", testTwoBudgets},
+		{"a dry run changes nothing, but budgets count", testDryRun},
+		{"a missing right is a failure", testForbidden},
+		{"a namespace that is being deleted is left alone", testNamespaceEnds},
+		{"an eviction is told as a Kubernetes Event", testKubernetesEvent},
+		{"many answers and a change of the leader evict every pod once", testChangeOfLeader},
+		{"an API server that is away delays evictions and loses none", testAPIServerAway},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			p.must(c.AddNamespace(t.Context(), p.namespace))
+			tt.test(p)
+		})
+	}
+}
+
+// place is the part of the cluster that one test has for itself.
+type place struct {
+	*testing.T
+	c         *cluster.Cluster
+	client    kubernetes.Interface
+	namespace string
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// pods makes a Deployment and returns its pods when they run.
+func (p *place) pods(replicas int, mutate ...func(*appsv1.Deployment)) []corev1.Pod {
+	p.Helper()
+	_, err := p.c.AddDeployment(p.Context(), p.namespace, "api", replicas, mutate...)
+	p.must(err)
+	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	list, err := p.client.CoreV1().Pods(p.namespace).List(p.Context(), metav1.ListOptions{})
+	p.must(err)
+	return list.Items
+}
+
+// budget makes a budget that wants so many of the Deployment's pods, and waits until it is counted.
+func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBudget {
+	p.Helper()
+	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
+	w, err := budgets.Watch(p.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	p.must(err)
+	defer w.Stop()
+	_, err = budgets.Create(p.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt(minAvailable)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	for {
+		select {
+		case e := <-w.ResultChan():
+			b, ok := e.Object.(*policyv1.PodDisruptionBudget)
+			if ok && b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy > 0 {
+				return b
+			}
+		case <-time.After(time.Minute):
+			p.Fatalf("budget %s is not counted", name)
+		}
+	}
+}
+
+// open is the intent to evict pod.
+func (p *place) open(pod corev1.Pod) Open {
+	o := wish()
+	o.Intent.Pod = schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	o.Intent.ID, o.Intent.Node, o.Intent.Expires = "scope."+string(pod.UID), pod.Spec.NodeName, time.Now().Add(time.Minute)
+	return o
+}
+
+// enabledPolicy enables the strategies of wish and A to C, and moves as fast as it can.
+func enabledPolicy() policy.Policy {
+	p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}, Profiles: []policy.Profile{{Name: "default"}}}
+	for _, name := range []string{wish().Strategy, "A", "B", "C"} {
+		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{Strategy: policy.Strategy{Name: name}})
+	}
+	return p
+}
+
+func (p *place) actuator(change ...func(*Config)) *Actuator {
+	cfg := Config{Client: p.client, Policy: enabledPolicy(), Source: "/test/actuator", Bus: newMemory(),
+		Log: slog.New(slog.NewTextHandler(p.Output(), nil))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return New(cfg)
+}
+
+// handle has the actuator handle an intent.
+func (p *place) handle(a *Actuator, o Open) schemas.Verdict {
+	p.Helper()
+	v, err := a.Handle(p.Context(), o)
+	p.must(err)
+	return v
+}
+
+// asked is one eviction call, as the API server wrote it down.
+type asked struct {
+	User, Pod string
+	Code      int
+	Options   metav1.DeleteOptions
+}
+
+// evictions are the eviction calls in this place.
+func (p *place) evictions() []asked {
+	p.Helper()
+	entries, err := p.c.Audit(p.Context())
+	p.must(err)
+	var out []asked
+	for _, e := range entries {
+		if e.Subresource != "eviction" || e.Namespace != p.namespace {
+			continue
+		}
+		var eviction policyv1.Eviction
+		p.must(json.Unmarshal(e.Object, &eviction))
+		out = append(out, asked{e.User, e.Name, e.Code, *eviction.DeleteOptions})
+	}
+	return out
+}
+
+// live is the pod as it is now, or nil.
+func (p *place) live(name string) *corev1.Pod {
+	p.Helper()
+	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name})
+	p.must(err)
+	return pod
+}
+
+func testUIDPrecondition(p *place) {
+	pod := p.pods(2)[0]
+	a := p.actuator(func(c *Config) { c.Policy.GracePeriodSeconds = new(int64(7)) })
+	o := p.open(pod)
+	check(p.T, "verdict", p.handle(a, o),
+		verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+pod.Spec.NodeName))
+	check(p.T, "eviction calls", p.evictions(), []asked{{"admin", pod.Name, 201, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(7)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	}}})
+	if live := p.live(pod.Name); live != nil && live.DeletionTimestamp == nil {
+		p.Errorf("pod %s runs on", pod.Name)
+	}
+}
+
+func testPodMadeAnew(p *place) {
+	create := func() *corev1.Pod {
+		pods := p.client.CoreV1().Pods(p.namespace)
+		pod, err := pods.Create(p.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "db-0", Annotations: map[string]string{policy.EvictAnnotation: "true"}},
+			// Not a node of kwok's, which deletes an ended pod by its name and would take the second for the first.
+			Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		p.must(err)
+		pod.Status.Phase = corev1.PodRunning // of a pending one the API server tries for ten seconds to make the UIDs agree
+		pod, err = pods.UpdateStatus(p.Context(), pod, metav1.UpdateOptions{})
+		p.must(err)
+		return pod
+	}
+	first := create()
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
+	p.must(err)
+	second := create()
+
+	a, o := p.actuator(), p.open(*first)
+	gone := verdictOn(o, schemas.Rejected, schemas.ReasonPodGone, "the pod is gone; another one of its name has UID "+string(second.UID))
+	check(p.T, "verdict", p.handle(a, o), gone)
+	check(p.T, "eviction calls", p.evictions(), nil)
+
+	// Made anew between the look and the call: the precondition is what is left.
+	check(p.T, "verdict of the call alone", a.evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: first, Enabled: true}), gone)
+	check(p.T, "eviction calls", p.evictions(), []asked{
+		{"admin", "db-0", 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &first.UID}}},
+	})
+	if live := p.live("db-0"); live == nil || live.UID != second.UID || live.DeletionTimestamp != nil {
+		p.Errorf("the second pod is not what it was: %+v", live)
+	}
+}
+
+func testTerminating(p *place) {
+	const finalizer = "rehome.dev/test"
+	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	o := p.open(pod)
+	check(p.T, "verdict", p.handle(p.actuator(), o), verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating,
+		"the pod is being deleted, until "+clock(p.live(pod.Name).DeletionTimestamp.Time)))
+	check(p.T, "eviction calls", p.evictions(), nil)
+}
+
+func testProtected(p *place) {
+	pod := p.pods(1, func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{policy.EvictAnnotation: "false"}
+	})[0]
+	o := p.open(pod)
+	v := p.handle(p.actuator(), o)
+	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+	if !strings.HasPrefix(v.Message, policy.EvictAnnotationFalseRule+": ") {
+		p.Errorf("message %q does not begin with the rule", v.Message)
+	}
+	check(p.T, "eviction calls", p.evictions(), nil)
+}
+
+func testBudget(p *place) {
+	pods := p.pods(3)
+	budget := p.budget("api", 3)
+	o := p.open(pods[0])
+	want := verdictOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
+		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed")
+	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
+	check(p.T, "verdict", p.handle(p.actuator(), o), want)
+	check(p.T, "eviction calls", p.evictions(), []asked{
+		{"admin", pods[0].Name, 429, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pods[0].UID}}},
+	})
+}
+
+func testTwoBudgets(p *place) {
+	pod := p.pods(3)[0]
+	p.budget("api", 1)
+	p.budget("again", 1)
+	o := p.open(pod)
+	check(p.T, "verdict", p.handle(p.actuator(), o), verdictOn(o, schemas.Failed, schemas.ReasonInvalid,
+		fmt.Sprintf("more than one poddisruptionbudget matches the pod: %[1]s/again, %[1]s/api", p.namespace)))
+	if live := p.live(pod.Name); live == nil || live.DeletionTimestamp != nil {
+		p.Errorf("pod %s was evicted", pod.Name)
+	}
+}
+
+func testDryRun(p *place) {
+	pods := p.pods(3)
+	a := p.actuator(func(c *Config) { c.DryRun = true })
+	dry := func(v schemas.Verdict) schemas.Verdict { v.DryRun = true; return v }
+	for _, pod := range pods {
+		o := p.open(pod)
+		check(p.T, "verdict", p.handle(a, o),
+			dry(verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+pod.Spec.NodeName)))
+	}
+	budget := p.budget("api", 3)
+	o := p.open(pods[0])
+	want := dry(verdictOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
+		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed"))
+	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
+	check(p.T, "verdict behind a budget", p.handle(a, o), want)
+	after, err := p.client.CoreV1().Pods(p.namespace).List(p.Context(), metav1.ListOptions{})
+	p.must(err)
+	check(p.T, "pods afterwards", after.Items, pods)
+}
+
+func testForbidden(p *place) {
+	pod := p.pods(2)[0]
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+	_, err := p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: looker}, RoleRef: role,
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	for user, message := range map[string]string{
+		nobody: fmt.Sprintf(`pods %q is forbidden: User "nobody" cannot get resource "pods" in API group "" in the namespace %q`,
+			pod.Name, p.namespace),
+		looker: fmt.Sprintf(`pods %q is forbidden: User "looker" cannot create resource "pods/eviction" in API group "" in the namespace %q`,
+			pod.Name, p.namespace),
+	} {
+		a := p.actuator(func(c *Config) { c.Client = p.as(user) })
+		o := p.open(pod)
+		v := p.handle(a, o)
+		for v.Message != message && user == looker && strings.Contains(v.Message, "get resource") { // the binding is new
+			v = p.handle(a, o)
+		}
+		check(p.T, "verdict for "+user, v, verdictOn(o, schemas.Failed, schemas.ReasonForbidden, message))
+	}
+}
+
+// as is a client of that user.
+func (p *place) as(user string) kubernetes.Interface {
+	p.Helper()
+	cfg, err := p.c.UserConfig(user)
+	p.must(err)
+	client, err := kubernetes.NewForConfig(cfg)
+	p.must(err)
+	return client
+}
+
+func testNamespaceEnds(p *place) {
+	const finalizer = "rehome.dev/test"
+	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
+	p.must(p.client.CoreV1().Namespaces().Delete(p.Context(), p.namespace, metav1.DeleteOptions{}))
+	o := p.open(pod)
+	v := p.actuator().evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: &pod, Enabled: true})
+	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating, v.Message))
+}
+
+// lead runs a until the returned function is called.
+func (p *place) lead(a *Actuator) (stop func()) {
+	ctx, cancel := context.WithCancel(p.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Lead(ctx) }()
+	return func() {
+		p.Helper()
+		cancel()
+		p.must(<-ended)
+	}
+}
+
+// answer is the event of an answer of strategy that lists pods.
+func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod) schemas.Event {
+	p.Helper()
+	a := schemas.Intents{Profile: "default", Strategy: strategy, Scope: schemas.ScopeRef{
+		Kind: schemas.NodeKind, Key: key, Event: fmt.Sprintf("%s-%s-%d", strategy, key, sequence), Sequence: sequence, Since: time.Now(),
+	}}
+	for _, pod := range pods {
+		intent := p.open(pod).Intent
+		intent.ID = a.Scope.Event + "." + string(pod.UID)
+		a.Intents = append(a.Intents, intent)
+	}
+	e, err := schemas.NewEvent("/test", a, time.Now(), schemas.Event{})
+	p.must(err)
+	return e
+}
+
+// until waits until m has stored so many verdicts and, when settled, holds no answer any more.
+func (p *place) until(m *memory, verdicts int, settled bool) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Minute)
+	defer cancel()
+	p.must(m.await(ctx, func() bool { return len(m.published) >= verdicts && (!settled || len(m.table) == 0) }))
+}
+
+// pause waits for a tenth of a second.
+func (p *place) pause() {
+	select {
+	case <-p.Context().Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func testKubernetesEvent(p *place) {
+	pod := p.pods(1)[0]
+	watcher, err := p.client.EventsV1().Events(p.namespace).Watch(p.Context(), metav1.ListOptions{
+		FieldSelector: "reportingController=rehome",
+	})
+	p.must(err)
+	defer watcher.Stop()
+	before := goleak.IgnoreCurrent()
+	bus := newMemory()
+	stop := p.lead(p.actuator(func(c *Config) { c.Bus = bus }))
+	bus.put(p.answer("A", "node", 1, []corev1.Pod{pod}))
+	var got *eventsv1.Event
+	select {
+	case e := <-watcher.ResultChan():
+		if e.Type != watch.Added {
+			p.Fatalf("watch: %+v", e)
+		}
+		got = e.Object.(*eventsv1.Event)
+	case <-time.After(time.Minute):
+		p.Fatal("there is no Kubernetes Event")
+	}
+	want := eventsv1.Event{
+		ObjectMeta: got.ObjectMeta, EventTime: got.EventTime, ReportingInstance: got.ReportingInstance,
+		ReportingController: "rehome", Action: "Descheduled", Reason: "A", Type: "Normal",
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Note:      "evicted from node " + pod.Spec.NodeName + " by rehome: does not tolerate dedicated=gpu:NoSchedule",
+	}
+	want.DeprecatedSource, want.TypeMeta = got.DeprecatedSource, got.TypeMeta
+	check(p.T, "Kubernetes Event", *got, want)
+
+	stop()
+	if err := goleak.Find(before); err != nil {
+		p.Errorf("the end of the term leaves goroutines: %v", err)
+	}
+}
+
+func testChangeOfLeader(p *place) {
+	pods := p.pods(60)
+	bus := newMemory()
+	bus.put(p.answer("A", "one", 1, pods[:40]))
+	bus.put(p.answer("B", "two", 1, pods[20:])) // twenty pods are wanted by both
+	bus.put(p.answer("C", "three", 1, pods[50:]))
+	stop := p.lead(p.actuator(func(c *Config) { c.Bus, c.Parallel = bus, 4 }))
+	p.until(bus, 15, false)
+	stop()
+	p.toldOf(bus)
+	interim := len(p.evictions())
+	if interim >= len(pods) {
+		p.Fatalf("the first leader asked for all %d evictions: the change came too late", interim)
+	}
+	stop = p.lead(p.actuator(func(c *Config) { c.Bus = bus }))
+	p.until(bus, 1, true)
+	stop()
+
+	var evicted, wanted []string
+	for _, e := range p.evictions() {
+		if e.Code != 201 {
+			p.Errorf("eviction of %s: %d", e.Pod, e.Code)
+		}
+		evicted = append(evicted, e.Pod)
+	}
+	for _, pod := range pods {
+		wanted = append(wanted, pod.Name)
+	}
+	slices.Sort(evicted)
+	slices.Sort(wanted)
+	check(p.T, "evicted pods", evicted, wanted)
+
+	verdicts := map[string]int{}
+	for _, h := range bus.heard(p.T, time.Now()) {
+		if h.Reason == schemas.ReasonEvictionAccepted {
+			verdicts[h.ID[strings.Index(h.ID, ".")+1:]]++
+		}
+	}
+	for _, pod := range pods {
+		if verdicts[string(pod.UID)] != 1 {
+			p.Errorf("pod %s has %d verdicts that it was evicted, want one", pod.Name, verdicts[string(pod.UID)])
+		}
+	}
+}
+
+// toldOf checks that each eviction on the bus was written as a Kubernetes Event, the last ones included.
+func (p *place) toldOf(bus *memory) {
+	p.Helper()
+	list, err := p.client.EventsV1().Events(p.namespace).List(p.Context(), metav1.ListOptions{FieldSelector: "reportingController=rehome"})
+	p.must(err)
+	var got, want []string
+	for _, e := range list.Items {
+		got = append(got, string(e.Regarding.UID))
+	}
+	for _, h := range bus.heard(p.T, time.Now()) {
+		if h.Reason == schemas.ReasonEvictionAccepted {
+			want = append(want, h.ID[strings.Index(h.ID, ".")+1:])
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	check(p.T, "pods with a Kubernetes Event", got, want)
+}
+
+func testAPIServerAway(p *place) {
+	pods := p.pods(5)
+	bus := newMemory()
+	a := p.actuator(func(c *Config) { c.Bus = bus })
+	stop := p.lead(a)
+	defer stop()
+	p.must(p.c.StopAPIServer())
+	bus.put(p.answer("A", "node", 1, pods))
+	for a.Ready() == nil {
+		p.pause()
+	}
+	if err := a.Ready(); !errors.Is(err, ErrUnavailable) {
+		p.Errorf("readiness: %v, want an error that wraps ErrUnavailable", err)
+	}
+	check(p.T, "verdicts while the API server is away", bus.heard(p.T, time.Now()), nil)
+	p.must(p.c.StartAPIServer(p.Context()))
+	p.until(bus, 1, true)
+	got := map[schemas.ReasonCode]int{}
+	for _, h := range bus.heard(p.T, time.Now()) {
+		got[h.Reason]++
+	}
+	check(p.T, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: len(pods)})
+	check(p.T, "readiness", a.Ready(), nil)
+}

@@ -1,0 +1,589 @@
+package actuator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// memory is a bus in memory: a table of answers by channel, and everything that was published.
+type memory struct {
+	mu        sync.Mutex
+	sequence  uint64
+	table     map[string]schemas.Event
+	published []schemas.Event
+	dead      []error
+	refuse    error         // of Publish and DropIntents
+	changed   chan struct{} // closed and made anew at every change
+}
+
+func newMemory() *memory {
+	return &memory{table: map[string]schemas.Event{}, changed: make(chan struct{})}
+}
+
+// change is called with mu held.
+func (m *memory) change() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// await waits until done, which is called with mu held.
+func (m *memory) await(ctx context.Context, done func() bool) error {
+	for {
+		m.mu.Lock()
+		ok, changed := done(), m.changed
+		m.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func (m *memory) put(e schemas.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sequence++
+	e.Sequence = m.sequence
+	m.table[e.Channel] = e
+	m.change()
+}
+
+func (m *memory) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
+	var seen uint64
+	var fresh []schemas.Event
+	for m.await(ctx, func() bool { fresh = m.after(seen); return len(fresh) > 0 }) == nil {
+		for _, e := range fresh {
+			seen = e.Sequence
+			if err := handle(ctx, e); err != nil {
+				m.mu.Lock()
+				m.dead = append(m.dead, err)
+				m.mu.Unlock()
+			}
+		}
+	}
+	return nil
+}
+
+// after is what the table got after seen, in order. The caller holds mu.
+func (m *memory) after(seen uint64) []schemas.Event {
+	var out []schemas.Event
+	for _, e := range m.table {
+		if e.Sequence > seen {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b schemas.Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return out
+}
+
+func (m *memory) DropIntents(_ context.Context, answer schemas.Event) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse == nil && m.table[answer.Channel].Sequence == answer.Sequence {
+		delete(m.table, answer.Channel)
+		m.change()
+	}
+	return m.refuse
+}
+
+func (m *memory) Publish(_ context.Context, e schemas.Event) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return 0, m.refuse
+	}
+	m.sequence++
+	m.published = append(m.published, e)
+	m.change()
+	return m.sequence, nil
+}
+
+func (m *memory) setRefuse(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuse = err
+}
+
+// left is how many answers are in the table.
+func (m *memory) left() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.table)
+}
+
+// heard is a stored verdict: which intent, what became of it, and how long after the start. Those of one moment are
+// sorted by ID: work goes on in parallel.
+type heard struct {
+	ID     string
+	Reason schemas.ReasonCode
+	After  time.Duration
+}
+
+func (m *memory) heard(t *testing.T, start time.Time) []heard {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []heard
+	for _, e := range m.published {
+		v, err := schemas.Decode[schemas.Verdict](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, heard{v.Intent.ID, v.Reason, e.Time.Sub(start)})
+	}
+	slices.SortFunc(out, func(a, b heard) int {
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// bench is an actuator at work in a bubble of fake time, whose verdicts come from handle.
+type bench struct {
+	*Actuator
+	bus   *memory
+	start time.Time
+	log   *bytes.Buffer // to be read after stop
+	stop  func()
+}
+
+// put stores the answer of strategy; its intents expire ten minutes after the start.
+func (b *bench) put(strategy string, sequence uint64, uids ...types.UID) {
+	a, _ := answerTo(strategy, sequence, uids...)
+	a.Scope.Since = b.start
+	for i := range a.Intents {
+		a.Intents[i].Expires = b.start.Add(10 * time.Minute)
+	}
+	e, err := schemas.NewEvent("/test", a, b.start, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	b.bus.put(e)
+}
+
+func inBubble(t *testing.T, cfg Config, handle handleFunc, script func(*testing.T, *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{bus: newMemory(), start: time.Now(), log: &bytes.Buffer{}}
+		cfg.Bus, cfg.Source = b.bus, "/test/actuator"
+		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		b.Actuator = New(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.lead(ctx, handle) }()
+		stopped := false
+		b.stop = func() {
+			if stopped {
+				return
+			}
+			stopped = true
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Lead: %v", err)
+			}
+		}
+		defer b.stop()
+		script(t, b)
+	})
+}
+
+// fast is a policy that never makes anybody wait.
+var fast = policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}}
+
+// always is an API server that gives every intent the same outcome after some time.
+func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) handleFunc {
+	return func(_ context.Context, o Open) (schemas.Verdict, error) {
+		time.Sleep(after)
+		return o.Verdict(outcome, reason, ""), nil
+	}
+}
+
+const ms = time.Millisecond
+
+func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		time.Sleep(time.Minute) // a long rest gives no more than the burst
+		began := time.Now()
+		b.put("A", 1, "1", "2", "3", "4", "5")
+		time.Sleep(time.Second)
+		ok := schemas.ReasonEvictionAccepted
+		check(t, "verdicts", b.bus.heard(t, began), []heard{
+			{"A-1.1", ok, 0}, {"A-1.2", ok, 0}, {"A-1.3", ok, 100 * ms}, {"A-1.4", ok, 200 * ms}, {"A-1.5", ok, 300 * ms},
+		})
+		check(t, "answers left in the table", b.bus.left(), 0)
+	})
+}
+
+func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.1, Burst: 1}}}
+	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+		if o.Strategy == "Stale" {
+			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
+		}
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
+		b.put("Stale", 1, "1", "2", "3")
+		synctest.Wait()
+		b.put("True", 2, "4", "5")
+		time.Sleep(time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"Stale-1.1", schemas.ReasonPodGone, 0},
+			{"Stale-1.2", schemas.ReasonPodGone, 0},
+			{"Stale-1.3", schemas.ReasonPodGone, 0},
+			{"True-2.4", schemas.ReasonEvictionAccepted, 0},
+			{"True-2.5", schemas.ReasonEvictionAccepted, 10 * time.Second},
+		})
+	})
+}
+
+func TestNoMoreIntentsThanParallelAreWorkedOnAtOnce(t *testing.T) {
+	cfg := Config{Policy: fast, Parallel: 2}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, time.Second), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3", "4", "5")
+		time.Sleep(time.Minute)
+		got := b.bus.heard(t, b.start)
+		ok := schemas.ReasonEvictionAccepted
+		check(t, "verdicts", got, []heard{
+			{"A-1.1", ok, time.Second}, {"A-1.2", ok, time.Second},
+			{"A-1.3", ok, 2 * time.Second}, {"A-1.4", ok, 2 * time.Second}, {"A-1.5", ok, 3 * time.Second},
+		})
+	})
+}
+
+func TestAnIntentThatWaitsTooLongExpiresByItself(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		time.Sleep(11 * time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
+			{"A-1.2", schemas.ReasonExpired, 10 * time.Minute},
+		})
+		check(t, "answers left in the table", b.bus.left(), 0)
+	})
+}
+
+func TestAWithdrawalIsAVerdictAtOnce(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.01, Burst: 1}}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3")
+		time.Sleep(time.Second)
+		b.put("A", 2, "3")
+		time.Sleep(time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
+			{"A-1.2", schemas.ReasonSuperseded, time.Second},
+		})
+	})
+}
+
+func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T) {
+	const outage = 30 * time.Second
+	var mu sync.Mutex
+	running, most, tries := 0, 0, 0
+	back := time.Now()
+	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+		mu.Lock()
+		running++
+		defer func() { running--; mu.Unlock() }()
+		if time.Now().Before(back) {
+			tries++
+			if tries > 3 { // the first three fail together
+				most = max(most, running)
+			}
+			mu.Unlock()
+			time.Sleep(10 * ms)
+			mu.Lock()
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		}
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, Config{Policy: fast}, handle, func(t *testing.T, b *bench) {
+		back = b.start.Add(outage)
+		check(t, "readiness before", b.Ready(), nil)
+		b.put("A", 1, "1", "2", "3")
+		time.Sleep(time.Second)
+		if err := b.Ready(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("readiness in the outage: %v, want an error that wraps ErrUnavailable", err)
+		}
+		b.put("A", 2, "1", "3") // a withdrawal is possible in an outage
+		time.Sleep(time.Minute)
+		check(t, "readiness after", b.Ready(), nil)
+
+		got := map[string]schemas.ReasonCode{}
+		for _, h := range b.bus.heard(t, b.start) {
+			got[h.ID] = h.Reason
+			if h.Reason == schemas.ReasonEvictionAccepted && (h.After < outage || h.After > outage+maxBackoff+20*ms) {
+				t.Errorf("%s was evicted %v after the start, want within %v of %v", h.ID, h.After, maxBackoff, outage)
+			}
+		}
+		check(t, "verdicts", got, map[string]schemas.ReasonCode{
+			"A-1.1": schemas.ReasonEvictionAccepted, "A-1.3": schemas.ReasonEvictionAccepted, "A-1.2": schemas.ReasonSuperseded,
+		})
+		b.stop()
+		check(t, "tries at once in the outage", most, 1)
+		if tries < 3+int(outage/maxBackoff)-1 || tries > 30 {
+			t.Errorf("the API server was tried %d times in %v", tries, outage)
+		}
+		check(t, "warnings", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
+	})
+}
+
+func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
+	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+		if o.Intent.Pod.UID == "1" {
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		}
+		return o.Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, ""), nil
+	}
+	inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		time.Sleep(110 * ms)
+		check(t, "deferred", len(b.bus.heard(t, b.start)), 1)
+		b.stop()
+		check(t, "outages in the log", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
+	})
+}
+
+func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
+	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+		if o.Intent.Pod.UID == "1" {
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		}
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		time.Sleep(maxBackoff)
+		b.put("B", 2, "3")
+		time.Sleep(2 * maxBackoff)
+		var ids []string
+		for _, h := range b.bus.heard(t, b.start) {
+			ids = append(ids, h.ID)
+		}
+		check(t, "verdicts", ids, []string{"A-1.2", "B-2.3"})
+		time.Sleep(10 * time.Minute)
+		got := b.bus.heard(t, b.start)
+		check(t, "last verdict", got[len(got)-1], heard{"A-1.1", schemas.ReasonExpired, 10 * time.Minute})
+	})
+}
+
+func TestAtTheEndCallsInFlightGetTheirVerdictAndWhatWaitsStaysInTheTable(t *testing.T) {
+	handle := func(ctx context.Context, o Open) (schemas.Verdict, error) {
+		if o.Intent.Pod.UID == "2" { // not evicted yet when the end comes
+			<-ctx.Done()
+			return schemas.Verdict{}, ctx.Err()
+		}
+		time.Sleep(time.Second)
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, Config{Policy: fast, Parallel: 2}, handle, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3")
+		b.put("B", 2, "1") // behind the first
+		time.Sleep(500 * ms)
+		b.stop()
+		check(t, "took", time.Since(b.start), time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonEvictionAccepted, time.Second},
+			{"B-2.1", schemas.ReasonPodTerminating, time.Second},
+		})
+		check(t, "answers left in the table", b.bus.left(), 1)
+		check(t, "readiness", b.Ready(), nil)
+	})
+}
+
+func TestTheNextLeaderReadsTheTableAnew(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		synctest.Wait()
+		b.stop()
+		check(t, "verdicts of the first", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		next := New(Config{Bus: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
+		handle := func(_ context.Context, o Open) (schemas.Verdict, error) { // the first pod is on its way
+			if o.Intent.Pod.UID == "1" {
+				return o.Verdict(schemas.Rejected, schemas.ReasonPodTerminating, ""), nil
+			}
+			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+		}
+		if err := next.lead(ctx, handle); err != nil {
+			t.Fatal(err)
+		}
+		got := b.bus.heard(t, b.start)[1:]
+		check(t, "verdicts of the next", got, []heard{
+			{"A-1.1", schemas.ReasonPodTerminating, 0}, {"A-1.2", schemas.ReasonEvictionAccepted, 0},
+		})
+		check(t, "answers left in the table", b.bus.left(), 0)
+	})
+}
+
+func TestAVerdictIsStoredAsSoonAsTheBusTakesItAndNothingIsEvictedMeanwhile(t *testing.T) {
+	var evicted []types.UID
+	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+		evicted = append(evicted, o.Intent.Pod.UID)
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
+		b.bus.setRefuse(errors.New("no leader"))
+		b.put("A", 1, "1", "2")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		check(t, "evicted while the bus is away", evicted, []types.UID{"1"})
+		b.bus.setRefuse(nil)
+		time.Sleep(maxBackoff)
+		var ids []string
+		for _, h := range b.bus.heard(t, b.start) {
+			ids = append(ids, h.ID)
+		}
+		check(t, "verdicts", ids, []string{"A-1.1", "A-1.2"})
+		check(t, "answers left in the table", b.bus.left(), 0)
+	})
+}
+
+func TestLeadEndsInBoundedTimeWhenTheBusIsAway(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.bus.setRefuse(errors.New("no leader"))
+		b.put("A", 1, "1")
+		time.Sleep(time.Minute)
+		began := time.Now()
+		b.stop()
+		check(t, "took", time.Since(began), DrainTimeout)
+		check(t, "verdicts", b.bus.heard(t, b.start), nil)
+		check(t, "answers left in the table", b.bus.left(), 1)
+	})
+}
+
+func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(*schemas.Intents)
+	}{
+		{"no strategy", func(a *schemas.Intents) { a.Strategy = "" }},
+		{"no key", func(a *schemas.Intents) { a.Scope.Key = "" }},
+		{"no id", func(a *schemas.Intents) { a.Intents[1].ID = "" }},
+		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }},
+		{"no UID", func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" }},
+		{"a name that leads elsewhere", func(a *schemas.Intents) { a.Intents[1].Pod.Name = "../secrets" }},
+		{"no namespace", func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "" }},
+		{"one pod twice", func(a *schemas.Intents) { a.Intents[1].Pod = a.Intents[0].Pod }},
+		{"no node", func(a *schemas.Intents) { a.Intents[1].Node = "" }},
+		{"no end", func(a *schemas.Intents) { a.Intents[1].Expires = time.Time{} }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, good := answerTo("A", 1, "1", "2")
+			if _, err := readAnswer(good); err != nil {
+				t.Fatal(err)
+			}
+			tt.spoil(&a)
+			e, err := schemas.NewEvent("/test", a, noon, schemas.Event{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readAnswer(e); !errors.Is(err, schemas.ErrInvalid) {
+				t.Errorf("got %v, want an error that wraps ErrInvalid", err)
+			}
+		})
+	}
+}
+
+func TestAnInvalidAnswerDoesNotStopTheLine(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.bus.put(schemas.Event{ID: "x", Type: schemas.IntentsType, Data: []byte(`{"intents":7}`), Channel: "rehome.intents.x"})
+		b.put("A", 1, "1")
+		synctest.Wait()
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
+		if len(b.bus.dead) != 1 || !errors.Is(b.bus.dead[0], schemas.ErrInvalid) {
+			t.Errorf("dead letters %v, want one that wraps ErrInvalid", b.bus.dead)
+		}
+	})
+}
+
+func TestAVerdictNamesItsCauseAndIsCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	cfg := Config{Policy: fast, Metrics: registry}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 300*ms), func(t *testing.T, b *bench) {
+		a, _ := answerTo("A", 1, "1")
+		a.Scope.Since, a.Intents[0].Expires = b.start, b.start.Add(time.Minute)
+		cause, err := schemas.NewEvent("/test", a, b.start, schemas.Event{ID: "scope", CorrelationID: "delta"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.bus.put(cause)
+		time.Sleep(time.Second)
+		b.stop()
+
+		got := b.bus.published[0]
+		check(t, "trace", got.TraceParent[:36], cause.TraceParent[:36])
+		v := a.Intents[0]
+		verdict, err := schemas.Decode[schemas.Verdict](got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, "verdict", verdict, schemas.Verdict{
+			Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "default", Strategy: "A",
+			Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Event: "A-1", Sequence: 1, Since: b.start.UTC()},
+			Intent: schemas.Intent{ID: v.ID, Pod: v.Pod, Node: v.Node, Reason: v.Reason, Expires: v.Expires.UTC()},
+		})
+		want := schemas.Event{
+			ID: got.ID, Source: "/test/actuator", Type: schemas.VerdictType, Subject: "namespaces/web/pods/pod-1",
+			Time: b.start.Add(300 * ms).UTC(), CorrelationID: "delta", CausationID: cause.ID, TraceParent: got.TraceParent,
+			Data: got.Data, Channel: "rehome.verdict.evicted.A.web.pod-1",
+		}
+		check(t, "event", got, want)
+		metrics := `
+# HELP rehome_move_delay_seconds Time from the observation of the oldest cause to the stored verdict that the pod was evicted.
+# TYPE rehome_move_delay_seconds histogram
+rehome_move_delay_seconds_bucket{le="0.05"} 0
+rehome_move_delay_seconds_bucket{le="0.1"} 0
+rehome_move_delay_seconds_bucket{le="0.2"} 0
+rehome_move_delay_seconds_bucket{le="0.3"} 1
+rehome_move_delay_seconds_bucket{le="0.5"} 1
+rehome_move_delay_seconds_bucket{le="1"} 1
+rehome_move_delay_seconds_bucket{le="2"} 1
+rehome_move_delay_seconds_bucket{le="5"} 1
+rehome_move_delay_seconds_bucket{le="10"} 1
+rehome_move_delay_seconds_bucket{le="30"} 1
+rehome_move_delay_seconds_bucket{le="60"} 1
+rehome_move_delay_seconds_bucket{le="300"} 1
+rehome_move_delay_seconds_bucket{le="600"} 1
+rehome_move_delay_seconds_bucket{le="+Inf"} 1
+rehome_move_delay_seconds_sum 0.3
+rehome_move_delay_seconds_count 1
+# HELP rehome_open_intents Intents that have no verdict yet.
+# TYPE rehome_open_intents gauge
+rehome_open_intents 0
+# HELP rehome_verdicts_total Verdicts on intents, dry runs included.
+# TYPE rehome_verdicts_total counter
+rehome_verdicts_total{namespace="web",outcome="evicted",profile="default",reason="EvictionAccepted",strategy="A"} 1
+`
+		if err := testutil.GatherAndCompare(registry, bytes.NewBufferString(metrics),
+			"rehome_move_delay_seconds", "rehome_open_intents", "rehome_verdicts_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package actuator
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
+	var l line
+	away := errors.New("connection refused")
+	check(t, "the first is news", l.fail(noon, away), true)
+	first, _ := l.wait(noon)
+	for range 32 {
+		check(t, "one that fails with it is news", l.fail(noon.Add(first-1), away), false)
+	}
+	wait, down := l.wait(noon)
+	check(t, "down", down, true)
+	check(t, "pause", wait, first)
+	if first < 50*time.Millisecond || first > 100*time.Millisecond {
+		t.Errorf("the first pause is %v, want 50 to 100 ms", first)
+	}
+}
+
+func TestThePauseBetweenTriesGrowsToItsLimitAndStartsAnewAfterASuccess(t *testing.T) {
+	var l line
+	now := noon
+	var last time.Duration
+	for tries := range 50 {
+		l.fail(now, errors.New("connection refused"))
+		wait, _ := l.wait(now)
+		if wait > maxBackoff || wait < min(50*time.Millisecond<<min(tries, 10), maxBackoff/2) {
+			t.Errorf("pause %d is %v", tries, wait)
+		}
+		now, last = now.Add(wait), wait
+	}
+	if last < maxBackoff/2 {
+		t.Errorf("the last pause is %v, want at least %v", last, maxBackoff/2)
+	}
+	check(t, "outage", l.succeed(now), now.Sub(noon))
+	check(t, "a second success ends no outage", l.succeed(now), 0)
+	check(t, "ready", l.ready(), nil)
+	check(t, "the next failure is news", l.fail(now, errors.New("connection refused")), true)
+	if wait, _ := l.wait(now); wait > 100*time.Millisecond {
+		t.Errorf("the first pause of the next outage is %v, want at most 100 ms", wait)
+	}
+}

@@ -1,0 +1,21 @@
+package actuator
+
+import "github.com/rehome-dev/rehome/schemas"
+
+// Open is one intent that has no verdict yet.
+type Open struct {
+	Profile  string
+	Strategy string
+	Scope    schemas.ScopeRef
+	Intent   schemas.Intent
+	// Answer is the event that brought the intent, without its data: the cause of the verdict.
+	Answer schemas.Event
+}
+
+// Verdict is the verdict on the intent, with everything filled in but Blockers and DryRun.
+func (o Open) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
+	return schemas.Verdict{
+		Outcome: outcome, Reason: reason, Message: message,
+		Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope, Intent: o.Intent,
+	}
+}

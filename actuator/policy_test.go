@@ -1,0 +1,89 @@
+package actuator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// enabling is a policy with one profile that has these strategies.
+func enabling(r policy.Rate, strategies ...string) policy.Policy {
+	p := policy.Policy{Rate: r, Profiles: []policy.Profile{{Name: "default"}}}
+	for _, name := range strategies {
+		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{Strategy: policy.Strategy{Name: name}})
+	}
+	return p
+}
+
+var (
+	slow  = policy.Rate{EvictionsPerSecond: 0.01, Burst: 1}
+	quick = policy.Rate{EvictionsPerSecond: 10, Burst: 1}
+)
+
+func TestWhatWaitsForAStrategyThatIsGoneIsRejectedAtOnceWhenThePolicyChanges(t *testing.T) {
+	cfg := Config{Policy: enabling(slow, "A", "B")}
+	evicted := schemas.ReasonEvictionAccepted
+	inBubble(t, cfg, always(schemas.Evicted, evicted, 100*ms), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3")
+		b.put("B", 2, "3", "4")
+		time.Sleep(50 * ms) // the first one is in flight, and is not interrupted
+		b.SetPolicy(enabling(slow, "B"))
+		time.Sleep(60 * ms)
+		gone := schemas.ReasonProfileUnknown
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.2", gone, 50 * ms}, {"A-1.3", gone, 50 * ms}, {"A-1.1", evicted, 100 * ms}})
+		time.Sleep(5 * time.Minute)
+		check(t, "later verdicts", b.bus.heard(t, b.start)[3:], []heard{
+			{"B-2.3", evicted, 100*time.Second + 100*ms}, {"B-2.4", evicted, 200*time.Second + 100*ms},
+		})
+		check(t, "answers left in the table", b.bus.left(), 0)
+	})
+}
+
+func TestANewRateHoldsAtOnceAndTheSameOneAgainGivesNothing(t *testing.T) {
+	evicted := schemas.ReasonEvictionAccepted
+	inBubble(t, Config{Policy: enabling(slow, "A")}, always(schemas.Evicted, evicted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3", "4")
+		time.Sleep(time.Second)
+		b.SetPolicy(enabling(slow, "A"))
+		time.Sleep(time.Second)
+		b.SetPolicy(enabling(quick, "A"))
+		time.Sleep(time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", evicted, 0}, {"A-1.2", evicted, 2 * time.Second}, {"A-1.3", evicted, 2100 * ms}, {"A-1.4", evicted, 2200 * ms},
+		})
+	})
+}
+
+func TestAPolicyThatComesBeforeTheTermHolds(t *testing.T) {
+	a := New(Config{Policy: enabling(slow, "A")})
+	a.SetPolicy(enabling(quick, "A"))
+	got := newTerm(context.Background(), a, nil, recorder{}).bucket
+	check(t, "bucket", got, newBucket(quick))
+}
+
+func TestAPolicyWithoutARateHasTheDefault(t *testing.T) {
+	a := New(Config{})
+	check(t, "rate of New", a.policy.Load().Rate, policy.DefaultRate())
+	a.SetPolicy(enabling(quick))
+	a.SetPolicy(policy.Policy{})
+	check(t, "rate of SetPolicy", a.policy.Load().Rate, policy.DefaultRate())
+}
+
+func TestAProfileWithTheStrategyIsFoundForAnIntent(t *testing.T) {
+	p := enabling(slow, "A")
+	for _, c := range []struct {
+		open Open
+		want bool
+	}{
+		{Open{Profile: "default", Strategy: "A"}, true},
+		{Open{Profile: "default", Strategy: "B"}, false},
+		{Open{Profile: "other", Strategy: "A"}, false},
+	} {
+		if _, got := enables(&p, c.open); got != c.want {
+			t.Errorf("%s of %s: got %v, want %v", c.open.Strategy, c.open.Profile, got, c.want)
+		}
+	}
+}

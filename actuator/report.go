@@ -1,0 +1,69 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// report is the one place that a verdict goes out from. It stores the verdict on the bus, trying again until it is
+// stored or the term has ended, and then counts it, logs it and records it as a Kubernetes Event. It returns an error
+// when the verdict was not stored.
+func (t *term) report(open Open, v schemas.Verdict) error {
+	v.DryRun = t.cfg.DryRun
+	now := t.cfg.Now()
+	e, err := schemas.NewEvent(t.cfg.Source, v, now, open.Answer)
+	if err == nil {
+		err = persist(t.saving, func() error {
+			_, err := t.cfg.Bus.Publish(t.saving, e)
+			return err
+		}, isInvalid, func(err error) {
+			if t.busAway.CompareAndSwap(false, true) { // said once, not for each of the verdicts in flight
+				t.cfg.Log.Warn("verdicts cannot be stored, trying again", "pod", v.Intent.Pod.String(), "error", err)
+			}
+		})
+	}
+	if err != nil {
+		t.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
+		return err
+	}
+	if t.busAway.CompareAndSwap(true, false) {
+		t.cfg.Log.Info("verdicts are stored again")
+	}
+	t.metrics.observe(v, now)
+	t.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
+	t.events.record(v)
+	return nil
+}
+
+// drop removes a settled answer from the bus's table, trying again until it is gone or the term has ended. In that
+// case the next leader finds it and its pods gone.
+func (t *term) drop(answer schemas.Event) {
+	err := persist(t.saving, func() error { return t.cfg.Bus.DropIntents(t.saving, answer) }, isInvalid, func(err error) {
+		if t.busAway.CompareAndSwap(false, true) {
+			t.cfg.Log.Warn("settled answer cannot be dropped, trying again", "answer", answer.Subject, "error", err)
+		}
+	})
+	if err != nil {
+		t.cfg.Log.Error("settled answer stays in the table", "answer", answer.Subject, "error", err)
+	}
+}
+
+func isInvalid(err error) bool { return errors.Is(err, schemas.ErrInvalid) }
+
+func level(v schemas.Verdict) slog.Level {
+	if v.Outcome == schemas.Failed {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+func fields(v schemas.Verdict) []any {
+	return []any{
+		"outcome", v.Outcome, "reason", v.Reason, "message", v.Message,
+		"pod", v.Intent.Pod.String(), "uid", v.Intent.Pod.UID, "node", v.Intent.Node,
+		"profile", v.Profile, "strategy", v.Strategy, "why", v.Intent.Reason, "intent", v.Intent.ID, "dryRun", v.DryRun,
+	}
+}

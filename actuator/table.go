@@ -1,0 +1,302 @@
+package actuator
+
+import (
+	"container/heap"
+	"container/list"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// table holds the newest answer of each key and the open intents of each pod. It decides nothing about the cluster and
+// asks no clock. It is not safe for concurrent use. The zero value is not ready; newTable makes one.
+//
+// What is promised:
+//
+//   - An intent that was accepted ends in exactly one verdict.
+//   - Of all intents for one pod, one is open at a time. The others are claims behind it, in the order in which they
+//     came. When the open one ends without an eviction, the next claim becomes the open one. When it ends with one, the
+//     pod is on its way and the other claims are rejected.
+//   - The pod waits, not the intent: a pod keeps its place when a newer answer lists it again, and when the open intent
+//     is withdrawn in favour of the next claim.
+//   - An intent that a newer answer lists again is the same wish. It keeps the ID that it was accepted under and takes
+//     over the newer Reason, Node and Expires. The newer ID gets no verdict of its own.
+//   - An intent is not withdrawn while it is in flight.
+type table struct {
+	answers map[key]*answer
+	pods    map[types.UID]*pod
+	waiting *list.List // of *pod: those whose open intent waits, in the order of their turns
+	expiry  expiries   // of all claims that wait
+	quiet   []quiet    // settled answers, the longest settled first
+	open    int        // claims without a verdict
+}
+
+// key identifies an answer: a newer one of the same key replaces it.
+type key struct {
+	profile, strategy string
+	kind              schemas.ScopeKind
+	key               string
+}
+
+type answer struct {
+	scope      schemas.ScopeRef
+	event      schemas.Event // without data; what is to be dropped from the bus
+	claims     []*claim      // in the order of the answer
+	unreported int           // claims whose verdict is not stored yet
+}
+
+// quiet is an answer that has been settled since at.
+type quiet struct {
+	key    key
+	answer *answer
+	at     time.Time
+}
+
+// remember is how long a settled answer is remembered, so that one to an older scope that comes late is recognised.
+// After that time what the late one lists has expired: intents live for ten minutes from the time of their scope.
+const remember = 10 * time.Minute
+
+type pod struct {
+	claims []*claim      // never empty; the first one is open
+	place  *list.Element // in table.waiting; nil while the open intent is in flight
+}
+
+// claim is one intent in the table.
+type claim struct {
+	open   Open
+	key    key
+	answer *answer // the newest that lists the pod; replaced when it is no longer the one in table.answers
+	state  claimState
+	index  int // in table.expiry, while it waits
+}
+
+type claimState int
+
+const (
+	claimWaiting claimState = iota
+	claimInFlight
+	claimSettled
+)
+
+// changes is what follows from a change of the table: verdicts to be stored, and then answers to be dropped.
+type changes struct {
+	verdicts []decided
+	done     []schemas.Event
+}
+
+// decided is a claim with its verdict.
+type decided struct {
+	claim   *claim
+	verdict schemas.Verdict
+}
+
+func newTable() *table {
+	return &table{answers: map[key]*answer{}, pods: map[types.UID]*pod{}, waiting: list.New()}
+}
+
+// accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is
+// ignored and dropped, so that the next leader does not take it for the newest; the same one again changes nothing.
+func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
+	t.forget(now)
+	e.Data = nil
+	k := key{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
+	old := t.answers[k]
+	switch {
+	case old == nil:
+	case a.Scope.Sequence < old.scope.Sequence:
+		return changes{done: []schemas.Event{e}}
+	case a.Scope.Sequence == old.scope.Sequence && a.Scope.Event == old.scope.Event:
+		if e.Sequence > old.event.Sequence {
+			old.event = e // stored again: this is the one to drop
+		}
+		if old.unreported == 0 {
+			return changes{done: []schemas.Event{e}}
+		}
+		return changes{}
+	}
+	next := &answer{scope: a.Scope, event: e, unreported: len(a.Intents)}
+	t.answers[k] = next
+	for _, intent := range a.Intents {
+		next.claims = append(next.claims, t.claim(k, next, Open{
+			Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent, Answer: e,
+		}))
+	}
+	var c changes
+	if old != nil {
+		c.verdicts = t.withdraw(old)
+	}
+	if next.unreported == 0 {
+		c.done = append(c.done, t.settledAnswer(k, next, now))
+	}
+	return c
+}
+
+// claim renews the claim of the same key on the same pod, or adds a new one.
+func (t *table) claim(k key, a *answer, o Open) *claim {
+	p := t.pods[o.Intent.Pod.UID]
+	if p == nil {
+		p = &pod{}
+		t.pods[o.Intent.Pod.UID] = p
+		p.place = t.waiting.PushBack(p)
+	}
+	for _, c := range p.claims {
+		if c.key != k {
+			continue
+		}
+		c.answer = a
+		c.open.Intent.Reason, c.open.Intent.Node, c.open.Intent.Expires = o.Intent.Reason, o.Intent.Node, o.Intent.Expires
+		if c.state == claimWaiting {
+			heap.Fix(&t.expiry, c.index)
+		}
+		return c
+	}
+	c := &claim{open: o, key: k, answer: a}
+	p.claims = append(p.claims, c)
+	heap.Push(&t.expiry, c)
+	t.open++
+	return c
+}
+
+// withdraw settles the claims of an answer that was replaced by one that does not list them. Those in flight stay.
+func (t *table) withdraw(old *answer) []decided {
+	var out []decided
+	for _, c := range old.claims {
+		if c.answer == old && c.state == claimWaiting {
+			out = append(out, t.withdrawn(c))
+		}
+	}
+	return out
+}
+
+func (t *table) withdrawn(c *claim) decided {
+	t.settle(c)
+	message := "a newer evaluation does not list the pod"
+	if newest := t.answers[c.key]; newest != nil {
+		message = fmt.Sprintf("evaluation %d of %s/%s does not list the pod", newest.scope.Sequence, c.key.kind, c.key.key)
+	}
+	return decided{c, c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, message)}
+}
+
+// next returns the open intent of the pod whose turn it is, which is in flight from now on, or nil.
+func (t *table) next() *claim {
+	front := t.waiting.Front()
+	if front == nil {
+		return nil
+	}
+	p := t.waiting.Remove(front).(*pod)
+	p.place = nil
+	c := p.claims[0]
+	c.state = claimInFlight
+	heap.Remove(&t.expiry, c.index)
+	return c
+}
+
+// putBack ends the flight of c without a verdict: it waits again, behind all others so that one pod that cannot be
+// looked at does not hold the rest, or is withdrawn when its answer was replaced meanwhile.
+func (t *table) putBack(c *claim) changes {
+	p := t.pods[c.open.Intent.Pod.UID]
+	p.place = t.waiting.PushBack(p)
+	c.state = claimWaiting
+	heap.Push(&t.expiry, c)
+	if t.answers[c.key] != c.answer {
+		return changes{verdicts: []decided{t.withdrawn(c)}}
+	}
+	return changes{}
+}
+
+// land ends the flight of c with a verdict. After an eviction it returns the other claims on the pod, rejected.
+func (t *table) land(c *claim, outcome schemas.Outcome) changes {
+	p := t.pods[c.open.Intent.Pod.UID]
+	t.settle(c)
+	if outcome != schemas.Evicted {
+		return changes{}
+	}
+	var out changes
+	for len(p.claims) > 0 {
+		other := p.claims[0]
+		t.settle(other)
+		out.verdicts = append(out.verdicts, decided{other, other.open.Verdict(schemas.Rejected, schemas.ReasonPodTerminating,
+			fmt.Sprintf("evicted for %s of profile %s", c.open.Strategy, c.open.Profile))})
+	}
+	return out
+}
+
+// expire settles the waiting claims whose time is over.
+func (t *table) expire(now time.Time) changes {
+	t.forget(now)
+	var out changes
+	for len(t.expiry) > 0 && expired(t.expiry[0].open.Intent, now) {
+		c := t.expiry[0]
+		t.settle(c)
+		out.verdicts = append(out.verdicts, decided{c, c.open.Verdict(schemas.Expired, schemas.ReasonExpired,
+			expiredMessage(c.open.Intent))})
+	}
+	return out
+}
+
+// nextExpiry is when the next waiting claim expires, and whether there is one.
+func (t *table) nextExpiry() (time.Time, bool) {
+	if len(t.expiry) == 0 {
+		return time.Time{}, false
+	}
+	return t.expiry[0].open.Intent.Expires, true
+}
+
+// reported says that the verdict on c is stored. It returns the answer of c when that was its last one.
+func (t *table) reported(c *claim, now time.Time) (schemas.Event, bool) {
+	if t.answers[c.key] != c.answer {
+		return schemas.Event{}, false
+	}
+	c.answer.unreported--
+	if c.answer.unreported > 0 {
+		return schemas.Event{}, false
+	}
+	return t.settledAnswer(c.key, c.answer, now), true
+}
+
+// settle takes c off its pod. The next claim on the pod becomes the open one: at the pod's place when c was waiting,
+// behind all others when it had its turn.
+func (t *table) settle(c *claim) {
+	uid := c.open.Intent.Pod.UID
+	p := t.pods[uid]
+	if c.state == claimWaiting {
+		heap.Remove(&t.expiry, c.index)
+	}
+	c.state = claimSettled
+	t.open--
+	for i := range p.claims {
+		if p.claims[i] == c {
+			p.claims = append(p.claims[:i], p.claims[i+1:]...)
+			break
+		}
+	}
+	switch {
+	case len(p.claims) == 0:
+		delete(t.pods, uid)
+		if p.place != nil {
+			t.waiting.Remove(p.place)
+		}
+	case p.place == nil && p.claims[0].state == claimWaiting:
+		p.place = t.waiting.PushBack(p)
+	}
+}
+
+// settledAnswer remembers that a is settled, and returns what is to be dropped.
+func (t *table) settledAnswer(k key, a *answer, now time.Time) schemas.Event {
+	a.claims = nil
+	t.quiet = append(t.quiet, quiet{k, a, now})
+	return a.event
+}
+
+// forget drops what was remembered for long enough.
+func (t *table) forget(now time.Time) {
+	for len(t.quiet) > 0 && now.Sub(t.quiet[0].at) >= remember {
+		if q := t.quiet[0]; t.answers[q.key] == q.answer {
+			delete(t.answers, q.key)
+		}
+		t.quiet = t.quiet[1:]
+	}
+}

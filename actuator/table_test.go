@@ -1,0 +1,628 @@
+package actuator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// answerTo is the answer of strategy to evaluation sequence of node worker-1, listing the pods of the given UIDs, and
+// its event, which the stream stored under the same number.
+func answerTo(strategy string, sequence uint64, uids ...types.UID) (schemas.Intents, schemas.Event) {
+	a := schemas.Intents{
+		Profile: "default", Strategy: strategy,
+		Scope: schemas.ScopeRef{
+			Kind: schemas.NodeKind, Key: "worker-1", Event: fmt.Sprintf("%s-%d", strategy, sequence), Sequence: sequence, Since: noon,
+		},
+		Intents: []schemas.Intent{},
+	}
+	for _, uid := range uids {
+		a.Intents = append(a.Intents, schemas.Intent{
+			ID:  a.Scope.Event + "." + string(uid),
+			Pod: schemas.PodRef{Namespace: "web", Name: "pod-" + string(uid), UID: uid}, Node: "worker-1",
+			Reason: fmt.Sprintf("evaluation %d", sequence), Expires: noon.Add(10 * time.Minute),
+		})
+	}
+	e, err := schemas.NewEvent("/test", a, noon, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	e.Sequence = sequence
+	return a, e
+}
+
+// told is what a test wants to know of a verdict.
+type told struct {
+	ID      string
+	Outcome schemas.Outcome
+	Reason  schemas.ReasonCode
+	Message string
+}
+
+func tell(c changes) []told {
+	var out []told
+	for _, d := range c.verdicts {
+		out = append(out, told{d.verdict.Intent.ID, d.verdict.Outcome, d.verdict.Reason, d.verdict.Message})
+	}
+	return out
+}
+
+// turns takes the next n intents into flight and returns their IDs.
+func turns(t *table, n int) []string {
+	var out []string
+	for range n {
+		if c := t.next(); c != nil {
+			out = append(out, c.open.Intent.ID)
+		}
+	}
+	return out
+}
+
+func check[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func take(t *table, strategy string, sequence uint64, uids ...types.UID) changes {
+	a, e := answerTo(strategy, sequence, uids...)
+	return t.accept(a, e, noon)
+}
+
+func TestIntentsComeInTheOrderOfTheirArrival(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "3", "1")
+	take(x, "B", 2, "2", "1", "0")
+	check(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
+}
+
+func TestANewerAnswerWithdrawsWhatItDoesNotList(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1", "2", "3")
+	got := take(x, "A", 2, "2", "4")
+	const message = "evaluation 2 of node/worker-1 does not list the pod"
+	check(t, "verdicts", tell(got), []told{
+		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, message},
+		{"A-1.3", schemas.Withdrawn, schemas.ReasonSuperseded, message},
+	})
+	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-2.4"})
+}
+
+func TestAnIntentThatIsListedAgainKeepsItsIDAndPlaceAndTakesOverTheNewerWords(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	take(x, "B", 1, "2")
+	a, e := answerTo("A", 2, "3", "1")
+	a.Intents[1].Expires = noon.Add(12 * time.Minute)
+	check(t, "changes", x.accept(a, e, noon), changes{})
+
+	old, oldEvent := answerTo("A", 1, "1")
+	oldEvent.ID = x.pods["1"].claims[0].open.Answer.ID // IDs are random
+	want := Open{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Answer: x.pods["1"].claims[0].open.Answer}
+	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
+	check(t, "the open intent", x.next().open, want)
+	check(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
+}
+
+func TestAnAnswerToAnOlderScopeNeverReplacesANewerOne(t *testing.T) {
+	x := newTable()
+	take(x, "A", 2, "1")
+	a, late := answerTo("A", 1, "2")
+	got := x.accept(a, late, noon)
+	late.Data = nil
+	check(t, "changes", got, changes{done: []schemas.Event{late}})
+	check(t, "turns", turns(x, 9), []string{"A-2.1"})
+}
+
+func TestALateAnswerIsRecognisedAfterTheNewerOneWasSettled(t *testing.T) {
+	x := newTable()
+	_ = take(x, "A", 2) // nothing should move: settled at once
+	a, late := answerTo("A", 1, "2")
+	got := x.accept(a, late, noon.Add(remember-1))
+	late.Data = nil
+	check(t, "changes", got, changes{done: []schemas.Event{late}})
+	check(t, "turns", turns(x, 9), nil)
+
+	x.accept(a, late, noon.Add(remember))
+	check(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
+}
+
+func TestTheSameAnswerAgainChangesNothing(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1, "1", "2")
+	x.accept(a, e, noon)
+	c := x.next()
+	x.land(c, schemas.Evicted)
+	if _, done := x.reported(c, noon); done {
+		t.Error("the answer is settled, with an intent waiting")
+	}
+	check(t, "changes", x.accept(a, e, noon), changes{})
+	check(t, "turns", turns(x, 9), []string{"A-1.2"})
+}
+
+func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1, "1")
+	x.accept(a, e, noon)
+	c := x.next()
+	x.land(c, schemas.Evicted)
+	dropped, done := x.reported(c, noon)
+	again := x.accept(a, e, noon)
+	e.Data = nil
+	check(t, "dropped", dropped, e)
+	check(t, "done", done, true)
+	check(t, "changes", again, changes{done: []schemas.Event{e}})
+	check(t, "turns", turns(x, 9), nil)
+}
+
+func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1, "1")
+	x.accept(a, e, noon)
+	e.ID, e.Sequence = "again", 9
+	x.accept(a, e, noon)
+	c := x.next()
+	x.land(c, schemas.Evicted)
+	dropped, _ := x.reported(c, noon)
+	e.Data = nil
+	check(t, "dropped", dropped, e)
+}
+
+func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	a, e := answerTo("A", 2)
+	got := x.accept(a, e, noon)
+	e.Data = nil
+	check(t, "verdicts", tell(got), []told{
+		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
+	})
+	check(t, "done", got.done, []schemas.Event{e})
+	check(t, "open intents", x.open, 0)
+}
+
+func TestAnAnswerIsSettledWhenTheLastVerdictIsStored(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1", "2")
+	one, two := x.next(), x.next()
+	x.land(one, schemas.Evicted)
+	x.land(two, schemas.Deferred)
+	_, afterTwo := x.reported(two, noon)
+	_, afterOne := x.reported(one, noon)
+	check(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
+}
+
+func TestAnIntentInFlightIsNotWithdrawn(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	c := x.next()
+	got := take(x, "A", 2)
+	check(t, "verdicts", tell(got), nil)
+	check(t, "verdicts when it lands", tell(x.land(c, schemas.Evicted)), nil)
+	_, again := x.reported(c, noon)
+	check(t, "the newer answer is dropped a second time", again, false)
+}
+
+func TestAnIntentThatWasSupersededInFlightIsWithdrawnWhenItIsPutBack(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	c := x.next()
+	take(x, "A", 2)
+	check(t, "verdicts", tell(x.putBack(c)), []told{
+		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
+	})
+	check(t, "turns", turns(x, 9), nil)
+}
+
+func TestAnIntentThatIsListedAgainInFlightIsTheSameWish(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	c := x.next()
+	take(x, "A", 2)
+	check(t, "changes", take(x, "A", 3, "1"), changes{})
+	check(t, "turns", turns(x, 9), nil)
+	check(t, "put back", x.putBack(c), changes{})
+	check(t, "turns", turns(x, 9), []string{"A-1.1"})
+}
+
+func TestAnIntentThatIsPutBackWaitsBehindAllOthers(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1", "2")
+	x.putBack(x.next())
+	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
+}
+
+func TestTheClaimOfAnotherStrategyTakesThePlaceOfAWithdrawnIntent(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	take(x, "B", 1, "2")
+	take(x, "C", 1, "1")
+	take(x, "A", 2)
+	check(t, "turns", turns(x, 9), []string{"C-1.1", "B-1.2"})
+}
+
+func TestTheClaimOfAnotherStrategyHasItsOwnTurnAfterAVerdictThatIsNoEviction(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1", "2")
+	take(x, "B", 1, "1")
+	check(t, "changes", x.land(x.next(), schemas.Rejected), changes{})
+	check(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
+}
+
+func TestAnEvictionRejectsTheClaimsOfOtherStrategies(t *testing.T) {
+	x := newTable()
+	take(x, "A", 1, "1")
+	take(x, "B", 1, "1")
+	take(x, "C", 1, "1")
+	const message = "evicted for A of profile default"
+	check(t, "verdicts", tell(x.land(x.next(), schemas.Evicted)), []told{
+		{"B-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
+		{"C-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
+	})
+	check(t, "turns", turns(x, 9), nil)
+}
+
+func TestWaitingIntentsExpireAtTheirTime(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1, "1", "2", "3")
+	a.Intents[0].Expires = noon.Add(3 * time.Minute)
+	a.Intents[1].Expires = noon.Add(1 * time.Minute)
+	a.Intents[2].Expires = noon.Add(2 * time.Minute)
+	x.accept(a, e, noon)
+	c := x.next() // the first is in flight
+	at, _ := x.nextExpiry()
+	check(t, "next expiry", at, noon.Add(time.Minute))
+	check(t, "one nanosecond before", tell(x.expire(noon.Add(time.Minute-1))), nil)
+	check(t, "late", tell(x.expire(noon.Add(time.Hour))), []told{
+		{"A-1.2", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:01:00Z before its turn came"},
+		{"A-1.3", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:02:00Z before its turn came"},
+	})
+	x.putBack(c)
+	check(t, "put back late", tell(x.expire(noon.Add(time.Hour))), []told{
+		{"A-1.1", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:03:00Z before its turn came"},
+	})
+}
+
+// model is the table again, written for being obviously right: one list of wishes, searched from end to end.
+type model struct {
+	wishes  []*modelWish
+	order   []types.UID                // pods in the order of their turns
+	current map[string]*modelAnswer    // by strategy
+	flying  map[types.UID]*modelWish   // in flight
+	claims  map[types.UID][]*modelWish // without a verdict, the open one first
+}
+
+type modelWish struct {
+	id, strategy string
+	uid          types.UID
+	expires      time.Time
+	answer       *modelAnswer
+	verdicts     []schemas.Outcome
+	reported     bool
+}
+
+type modelAnswer struct {
+	event  string
+	listed []*modelWish
+	drops  int
+}
+
+func (m *model) remove(w *modelWish) {
+	m.claims[w.uid] = slices.DeleteFunc(m.claims[w.uid], func(o *modelWish) bool { return o == w })
+	if m.flying[w.uid] == w {
+		delete(m.flying, w.uid)
+		if len(m.claims[w.uid]) > 0 {
+			m.order = append(m.order, w.uid)
+		}
+	}
+	if len(m.claims[w.uid]) == 0 {
+		m.order = slices.DeleteFunc(m.order, func(uid types.UID) bool { return uid == w.uid })
+	}
+}
+
+func (m *model) accept(strategy, event string, sequence uint64, uids []types.UID, expires time.Time) (withdrawn []string) {
+	next := &modelAnswer{event: event}
+	for _, uid := range uids {
+		i := slices.IndexFunc(m.claims[uid], func(w *modelWish) bool { return w.strategy == strategy })
+		if i < 0 {
+			w := &modelWish{id: fmt.Sprintf("%s-%d.%s", strategy, sequence, uid), strategy: strategy, uid: uid}
+			m.wishes = append(m.wishes, w)
+			if len(m.claims[uid]) == 0 {
+				m.order = append(m.order, uid)
+			}
+			m.claims[uid] = append(m.claims[uid], w)
+			i = len(m.claims[uid]) - 1
+		}
+		w := m.claims[uid][i]
+		w.answer, w.expires = next, expires
+		next.listed = append(next.listed, w)
+	}
+	if old := m.current[strategy]; old != nil {
+		for _, w := range old.listed {
+			if w.answer == old && len(w.verdicts) == 0 && m.flying[w.uid] != w {
+				m.remove(w)
+				withdrawn = append(withdrawn, w.id)
+			}
+		}
+	}
+	m.current[strategy] = next
+	return withdrawn
+}
+
+func TestARandomHistoryGivesEveryAcceptedIntentExactlyOneVerdict(t *testing.T) {
+	for range 300 {
+		seed := rand.Uint64()
+		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { randomHistory(t, seed) }) {
+			return
+		}
+	}
+}
+
+func randomHistory(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	h := &history{
+		t: t, r: r, x: newTable(), now: noon, flights: nil,
+		m: &model{current: map[string]*modelAnswer{}, flying: map[types.UID]*modelWish{}, claims: map[types.UID][]*modelWish{}},
+	}
+	for range 200 {
+		h.step()
+		if t.Failed() {
+			return
+		}
+	}
+	for h.x.open > 0 || len(h.unreported) > 0 { // bring everything to its end
+		switch {
+		case len(h.flights) > 0:
+			h.land()
+		case len(h.unreported) > 0:
+			h.report()
+		default:
+			h.next()
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	for _, w := range h.m.wishes {
+		if len(w.verdicts) != 1 {
+			t.Errorf("intent %s has the verdicts %v, want exactly one", w.id, w.verdicts)
+		}
+	}
+	for strategy, a := range h.m.current {
+		if a.drops != 1 {
+			t.Errorf("the newest answer of %s was dropped %d times, want once", strategy, a.drops)
+		}
+	}
+	check(t, "pods left", len(h.x.pods), 0)
+	check(t, "places left", h.x.waiting.Len(), 0)
+	check(t, "expiries left", len(h.x.expiry), 0)
+}
+
+// history does the same to the table and to the model, and compares.
+type history struct {
+	t          *testing.T
+	r          *rand.Rand
+	x          *table
+	m          *model
+	now        time.Time
+	sequence   uint64
+	flights    []*claim
+	unreported []decided
+}
+
+func (h *history) step() {
+	switch n := h.r.IntN(20); {
+	case n < 5:
+		h.accept()
+	case n < 10:
+		h.next()
+	case n < 14:
+		h.land()
+	case n < 15:
+		h.putBack()
+	case n < 19:
+		h.report()
+	default:
+		h.expire()
+	}
+	for uid, p := range h.x.pods {
+		for i, c := range p.claims {
+			if i > 0 && c.state != claimWaiting {
+				h.t.Errorf("pod %s has a second intent that is not waiting", uid)
+			}
+		}
+	}
+}
+
+func (h *history) accept() {
+	strategy := string(rune('A' + h.r.IntN(3)))
+	var uids []types.UID
+	for _, i := range h.r.Perm(6)[:h.r.IntN(5)] {
+		uids = append(uids, types.UID(fmt.Sprint(i)))
+	}
+	h.sequence++
+	a, e := answerTo(strategy, h.sequence, uids...)
+	for i := range a.Intents {
+		a.Intents[i].Expires = h.now.Add(5 * time.Minute)
+	}
+	want := h.m.accept(strategy, e.ID, h.sequence, uids, h.now.Add(5*time.Minute))
+	got := h.x.accept(a, e, h.now)
+	h.decided(got, want, schemas.Withdrawn)
+}
+
+// decided compares verdicts that the table made by itself, and checks that none is in flight.
+func (h *history) decided(got changes, want []string, outcome schemas.Outcome) {
+	var ids []string
+	for _, d := range got.verdicts {
+		ids = append(ids, d.verdict.Intent.ID)
+		w := h.wish(d.claim)
+		if h.m.flying[w.uid] == w {
+			h.t.Errorf("intent %s is in flight and has the verdict %s", w.id, d.verdict.Outcome)
+		}
+		if d.verdict.Outcome != outcome {
+			h.t.Errorf("intent %s is %s, want %s", w.id, d.verdict.Outcome, outcome)
+		}
+		w.verdicts = append(w.verdicts, d.verdict.Outcome)
+	}
+	check(h.t, string(outcome), ids, want)
+	h.unreported = append(h.unreported, got.verdicts...)
+	for _, e := range got.done {
+		h.dropped(e)
+	}
+}
+
+func (h *history) wish(c *claim) *modelWish {
+	i := slices.IndexFunc(h.m.wishes, func(w *modelWish) bool { return w.id == c.open.Intent.ID })
+	if i < 0 {
+		h.t.Fatalf("intent %s was never accepted", c.open.Intent.ID)
+	}
+	return h.m.wishes[i]
+}
+
+func (h *history) next() {
+	c := h.x.next()
+	if len(h.m.order) == 0 {
+		if c != nil {
+			h.t.Errorf("next is %s, want none", c.open.Intent.ID)
+		}
+		return
+	}
+	w := h.m.claims[h.m.order[0]][0]
+	if c == nil || c.open.Intent.ID != w.id {
+		h.t.Errorf("next is %v, want %s", c, w.id)
+		return
+	}
+	h.m.order = h.m.order[1:]
+	if h.m.flying[w.uid] != nil {
+		h.t.Errorf("pod %s is in flight twice", w.uid)
+	}
+	h.m.flying[w.uid] = w
+	h.flights = append(h.flights, c)
+}
+
+// pick takes a random element out of a list.
+func pick[T any](r *rand.Rand, list *[]T) (T, bool) {
+	var none T
+	if len(*list) == 0 {
+		return none, false
+	}
+	i := r.IntN(len(*list))
+	v := (*list)[i]
+	*list = slices.Delete(*list, i, i+1)
+	return v, true
+}
+
+func (h *history) land() {
+	c, ok := pick(h.r, &h.flights)
+	if !ok {
+		return
+	}
+	outcome := []schemas.Outcome{schemas.Evicted, schemas.Deferred, schemas.Rejected, schemas.Failed}[h.r.IntN(4)]
+	w := h.wish(c)
+	w.verdicts = append(w.verdicts, outcome)
+	h.m.remove(w)
+	var want []string
+	if outcome == schemas.Evicted {
+		for _, other := range slices.Clone(h.m.claims[w.uid]) {
+			want = append(want, other.id)
+			h.m.remove(other)
+		}
+	}
+	h.unreported = append(h.unreported, decided{claim: c})
+	h.decided(h.x.land(c, outcome), want, schemas.Rejected)
+}
+
+func (h *history) putBack() {
+	c, ok := pick(h.r, &h.flights)
+	if !ok {
+		return
+	}
+	w := h.wish(c)
+	delete(h.m.flying, w.uid)
+	h.m.order = append(h.m.order, w.uid)
+	var want []string
+	if h.m.current[w.strategy] != w.answer {
+		want = append(want, w.id)
+		h.m.remove(w)
+	}
+	h.decided(h.x.putBack(c), want, schemas.Withdrawn)
+}
+
+func (h *history) report() {
+	d, ok := pick(h.r, &h.unreported)
+	if !ok {
+		return
+	}
+	h.wish(d.claim).reported = true
+	if e, done := h.x.reported(d.claim, h.now); done {
+		h.dropped(e)
+	}
+}
+
+func (h *history) dropped(e schemas.Event) {
+	for _, a := range h.m.current {
+		if a.event != e.ID {
+			continue
+		}
+		a.drops++
+		for _, w := range a.listed {
+			if !w.reported {
+				h.t.Errorf("answer %s was dropped before the verdict on %s was stored", e.ID, w.id)
+			}
+		}
+		return
+	}
+	h.t.Errorf("answer %s was dropped, which is not the newest of its key", e.ID)
+}
+
+func (h *history) expire() {
+	h.now = h.now.Add(time.Duration(h.r.IntN(180)) * time.Second)
+	var want []string
+	for _, w := range h.m.wishes {
+		if len(w.verdicts) == 0 && h.m.flying[w.uid] != w && !h.now.Before(w.expires) {
+			want = append(want, w.id)
+		}
+	}
+	for _, id := range want {
+		i := slices.IndexFunc(h.m.wishes, func(w *modelWish) bool { return w.id == id })
+		h.m.remove(h.m.wishes[i])
+	}
+	got := h.x.expire(h.now)
+	slices.SortFunc(got.verdicts, func(a, b decided) int { // of those due together any order will do
+		return slices.Index(want, a.claim.open.Intent.ID) - slices.Index(want, b.claim.open.Intent.ID)
+	})
+	h.decided(got, want, schemas.Expired)
+}
+
+func BenchmarkTable(b *testing.B) {
+	// One node's answer of 110 pods, replaced, taken one by one, settled.
+	uids := make([]types.UID, 110)
+	for i := range uids {
+		uids[i] = types.UID(fmt.Sprint(i))
+	}
+	first, firstEvent := answerTo("A", 1, uids...)
+	second, secondEvent := answerTo("A", 2, uids[:100]...)
+	b.ReportAllocs()
+	for b.Loop() {
+		x := newTable()
+		x.accept(first, firstEvent, noon)
+		for _, d := range x.accept(second, secondEvent, noon).verdicts {
+			x.reported(d.claim, noon)
+		}
+		for c := x.next(); c != nil; c = x.next() {
+			x.land(c, schemas.Evicted)
+			x.reported(c, noon)
+		}
+		if x.open != 0 {
+			b.Fatalf("%d intents are left", x.open)
+		}
+	}
+}
