@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
+)
+
+// newRoot makes the command with all of its subcommands.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rehome",
+		Short: "Move pods that no longer belong where they run, as soon as the cluster changes",
+		Long: "Rehome is an event-driven descheduler. A watcher turns changes of the cluster into events, functions decide\n" +
+			"which pods should move, an actuator evicts them within limits; every step is a CloudEvent on NATS.\n\n" +
+			"Settings come from the environment, as `rehome settings` lists them; flags override them.",
+		Version:       version,
+		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
+		Args: knownCommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		runCommand(), watcherCommand(), functionsCommand(), actuatorCommand(), setupCommand(), eventsCommand(),
+		policyCommand(), settingsCommand(),
+	)
+	return root
+}
+
+func runCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Run all roles in one process, with the bus inside unless a NATS URL is given",
+		Example: "  # Decide everything, change nothing, on the cluster that kubectl talks to:\n" +
+			"  rehome run --dry-run --policy deploy/policy.yaml\n\n" +
+			"  # See what it does, from another terminal:\n" +
+			"  rehome events --follow",
+		Args: noArguments,
+	}
+	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.All(), embedded: true})
+}
+
+func watcherCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "watcher", Short: "Run the watcher: changes of the cluster become deltas and scopes", Args: noArguments,
+		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome watcher --policy policy.yaml",
+	}
+	return roleCommand(c, roles{watcher: true})
+}
+
+func actuatorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "actuator", Short: "Run the actuator: intents become evictions and verdicts", Args: noArguments,
+		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome actuator --policy policy.yaml",
+	}
+	return roleCommand(c, roles{actuator: true})
+}
+
+func functionsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "functions [NAME...]", Short: "Run the strategies of these names, or all: scopes become intents",
+		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome functions RemovePodsViolatingNodeTaints",
+	}
+	s := bindFlags(c)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		chosen, err := choose(functions.All(), names)
+		if err != nil {
+			return err
+		}
+		return withSettings(c, s, func(s settings) error { return runProcess(c.Context(), s, roles{functions: chosen}) })
+	}
+	return c
+}
+
+// choose returns the functions of these names, or all for none.
+func choose(all []functions.Function, names []string) ([]functions.Function, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, f := range all {
+		known = append(known, f.Strategy.Name)
+	}
+	var chosen []functions.Function
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, usageError{fmt.Errorf("no strategy %q; there are: %v", name, known)}
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func roleCommand(c *cobra.Command, r roles) *cobra.Command {
+	s := bindFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return withSettings(c, s, func(s settings) error { return runProcess(c.Context(), s, r) })
+	}
+	return c
+}
+
+func setupCommand() *cobra.Command {
+	timeout := 30 * time.Second
+	c := &cobra.Command{
+		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: noArguments,
+		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup",
+	}
+	s := bindFlags(c)
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return withSettings(c, s, func(s settings) error { return setUpBus(c, s, timeout) })
+	}
+	return c
+}
+
+func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
+	if s.NATSURL == "" {
+		return usageError{errors.New("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")}
+	}
+	b, err := connect(s, "rehome-setup")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(c.Context(), timeout)
+	defer cancel()
+	for {
+		if err = b.Setup(ctx, setupOf(s)); err == nil {
+			fmt.Fprintln(c.OutOrStdout(), "bus is set up")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
+		}
+	}
+}
+
+// connect connects to the bus as a client that is not a role.
+func connect(s settings, name string) (*bus.Bus, error) {
+	o, err := busOptions(s, name)
+	if err != nil {
+		return nil, err
+	}
+	s.LogLevel = max(s.LogLevel, slog.LevelWarn) // a person wants the answer, and what keeps it away
+	o.Log = s.logger(os.Stderr)
+	b, err := bus.Connect(o)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return b, nil
+}
+
+// knownCommand refuses what is no command, and names those that were perhaps meant.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q", args[0])
+	if meant := c.SuggestionsFor(args[0]); len(meant) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
+	}
+	return usageError{err}
+}
+
+// noArguments refuses arguments, as an error of usage.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// bindFlagsOf reads the settings as a command does that is called with these arguments.
+func bindFlagsOf(t *testing.T, c *cobra.Command, arguments ...string) settings {
+	t.Helper()
+	other := &cobra.Command{Use: c.Use}
+	flags := bindFlags(other)
+	if err := other.ParseFlags(arguments); err != nil {
+		t.Fatal(err)
+	}
+	var got settings
+	if err := withSettings(other, flags, func(s settings) error { got = s; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		want      string
+	}{
+		{"a flag that is not known", []string{"run", "--nope"}, "unknown flag: --nope"},
+		{"a command that is nearly one", []string{"ran"}, `unknown command "ran"; did you mean run?`},
+		{"a command that is none", []string{"moveeverything"}, `unknown command "moveeverything"`},
+		{"an argument where none is taken", []string{"run", "x"}, `rehome run takes no arguments, got ["x"]`},
+		{"no policy", []string{"run"}, "no policy: name a file with --policy or REHOME_POLICY"},
+		{"a policy that is not there", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
+		{
+			"a strategy that is not known", []string{"functions", "Nope"},
+			`no strategy "Nope"; there are: [RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods]`,
+		},
+		{
+			"one role without a bus", []string{"functions"},
+			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
+		},
+		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
+		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
+		{"scopes of the past", []string{"events", "--type", "verdict,scope"}, "--type: scopes have no history: use --follow"},
+		{"an output that there is not", []string{"events", "-o", "yaml"}, `--output: want text or json, got "yaml"`},
+		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			root := newRoot()
+			root.SetArgs(c.arguments)
+			root.SetOut(&bytes.Buffer{})
+			root.SetErr(&bytes.Buffer{})
+			err := root.ExecuteContext(t.Context())
+			if err == nil || err.Error() != c.want || exitCode(err) != exitUsage {
+				t.Errorf("got  %v, code %d\nwant %s, code %d", err, exitCode(err), c.want, exitUsage)
+			}
+		})
+	}
+}
+
+func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
+	first := errors.New("first")
+	ended := false
+	err := together(t.Context(), []task{
+		func(context.Context) error { return first },
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			ended = true
+			return nil
+		},
+	})
+	if !errors.Is(err, first) || !ended {
+		t.Errorf("got error %v, ended %v; want %v and true", err, ended, first)
+	}
+}
+
+func TestAGroupThatIsToldToEndHasNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := together(ctx, []task{func(ctx context.Context) error { <-ctx.Done(); return nil }})
+	if err != nil {
+		t.Errorf("got %v, want none", err)
+	}
+}

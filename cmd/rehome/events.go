@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func eventsCommand() *cobra.Command {
+	var query eventsQuery
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Show deltas, intents and verdicts: those of the past, and with --follow those to come",
+		Example: "  rehome events --follow                    # what happens from now on\n" +
+			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
+			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
+			"  rehome events --type scope --follow       # what the functions are asked from now on",
+		Args: noArguments,
+	}
+	s := bindFlags(c)
+	f := c.Flags()
+	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
+	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
+	f.StringSliceVar(&query.types, "type", nil, "delta, intents, verdict or, with --follow, scope; the default is the first three")
+	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := query.check(); err != nil {
+			return err
+		}
+		return withSettings(c, s, func(s settings) error { return query.run(c.Context(), s, c.OutOrStdout()) })
+	}
+	return c
+}
+
+// eventsQuery is what a person asked for.
+type eventsQuery struct {
+	follow bool
+	since  time.Duration
+	types  []string
+	output string
+}
+
+func (q eventsQuery) check() error {
+	for _, t := range q.types {
+		if !slices.Contains([]string{"delta", "intents", "verdict", "scope"}, t) {
+			return usageError{fmt.Errorf("--type: want delta, intents, verdict or scope, got %q", t)}
+		}
+	}
+	if slices.Contains(q.types, "scope") && !q.follow {
+		return usageError{errors.New("--type: scopes have no history: use --follow")}
+	}
+	if q.output != "text" && q.output != "json" {
+		return usageError{fmt.Errorf("--output: want text or json, got %q", q.output)}
+	}
+	if q.since < 0 {
+		return usageError{fmt.Errorf("--since: want a duration such as 1h, got %v", q.since)}
+	}
+	return nil
+}
+
+func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
+	b, err := connect(s, "rehome-events")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	show := showText
+	if q.output == "json" {
+		show = showJSON
+	}
+	var line sync.Mutex // two sources, one output
+	handle := func(e schemas.Event) error {
+		line.Lock()
+		defer line.Unlock()
+		return show(w, e)
+	}
+	var sources []task
+	if slices.Contains(q.types, "scope") {
+		sources = append(sources, func(ctx context.Context) error { return b.Tap(ctx, []string{bus.ScopeChannels}, handle) })
+	}
+	if ask, any := q.history(time.Now()); any {
+		sources = append(sources, func(ctx context.Context) error { return b.Events(ctx, ask, handle) })
+	}
+	return together(ctx, sources)
+}
+
+// history is what is asked of the history, if anything is.
+func (q eventsQuery) history(now time.Time) (ask bus.Query, any bool) {
+	ask.Follow = q.follow
+	for _, t := range []string{"delta", "intents", "verdict"} {
+		if len(q.types) == 0 || slices.Contains(q.types, t) {
+			ask.Channels = append(ask.Channels, schemas.Prefix+"."+t+".>")
+		}
+	}
+	switch {
+	case q.since > 0:
+		ask.Since = now.Add(-q.since)
+	case !q.follow:
+		ask.Since = time.Unix(0, 0)
+	}
+	return ask, len(ask.Channels) > 0
+}
+
+// showJSON writes the event as one CloudEvent in structured mode, on one line.
+func showJSON(w io.Writer, e schemas.Event) error {
+	line, err := bus.Structured(e)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", line)
+	return err
+}
+
+// showText writes the event as one line for people.
+func showText(w io.Writer, e schemas.Event) error {
+	noun, about, text := describe(e)
+	_, err := fmt.Fprintf(w, "%s  %-8s %-32s %s\n", e.Time.Local().Format("15:04:05.000"), noun, about, text)
+	return err
+}
+
+// describe says in words what an event says. An event that is not readable is described by its type.
+func describe(e schemas.Event) (noun, about, text string) {
+	switch e.Type {
+	case schemas.DeltaType:
+		if d, err := schemas.Decode[schemas.Delta](e); err == nil {
+			return "delta", d.Object.String(), describeDelta(d)
+		}
+	case schemas.ScopeType:
+		if h, err := schemas.Decode[schemas.ScopeHead](e); err == nil {
+			return "scope", h.About(), describeScope(h)
+		}
+	case schemas.IntentsType:
+		if i, err := schemas.Decode[schemas.Intents](e); err == nil {
+			return "intents", i.About(), describeIntents(i)
+		}
+	case schemas.VerdictType:
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			return "verdict", "pod/" + v.Intent.Pod.String(), describeVerdict(v)
+		}
+	}
+	return "event", e.Subject, e.Type
+}
+
+func describeDelta(d schemas.Delta) string {
+	_, aspect, _ := strings.Cut(string(d.Kind), ".")
+	if d.Before == nil && d.After == nil {
+		return aspect
+	}
+	return aspect + ": " + describeState(d.Before) + " → " + describeState(d.After)
+}
+
+// describeState writes the one aspect that the state holds.
+func describeState(s *schemas.State) string {
+	if s == nil {
+		return "none"
+	}
+	if len(s.Taints) > 0 {
+		var list []string
+		for _, t := range s.Taints {
+			list = append(list, t.ToString())
+		}
+		return strings.Join(list, ", ")
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Trim(string(line), "{}")
+}
+
+func describeScope(h schemas.ScopeHead) string {
+	var kinds []string
+	for _, c := range h.Causes {
+		if kind := string(c.Kind); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return h.Strategy + ": because of " + strings.Join(kinds, ", ")
+}
+
+func describeIntents(i schemas.Intents) string {
+	if len(i.Intents) == 0 {
+		return i.Strategy + ": nothing should move any more"
+	}
+	var names []string
+	for _, in := range i.Intents {
+		names = append(names, in.Pod.String())
+	}
+	const shown = 3
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+		names = names[:shown]
+	}
+	return fmt.Sprintf("%s: move %d: %s%s", i.Strategy, len(i.Intents), strings.Join(names, ", "), more)
+}
+
+func describeVerdict(v schemas.Verdict) string {
+	text := string(v.Outcome)
+	if v.DryRun {
+		text += " (dry run)"
+	}
+	if v.Outcome == schemas.Evicted {
+		return fmt.Sprintf("%s from %s: %s", text, v.Intent.Node, v.Intent.Reason)
+	}
+	return fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
+}

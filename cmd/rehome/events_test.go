@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
+	type line struct{ noun, about, text string }
+	want := map[string]line{
+		"delta": {"delta", "node/worker-7", "taints: none → dedicated=gpu:NoSchedule"},
+		"scope": {"scope", "node/worker-7", "RemovePodsViolatingNodeTaints: because of node.taints"},
+		"intents": {
+			"intents", "node/worker-7", "RemovePodsViolatingNodeTaints: move 2: shop/cart-0, web/api-5d8f7c9b6d-2xkqv",
+		},
+		"verdict-deferred": {
+			"verdict", "pod/shop/cart-0",
+			"deferred: DisruptionBudget: PodDisruptionBudget shop/cart allows no disruption: 3 of 3 pods must be available",
+		},
+		"verdict":   {"verdict", "pod/web/api-5d8f7c9b6d-2xkqv", "evicted from worker-7: does not tolerate dedicated=gpu:NoSchedule"},
+		"delta-pod": {"delta", "pod/web/api-5d8f7c9b6d-2xkqv", "deleted"},
+	}
+	got := map[string]line{}
+	for _, e := range schematest.Examples(t) {
+		noun, about, text := describe(e.Event)
+		got[e.Name] = line{noun, about, text}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	yes, no := true, false
+	intent := schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api"}, Node: "n1", Reason: "does not tolerate x"}
+	scope := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
+	for _, c := range []struct {
+		name    string
+		payload schemas.Payload
+		want    string
+	}{
+		{"a delta without values", schemas.Delta{Kind: schemas.PodScheduled, Object: schemas.ObjectRef{Kind: "Pod"}}, "scheduled"},
+		{
+			"a delta with values",
+			schemas.Delta{
+				Kind: schemas.NodeUnschedulable, Object: schemas.ObjectRef{Kind: "Node"},
+				Before: &schemas.State{Unschedulable: &no}, After: &schemas.State{Unschedulable: &yes},
+			}, `unschedulable: "unschedulable":false → "unschedulable":true`,
+		},
+		{"an answer", schemas.Intents{Strategy: "S", Scope: scope, Intents: []schemas.Intent{intent}}, "S: move 1: web/api"},
+		{
+			"an answer with many pods", schemas.Intents{Strategy: "S", Scope: scope, Intents: []schemas.Intent{intent, intent, intent, intent}},
+			"S: move 4: web/api, web/api, web/api and 1 more",
+		},
+		{"an answer that withdraws", schemas.Intents{Strategy: "S", Scope: scope}, "S: nothing should move any more"},
+		{"an eviction", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent}, "evicted from n1: does not tolerate x"},
+		{
+			"an eviction that was not one", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent, DryRun: true},
+			"evicted (dry run) from n1: does not tolerate x",
+		},
+		{
+			"a deferral", schemas.Verdict{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: "m", Intent: intent},
+			"deferred: DisruptionBudget: m",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			data, err := json.Marshal(c.payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, got := describe(schemas.Event{Type: c.payload.EventType(), Data: data})
+			if got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+	t.Run("an event that is not readable, by its type", func(t *testing.T) {
+		noun, about, text := describe(schemas.Event{Type: schemas.DeltaType, Subject: "nodes/n1", Data: []byte("{")})
+		if noun != "event" || about != "nodes/n1" || text != schemas.DeltaType {
+			t.Errorf("got %q, %q, %q", noun, about, text)
+		}
+	})
+}

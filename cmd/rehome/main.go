@@ -1,0 +1,45 @@
+// Command rehome is the event-driven descheduler: all roles in one process, one role, or a look at what they do.
+//
+// It parses, wires, runs and exits. What it does is in the packages that it wires; it is the only one that knows more
+// than one role.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker.
+var version = "development"
+
+// The exit codes of every command.
+const (
+	exitFailure = 1 // it did not work
+	exitUsage   = 2 // it was asked for something that cannot be: a wrong flag, setting or policy
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// usageError is an error of the person who typed the command.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+func policyConvertCommand() *cobra.Command {
+	to := policy.OwnVersion
+	c := &cobra.Command{
+		Use:   "convert FILE",
+		Short: "Write a policy of any version as one of another",
+		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
+			"standard output. What is as by default, and comments, are left out. - reads standard input.\n" +
+			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
+		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
+			"  rehome policy convert --to " + policy.PeerVersion + " old.yaml",
+		Args: files(1),
+	}
+	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.OwnVersion+" or "+policy.PeerVersion)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if to != policy.OwnVersion && to != policy.PeerVersion {
+			return usageError{fmt.Errorf("--to: want %s or %s, got %q", policy.OwnVersion, policy.PeerVersion, to)}
+		}
+		s, err := readSource(names[0], c.InOrStdin())
+		if err != nil {
+			return usageError{err}
+		}
+		p, err := s.parse()
+		if err != nil {
+			return usageError{err}
+		}
+		data, err := p.Format(to)
+		if err != nil {
+			return usageError{fmt.Errorf("%s: %w", s.name, err)}
+		}
+		_, err = c.OutOrStdout().Write(data)
+		return err
+	}
+	return c
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// reloadInterval is how often the policy file is looked at. Reading a few kilobytes costs some microseconds; a ConfigMap
+// that was changed takes up to a minute or two to reach the file at all.
+const reloadInterval = time.Second
+
+// reloader reads the policy file again when its content has changed. It looks at the content and not at what the file
+// system tells about it, because a mounted ConfigMap is changed by swapping a symbolic link above the file.
+type reloader struct {
+	file string
+	// current is the content of the policy that is in force.
+	current content
+	// apply puts a policy in force. With an error the one before stays.
+	apply   func(policy.Policy) error
+	reloads *prometheus.CounterVec
+	log     *slog.Logger
+
+	last    content // of the last look
+	refused content // what was refused last; zero: nothing since the last one that was applied
+}
+
+// content tells one state of the file from another: the hash of what is in it, or why it cannot be read.
+type content struct {
+	hash [sha256.Size]byte
+	err  string
+}
+
+func contentOf(data []byte, err error) content {
+	if err != nil {
+		return content{err: err.Error()}
+	}
+	return content{hash: sha256.Sum256(data)}
+}
+
+// newReloads registers the metric that counts what became of the contents that were found.
+func newReloads(r prometheus.Registerer) *prometheus.CounterVec {
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rehome_policy_reloads_total",
+		Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
+	}, []string{"result"})
+	r.MustRegister(reloads)
+	for _, result := range []string{"applied", "refused"} {
+		reloads.WithLabelValues(result) // so that it is there before the first change
+	}
+	return reloads
+}
+
+// run looks at the file until ctx ends. It returns nil.
+func (r *reloader) run(ctx context.Context) error {
+	r.last = r.current
+	ticker := time.NewTicker(reloadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			r.look()
+		}
+	}
+}
+
+// look reads the file once. A new content counts when it is the same at two looks, so that a file that somebody is just
+// writing is not read half. The policy in force can come back after one that was refused.
+func (r *reloader) look() {
+	data, err := os.ReadFile(r.file)
+	now := contentOf(data, err)
+	settled := now == r.last
+	r.last = now
+	switch {
+	case !settled || now == r.refused:
+		return
+	case now == r.current:
+		r.refused = content{}
+		return
+	}
+	if err == nil {
+		err = r.take(data)
+	}
+	if err != nil {
+		r.refused = now
+		r.refuse(err)
+		return
+	}
+	r.current, r.refused = now, content{}
+	r.reloads.WithLabelValues("applied").Inc()
+	r.log.Info("policy changed", "file", r.file)
+}
+
+// take puts what the file says in force.
+func (r *reloader) take(data []byte) error {
+	p, err := policy.Parse(r.file, data, strategies())
+	if err != nil {
+		return err
+	}
+	return r.apply(p)
+}
+
+// refuse says everything that is wrong with a policy, a line for each problem.
+func (r *reloader) refuse(err error) {
+	r.reloads.WithLabelValues("refused").Inc()
+	problems, _ := errors.AsType[policy.Problems](err)
+	if len(problems) == 0 {
+		problems = policy.Problems{{File: r.file, Wrong: err.Error()}}
+	}
+	for i, p := range problems {
+		r.log.Error("policy refused, the one before stays in force",
+			"problem", p.String(), "number", fmt.Sprintf("%d of %d", i+1, len(problems)))
+	}
+}

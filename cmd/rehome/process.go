@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher"
+)
+
+// roles are what a process does.
+type roles struct {
+	watcher, actuator bool
+	functions         []functions.Function
+	// embedded: the bus is in the process when no URL is given, and the process sets up the bus.
+	embedded bool
+}
+
+// The leases, one for each role of which only one may be active.
+const (
+	watcherLease  = "rehome-watcher"
+	actuatorLease = "rehome-actuator"
+)
+
+// process is one rehome process: the roles and what they share.
+type process struct {
+	settings settings
+	roles    roles
+	log      *slog.Logger
+	policy   policy.Policy // the first one; it is reloaded when its file changes
+	content  content       // of its file
+	client   kubernetes.Interface
+	bus      *bus.Bus
+	watcher  *watcher.Watcher   // nil: another process has it
+	actuator *actuator.Actuator // nil: another process has it
+	metrics  *prometheus.Registry
+	checks   []check
+}
+
+// runProcess runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
+// get wrong before it begins.
+func runProcess(ctx context.Context, s settings, r roles) error {
+	p := &process{settings: s, roles: r, log: s.logger(os.Stderr), metrics: newMetrics()}
+	klog.SetSlogLogger(p.log.With("component", "client-go"))
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	stop, err := p.openBus()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	web := server{address: s.HTTPAddress, metrics: p.metrics, log: p.log}
+	listener, err := web.listen()
+	if err != nil {
+		return err
+	}
+	g := newGroup(ctx)
+	work, err := p.start()
+	if err != nil {
+		return err
+	}
+	web.checks = p.checks
+	g.run(func(ctx context.Context) error { return web.serve(ctx, listener) })
+	g.run(func(ctx context.Context) error {
+		began := false
+		return p.bus.FollowStreams(ctx, p.setUp(), func() {
+			if began {
+				p.renewed()
+				return
+			}
+			began = true
+			for _, w := range work {
+				g.run(w)
+			}
+		})
+	})
+	return g.wait()
+}
+
+// prepare reads the policy and finds the cluster, for the roles that need them.
+func (p *process) prepare() error {
+	if err := p.settings.check(); err != nil {
+		return err
+	}
+	if !p.roles.watcher && !p.roles.actuator {
+		return nil
+	}
+	var err error
+	if p.policy, p.content, err = readPolicy(p.settings.Policy); err != nil {
+		return err
+	}
+	p.client, err = newClient(p.settings)
+	return err
+}
+
+// openBus connects to the bus, which is started first if it is in the process. stop closes both.
+func (p *process) openBus() (stop func(), err error) {
+	options, err := busOptions(p.settings, "rehome")
+	if err != nil {
+		return nil, err
+	}
+	options.Log = p.log
+	stopServer := func() {}
+	if p.settings.NATSURL == "" {
+		if !p.roles.embedded {
+			return nil, usageError{errors.New("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")}
+		}
+		server, err := startServer(p.settings)
+		if err != nil {
+			return nil, err
+		}
+		stopServer = server.Stop
+		options.Server, options.Socket = server, ""
+	}
+	if p.bus, err = bus.Connect(options); err != nil {
+		stopServer()
+		return nil, usageError{err}
+	}
+	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
+	return func() {
+		p.bus.Close()
+		stopServer()
+	}, nil
+}
+
+// setUp returns what makes the streams. nil: this process is not the one that does, and waits for them.
+func (p *process) setUp() func(context.Context) error {
+	if !p.roles.embedded {
+		return nil
+	}
+	return func(ctx context.Context) error { return p.bus.Setup(ctx, setupOf(p.settings)) }
+}
+
+// renewed is called when everything that was on the bus was lost: what was wanted before is found out anew.
+func (p *process) renewed() {
+	p.log.Warn("the bus has lost everything that was on it and is empty now")
+	if p.watcher != nil {
+		p.watcher.Resync()
+	}
+}
+
+// start makes the roles and returns what they do.
+func (p *process) start() (work []task, err error) {
+	if p.client != nil {
+		p.checks = append(p.checks, func(ctx context.Context) error { return apiServerReady(ctx, p.client) })
+	}
+	if len(p.roles.functions) > 0 {
+		work = append(work, functions.Host{
+			Functions: p.roles.functions, Bus: busAdapter{p.bus}, Source: p.settings.source("functions"), Log: p.log,
+			Metrics: p.metrics,
+		}.Run)
+	}
+	var leading []leader
+	if p.roles.watcher {
+		w, err := p.newWatcher()
+		if err != nil {
+			return nil, err
+		}
+		work = append(work, w.Run)
+		leading = append(leading, leader{watcherLease, w.Lead})
+	}
+	if p.roles.actuator {
+		leading = append(leading, leader{actuatorLease, p.newActuator().Lead})
+	}
+	if len(leading) > 0 {
+		work = append(work, p.newReloader().run)
+	}
+	return append(work, p.lead(leading)...), nil
+}
+
+func (p *process) newReloader() *reloader {
+	return &reloader{
+		file: p.settings.Policy, current: p.content, apply: p.setPolicy, reloads: newReloads(p.metrics), log: p.log,
+	}
+}
+
+// setPolicy puts another policy in force in all roles of the process, or in none.
+func (p *process) setPolicy(next policy.Policy) error {
+	if p.watcher != nil {
+		if err := p.watcher.SetPolicy(next); err != nil {
+			return err
+		}
+	}
+	if p.actuator != nil {
+		p.actuator.SetPolicy(next)
+	}
+	return nil
+}
+
+func (p *process) newWatcher() (*watcher.Watcher, error) {
+	w, err := watcher.New(watcher.Config{
+		Client: p.client, Bus: busAdapter{p.bus}, Policy: p.policy, Source: p.settings.source("watcher"),
+		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.watcher = w
+	p.checks = append(p.checks, func(context.Context) error { return w.Ready() })
+	return w, nil
+}
+
+func (p *process) newActuator() *actuator.Actuator {
+	a := actuator.New(actuator.Config{
+		Client: p.client, Bus: busAdapter{p.bus}, Policy: p.policy, Source: p.settings.source("actuator"),
+		DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics,
+	})
+	p.actuator = a
+	p.checks = append(p.checks, func(context.Context) error { return a.Ready() })
+	return a
+}
+
+// task runs until its context ends.
+type task func(context.Context) error
+
+// leader is a role of which only one may be active.
+type leader struct {
+	lease string
+	run   task
+}
+
+// lead returns tasks that make each role active while this process holds its lease. Roles that share the bus in this
+// process are active together or not at all: one lease is asked for only while the one before is held.
+func (p *process) lead(roles []leader) []task {
+	var tasks []task
+	for _, r := range slices.Backward(roles) {
+		if p.settings.NATSURL == "" && len(tasks) > 0 {
+			inner := tasks
+			own := r.run
+			r.run = func(ctx context.Context) error { return together(ctx, append(inner, own)) }
+			tasks = nil
+		}
+		tasks = append(tasks, p.leased(r))
+	}
+	return tasks
+}
+
+// together runs tasks until ctx ends or one fails.
+func together(ctx context.Context, tasks []task) error {
+	g := newGroup(ctx)
+	for _, t := range tasks {
+		g.run(t)
+	}
+	return g.wait()
+}
+
+// leased makes a role active only while this process holds its lease. A dry run changes nothing in the cluster, not
+// even a lease, and needs none.
+func (p *process) leased(r leader) task {
+	if p.settings.DryRun {
+		return r.run
+	}
+	l := leases{
+		client: p.client, namespace: p.settings.leaseNamespace(), identity: newIdentity(),
+		duration: p.settings.LeaseDuration, log: p.log,
+	}
+	return func(ctx context.Context) error { return l.hold(ctx, r.lease, r.run) }
+}
+
+// group runs functions until one fails or its context ends, and waits for all of them.
+type group struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+func newGroup(ctx context.Context) *group {
+	g := &group{}
+	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	return g
+}
+
+func (g *group) run(f task) {
+	g.wg.Go(func() {
+		if err := f(g.ctx); err != nil {
+			g.cancel(err)
+		}
+	})
+}
+
+// wait returns the first error, or nil when the context ended from outside.
+func (g *group) wait() error {
+	g.wg.Wait()
+	if err := context.Cause(g.ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// busAdapter gives the roles what they ask for in their own words.
+type busAdapter struct{ *bus.Bus }
+
+// Work implements functions.Bus.
+func (b busAdapter) Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
+	return b.Bus.Work(ctx, bus.Work{Strategy: strategy}, handle)
+}
+
+// FollowVerdicts implements watcher.Bus.
+func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(e)
+		return nil
+	})
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and
+// the name in capitals; a flag overrides those that a person would type.
+type settings struct {
+	Policy     string `desc:"policy file"`
+	Kubeconfig string `desc:"kubeconfig file; empty: KUBECONFIG, the pod's service account, or the file in the home directory"`
+	Context    string `desc:"context of the kubeconfig; empty: its current one"`
+	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; the API server is asked with dryRun=All"`
+	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
+
+	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; empty: a server in the process, or the one at the socket"`
+	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed to log in with"`
+	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file to log in with"`
+	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificates that the servers' are signed by"`
+	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
+	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
+	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
+
+	StoreDir string        `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
+	History  time.Duration `default:"72h" desc:"how long events can be read again"`
+
+	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
+
+	Namespace     string        `desc:"namespace of the leases; empty: the pod's own, or kube-system"`
+	LeaseDuration time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
+
+	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
+	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
+	Parallel int           `default:"32" desc:"evictions in flight at once"`
+
+	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN or ERROR"`
+	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
+}
+
+// readSettings reads the environment.
+func readSettings() (settings, error) {
+	var s settings
+	if err := envconfig.Process("rehome", &s); err != nil {
+		return s, usageError{unreadable(err)}
+	}
+	return s, nil
+}
+
+// unreadable says which variable cannot be read, and what it should be.
+func unreadable(err error) error {
+	var parse *envconfig.ParseError
+	if !errors.As(err, &parse) {
+		return fmt.Errorf("environment: %w", err)
+	}
+	want := parse.TypeName
+	switch want {
+	case "time.Duration":
+		want = "a duration such as 90s or 1h"
+	case "int":
+		want = "a whole number"
+	case "bool":
+		want = "true or false"
+	case "slog.Level":
+		want = "DEBUG, INFO, WARN or ERROR"
+	}
+	return fmt.Errorf("%s: want %s, got %q", parse.KeyName, want, parse.Value)
+}
+
+// check says what is wrong with the settings, with the name of the variable.
+func (s settings) check() error {
+	switch {
+	case s.LogFormat != "text" && s.LogFormat != "json":
+		return usageError{fmt.Errorf("REHOME_LOG_FORMAT: want text or json, got %q", s.LogFormat)}
+	case s.NATSReplicas != 1 && s.NATSReplicas != 3 && s.NATSReplicas != 5:
+		return usageError{fmt.Errorf("REHOME_NATS_REPLICAS: want 1, 3 or 5, got %d", s.NATSReplicas)}
+	case s.LeaseDuration < 3*time.Second:
+		return usageError{fmt.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)}
+	case s.Parallel < 1:
+		return usageError{fmt.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)}
+	case s.Resync < time.Minute:
+		return usageError{fmt.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)}
+	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):
+		return usageError{fmt.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)}
+	}
+	return nil
+}
+
+// logger writes to w.
+func (s settings) logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: s.LogLevel}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// source is the CloudEvents source of a component.
+func (s settings) source(component string) string { return "/clusters/" + s.Cluster + "/" + component }
+
+// storeDir is where the embedded server keeps its files.
+func (s settings) storeDir() (string, error) {
+	if s.StoreDir != "" {
+		return s.StoreDir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", usageError{fmt.Errorf("REHOME_STORE_DIR is not set and there is no cache directory: %w", err)}
+	}
+	return filepath.Join(cache, "rehome"), nil
+}
+
+// socket is where the embedded server can be reached by this user.
+func (s settings) socket() (string, error) {
+	dir, err := s.storeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "bus.sock"), nil
+}
+
+// podNamespace is where a pod finds the name of its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// leaseNamespace is where the leases live.
+func (s settings) leaseNamespace() string {
+	if s.Namespace != "" {
+		return s.Namespace
+	}
+	if b, err := os.ReadFile(podNamespace); err == nil {
+		return strings.TrimSpace(string(b))
+	}
+	return "kube-system"
+}
