@@ -1,0 +1,24 @@
+// Command bench measures Rehome on a real control plane and prints one table: what was measured, what it compares with,
+// and the target of the design where there is one.
+//
+//	go run ./test/bench                         everything, ten minutes
+//	go run ./test/bench --taints 100 --parts taints,idle
+//	go run ./test/bench -o json > figures.json
+//
+// # What is measured
+//
+//	taints  from just before a taint is sent to the API server until it has answered the evictions of the node's pods,
+//	        by its audit log, with what happened in between by the times of Rehome's own events; in turn with bare
+//	        eviction calls, alone and of a whole node at once
+//	drain   evictions per second without a limit, in turn with bare calls, as many at once
+//	idle    processor time and memory of a Rehome that has nothing to do, and of the control plane meanwhile
+//	deltas  the steps of one delta by Go benchmarks, in a small cluster and in one ten times as large
+//
+// Rehome and what it is compared with take turns in the same run, so that whatever else the machine does disturbs both.
+// How much that was is in the head of the report.
+//
+// # Where
+//
+// Processor time and memory are read from /proc, so the parts idle and --profile need Linux; elsewhere idle fails and
+// says so. All traffic stays on the loopback interface.
+package main

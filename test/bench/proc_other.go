@@ -1,0 +1,22 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+	"time"
+)
+
+var errNoProc = errors.New("processor time and memory are read from /proc, which only Linux has; leave out the part idle")
+
+func processorTime(...int) (time.Duration, error) { return 0, errNoProc }
+
+type memory struct{ resident, highest float64 }
+
+func memoryOf(int) (memory, error) { return memory{}, errNoProc }
+
+type machine struct{}
+
+func watchMachine() (machine, error) { return machine{}, errNoProc }
+
+func (machine) busy() float64 { return 0 }

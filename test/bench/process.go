@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
+)
+
+// policyText is the default policy without a limit that would be felt.
+const policyText = `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+rate: {evictionsPerSecond: 10000, burst: 10000}
+profiles:
+  - name: default
+    pluginConfig:
+      - name: RemovePodsViolatingNodeTaints
+    plugins:
+      deschedule:
+        enabled: [RemovePodsViolatingNodeTaints]
+`
+
+// process is a running rehome.
+type process struct {
+	command *exec.Cmd
+	address string // of /metrics and /readyz
+	log     string // file
+	store   string // directory
+	ended   chan struct{}
+	err     error // after ended
+}
+
+// startRehome builds rehome, starts `rehome run` with a store of its own in dir, and waits until it is ready.
+func startRehome(ctx context.Context, dir, kubeconfig string, say *progress) (*process, error) {
+	root, err := binaries.Root()
+	if err != nil {
+		return nil, err
+	}
+	binary := filepath.Join(dir, "rehome")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rehome")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build rehome: %w\n%s", err, out)
+	}
+	say.say("rehome is built")
+	p := &process{log: filepath.Join(dir, "rehome.log"), store: filepath.Join(dir, "store"), ended: make(chan struct{})}
+	if p.address, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	policy := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte(policyText), 0o600); err != nil {
+		return nil, err
+	}
+	if err := p.start(binary, policy, kubeconfig); err != nil {
+		return nil, err
+	}
+	if err := p.waitReady(ctx); err != nil {
+		p.stop()
+		return nil, err
+	}
+	say.say("rehome runs, process %d", p.pid())
+	return p, nil
+}
+
+func (p *process) start(binary, policy, kubeconfig string) error {
+	log, err := os.Create(p.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.command = exec.Command(binary, "run", "--policy", policy)
+	p.command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "REHOME_STORE_DIR="+p.store, "REHOME_HTTP_ADDRESS="+p.address)
+	p.command.Stdout, p.command.Stderr = log, log
+	if err := p.command.Start(); err != nil {
+		return fmt.Errorf("start rehome: %w", err)
+	}
+	go func() {
+		p.err = p.command.Wait()
+		close(p.ended)
+	}()
+	return nil
+}
+
+func (p *process) pid() int { return p.command.Process.Pid }
+
+// waitReady waits until /readyz says so.
+func (p *process) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if r, err := http.Get("http://" + p.address + "/readyz"); err == nil {
+			_ = r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-p.ended:
+			return fmt.Errorf("rehome ended: %w\n%s", p.err, p.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("rehome is not ready: %w\n%s", ctx.Err(), p.lastWords())
+		}
+	}
+}
+
+// stop ends the process and waits until it is gone, at most half a minute, which is what Kubernetes gives it.
+func (p *process) stop() {
+	_ = p.command.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		_ = p.command.Process.Kill()
+		<-p.ended
+	}
+}
+
+// lastWords are the last lines of its log.
+func (p *process) lastWords() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(len(lines)-10, 0):], "\n")
+}
+
+// warnings are the first lines of its log that are warnings or errors.
+func (p *process) warnings() []string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, "level=INFO") && len(found) < 20 {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
+
+// metrics reads the metrics without labels.
+func (p *process) metrics(ctx context.Context) (map[string]float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	found := map[string]float64{}
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {
+			found[name] = v
+		}
+	}
+	return found, lines.Err()
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// sampler collects where a process spends its time, with perf. rehome offers no profile of its own.
+type sampler struct{ command *exec.Cmd }
+
+// startSampler begins to sample the process into a file that `perf report` reads. An empty file name samples nothing.
+func startSampler(file string, pid int) (*sampler, error) {
+	if file == "" {
+		return &sampler{}, nil
+	}
+	if _, err := exec.LookPath("perf"); err != nil {
+		return nil, fmt.Errorf("--profile needs the Linux tool perf: %w", err)
+	}
+	c := exec.Command("perf", "record", "-q", "-F", "499", "-g", "-o", file, "-p", strconv.Itoa(pid))
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		return nil, fmt.Errorf("--profile: %w", err)
+	}
+	return &sampler{command: c}, nil
+}
+
+// stop writes the file. Stopping twice does nothing.
+func (s *sampler) stop() error {
+	if s.command == nil {
+		return nil
+	}
+	c := s.command
+	s.command = nil
+	_ = c.Process.Signal(os.Interrupt)
+	err := c.Wait()
+	if _, ok := errors.AsType[*exec.ExitError](err); ok { // that is how perf ends when it is interrupted
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// AuditEntry is one finished request in the API server's audit log.
+type AuditEntry struct {
+	Verb        string // "create", "delete", "patch" …
+	User        string // Who is held responsible: the impersonated user, if any.
+	Resource    string // "pods"
+	Subresource string // "eviction"
+	Namespace   string
+	Name        string
+	Code        int             // HTTP status of the response.
+	Stage       string          // Always "ResponseComplete".
+	Time        time.Time       // When the response was complete.
+	Received    time.Time       // When the request arrived.
+	Object      json.RawMessage // Body of the request, or nil.
+	UserAgent   string
+}
+
+// auditEvent is the part of an audit.k8s.io/v1 Event that becomes an AuditEntry.
+type auditEvent struct {
+	Stage            string     `json:"stage"`
+	Verb             string     `json:"verb"`
+	UserAgent        string     `json:"userAgent"`
+	User             auditUser  `json:"user"`
+	ImpersonatedUser *auditUser `json:"impersonatedUser"`
+	ObjectRef        struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	RequestObject            json.RawMessage `json:"requestObject"`
+	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time       `json:"stageTimestamp"`
+}
+
+type auditUser struct {
+	Username string `json:"username"`
+}
+
+// Audit returns what the API server has written down so far, in the order in
+// which the requests were completed: writes to pods/eviction, deletions of pods,
+// and changes of nodes (not their status), Deployments, StatefulSets and
+// DaemonSets (not their status). A request that was answered is in it. Dry runs
+// are too.
+func (c *Cluster) Audit(ctx context.Context) ([]AuditEntry, error) {
+	text, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	var entries []AuditEntry
+	for number := 1; ; number++ {
+		line, rest, complete := bytes.Cut(text, []byte("\n"))
+		if !complete { // The rest is being written.
+			return entries, nil
+		}
+		if err := context.Cause(ctx); err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			return nil, fmt.Errorf("audit log: line %d: %w", number, err)
+		}
+		if event.Stage == "ResponseComplete" {
+			entries = append(entries, event.entry())
+		}
+		text = rest
+	}
+}
+
+func (e auditEvent) entry() AuditEntry {
+	user := e.User
+	if e.ImpersonatedUser != nil {
+		user = *e.ImpersonatedUser
+	}
+	return AuditEntry{
+		Verb:        e.Verb,
+		User:        user.Username,
+		Resource:    e.ObjectRef.Resource,
+		Subresource: e.ObjectRef.Subresource,
+		Namespace:   e.ObjectRef.Namespace,
+		Name:        e.ObjectRef.Name,
+		Code:        e.ResponseStatus.Code,
+		Stage:       e.Stage,
+		Time:        e.StageTimestamp,
+		Received:    e.RequestReceivedTimestamp,
+		Object:      e.RequestObject,
+		UserAgent:   e.UserAgent,
+	}
+}

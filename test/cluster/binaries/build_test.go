@@ -1,0 +1,108 @@
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestASecondBuildHasNothingToDo(t *testing.T) {
+	if _, err := Build(t.Context(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	set, err := Build(t.Context(), Options{Progress: &progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if progress.Len() > 0 {
+		t.Errorf("the second build did something: %s", progress.String())
+	}
+	for _, p := range parts() {
+		if _, err := os.Stat(set.Path(p.name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAFailedBuildNamesTheModuleAndRepeatsWhatGoSaid(t *testing.T) {
+	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := part{name: "missing", module: "test/cluster/binaries/etcd", pkg: "./nowhere"}
+	_, err = b.run(t.Context(), missing, filepath.Join(b.dir, "missing"))
+	for _, want := range []string{"missing, in module test/cluster/binaries/etcd", "nowhere"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
+	var progress bytes.Buffer
+	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir(), Progress: &progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := b.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.lock(ctx); err == nil {
+		t.Error("two builds have the lock")
+	}
+	if !strings.Contains(progress.String(), "another process is building") {
+		t.Errorf("progress %q does not say what it waits for", progress.String())
+	}
+}
+
+func TestAStampChangesWithTheToolchain(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts() {
+		one, err := p.stamp(root, "go1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := p.stamp(root, "go2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one == other {
+			t.Errorf("%s: the stamp does not depend on the toolchain", p.name)
+		}
+	}
+}
+
+// The programs say which version they are because of a constant of ours.
+func TestTheVersionIsTheOneInTheModule(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "test/cluster/binaries/kubernetes/go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\tk8s.io/kubernetes " + kubernetesVersion + " "; !strings.Contains(string(text), want) {
+		t.Errorf("kubernetes/go.mod lacks %q", want)
+	}
+	if want := "v" + kubernetesMajor + "." + kubernetesMinor + "."; !strings.HasPrefix(kubernetesVersion, want) {
+		t.Errorf("version %s does not begin with %s", kubernetesVersion, want)
+	}
+	staging := " v0." + strings.TrimPrefix(kubernetesVersion, "v1.")
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, " => ") && !strings.HasSuffix(strings.TrimSpace(line), staging) {
+			t.Errorf("%q does not end with%s", strings.TrimSpace(line), staging)
+		}
+	}
+}

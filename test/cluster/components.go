@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/cluster/supervisor"
+)
+
+//go:embed auditpolicy.yaml
+var auditPolicy []byte
+
+// The files in a cluster's directory.
+const (
+	kubeconfigFile      = "kubeconfig"
+	tokensFile          = "tokens.csv"
+	accountKeyFile      = "service-account.key"
+	certificateFile     = "apiserver.crt"
+	certificateKeyFile  = "apiserver.key"
+	auditPolicyFile     = "audit-policy.yaml"
+	auditLogFile        = "audit.log"
+	schedulerConfigFile = "scheduler.json"
+	kwokConfigFile      = "kwok.json"
+)
+
+const (
+	// clientQPS is out of reach: no component is to be slowed down by its client.
+	clientQPS = 5000
+	// kwokParallelism is how many nodes or pods kwok changes at the same time.
+	kwokParallelism = 16
+	// leaseSeconds is the life of a node's lease. kwok renews it after a quarter of
+	// that. It is five times the usual, so that a thousand idle nodes cost twenty
+	// writes a second and a busy machine does not lose nodes.
+	leaseSeconds = 200
+	// graceSeconds is how long after the last renewal a node counts as lost.
+	graceSeconds = 300
+)
+
+// components are the command lines of a cluster's processes.
+type components struct {
+	dir      string
+	set      binaries.Set
+	options  Options
+	etcd     port
+	etcdPeer port
+	api      port
+}
+
+// file is the path of a file in the cluster's directory.
+func (c components) file(name string) string { return filepath.Join(c.dir, name) }
+
+// kubeconfig is the path of a component's kubeconfig.
+func (c components) kubeconfig(component string) string { return c.file(component + ".kubeconfig") }
+
+// process makes a command line. The environment is bare, so that nobody's
+// settings reach the components.
+func (c components) process(name string, args ...string) supervisor.Process {
+	return supervisor.Process{
+		Name: name,
+		Path: c.set.Path(name),
+		Args: args,
+		Env:  []string{"HOME=" + c.dir, "TMPDIR=" + c.dir, "PATH=" + os.Getenv("PATH")},
+		Log:  filepath.Join(c.options.LogDir, name+".log"),
+	}
+}
+
+func (c components) etcdProcess() supervisor.Process {
+	client, peer := "http://"+c.etcd.address(), "http://"+c.etcdPeer.address()
+	return c.process(binaries.Etcd,
+		"--data-dir="+c.file("etcd"),
+		"--listen-client-urls="+client,
+		"--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=default="+peer,
+		"--socket-reuse-port=true",
+		"--unsafe-no-fsync=true",
+		"--quota-backend-bytes=8000000000",
+		"--log-level=warn",
+	)
+}
+
+func (c components) apiServerProcess() supervisor.Process {
+	args := []string{
+		"--etcd-servers=http://" + c.etcd.address(),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none", // It would refuse a loopback address.
+		fmt.Sprint("--secure-port=", c.api.number),
+		"--permit-port-sharing=true",
+		"--tls-cert-file=" + c.file(certificateFile),
+		"--tls-private-key-file=" + c.file(certificateKeyFile),
+		"--authorization-mode=RBAC",
+		"--token-auth-file=" + c.file(tokensFile),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.file(accountKeyFile),
+		"--service-account-signing-key-file=" + c.file(accountKeyFile),
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--allow-privileged=true",
+		"--max-requests-inflight=3000",
+		"--max-mutating-requests-inflight=1000",
+		"--audit-policy-file=" + c.file(auditPolicyFile),
+		"--audit-log-path=" + c.file(auditLogFile),
+		"--audit-log-mode=blocking", // An answered request is in the log.
+		"--audit-log-maxsize=1000000",
+	}
+	args = append(args, c.options.featureFlags()...)
+	return c.process(binaries.APIServer, append(args, c.options.APIServerFlags...)...)
+}
+
+func (c components) controllerManagerProcess() supervisor.Process {
+	args := []string{
+		"--kubeconfig=" + c.kubeconfig(binaries.ControllerManager),
+		"--leader-elect=false",
+		"--secure-port=0",
+		fmt.Sprint("--kube-api-qps=", clientQPS),
+		fmt.Sprint("--kube-api-burst=", clientQPS),
+		"--kube-api-content-type=application/vnd.kubernetes.protobuf",
+		"--service-account-private-key-file=" + c.file(accountKeyFile),
+		"--root-ca-file=" + c.file(certificateFile),
+		"--controllers=*,-nodeipam",
+		"--concurrent-replicaset-syncs=20",
+		"--concurrent-deployment-syncs=20",
+		"--node-monitor-period=1s",
+		fmt.Sprintf("--node-monitor-grace-period=%ds", graceSeconds),
+		"--horizontal-pod-autoscaler-sync-period=1s",
+		"--pvclaimbinder-sync-period=1s",
+	}
+	return c.process(binaries.ControllerManager, append(args, c.options.featureFlags()...)...)
+}
+
+func (c components) schedulerProcess() supervisor.Process {
+	args := []string{"--config=" + c.file(schedulerConfigFile), "--secure-port=0"}
+	return c.process(binaries.Scheduler, append(args, c.options.featureFlags()...)...)
+}
+
+func (c components) kwokProcess() supervisor.Process {
+	return c.process(binaries.Kwok,
+		"--kubeconfig="+c.kubeconfig(binaries.Kwok),
+		"--config="+c.set.Path(binaries.Stages),
+		"--config="+c.file(kwokConfigFile),
+		"--manage-all-nodes=true",
+		fmt.Sprint("--node-lease-duration-seconds=", leaseSeconds),
+	)
+}
+
+// writeFiles writes what the command lines refer to.
+func (c components) writeFiles(id identities) error {
+	if err := os.WriteFile(c.file(auditPolicyFile), auditPolicy, 0o644); err != nil {
+		return err
+	}
+	if err := c.writeConfigs(); err != nil {
+		return err
+	}
+	for path, user := range map[string]string{
+		c.file(kubeconfigFile):                   adminUser,
+		c.kubeconfig(binaries.ControllerManager): controllerManagerUser,
+		c.kubeconfig(binaries.Scheduler):         schedulerUser,
+		c.kubeconfig(binaries.Kwok):              kwokUser,
+	} {
+		if err := id.writeKubeconfig(path, user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeConfigs writes the settings that the scheduler and kwok have no flag for.
+func (c components) writeConfigs() error {
+	scheduler := map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1",
+		"kind":       "KubeSchedulerConfiguration",
+		"clientConnection": map[string]any{
+			"kubeconfig":  c.kubeconfig(binaries.Scheduler),
+			"qps":         clientQPS,
+			"burst":       clientQPS,
+			"contentType": "application/vnd.kubernetes.protobuf",
+		},
+		"leaderElection":           map[string]any{"leaderElect": false},
+		"podInitialBackoffSeconds": 1,
+		"podMaxBackoffSeconds":     2,
+	}
+	kwok := map[string]any{
+		"apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+		"kind":       "KwokConfiguration",
+		"options": map[string]any{
+			"podPlayStageParallelism":  kwokParallelism,
+			"nodePlayStageParallelism": kwokParallelism,
+			"nodeLeaseParallelism":     kwokParallelism,
+		},
+	}
+	for name, config := range map[string]any{schedulerConfigFile: scheduler, kwokConfigFile: kwok} {
+		text, err := json.Marshal(config)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := os.WriteFile(c.file(name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

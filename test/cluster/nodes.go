@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HoldAnnotation on a node or a pod, with any value, keeps kwok from changing its
+// status: a test can then make a node NotReady (see [Cluster.SetNodeReady]), or a
+// pod fail, and it stays so.
+// kwok still renews a held node's lease and removes a held pod that is deleted.
+const HoldAnnotation = "test.rehome.dev/hold"
+
+// zones is how many zones the nodes are spread over.
+const zones = 3
+
+// AddNodes makes n nodes and returns their names once they are Ready and the
+// scheduler may use them. They are called node-000, node-001 and so on, counting on
+// from the nodes that the same Cluster has added before; each has 32 CPUs, 256 GiB
+// and room for 110 pods, and the labels of its hostname and of its zone: zone-a,
+// zone-b and zone-c in turn. mutate, in order, may change all of that before the
+// node is made.
+func (c *Cluster) AddNodes(ctx context.Context, n int, mutate ...func(*corev1.Node)) ([]string, error) {
+	first := c.takeNodeNumbers(n)
+	names := make([]string, n)
+	err := parallel(ctx, n, c.options.Parallelism, func(ctx context.Context, i int) error {
+		node := newNode(first + i)
+		for _, change := range mutate {
+			change(node)
+		}
+		names[i] = node.Name
+		_, err := c.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+		return err
+	})
+	if err == nil {
+		err = c.waitNodes(ctx, names)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add %d nodes: %w", n, err)
+	}
+	return names, nil
+}
+
+// takeNodeNumbers reserves n node numbers and returns the first.
+func (c *Cluster) takeNodeNumbers(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.nodes
+	c.nodes += n
+	return first
+}
+
+// newNode is node number i.
+func newNode(i int) *corev1.Node {
+	name := fmt.Sprintf("node-%03d", i)
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("32"),
+		corev1.ResourceMemory: resource.MustParse("256Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				corev1.LabelHostname:     name,
+				corev1.LabelTopologyZone: "zone-" + string(rune('a'+i%zones)),
+			},
+		},
+		Status: corev1.NodeStatus{Allocatable: room, Capacity: room.DeepCopy()},
+	}
+}
+
+// waitNodes waits until the named nodes are usable.
+func (c *Cluster) waitNodes(ctx context.Context, names []string) error {
+	q := query{client: c.client.CoreV1().RESTClient(), resource: "nodes"}
+	return until(ctx, c, q, func(found objects[*corev1.Node]) string {
+		usable := map[string]bool{}
+		for _, node := range found {
+			usable[node.Name] = isUsable(node)
+		}
+		waiting := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return usable[name] })
+		if len(waiting) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d Ready nodes, %s among them", len(waiting), waiting[0])
+	})
+}
+
+// isUsable reports whether node is Ready and freed from the taint that every new
+// node has. A node that is on hold has the status that its test wants.
+func isUsable(node *corev1.Node) bool {
+	if _, held := node.Annotations[HoldAnnotation]; held {
+		return true
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == corev1.TaintNodeNotReady {
+			return false
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

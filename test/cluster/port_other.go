@@ -1,0 +1,15 @@
+//go:build unix && !linux
+
+package cluster
+
+import "net"
+
+// reservePort finds a port that is free now. Nothing keeps it free.
+func reservePort() (port, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return port{}, err
+	}
+	number := listener.Addr().(*net.TCPAddr).Port
+	return port{number: number, release: func() {}}, listener.Close()
+}

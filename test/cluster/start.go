@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/cluster/supervisor"
+)
+
+const (
+	// startTimeout bounds a start. It takes seconds; the rest is for machines that
+	// do a lot else at the same time.
+	startTimeout = 2 * time.Minute
+	// probeInterval is how often a starting server is asked whether it is ready,
+	// which is the one thing that cannot be watched.
+	probeInterval = 20 * time.Millisecond
+	// logTail is how much of a dead component's log its error repeats, in bytes.
+	logTail = 4096
+)
+
+// start brings the components up, each as soon as the ones it needs are ready.
+func (c *Cluster) start(ctx context.Context) error {
+	ctx, cancel := c.bound(ctx, startTimeout)
+	defer cancel()
+	if err := c.run(c.components.etcdProcess()); err != nil {
+		return err
+	}
+	if err := c.probe(ctx, http.DefaultClient, binaries.Etcd, "http://"+c.components.etcd.address()+"/readyz"); err != nil {
+		return err
+	}
+	if err := c.startAPIServer(ctx); err != nil {
+		return err
+	}
+	for _, process := range []supervisor.Process{
+		c.components.controllerManagerProcess(),
+		c.components.schedulerProcess(),
+		c.components.kwokProcess(),
+	} {
+		if err := c.run(process); err != nil {
+			return err
+		}
+	}
+	// The controller manager works as soon as it has made this account, without
+	// which no pod can be created.
+	return c.waitDefaultAccount(ctx, "default")
+}
+
+// run starts one component.
+func (c *Cluster) run(process supervisor.Process) error {
+	pid, err := c.supervisor.Start(process)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pids[process.Name] = pid
+	return nil
+}
+
+// RestartAPIServer kills the API server and starts it again on the same port with
+// the same data. It returns when the server is ready. Meanwhile requests fail and
+// watches break, as they do when a real one crashes.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	if err := c.StopAPIServer(); err != nil {
+		return err
+	}
+	return c.StartAPIServer(ctx)
+}
+
+// StopAPIServer kills the API server. The other components keep running.
+func (c *Cluster) StopAPIServer() error {
+	if err := c.supervisor.Stop(binaries.APIServer); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, binaries.APIServer)
+	return nil
+}
+
+// StartAPIServer starts the API server after StopAPIServer and returns when it is
+// ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	ctx, cancel := c.bound(ctx, startTimeout)
+	defer cancel()
+	return c.startAPIServer(ctx)
+}
+
+func (c *Cluster) startAPIServer(ctx context.Context) error {
+	if err := c.run(c.components.apiServerProcess()); err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	return c.probe(ctx, client, binaries.APIServer, c.id.host+"/readyz")
+}
+
+// probe returns when url answers that name is ready.
+func (c *Cluster) probe(ctx context.Context, client *http.Client, name, url string) error {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for !answersOK(ctx, client, url) {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", name, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// answersOK asks once.
+func answersOK(ctx context.Context, client *http.Client, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// bound limits ctx to timeout and to the life of the components. Its cause tells
+// which of them ended it.
+func (c *Cluster) bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancelTimeout := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w (%v)", context.DeadlineExceeded, timeout))
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-c.broken:
+			cancel(c.Err())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil); cancelTimeout() }
+}
+
+// deathError says that a component ended, and its last words.
+func deathError(exit supervisor.Exit) error {
+	words, err := os.ReadFile(exit.Log)
+	if err != nil {
+		return fmt.Errorf("%s ended: %s (no log: %w)", exit.Name, exit.State, err)
+	}
+	words = words[max(0, len(words)-logTail):]
+	return fmt.Errorf("%s ended: %s; the end of %s:\n%s", exit.Name, exit.State, exit.Log, strings.TrimSpace(string(bytes.ToValidUTF8(words, nil))))
+}

@@ -1,0 +1,166 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// ErrGone says that the supervisor ended while it was still needed.
+var ErrGone = errors.New("supervisor is gone")
+
+// Config says where a supervisor lives.
+type Config struct {
+	// Dir is an existing directory that is the supervisor's: it is removed with
+	// everything in it when the supervisor ends.
+	Dir string
+	// Log is the file for the supervisor's own complaints. It should not be in
+	// Dir if anybody is to read it afterwards.
+	Log string
+}
+
+// Supervisor is the launching side of a supervisor process.
+type Supervisor struct {
+	cmd      *exec.Cmd
+	commands io.WriteCloser
+	encoder  *json.Encoder
+	calling  sync.Mutex // Held from a command to its reply.
+	replies  chan reply
+	exits    chan Exit
+	ended    chan struct{}
+	waitErr  error // Set before ended is closed.
+	detached atomic.Bool
+}
+
+// Launch starts the supervise command at path. The supervisor ends when the
+// calling process does, unless [Supervisor.Detach] is called.
+func Launch(path string, config Config) (*Supervisor, error) {
+	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("log of the supervisor: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(path, config.Dir)
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Out of reach of Ctrl-C.
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("pipe to the supervisor: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("pipe from the supervisor: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the supervisor: %w", err)
+	}
+	s := &Supervisor{
+		cmd: cmd, commands: in, encoder: json.NewEncoder(in),
+		replies: make(chan reply, 1), exits: make(chan Exit, 1), ended: make(chan struct{}),
+	}
+	go s.listen(out)
+	return s, nil
+}
+
+// listen hands out the supervisor's messages until it ends.
+func (s *Supervisor) listen(out io.Reader) {
+	defer close(s.ended)
+	decoder := json.NewDecoder(out)
+	for {
+		var m message
+		if decoder.Decode(&m) != nil {
+			break
+		}
+		if m.Reply != nil {
+			s.replies <- *m.Reply
+		}
+		if m.Exit != nil {
+			select {
+			case s.exits <- *m.Exit:
+			default: // The first death is the news; the rest follow from it.
+			}
+		}
+	}
+	s.waitErr = s.cmd.Wait()
+}
+
+// Exits delivers the first child that ended without having been asked to. It is
+// never closed.
+func (s *Supervisor) Exits() <-chan Exit { return s.exits }
+
+// Ended is closed when the supervisor process has ended.
+func (s *Supervisor) Ended() <-chan struct{} { return s.ended }
+
+// Pid is the process id of the supervisor.
+func (s *Supervisor) Pid() int { return s.cmd.Process.Pid }
+
+// Start runs p as a child and returns its process id.
+func (s *Supervisor) Start(p Process) (int, error) {
+	r, err := s.call(command{Start: &p})
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	return r.Pid, nil
+}
+
+// Stop kills the child called name and returns when it has ended.
+func (s *Supervisor) Stop(name string) error {
+	if _, err := s.call(command{Stop: name}); err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	return nil
+}
+
+// Detach lets the supervisor outlive the calling process. From then on only
+// [Terminate] ends it; Close no longer does.
+func (s *Supervisor) Detach() error {
+	if _, err := s.call(command{Detach: true}); err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	s.detached.Store(true)
+	return s.commands.Close()
+}
+
+// Detached reports whether the supervisor outlives the calling process.
+func (s *Supervisor) Detached() bool { return s.detached.Load() }
+
+// call sends c and waits for its reply.
+func (s *Supervisor) call(c command) (reply, error) {
+	s.calling.Lock()
+	defer s.calling.Unlock()
+	if err := s.encoder.Encode(c); err != nil {
+		return reply{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	select {
+	case r := <-s.replies:
+		if r.Error != "" {
+			return reply{}, errors.New(r.Error)
+		}
+		return r, nil
+	case <-s.ended:
+		return reply{}, ErrGone
+	}
+}
+
+// Close ends the supervisor and waits until it, its children and its directory
+// are gone. It may be called again; it reports what could not be cleaned up. A
+// detached supervisor it leaves alone.
+func (s *Supervisor) Close() error {
+	if s.Detached() {
+		return nil
+	}
+	if err := s.commands.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("close the pipe to the supervisor: %w", err)
+	}
+	<-s.ended
+	if s.waitErr != nil {
+		return fmt.Errorf("supervisor: %w", s.waitErr)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AddNamespace makes a namespace that pods can be created in, unless it exists.
+func (c *Cluster) AddNamespace(ctx context.Context, name string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		err = c.waitDefaultAccount(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("add namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// AddDeployment makes a Deployment, and its namespace if need be. Its pods have the
+// label app=NAME, one container "main" that asks for nothing, and stop at once.
+// mutate, in order, may change all of that before the Deployment is made. It does
+// not wait for the pods: see [Cluster.WaitReady].
+func (c *Cluster) AddDeployment(ctx context.Context, namespace, name string, replicas int, mutate ...func(*appsv1.Deployment)) (*appsv1.Deployment, error) {
+	deployment := newDeployment(namespace, name, int32(replicas))
+	for _, change := range mutate {
+		change(deployment)
+	}
+	if err := c.AddNamespace(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("add deployment %s/%s: %w", namespace, name, err)
+	}
+	made, err := c.client.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("add deployment %s/%s: %w", namespace, name, err)
+	}
+	return made, nil
+}
+
+func newDeployment(namespace, name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
+					TerminationGracePeriodSeconds: new(int64(0)),
+				},
+			},
+		},
+	}
+}
+
+// WaitReady waits until the Deployment has exactly the replicas that it wants, all
+// of its newest template and Ready. If that does not come about, the error says
+// what the scheduler said about a pod that waits for a node.
+func (c *Cluster) WaitReady(ctx context.Context, namespace, name string) error {
+	q := query{client: c.client.AppsV1().RESTClient(), resource: "deployments", namespace: namespace, name: name}
+	err := until(ctx, c, q, func(found objects[*appsv1.Deployment]) string {
+		for _, deployment := range found {
+			return unready(deployment)
+		}
+		return "the Deployment itself"
+	})
+	if err != nil {
+		return fmt.Errorf("wait for deployment %s/%s: %w%s", namespace, name, err, c.schedulingTrouble(namespace))
+	}
+	return nil
+}
+
+// unready says what a Deployment lacks.
+func unready(deployment *appsv1.Deployment) string {
+	want, status := *deployment.Spec.Replicas, deployment.Status
+	observed := status.ObservedGeneration >= deployment.Generation
+	if observed && status.Replicas == want && status.UpdatedReplicas == want && status.ReadyReplicas == want {
+		return ""
+	}
+	return fmt.Sprintf("%d Ready replicas; there are %d, %d of them updated, %d Ready",
+		want, status.Replicas, status.UpdatedReplicas, status.ReadyReplicas)
+}
+
+// schedulingTrouble describes a pod of the namespace that no node will have.
+func (c *Cluster) schedulingTrouble(namespace string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), troubleTimeout)
+	defer cancel()
+	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+	if err != nil {
+		return ""
+	}
+	for _, pod := range pods.Items {
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("; pod %s: %s", pod.Name, condition.Message)
+			}
+		}
+	}
+	return ""
+}
+
+// WaitPods waits until done is true of the pods in a namespace that have all of the
+// labels in selector ("app=cart,tier=web"; empty for all pods), and returns them by
+// name. done is called with the present pods at once and after every change; no pods
+// are an empty slice. It must not change them. what completes the sentence of the
+// error: "wait for pods in shop: WHAT".
+func (c *Cluster) WaitPods(ctx context.Context, namespace, selector, what string, done func([]*corev1.Pod) bool) ([]*corev1.Pod, error) {
+	q := query{client: c.client.CoreV1().RESTClient(), resource: "pods", namespace: namespace, labels: selector}
+	var pods []*corev1.Pod
+	err := until(ctx, c, q, func(found objects[*corev1.Pod]) string {
+		pods = make([]*corev1.Pod, 0, len(found))
+		for _, pod := range found {
+			pods = append(pods, pod)
+		}
+		slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+		if done(pods) {
+			return ""
+		}
+		return fmt.Sprintf("%s; there are %d pods", what, len(pods))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for pods in %s: %w", namespace, err)
+	}
+	return pods, nil
+}
+
+// IsReady reports whether a pod is Ready and not being deleted.
+func IsReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// rehome is the product, running, and what it says.
+type rehome struct {
+	out         io.Writer
+	run, events *exec.Cmd
+	lines       sync.WaitGroup
+	mu          sync.Mutex
+	seen        []string
+}
+
+// start starts `rehome run` and `rehome events --follow`, whose lines go to the terminal.
+func (s *stage) start(ctx context.Context) (*rehome, error) {
+	s.say("Starting Rehome:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m")
+	r := &rehome{out: s.out, run: s.command(ctx, "run", "--policy", s.policy), events: s.command(ctx, "events", "--follow", "--since", "1m")}
+	if err := r.run.Start(); err != nil {
+		return nil, fmt.Errorf("start rehome: %w", err)
+	}
+	if err := s.awaitLease(ctx); err != nil {
+		r.end()
+		return nil, err
+	}
+	out, err := r.events.StdoutPipe()
+	if err == nil {
+		err = r.events.Start()
+	}
+	if err != nil {
+		r.end()
+		return nil, fmt.Errorf("start rehome events: %w", err)
+	}
+	r.lines.Go(func() { r.show(out) })
+	return r, nil
+}
+
+func (s *stage) command(ctx context.Context, arguments ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, s.program, arguments...)
+	c.Env = append(os.Environ(),
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_LOG_LEVEL=WARN")
+	c.Stderr = os.Stderr
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = 10 * time.Second
+	return c
+}
+
+// show copies lines to the terminal and remembers them.
+func (r *rehome) show(from io.Reader) {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		fmt.Fprintln(r.out, lines.Text())
+		r.mu.Lock()
+		r.seen = append(r.seen, lines.Text())
+		r.mu.Unlock()
+	}
+}
+
+// said waits until a line with that word was shown.
+func (r *rehome) said(ctx context.Context, word string) error {
+	return await(ctx, "a line with "+word, func() (bool, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return strings.Contains(strings.Join(r.seen, "\n"), word), nil
+	})
+}
+
+// end stops both processes and waits until they are gone.
+func (r *rehome) end() {
+	if r.events.Process != nil {
+		_ = r.events.Process.Signal(syscall.SIGTERM)
+		r.lines.Wait()
+		_ = r.events.Wait()
+	}
+	_ = r.run.Process.Signal(syscall.SIGTERM)
+	_ = r.run.Wait()
+}
+
+// awaitLease waits until Rehome holds the lease of the actuator, which it asks for last.
+func (s *stage) awaitLease(ctx context.Context) error {
+	return await(ctx, "the lease", func() (bool, error) {
+		list, err := s.client.CoordinationV1().Leases("kube-system").List(ctx, metav1.ListOptions{
+			FieldSelector: "metadata.name=rehome-actuator",
+		})
+		return err == nil && len(list.Items) == 1, err
+	})
+}
+
+// await asks again and again until it is so.
+func await(ctx context.Context, what string, so func() (bool, error)) error {
+	for {
+		ok, err := so()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// What is simulated. The pods of a node are about ten.
+const (
+	nodes       = 20
+	deployments = 10
+	replicas    = 20
+	namespace   = "shop"
+)
+
+// budgeted is the Deployment that a PodDisruptionBudget holds at first.
+const budgeted = "payments"
+
+// patience ends a demo in which something does not happen.
+const patience = 2 * time.Minute
+
+// stage is where the demo plays.
+type stage struct {
+	out     io.Writer // what people see
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	program string // rehome
+	policy  string
+	dir     string
+}
+
+func (s *stage) play(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.fill(ctx); err != nil {
+		return err
+	}
+	rehome, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer rehome.end()
+	node, err := s.nodeOf(ctx, budgeted)
+	if err != nil {
+		return err
+	}
+	before, err := s.podsOn(ctx, node)
+	if err != nil {
+		return err
+	}
+	s.say("%d pods run on %s. Nobody wants them there any more:\n   $ kubectl taint node %s maintenance=soon:NoSchedule",
+		len(before), node, node)
+	if err := s.taint(ctx, node); err != nil {
+		return err
+	}
+	if err := rehome.said(ctx, "deferred"); err != nil {
+		return err
+	}
+	if err := s.emptied(ctx, node, 1); err != nil {
+		return err
+	}
+	s.say("All but one have moved. The budget of %s holds the last one; now it allows one disruption:\n"+
+		"   $ kubectl -n %s patch pdb %s --patch '{\"spec\":{\"minAvailable\":2}}'", budgeted, namespace, budgeted)
+	if err := s.allow(ctx); err != nil {
+		return err
+	}
+	if err := s.emptied(ctx, node, 0); err != nil {
+		return err
+	}
+	return s.showReplacements(ctx, node, before)
+}
+
+// fill makes the nodes and the pods.
+func (s *stage) fill(ctx context.Context) error {
+	s.say("Starting %d nodes and %d pods.", nodes, deployments*replicas+3)
+	if _, err := s.cluster.AddNodes(ctx, nodes); err != nil {
+		return err
+	}
+	names := []string{budgeted}
+	if _, err := s.cluster.AddDeployment(ctx, namespace, budgeted, 3); err != nil {
+		return err
+	}
+	for i := range deployments {
+		name := fmt.Sprintf("web-%d", i)
+		names = append(names, name)
+		if _, err := s.cluster.AddDeployment(ctx, namespace, name, replicas); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := s.cluster.WaitReady(ctx, namespace, name); err != nil {
+			return err
+		}
+	}
+	least := intstr.FromInt32(3)
+	_, err := s.client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: budgeted},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": budgeted}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return await(ctx, "the budget to be counted", func() (bool, error) {
+		b, err := s.client.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, budgeted, metav1.GetOptions{})
+		return err == nil && b.Status.ObservedGeneration == b.Generation, err
+	})
+}
+
+// nodeOf is the node of one pod of a Deployment.
+func (s *stage) nodeOf(ctx context.Context, deployment string) (string, error) {
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + deployment})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Items) == 0 {
+		return "", fmt.Errorf("deployment %s has no pods", deployment)
+	}
+	return list.Items[0].Spec.NodeName, nil
+}
+
+func (s *stage) podsOn(ctx context.Context, node string) (map[types.UID]corev1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	pods := map[types.UID]corev1.Pod{}
+	for _, p := range list.Items {
+		pods[p.UID] = p
+	}
+	return pods, nil
+}
+
+func (s *stage) taint(ctx context.Context, node string) error {
+	patch := `{"spec":{"taints":[{"key":"maintenance","value":"soon","effect":"NoSchedule"}]}}`
+	_, err := s.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+func (s *stage) allow(ctx context.Context) error {
+	patch := `{"spec":{"minAvailable":2}}`
+	_, err := s.client.PolicyV1().PodDisruptionBudgets(namespace).Patch(ctx, budgeted, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// emptied waits until that many pods are left on the node.
+func (s *stage) emptied(ctx context.Context, node string, left int) error {
+	what := fmt.Sprintf("%d pods on %s", left, node)
+	_, err := s.cluster.WaitPods(ctx, namespace, "", what, func(pods []*corev1.Pod) bool {
+		n := 0
+		for _, p := range pods {
+			if p.Spec.NodeName == node {
+				n++
+			}
+		}
+		return n == left
+	})
+	return err
+}

@@ -1,0 +1,334 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// socket lets a NATS client use the socket of a `rehome run`.
+type socket string
+
+func (s socket) InProcessConn() (net.Conn, error) { return net.Dial("unix", string(s)) }
+
+// stranger is a client that may publish what it likes.
+type stranger struct {
+	t  *testing.T
+	js jetstream.JetStream
+}
+
+func newStranger(t *testing.T, store string) stranger {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(socket(at(store).Socket)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stranger{t, js}
+}
+
+// publish stores a message and returns the number that its stream gave it.
+func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
+	s.t.Helper()
+	ack, err := s.js.PublishMsg(s.t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ack.Sequence
+}
+
+// letter is a dead letter, as far as it says what it is and why it is there.
+type letter struct{ on, subject, stream, sequence, reason, body string }
+
+// deadLetters waits until there are n, and returns them by the channel that they were published on.
+func (s stranger) deadLetters(n uint64) map[string]letter {
+	s.t.Helper()
+	letters := map[string]letter{}
+	eventually(s.t, fmt.Sprintf("there are %d dead letters", n), func() (bool, string) {
+		dead, err := s.js.Stream(s.t.Context(), bus.StreamDead)
+		if err != nil {
+			return false, err.Error()
+		}
+		state := dead.CachedInfo().State
+		if state.Msgs < n {
+			return false, fmt.Sprintf("%d", state.Msgs)
+		}
+		for i := state.FirstSeq; i <= state.LastSeq; i++ {
+			m, err := dead.GetMsg(s.t.Context(), i)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			h := m.Header
+			letters[h.Get(bus.HeaderSubject)] = letter{
+				m.Subject, h.Get(bus.HeaderSubject), h.Get(bus.HeaderStream), h.Get(bus.HeaderSequence), h.Get(bus.HeaderError), string(m.Data),
+			}
+		}
+		return true, ""
+	})
+	return letters
+}
+
+// header is the header of an event with these attributes, on top of those that every event has.
+func header(attributes ...string) nats.Header {
+	h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/stranger"}, "ce-type": {"of.nobody"}}
+	for i := 0; i < len(attributes); i += 2 {
+		h["ce-"+attributes[i]] = []string{attributes[i+1]}
+		if attributes[i+1] == "" {
+			delete(h, "ce-"+attributes[i])
+		}
+	}
+	return h
+}
+
+func TestWhatCannotBeReadBecomesADeadLetterAndStopsNobody(t *testing.T) {
+	const (
+		strategy = "RemovePodsViolatingNodeTaints"
+		intents  = "rehome.intents." + strategy + ".default.node."
+		scope    = "rehome.scope." + strategy + ".default.node."
+		prefix   = "read CloudEvent: invalid event: "
+	)
+	s := newScene(t, 2)
+	s.deployment("api", 3, preferring(s.nodes[0]))
+	dir := store(t)
+	p := s.rehome(s.policy(), dir)
+	them := newStranger(t, dir)
+
+	type message struct {
+		channel string
+		header  nats.Header
+		body    string
+		why     string // the reason, after where it was
+	}
+	answer := `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"x"},"intents":[{}]}`
+	messages := []message{
+		{intents + "garbage", nil, "\x00\x01", "AT" + prefix + "no CloudEvent: neither a header ce-specversion nor a JSON object"},
+		{
+			intents + "incomplete", header("id", ""), "{}",
+			`ATread CloudEvent "": invalid event: id: MUST be a non-empty string`,
+		},
+		{intents + "text", header(), "moin", `ATread CloudEvent "1": invalid event: data is not JSON`},
+		{
+			intents + "type", header("type", schemas.VerdictType), "{}",
+			`event 1: type is "dev.rehome.verdict.v1", want "dev.rehome.intents.v1": invalid event`,
+		},
+		{
+			intents + "data", header("type", schemas.IntentsType), `{"intents":7}`,
+			`event 1 of type dev.rehome.intents.v1: invalid event: ` +
+				`json: cannot unmarshal number into Go struct field Intents.intents of type []schemas.Intent`,
+		},
+		{intents + "intent", header("type", schemas.IntentsType), answer, "event 1: invalid event: intents[0] has no id"},
+		{scope + "garbage", nil, "\x00\x01", "AT" + prefix + "no CloudEvent: neither a header ce-specversion nor a JSON object"},
+		{scope + "incomplete", header("source", ""), "{}", `ATread CloudEvent "1": invalid event: source: REQUIRED`},
+		{
+			scope + "type", header("type", schemas.IntentsType), "{}",
+			`event 1: type is "dev.rehome.intents.v1", want "dev.rehome.scope.v1": invalid event`,
+		},
+		{
+			scope + "data", header("type", schemas.ScopeType), `{"pods":7}`,
+			`event 1 of type dev.rehome.scope.v1: invalid event: ` +
+				`json: cannot unmarshal number into Go struct field NodeScope.pods of type []schemas.ScopedPod`,
+		},
+		{
+			scope + "strategy", header("type", schemas.ScopeType), `{"kind":"node","key":"x","strategy":"Other"}`,
+			`scope 1 is for "Other", not for "` + strategy + `": invalid event`,
+		},
+	}
+	want := map[string]letter{}
+	for _, m := range messages {
+		stream, by := bus.StreamIntents, "rehome"
+		if strings.HasPrefix(m.channel, scope) {
+			stream, by = bus.StreamScopes, strategy
+		}
+		sequence := fmt.Sprint(them.publish(m.channel, m.header, m.body))
+		want[m.channel] = letter{
+			"rehome.dead." + stream + "." + by, m.channel, stream, sequence,
+			strings.Replace(m.why, "AT", m.channel+" at "+sequence+" of "+stream+": ", 1), m.body,
+		}
+	}
+	got := them.deadLetters(uint64(len(messages)))
+	for channel := range want {
+		if got[channel] != want[channel] {
+			t.Errorf("dead letter of %s:\ngot  %q\nwant %q", channel, got[channel], want[channel])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d dead letters, want %d", len(got), len(want))
+	}
+
+	tainted := time.Now()
+	s.handles(3)
+	if first := s.evictions()[0].time.Sub(tainted); first > 5*time.Second {
+		t.Errorf("the first eviction came %v after the taint, want it at once", first)
+	}
+	if status, body := p.ready(); status != 200 {
+		t.Errorf("/readyz: status %d: %s", status, body)
+	}
+}
+
+func TestForgedVerdictsDoNotStopTheWatcher(t *testing.T) {
+	const on = "rehome.verdict.deferred.Other.scene.pod"
+	s := newScene(t, 2)
+	s.deployment("api", 2, preferring(s.nodes[0]))
+	s.budget("keep-api", "api", 2)
+	dir := store(t)
+	s.rehome(s.policy(), dir)
+	them := newStranger(t, dir)
+	verdict := header("type", schemas.VerdictType)
+	for _, body := range []string{
+		`{"outcome":7}`, `{}`, `{"outcome":"deferred"}`,
+		`{"outcome":"deferred","profile":"none","strategy":"Other","scope":{"kind":"galaxy","key":"x"},"intent":{"pod":{"uid":"1"}}}`,
+		`{"outcome":"expired","profile":"none","strategy":"Other","scope":{"kind":"node","key":"x"},"intent":{"pod":{"uid":"1"}}}`,
+	} {
+		them.publish(on, verdict, body)
+	}
+	them.publish(on, nil, "\x00\x01")
+	them.publish(on, header("id", ""), "{}")
+	them.publish(on, header(), "{}")
+
+	// That the budget wakes the pods shows that the watcher has read their verdicts, which come after the forged ones.
+	s.taint(s.nodes[0], "dedicated")
+	eventually(t, "both pods are deferred", func() (bool, string) {
+		got := s.run([]string{"events", "--type", "verdict"}, "REHOME_STORE_DIR="+dir).stdout
+		return strings.Count(got, "deferred: DisruptionBudget") == 2, got
+	})
+	freed := time.Now()
+	s.changeBudget("keep-api", 1)
+	s.emptied(s.nodes[0])
+	if got := s.evicted(0, 2); len(got) != 2 || got[0].time.Sub(freed) > 10*time.Second {
+		t.Errorf("evictions %v after the budget was freed at %v, want 2, the first within 10s", got, freed)
+	}
+}
+
+func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
+	const head = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
+	s := newScene(t, 0)
+	for _, c := range []struct{ name, text, want string }{
+		{"no YAML", "kind: [\n", "policy.yaml:1: this is not YAML: did not find expected node content\n"},
+		{
+			"an unknown field and a wrong value", head + "nodeselector: a=b\nrate: {evictionsPerSecond: fast}\nprofiles: []\n",
+			"policy.yaml:3: nodeselector: unknown field; did you mean nodeSelector?\n" +
+				"policy.yaml:4: rate.evictionsPerSecond: want a number, got the text \"fast\"\n",
+		},
+		{
+			"a strategy that there is not", head + "profiles:\n- name: a\n  plugins:\n    deschedule:\n      enabled: [RemoveEverything]\n",
+			"policy.yaml:7: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome, " +
+				"got \"RemoveEverything\"; known here: DefaultEvictor, PodLifeTime, RemoveFailedPods, RemovePodsHavingTooManyRestarts, RemovePodsViolatingNodeTaints\n",
+		},
+		{
+			"another kind", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+			"policy.yaml:1: apiVersion: is not known, got \"v1\"; want descheduler/v1alpha2 or rehome.dev/v1alpha1\n" +
+				"policy.yaml:2: kind: is not a policy, got \"Pod\"; want DeschedulerPolicy\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "policy.yaml")
+			s.must(os.WriteFile(file, []byte(c.text), 0o600))
+			got := s.run([]string{"run", "--policy", file}, "REHOME_STORE_DIR="+filepath.Join(dir, "store"))
+			got.stderr = strings.ReplaceAll(got.stderr, dir+"/", "")
+			if want := (result{stderr: c.want, code: 2}); got != want {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "store")); err == nil {
+				t.Error("it began to work: there is a store")
+			}
+		})
+	}
+}
+
+// connected is what a process may say before it finds the address taken.
+var connected = regexp.MustCompile(`time=\S+ level=INFO msg="connected to the bus" .*\n`)
+
+func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
+	s := newScene(t, 0)
+	policy := s.policy()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	s.must(err)
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	s.must(os.WriteFile(file, nil, 0o600))
+	run := []string{"run", "--policy", policy}
+	for _, c := range []struct {
+		name        string
+		arguments   []string
+		environment []string
+		want        string
+	}{
+		{"no policy", []string{"run"}, nil, "no policy: name a file with --policy or REHOME_POLICY"},
+		{
+			"a policy that is not there", []string{"watcher", "--policy", "nowhere.yaml"}, nil,
+			"policy: open nowhere.yaml: no such file or directory",
+		},
+		{"an unknown flag", []string{"run", "--pollicy", policy}, nil, "unknown flag: --pollicy"},
+		{"an unknown command", []string{"ran"}, nil, `unknown command "ran"; did you mean run?`},
+		{"a duration that is none", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
+		{"a number that is none", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
+		{"a switch that is none", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
+		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
+		{"a lease too short", run, []string{"REHOME_LEASE_DURATION=1s"}, "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
+		{"two copies", run, []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
+		{"a format that there is not", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
+		{"a name of the cluster with a space", run, []string{"REHOME_CLUSTER=a b"}, `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
+		{"a kubeconfig that is not there", run, []string{"REHOME_KUBECONFIG=nowhere"}, "no cluster to connect to: stat nowhere: no such file or directory"},
+		{"a store that is a file", run, []string{"REHOME_STORE_DIR=" + file}, "REHOME_STORE_DIR: mkdir " + file + ": not a directory"},
+		{
+			"a credentials file that is not there", run, []string{"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_NATS_CREDS_FILE=nowhere"},
+			"bus nats://127.0.0.1:1: credentials: open nowhere: no such file or directory",
+		},
+		{"an address that is none", run, []string{"REHOME_HTTP_ADDRESS=here"}, "REHOME_HTTP_ADDRESS: cannot listen on here: listen tcp: address here: missing port in address"},
+		{
+			"an address that is taken", run, []string{"REHOME_HTTP_ADDRESS=" + taken.Addr().String()},
+			"REHOME_HTTP_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
+				": bind: address already in use",
+		},
+		{
+			"a strategy that there is not", []string{"functions", "RemoveEverything"}, nil,
+			`no strategy "RemoveEverything"; there are: [RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods]`,
+		},
+		{
+			"one role without a bus", []string{"watcher", "--policy", policy}, nil,
+			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			environment := append([]string{"REHOME_STORE_DIR=" + store(t), "REHOME_HTTP_ADDRESS="}, c.environment...)
+			got := s.run(c.arguments, environment...)
+			got.stderr = connected.ReplaceAllString(got.stderr, "")
+			if want := (result{stderr: c.want + "\n", code: 2}); got != want {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+func TestASecondProcessOnTheSameStoreIsRefused(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 2, preferring(s.nodes[0]))
+	dir := store(t)
+	policy := s.policy()
+	s.rehome(policy, dir)
+	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=")
+	want := result{
+		stderr: "REHOME_STORE_DIR: bus server: socket " + dir + "/bus.sock: another rehome is running and uses this store\n", code: 2,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	s.handles(2) // the first one goes on undisturbed
+}

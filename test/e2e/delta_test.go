@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+func TestEveryKindOfChangeIsADelta(t *testing.T) {
+	s := newScene(t, 2)
+	dir := store(t)
+	s.rehome(s.policy("deltas: All"), dir).evaluated(s) // a change that comes before it is none
+	events := record(t, at(dir))
+
+	// Each change waits for its delta, so that two do not become one update.
+	added, err := s.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
+	s.must(err)
+	node := added[0]
+	s.nodes = append(s.nodes, node)
+	events.delta(schemas.NodeAdded, node)
+	events.delta(schemas.NodeReady, node)
+	s.changeNode(node, func(n *corev1.Node) { n.Labels["disk"] = "ssd" })
+	events.delta(schemas.NodeLabels, node)
+	s.taint(node, "dedicated")
+	events.delta(schemas.NodeTaints, node)
+	s.changeNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	events.delta(schemas.NodeUnschedulable, node)
+	s.untaint(node)
+	s.allocatable(node, "8")
+	events.delta(schemas.NodeAllocatable, node)
+
+	held := map[string]string{cluster.HoldAnnotation: "true"}
+	s.create(s.nodes[0], "worker", held)
+	events.delta(schemas.PodScheduled, "worker")
+	s.patchPod("worker", `{"metadata":{"labels":{"tier":"back"}}}`)
+	events.delta(schemas.PodLabels, "worker")
+	s.patchPod("worker", `{"status":{"containerStatuses":[{"name":"main","image":"none","imageID":"","ready":true,"restartCount":1}]}}`, "status")
+	events.delta(schemas.PodRestarted, "worker")
+	s.patchPod("worker", `{"status":{"phase":"Failed","reason":"Evicted"}}`, "status")
+	events.delta(schemas.PodFailed, "worker")
+	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), "worker", metav1.DeleteOptions{}))
+	events.delta(schemas.PodDeleted, "worker")
+	s.must(s.client.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
+	s.nodes = s.nodes[:2]
+	events.delta(schemas.NodeRemoved, node)
+}
+
+// delta waits until there is a delta of that kind about the object.
+func (r *recording) delta(kind schemas.DeltaKind, name string) {
+	r.t.Helper()
+	deadline := time.After(patience)
+	for {
+		list := payloads[schemas.Delta](r)
+		if slices.ContainsFunc(list, func(d schemas.Delta) bool { return d.Kind == kind && d.Object.Name == name }) {
+			return
+		}
+		select {
+		case <-r.more:
+		case <-deadline:
+			r.t.Fatalf("not within %v: %s of %s; deltas: %v", patience, kind, name, list)
+		}
+	}
+}
+
+// allocatable changes what a node offers.
+func (s *scene) allocatable(node, cpu string) {
+	s.t.Helper()
+	patch := fmt.Sprintf(`{"status":{"allocatable":{"cpu":%q}}}`, cpu)
+	_, err := s.client.CoreV1().Nodes().Patch(s.t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	s.must(err)
+}
+
+// create makes a pod on a node without waiting for it.
+func (s *scene) create(node, name string, annotations map[string]string) {
+	s.t.Helper()
+	_, err := s.client.CoreV1().Pods(s.namespace).Create(s.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{"app": name}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+}
+
+func (s *scene) patchPod(name, patch string, subresources ...string) {
+	s.t.Helper()
+	_, err := s.client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	s.must(err)
+}

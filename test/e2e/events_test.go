@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+// masked is lines without what differs from run to run, in alphabetical order: two of them can come in either order.
+func (s *scene) masked(text string) []string {
+	replace := []string{s.namespace, "SCENE"}
+	for i, n := range s.nodes {
+		replace = append(replace, n, "NODE-"+string(rune('0'+i)))
+	}
+	names := strings.NewReplacer(replace...)
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = names.Replace(strings.TrimSpace(line))
+		line = regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d\d\d`).ReplaceAllString(line, "TIME")
+		line = regexp.MustCompile(`api-[0-9a-z]+-[0-9a-z]{5}`).ReplaceAllString(line, "POD")
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1, preferring(s.nodes[0]))
+	dir := store(t)
+	s.rehome(s.policy(), dir).evaluated(s)
+	here := "REHOME_STORE_DIR=" + dir
+	s.handles(1)
+	s.running("app=api", 1)
+
+	const (
+		delta     = "TIME delta node/NODE-0 taints: none → dedicated:NoSchedule"
+		scheduled = "TIME delta pod/SCENE/POD scheduled"
+		intents   = "TIME intents node/NODE-0 RemovePodsViolatingNodeTaints: move 1: SCENE/POD"
+		verdict   = "TIME verdict pod/SCENE/POD evicted from NODE-0: does not tolerate dedicated:NoSchedule"
+	)
+	all := []string{delta, scheduled, intents, verdict}
+	eventually(t, "the history has all events", func() (bool, string) {
+		got := s.run([]string{"events"}, here)
+		return len(s.masked(got.stdout)) >= len(all), got.String()
+	})
+	for _, c := range []struct {
+		arguments []string
+		want      []string
+	}{
+		{nil, all},
+		{[]string{"--since", "1h"}, all},
+		{[]string{"--since", "1ns"}, nil},
+		{[]string{"--type", "delta"}, []string{delta, scheduled}},
+		{[]string{"--type", "verdict"}, []string{verdict}},
+		{[]string{"--type", "verdict,intents", "--type", "verdict"}, []string{intents, verdict}},
+	} {
+		t.Run(strings.Join(c.arguments, " "), func(t *testing.T) {
+			got := s.run(append([]string{"events"}, c.arguments...), here)
+			if lines := s.masked(got.stdout); got.code != 0 || !reflect.DeepEqual(lines, c.want) {
+				t.Errorf("got  code %d, %q\nwant %q", got.code, lines, c.want)
+			}
+		})
+	}
+
+	var nouns []string
+	validator, err := schematest.New()
+	s.must(err)
+	for line := range strings.Lines(s.run([]string{"events", "-o", "json"}, here).stdout) {
+		if !strings.Contains(line, `"specversion":"1.0"`) {
+			t.Errorf("no CloudEvent in structured mode: %s", line)
+		}
+		e, err := schematest.Parse([]byte(line))
+		s.must(err)
+		s.must(validator.Validate(e))
+		nouns = append(nouns, e.Type)
+	}
+	slices.Sort(nouns)
+	want := []string{schemas.DeltaType, schemas.DeltaType, schemas.IntentsType, schemas.VerdictType}
+	if !reflect.DeepEqual(nouns, want) {
+		t.Errorf("as JSON: got %q, want %q", nouns, want)
+	}
+}
+
+func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
+	s := newScene(t, 2)
+	dir := store(t)
+	s.rehome(s.policy(), dir)
+	p := s.start([]string{"events", "--type", "scope", "--type", "delta", "--follow"}, "REHOME_STORE_DIR="+dir)
+	n := 0
+	p.eventually("a scope was shown, and the delta that led to it", func() (bool, string) {
+		s.changeNode(s.nodes[0], func(node *corev1.Node) { node.Labels["n"] = fmt.Sprint(n) }) // until it listens
+		n++
+		got := s.masked(p.log.String())
+		scope := slices.Contains(got, "TIME scope node/NODE-0 RemovePodsViolatingNodeTaints: because of node.labels")
+		delta := slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, "TIME delta node/NODE-0 labels: ") })
+		return scope && delta, p.log.String()
+	})
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM, want 0", code)
+	}
+}
+
+func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
+	s := newScene(t, 0)
+	for _, c := range []struct{ arguments, want string }{
+		{"--type pods", `--type: want delta, intents, verdict or scope, got "pods"`},
+		{"--type scope", "--type: scopes have no history: use --follow"},
+		{"-o yaml", `--output: want text or json, got "yaml"`},
+		{"--since yesterday", `invalid argument "yesterday" for "--since" flag: time: invalid duration "yesterday"`},
+		{"--since -1h", "--since: want a duration such as 1h, got -1h0m0s"},
+		{"everything", `rehome events takes no arguments, got ["everything"]`},
+	} {
+		t.Run(c.arguments, func(t *testing.T) {
+			got := s.run(append([]string{"events"}, strings.Fields(c.arguments)...))
+			if want := (result{stderr: c.want + "\n", code: 2}); got != want {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 3, preferring(s.nodes[0]))
+	dir := store(t)
+	s.rehome(s.policy(), dir).evaluated(s)
+	events := record(t, at(dir))
+	s.handles(3)
+	events.until("all three have a verdict", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 3 })
+
+	byID := map[string]schemas.Event{}
+	var verdicts []schemas.Event
+	eventually(t, "the answer is in the history", func() (bool, string) {
+		verdicts = nil
+		for _, e := range events.all() {
+			byID[e.ID] = e
+			if e.Type == schemas.VerdictType {
+				verdicts = append(verdicts, e)
+			}
+		}
+		_, ok := byID[verdicts[0].CausationID]
+		return ok, verdicts[0].CausationID
+	})
+	for _, v := range verdicts {
+		chain := []string{v.Type}
+		e := v
+		for e.CausationID != "" {
+			cause, ok := byID[e.CausationID]
+			if !ok {
+				t.Fatalf("nobody has seen %s, the cause of %s %s", e.CausationID, e.Type, e.ID)
+			}
+			if cause.CorrelationID != v.CorrelationID || trace(cause) != trace(v) || cause.TraceParent == e.TraceParent {
+				t.Errorf("%s: correlation %s, trace %s; its consequence %s: %s, %s",
+					cause.Type, cause.CorrelationID, cause.TraceParent, e.Type, e.CorrelationID, e.TraceParent)
+			}
+			chain = append(chain, cause.Type)
+			e = cause
+		}
+		want := []string{schemas.VerdictType, schemas.IntentsType, schemas.ScopeType, schemas.DeltaType}
+		if !reflect.DeepEqual(chain, want) {
+			t.Errorf("got the chain %q, want %q", chain, want)
+		}
+		if e.ID != v.CorrelationID || !strings.HasPrefix(e.Channel, "rehome.delta.node.taints.") {
+			t.Errorf("the first of the chain is %s on %s, want %s, the taint", e.ID, e.Channel, v.CorrelationID)
+		}
+	}
+}
+
+// trace is the trace ID of an event.
+func trace(e schemas.Event) string {
+	parts := strings.Split(e.TraceParent, "-")
+	if len(parts) != 4 {
+		return "none: " + e.TraceParent
+	}
+	return parts[1]
+}

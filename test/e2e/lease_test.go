@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// lease is how long a lost leader is waited for in these scenes, see [scene.environment]. The election looks every
+// seventh of it and adds up to 1.2 times that at random, and the machine may be busy.
+const lease = 3 * time.Second
+
+func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*process)
+		most time.Duration // until the other leads
+	}{
+		{"at once when it is stopped", func(p *process) { p.stop() }, lease},
+		{"after a lease when it is killed", (*process).kill, 2 * lease},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.deployment("api", 4, preferring(s.nodes[0]))
+			policy, first, second := s.policy(), store(t), store(t)
+			leader := s.rehome(policy, first)
+			leader.says("lease held")
+			standby := s.rehome(policy, second)
+			events, others := record(t, at(first)), record(t, at(second))
+
+			s.handles(4)
+			events.until("all four have a verdict", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 4 })
+			if strings.Contains(standby.log.String(), "lease held") {
+				t.Error("two processes held the lease at once")
+			}
+			if got := others.all(); len(got) > 0 {
+				t.Errorf("the process without the lease has published %d events, such as %+v", len(got), got[0])
+			}
+
+			ended := time.Now()
+			c.end(leader)
+			standby.says("lease held")
+			if took := time.Since(ended); took > c.most {
+				t.Errorf("the other took over after %v, want at most %v", took, c.most)
+			}
+			s.untaint(s.nodes[0])
+			s.restart("api")
+			s.handles(4)
+			others.until("all four have a verdict", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 4 })
+		})
+	}
+}
+
+func TestADryRunNeedsNoLeaseAndTakesNone(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 2, on(s.nodes[0]))
+	dir := store(t)
+	policy := s.policy()
+	s.rehome(policy, dir, "REHOME_DRY_RUN=true")
+	events := record(t, at(dir))
+	s.taint(s.nodes[0], "dedicated")
+	evicted := func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 }
+	events.until("both would be evicted", evicted)
+	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(t.Context(), metav1.ListOptions{})
+	s.must(err)
+	if len(leases.Items) != 0 {
+		t.Errorf("there are leases: %+v", leases.Items)
+	}
+
+	// Beside a leader it works as well.
+	s.untaint(s.nodes[0])
+	text, err := os.ReadFile(policy)
+	s.must(err)
+	elsewhere := filepath.Join(t.TempDir(), "policy.yaml")
+	s.must(os.WriteFile(elsewhere, []byte(strings.Replace(string(text), "scene="+s.namespace, "scene=none", 1)), 0o600))
+	s.rehome(elsewhere, store(t)).says("lease held")
+	beside := store(t)
+	s.rehome(policy, beside, "REHOME_DRY_RUN=true")
+	s.taint(s.nodes[0], "dedicated")
+	record(t, at(beside)).until("both would be evicted", evicted)
+	if got := s.evictions(); !reflect.DeepEqual(got, []eviction(nil)) {
+		t.Errorf("evicted %v, want none", got)
+	}
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+func TestAPodThatIsRestartedTooOftenIsEvictedAndItsReplacementRuns(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1)
+	dir := store(t)
+	p := s.rehome(s.enable("RemovePodsHavingTooManyRestarts",
+		[]string{"{name: RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 3}}"}), dir)
+	p.leads()
+	events := record(t, at(dir))
+	pod := s.podsOf("api")[0]
+	s.hold(pod.Name)
+
+	s.container(pod.Name, 2, `{"running":{}}`)
+	p.decided("RemovePodsHavingTooManyRestarts")
+	if got := s.evictions(); got != nil {
+		t.Fatalf("after two restarts: evicted %v, want none", got)
+	}
+	s.container(pod.Name, 3, `{"waiting":{"reason":"CrashLoopBackOff"}}`)
+	verdicts := events.until("the pod is evicted", func(v []schemas.Verdict) bool { return len(v) > 0 })
+	s.ready("api")
+
+	if got, want := outcomes(verdicts), []string{pod.Name + " evicted: restarted 3 times, the threshold is 3"}; !slices.Equal(got, want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	if got, want := uids(s.evictions()), map[types.UID]string{pod.UID: pod.Name}; !maps.Equal(got, want) {
+		t.Errorf("evicted %v, want %v", got, want)
+	}
+}
+
+func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
+	s := newScene(t, 2)
+	dir := store(t)
+	s.rehome(s.enable("RemoveFailedPods", []string{"{name: RemoveFailedPods, args: {minPodLifetimeSeconds: 20}}"}), dir).leads()
+	events := record(t, at(dir))
+	s.deployment("api", 1)
+	pod := s.podsOf("api")[0]
+	old := pod.CreationTimestamp.Add(20 * time.Second)
+
+	s.hold(pod.Name)
+	s.patchPod(pod.Name, `{"status":{"phase":"Failed","reason":"OutOfcpu"}}`, "status")
+	s.ready("api") // its owner replaces it, and leaves it where it is
+	events.delta(schemas.PodFailed, pod.Name)
+	if now := time.Now(); !now.Before(old) {
+		t.Fatalf("it is %v, and the pod is old enough since %v: the machine is too slow for this scene", now, old)
+	}
+	verdicts := events.until("the pod is removed", func(v []schemas.Verdict) bool { return len(v) > 0 })
+
+	if got, want := outcomes(verdicts), []string{pod.Name + " evicted: failed: OutOfcpu; 20s old"}; !slices.Equal(got, want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	s.evictedAt(map[types.UID]time.Time{pod.UID: old})
+}
+
+func TestPodsAreEvictedInTheSecondInWhichTheirLifeTimeIsOver(t *testing.T) {
+	s := newScene(t, 2)
+	dir := store(t)
+	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 10, labelSelector: {matchLabels: {app: api}}}}"}), dir)
+	events := record(t, at(dir))
+	s.deployment("api", 5)
+	s.deployment("other", 1)
+	over := map[types.UID]time.Time{}
+	var want []string
+	for _, p := range s.podsOf("api") {
+		over[p.UID] = p.CreationTimestamp.Add(11 * time.Second)
+		want = append(want, p.Name+" evicted: 11s old, the limit is 10s")
+	}
+	verdicts := events.until("all five are evicted", func(v []schemas.Verdict) bool { return len(v) >= 5 })
+
+	if got := outcomes(verdicts[:5]); !sameSet(got, want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	s.evictedAt(over)
+}
+
+func TestPodsThatAreTooYoungMoveOffATaintedNodeWhenTheyAreOldEnough(t *testing.T) {
+	s := newScene(t, 2)
+	dir := store(t)
+	s.rehome(s.enable("RemovePodsViolatingNodeTaints",
+		[]string{"{name: DefaultEvictor, args: {minPodAge: 20s}}", "{name: RemovePodsViolatingNodeTaints}"}), dir)
+	events := record(t, at(dir))
+	s.deployment("api", 5, preferring(s.nodes[0]))
+	old := map[types.UID]time.Time{}
+	for _, p := range s.podsOf("api") {
+		old[p.UID] = p.Status.StartTime.Add(20 * time.Second)
+		if now := time.Now(); !now.Before(old[p.UID]) {
+			t.Fatalf("it is %v, and the pod is old enough since %v: the machine is too slow for this scene", now, old[p.UID])
+		}
+	}
+
+	s.taint(s.nodes[0], "dedicated")
+	verdicts := events.until("all five are evicted", func(v []schemas.Verdict) bool { return len(v) >= 5 })
+	s.emptied(s.nodes[0])
+	s.ready("api")
+	if got := of(schemas.Evicted, verdicts); len(got) != 5 || len(verdicts) != 5 {
+		t.Errorf("verdicts %s, want five evictions and nothing else", summary(verdicts))
+	}
+	s.evictedAt(old)
+}
+
+func TestAPodThatRecoversBeforeItsTurnIsNotMoved(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 3)
+	pods := s.podsOf("api")
+	for _, p := range pods {
+		s.hold(p.Name)
+		s.container(p.Name, 1, `{"waiting":{"reason":"CrashLoopBackOff"}}`)
+	}
+	dir := store(t)
+	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {states: [CrashLoopBackOff]}}"}, "rate: {evictionsPerSecond: 0.02, burst: 1}"), dir)
+	events := record(t, at(dir))
+	verdicts := events.until("the first pod is evicted", func(v []schemas.Verdict) bool { return len(v) > 0 })
+	first := verdicts[0].Intent.Pod.Name
+
+	want := []string{first + " evicted: in state CrashLoopBackOff"}
+	for _, p := range pods {
+		if p.Name != first {
+			s.container(p.Name, 1, `{"running":{}}`)
+			want = append(want, p.Name+" withdrawn: in state CrashLoopBackOff")
+		}
+	}
+	verdicts = events.until("the others are withdrawn", func(v []schemas.Verdict) bool { return len(v) >= 3 })
+	if got := outcomes(verdicts); !sameSet(got, want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	if got := s.evictions(); len(got) != 1 || got[0].pod != first {
+		t.Errorf("evicted %v, want %s alone", got, first)
+	}
+}
+
+// podsOf lists the pods of a Deployment that are not being deleted, by name.
+func (s *scene) podsOf(deployment string) []corev1.Pod {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
+	s.must(err)
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+// hold keeps the simulated kubelet from changing the status of a pod.
+func (s *scene) hold(pod string) {
+	s.t.Helper()
+	s.patchPod(pod, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cluster.HoldAnnotation))
+}
+
+// container gives the only container of a pod its restarts and its state.
+func (s *scene) container(pod string, restarts int, state string) {
+	s.t.Helper()
+	s.patchPod(pod, fmt.Sprintf(`{"status":{"containerStatuses":[
+		{"name":"main","image":"none","imageID":"","ready":false,"restartCount":%d,"state":%s}]}}`, restarts, state), "status")
+}
+
+// leads waits until the watcher leads, which begins a little after it is ready. What changed before is no delta.
+func (p *process) leads() {
+	p.t.Helper()
+	p.eventually("the watcher leads", func() (bool, string) {
+		return strings.Contains(p.log.String(), "leading: evaluating everything"), "no such line in its log"
+	})
+}
+
+// decided waits until the strategy has decided about a scope. An answer that moves nothing and withdraws nothing is not
+// on the bus.
+func (p *process) decided(strategy string) {
+	p.t.Helper()
+	count := regexp.MustCompile(fmt.Sprintf(`(?m)^rehome_evaluation_seconds_count{strategy=%q} [1-9]`, strategy))
+	p.eventually(strategy+" has decided about a scope", func() (bool, string) {
+		_, metrics := p.get("metrics")
+		return count.MatchString(metrics), metrics
+	})
+}
+
+// evictedAt checks by the audit log that of these pods each was evicted once, none before its time, and half of them
+// within a second of it.
+func (s *scene) evictedAt(due map[types.UID]time.Time) {
+	s.t.Helper()
+	var delays []time.Duration
+	for _, e := range s.evictions() {
+		at, one := due[e.uid]
+		if !one {
+			continue
+		}
+		delays = append(delays, e.time.Sub(at))
+	}
+	slices.Sort(delays)
+	if len(delays) != len(due) {
+		s.t.Fatalf("%d evictions of %d pods: %v", len(delays), len(due), delays)
+	}
+	s.t.Logf("evicted %v after their time", delays)
+	if delays[0] < 0 || delays[len(delays)/2] > time.Second {
+		s.t.Errorf("evicted %v after their time, want none before and half of them within a second", delays)
+	}
+}
+
+// outcomes is a line for each verdict: pod, outcome and why the strategy wanted it moved.
+func outcomes(verdicts []schemas.Verdict) []string {
+	var list []string
+	for _, v := range verdicts {
+		list = append(list, fmt.Sprintf("%s %s: %s", v.Intent.Pod.Name, v.Outcome, v.Intent.Reason))
+	}
+	return list
+}
+
+func sameSet(a, b []string) bool {
+	return reflect.DeepEqual(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}

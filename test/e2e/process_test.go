@@ -1,0 +1,369 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+// patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.
+const patience = 60 * time.Second
+
+// process is one running rehome.
+type process struct {
+	t       *testing.T
+	command *exec.Cmd
+	address string // of /metrics, /healthz and /readyz
+	log     *lockedBuffer
+	ended   chan struct{}
+	err     error // after ended
+}
+
+// rehome starts `rehome run` with the policy file and waits until it is ready. store keeps the bus of one process for
+// the next. environment is laid over the scene's settings.
+func (s *scene) rehome(policy, store string, environment ...string) *process {
+	s.t.Helper()
+	p := s.start([]string{"run", "--policy", policy}, append([]string{"REHOME_STORE_DIR=" + store}, environment...)...)
+	p.waitReady()
+	return p
+}
+
+// start starts rehome with arguments. It is killed at the end of the scene if it still runs.
+func (s *scene) start(arguments []string, environment ...string) *process {
+	s.t.Helper()
+	p := &process{t: s.t, address: freeAddress(s.t), log: &lockedBuffer{}, ended: make(chan struct{})}
+	p.command = exec.Command(s.stage.rehome, arguments...)
+	p.command.Env = append(append(s.environment(), "REHOME_HTTP_ADDRESS="+p.address), environment...)
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	s.must(p.command.Start())
+	go func() {
+		p.err = p.command.Wait()
+		close(p.ended)
+	}()
+	s.t.Cleanup(func() {
+		p.kill()
+		if s.t.Failed() || os.Getenv("SHOW") != "" {
+			s.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.log)
+		}
+	})
+	return p
+}
+
+// result is what a command said, and how it ended.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("code %d, output %q, errors:\n%s", r.code, r.stdout, r.stderr)
+}
+
+// run runs rehome with arguments to its end.
+func (s *scene) run(arguments []string, environment ...string) result {
+	s.t.Helper()
+	var stdout, stderr bytes.Buffer
+	command := exec.Command(s.stage.rehome, arguments...)
+	command.Env = append(s.environment(), environment...)
+	command.Stdout, command.Stderr = &stdout, &stderr
+	timer := time.AfterFunc(patience, func() { _ = command.Process.Kill() })
+	defer timer.Stop()
+	err := command.Run()
+	var status *exec.ExitError
+	if err != nil && !errors.As(err, &status) {
+		s.t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
+}
+
+// environment is what all processes of the scene have in common.
+func (s *scene) environment() []string {
+	return append(os.Environ(),
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
+		"REHOME_CLUSTER="+s.namespace)
+}
+
+// kill ends the process as `kill -9` does, and waits until it is gone.
+func (p *process) kill() {
+	_ = p.command.Process.Kill()
+	<-p.ended
+}
+
+// stop ends the process as Kubernetes does, and waits until it is gone. It returns the exit code.
+func (p *process) stop() int {
+	p.t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.exit()
+}
+
+// exit waits until the process has ended by itself, and returns its exit code.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("rehome did not end within %v", patience)
+	}
+	if status, ok := errors.AsType[*exec.ExitError](p.err); ok {
+		return status.ExitCode()
+	}
+	return 0
+}
+
+// ready asks /readyz, and returns the status and what it says.
+func (p *process) ready() (int, string) { return p.get("readyz") }
+
+func (p *process) get(path string) (int, string) {
+	response, err := http.Get("http://" + p.address + "/" + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(body)
+}
+
+func (p *process) waitReady() {
+	p.t.Helper()
+	p.eventually("rehome is ready", func() (bool, string) {
+		status, body := p.ready()
+		return status == http.StatusOK, body
+	})
+}
+
+// evaluated waits until the first evaluation of everything is over: as many scopes as the scene has nodes. What changes
+// before that is seen in it, but is no change.
+func (p *process) evaluated(s *scene) {
+	p.t.Helper()
+	scopes := regexp.MustCompile(`(?m)^rehome_scopes_total{.*} (\d+)$`)
+	p.eventually("everything is evaluated", func() (bool, string) {
+		_, metrics := p.get("metrics")
+		match := scopes.FindStringSubmatch(metrics)
+		return match != nil && match[1] == fmt.Sprint(len(s.nodes)), fmt.Sprint(match)
+	})
+}
+
+// says waits until the process has logged the words.
+func (p *process) says(words string) {
+	p.t.Helper()
+	p.eventually("it says "+words, func() (bool, string) { return strings.Contains(p.log.String(), words), "" })
+}
+
+// eventually asks again and again until it is so, the process ends, or patience does.
+func (p *process) eventually(what string, so func() (bool, string)) {
+	p.t.Helper()
+	eventually(p.t, what, func() (bool, string) {
+		ok, seen := so()
+		select {
+		case <-p.ended:
+			p.t.Fatalf("while waiting until %s, rehome ended: %v", what, p.err)
+		default:
+		}
+		return ok, seen
+	})
+}
+
+// eventually asks again and again until it is so, or patience ends. so says in words what it saw.
+func eventually(t *testing.T, what string, so func() (bool, string)) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		ok, seen := so()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not within %v: %s; last seen: %s", patience, what, seen)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// store makes a directory for the bus, with a path short enough for a socket in it.
+func store(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rehome-store-") //nolint:usetesting // t.TempDir is too long a path for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// recording is every event of a bus's history, in order, and every scope since the recording began.
+type recording struct {
+	t         *testing.T
+	validator *schematest.Validator
+	mu        sync.Mutex
+	events    []schemas.Event
+	more      chan struct{}
+}
+
+// record follows all events of a bus from the beginning of its history until the test ends, and scopes, which have no
+// history, from now on. Each is held against the published schemas as it comes.
+func record(t *testing.T, options bus.Options) *recording {
+	t.Helper()
+	options.Name = "scene"
+	options.Log = slog.New(slog.DiscardHandler)
+	b, err := bus.Connect(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := schematest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recording{t: t, validator: validator, more: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var followed sync.WaitGroup
+	followed.Go(func() { _ = b.Events(ctx, bus.Query{Since: time.Unix(0, 0), Follow: true}, r.add) })
+	followed.Go(func() { _ = b.Tap(ctx, []string{bus.ScopeChannels}, r.add) })
+	t.Cleanup(func() {
+		cancel()
+		followed.Wait()
+		b.Close()
+	})
+	return r
+}
+
+// at is where the bus of a `rehome run` with that store can be reached.
+func at(store string) bus.Options { return bus.Options{Socket: filepath.Join(store, "bus.sock")} }
+
+func (r *recording) add(e schemas.Event) error {
+	if err := r.validator.Validate(e); err != nil {
+		r.t.Errorf("event on %s: %v", e.Channel, err)
+	}
+	r.mu.Lock()
+	r.events = append(r.events, e)
+	r.mu.Unlock()
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// all is every event so far.
+func (r *recording) all() []schemas.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+// verdicts are all verdicts so far, in order.
+func (r *recording) verdicts() []schemas.Verdict { return payloads[schemas.Verdict](r) }
+
+func payloads[P schemas.Payload](r *recording) []P {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []P
+	var p P
+	for _, e := range r.events {
+		if e.Type != p.EventType() {
+			continue
+		}
+		p, err := schemas.Decode[P](e)
+		if err != nil {
+			r.t.Errorf("event on %s: %v", e.Channel, err)
+			continue
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// until waits until the verdicts are so.
+func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schemas.Verdict {
+	r.t.Helper()
+	deadline := time.After(patience)
+	for {
+		verdicts := r.verdicts()
+		if so(verdicts) {
+			return verdicts
+		}
+		select {
+		case <-r.more:
+		case <-deadline:
+			r.t.Fatalf("not within %v: %s; verdicts: %s", patience, what, summary(verdicts))
+		}
+	}
+}
+
+// summary is a line for each verdict, without what differs from run to run.
+func summary(verdicts []schemas.Verdict) string {
+	var b strings.Builder
+	for _, v := range verdicts {
+		fmt.Fprintf(&b, "\n  %s %s %s: %s", v.Intent.Pod, v.Outcome, v.Reason, v.Message)
+	}
+	return b.String()
+}
+
+// of selects the verdicts of one outcome.
+func of(outcome schemas.Outcome, verdicts []schemas.Verdict) []schemas.Verdict {
+	return slices.DeleteFunc(slices.Clone(verdicts), func(v schemas.Verdict) bool { return v.Outcome != outcome })
+}
+
+func decodeEviction(t *testing.T, body json.RawMessage) policyv1.Eviction {
+	t.Helper()
+	var e policyv1.Eviction
+	if err := json.Unmarshal(body, &e); err != nil {
+		t.Fatalf("eviction in the audit log: %v: %s", err, body)
+	}
+	return e
+}
+
+// lockedBuffer may be read while a process writes it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// command is a line of a Markdown code block that a person would type: make or rehome, without the comment.
+var command = regexp.MustCompile(`(?m)^    ((?:make|bin/rehome|rehome) [^#\n]*)`)
+
+// TestEveryCommandOfTheReadmeWorks runs the commands of the README that are about Rehome itself against the control
+// plane, as they stand there, and makes sure that those of make exist.
+func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran []string
+	s := newScene(t, 2)
+	dir := store(t)
+	for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+		words := strings.Fields(match[1])
+		if words[0] == "make" {
+			if !regexp.MustCompile(`(?m)^` + words[1] + `:.*## `).Match(makefile) {
+				t.Errorf("%s: the Makefile has no such target", match[1])
+			}
+			continue
+		}
+		ran = append(ran, strings.Join(words[1:], " "))
+		switch words[1] {
+		case "run":
+			policy := words[len(words)-1]
+			p := s.start(append(words[1:len(words)-1:len(words)-1], "../../"+policy), "REHOME_STORE_DIR="+dir)
+			p.waitReady()
+		case "events":
+			p := s.start(words[1:], "REHOME_STORE_DIR="+dir)
+			s.deployment("api", 1, on(s.nodes[0]))
+			s.taint(s.nodes[0], "dedicated")
+			p.eventually("the dry run's verdict is shown", func() (bool, string) {
+				return strings.Contains(p.log.String(), "evicted (dry run) from "+s.nodes[0]), p.log.String()
+			})
+			if code := p.stop(); code != 0 {
+				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
+			}
+		default:
+			t.Errorf("%s: this test does not know how to run it", match[1])
+		}
+	}
+	want := []string{"run --dry-run --policy deploy/policy.yaml", "events --follow"}
+	if !slices.Equal(ran, want) {
+		t.Errorf("ran %q, want %q", ran, want)
+	}
+	for _, inline := range []string{"--help", "settings"} {
+		if !strings.Contains(string(text), "`rehome "+inline+"`") {
+			t.Errorf("the README does not name `rehome %s`", inline)
+		}
+		if out, err := exec.CommandContext(t.Context(), s.stage.rehome, inline).CombinedOutput(); err != nil {
+			t.Errorf("rehome %s: %v\n%s", inline, err, out)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// stage is what all scenes share.
+type stage struct {
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	rehome  string // path of the binary
+	scenes  atomic.Int32
+}
+
+// theStage is set by TestMain, before any test, and not changed.
+var theStage *stage
+
+func TestMain(m *testing.M) {
+	if settings := os.Getenv(natsVariable); settings != "" {
+		os.Exit(beNATS(settings))
+	}
+	os.Exit(perform(m))
+}
+
+func perform(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "rehome-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "rehome")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rehome").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build rehome: %v\n%s", err, out)
+		return 1
+	}
+	c, err := cluster.Start(context.Background(), cluster.Options{LogDir: filepath.Join(dir, "logs")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer c.Stop()
+	theStage = &stage{cluster: c, client: c.Client(), rehome: binary}
+	return m.Run()
+}
+
+// scene is one test's part of the cluster.
+type scene struct {
+	*stage
+	t         *testing.T
+	namespace string
+	nodes     []string
+	// apiServerIsDown because the scene wants it so.
+	apiServerIsDown bool
+}
+
+// newScene makes a namespace and n nodes that only this scene uses.
+func newScene(t *testing.T, n int) *scene {
+	t.Helper()
+	s := &scene{stage: theStage, t: t, namespace: fmt.Sprintf("scene-%d", theStage.scenes.Add(1))}
+	s.must(s.cluster.AddNamespace(t.Context(), s.namespace))
+	t.Cleanup(s.clear)
+	s.addNodes(n)
+	return s
+}
+
+// addNodes makes n more nodes that only this scene uses.
+func (s *scene) addNodes(n int) {
+	s.t.Helper()
+	added, err := s.cluster.AddNodes(s.t.Context(), n, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
+	s.must(err)
+	s.nodes = append(s.nodes, added...)
+}
+
+// clear takes away what the scene made, so that the next one has the cluster for itself.
+func (s *scene) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if s.apiServerIsDown { // the scene has failed, and the next one needs it
+		if err := s.cluster.StartAPIServer(ctx); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := s.client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
+		s.t.Error(err)
+	}
+	for _, n := range s.nodes {
+		if err := s.client.CoreV1().Nodes().Delete(ctx, n, metav1.DeleteOptions{}); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// deployment makes a Deployment whose pods run on the scene's nodes, and waits until they do.
+func (s *scene) deployment(name string, replicas int, change ...func(*corev1.PodTemplateSpec)) {
+	s.t.Helper()
+	_, err := s.cluster.AddDeployment(s.t.Context(), s.namespace, name, replicas, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": s.namespace}
+		for _, c := range change {
+			c(&d.Spec.Template)
+		}
+	})
+	s.must(err)
+	s.must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
+}
+
+// ready waits until the Deployment has all its replicas.
+func (s *scene) ready(name string) {
+	s.t.Helper()
+	s.must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
+}
+
+// on binds the pods of a Deployment to a node from the start.
+func on(node string) func(*corev1.PodTemplateSpec) {
+	return func(p *corev1.PodTemplateSpec) {
+		p.Spec.NodeSelector[corev1.LabelHostname] = node
+	}
+}
+
+// preferring makes the scheduler choose a node for the pods as long as it may, and any other when it may not.
+func preferring(node string) func(*corev1.PodTemplateSpec) {
+	return func(p *corev1.PodTemplateSpec) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100,
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+				}}},
+			}},
+		}}
+	}
+}
+
+// tolerating makes the pods tolerate a taint.
+func tolerating(key string) func(*corev1.PodTemplateSpec) {
+	return func(p *corev1.PodTemplateSpec) {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+}
+
+// pods lists the scene's pods on a node that are not being deleted, by UID.
+func (s *scene) pods(node string) map[types.UID]string {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	s.must(err)
+	pods := map[types.UID]string{}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			pods[p.UID] = p.Name
+		}
+	}
+	return pods
+}
+
+// taint adds a taint of effect NoSchedule to a node.
+func (s *scene) taint(node, key string) {
+	s.t.Helper()
+	s.changeNode(node, func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	})
+}
+
+// untaint takes all taints off a node.
+func (s *scene) untaint(node string) {
+	s.t.Helper()
+	s.changeNode(node, func(n *corev1.Node) { n.Spec.Taints = nil })
+}
+
+func (s *scene) changeNode(name string, change func(*corev1.Node)) {
+	s.t.Helper()
+	s.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(n)
+		_, err = s.client.CoreV1().Nodes().Update(s.t.Context(), n, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// eviction is one eviction that the API server accepted, by its audit log.
+type eviction struct {
+	pod  string
+	uid  types.UID
+	time time.Time
+}
+
+// evictions reads from the audit log which pods of the scene were evicted, in order. Dry runs do not count.
+func (s *scene) evictions() []eviction {
+	s.t.Helper()
+	return s.audited(http.StatusCreated)
+}
+
+// audited reads from the audit log the evictions of the scene that were answered with a code, in order.
+func (s *scene) audited(code int) []eviction {
+	s.t.Helper()
+	log, err := s.cluster.Audit(s.t.Context())
+	s.must(err)
+	var list []eviction
+	for _, e := range log {
+		if e.Namespace != s.namespace || e.Subresource != "eviction" || e.Code != code {
+			continue
+		}
+		request := decodeEviction(s.t, e.Object)
+		if o := request.DeleteOptions; o != nil && len(o.DryRun) == 0 && o.Preconditions != nil && o.Preconditions.UID != nil {
+			list = append(list, eviction{pod: e.Name, uid: *o.Preconditions.UID, time: e.Time})
+		} else if o == nil || len(o.DryRun) == 0 {
+			s.t.Errorf("pod %s was evicted without its UID as a precondition: %s", e.Name, e.Object)
+		}
+	}
+	return list
+}
+
+// evictedOnce checks by the audit log, when all of these pods are gone, that each of them was evicted exactly once, and no
+// other pod. An eviction whose caller was killed before the answer is in the log as a timeout, whether it came to pass or
+// not: it did if the pod went without another one.
+func (s *scene) evictedOnce(pods map[types.UID]string) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(pods)), func() (bool, string) {
+		gone := uids(append(s.audited(http.StatusGatewayTimeout), s.evictions()...))
+		return len(gone) >= len(pods), fmt.Sprint(len(gone))
+	})
+	accepted := s.evictions()
+	got := uids(accepted)
+	if len(got) != len(accepted) {
+		s.t.Errorf("%d evictions of %d pods: some were evicted twice", len(accepted), len(got))
+	}
+	for _, e := range s.audited(http.StatusGatewayTimeout) {
+		got[e.uid] = e.pod
+	}
+	if !reflect.DeepEqual(got, pods) {
+		s.t.Errorf("evicted %d pods, want these %d:\ngot  %v\nwant %v", len(got), len(pods), got, pods)
+	}
+}
+
+// evicted waits until there are n evictions in the audit log after the first from, and returns them. A pod is gone a
+// moment before the answer to its eviction is in the log.
+func (s *scene) evicted(from, n int) []eviction {
+	s.t.Helper()
+	var list []eviction
+	eventually(s.t, fmt.Sprintf("%d evictions are in the audit log", n), func() (bool, string) {
+		list = s.evictions()[from:]
+		return len(list) >= n, fmt.Sprint(list)
+	})
+	return list
+}
+
+// policy is a policy file for the scene's nodes. more is added at its end, indented by nothing.
+func (s *scene) policy(more ...string) string {
+	s.t.Helper()
+	return s.enable("RemovePodsViolatingNodeTaints", []string{"{name: RemovePodsViolatingNodeTaints}"}, more...)
+}
+
+// enable is a policy file for the scene's nodes with one strategy. configs are the entries of pluginConfig, each on one
+// line. more is added at its end, indented by nothing.
+func (s *scene) enable(strategy string, configs []string, more ...string) string {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "policy.yaml")
+	text := `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+nodeSelector: scene=` + s.namespace + `
+profiles:
+  - name: default
+    pluginConfig: [` + strings.Join(configs, ", ") + `]
+    plugins:
+      deschedule:
+        enabled: [` + strategy + `]
+` + strings.Join(more, "\n") + "\n"
+	s.must(os.WriteFile(file, []byte(text), 0o600))
+	return file
+}

@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestATaintLeadsToEvictionsWithinASecondAndThePodsRunElsewhere(t *testing.T) {
+	s := newScene(t, 3)
+	s.deployment("api", 8, preferring(s.nodes[0]))
+	s.rehome(s.policy(), store(t))
+
+	// Five taints, one after the other, since one alone could meet a moment in which the machine does something else.
+	var delays []time.Duration
+	for range 5 {
+		before := s.pods(s.nodes[0])
+		if len(before) != 8 {
+			t.Fatalf("%d pods on %s, want 8", len(before), s.nodes[0])
+		}
+		from := len(s.evictions())
+		tainted := time.Now()
+		s.taint(s.nodes[0], "dedicated")
+		s.emptied(s.nodes[0])
+		s.ready("api")
+		got := s.evicted(from, 8)
+		if !reflect.DeepEqual(uids(got), before) {
+			t.Fatalf("evicted %v, want %v", uids(got), before)
+		}
+		delays = append(delays, got[0].time.Sub(tainted))
+		t.Logf("first eviction after %v, last after %v", got[0].time.Sub(tainted), got[len(got)-1].time.Sub(tainted))
+
+		s.untaint(s.nodes[0])
+		s.restart("api")
+	}
+	slices.Sort(delays)
+	if median := delays[2]; median > time.Second {
+		t.Errorf("median of the first evictions %v after the taint, want at most 1s: %v", median, delays)
+	}
+}
+
+func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
+	s := newScene(t, 2)
+	node := s.nodes[0]
+	s.deployment("moves", 2, on(node))
+	s.deployment("tolerates", 1, on(node), tolerating("dedicated"), tolerating("again"))
+	s.deployment("moves-at-the-second", 1, on(node), tolerating("dedicated"))
+	s.deployment("critical", 1, on(node), func(p *corev1.PodTemplateSpec) {
+		p.Spec.PriorityClassName = "system-cluster-critical"
+	})
+	s.daemonSet("agent")
+	s.pod("bare", node, nil)
+	s.pod("mirror", node, map[string]string{"kubernetes.io/config.mirror": "x"})
+	want := []string{"agent", "bare", "critical", "mirror", "tolerates"}
+	moving := s.pods(node)
+	maps.DeleteFunc(moving, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "moves-") })
+
+	dir := store(t)
+	s.rehome(s.policy(), dir)
+	events := record(t, at(dir))
+	s.taint(node, "dedicated")
+	events.until("both pods are evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 })
+
+	// The second taint makes sure that all of them were looked at once more: what is to stay stays.
+	s.taint(node, "again")
+	events.until("one more pod is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 3 })
+	if got := uids(s.evicted(0, 3)); !reflect.DeepEqual(got, moving) {
+		t.Errorf("evicted %v, want %v", got, moving)
+	}
+	var stayed []string
+	for _, name := range s.pods(node) {
+		workload, _, _ := strings.Cut(name, "-")
+		stayed = append(stayed, workload)
+	}
+	slices.Sort(stayed)
+	if !reflect.DeepEqual(stayed, want) {
+		t.Errorf("stayed %v, want %v", stayed, want)
+	}
+}
+
+func TestAPodHeldByABudgetIsDeferredAndMovesWhenTheBudgetFrees(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 2, preferring(s.nodes[0]))
+	s.budget("keep-api", "api", 2)
+	dir := store(t)
+	p := s.rehome(s.policy(), dir)
+	events := record(t, at(dir))
+
+	s.taint(s.nodes[0], "dedicated")
+	verdicts := events.until("both pods are deferred", func(v []schemas.Verdict) bool { return len(of(schemas.Deferred, v)) >= 2 })
+	for _, v := range verdicts {
+		if len(v.Blockers) == 1 {
+			v.Blockers[0].UID = ""
+		}
+		got := schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers}
+		want := schemas.Verdict{
+			Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget,
+			Message:  "poddisruptionbudget " + s.namespace + "/keep-api: 2 of 2 healthy pods needed",
+			Blockers: []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: s.namespace, Name: "keep-api"}},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	}
+	if got := s.evictions(); got != nil {
+		t.Fatalf("evicted %v although the budget allows none", got)
+	}
+
+	// The first delay is 15 seconds: what moves before that was woken by the budget.
+	freed := time.Now()
+	s.changeBudget("keep-api", 1)
+	events.until("both pods are evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 })
+	s.ready("api")
+	if got := s.evicted(0, 2); len(got) != 2 || got[0].time.Sub(freed) > 10*time.Second {
+		t.Errorf("evictions %v after the budget was freed at %v, want 2, the first within 10s", got, freed)
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestATaintThatIsLiftedWithdrawsWhatWasNotExecuted(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 6, preferring(s.nodes[0]))
+	dir := store(t)
+	s.rehome(s.policy("rate: {evictionsPerSecond: 0.2, burst: 1}"), dir)
+	events := record(t, at(dir))
+
+	s.taint(s.nodes[0], "dedicated")
+	events.until("the first pod is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 1 })
+	s.untaint(s.nodes[0])
+	verdicts := events.until("the other five are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 6 })
+
+	for _, v := range verdicts[1:] {
+		if v.Outcome != schemas.Withdrawn || v.Reason != schemas.ReasonSuperseded {
+			t.Errorf("pod %s: %s %s, want withdrawn Superseded", v.Intent.Pod, v.Outcome, v.Reason)
+		}
+	}
+	if got := s.evicted(0, 1); len(got) != 1 {
+		t.Errorf("evicted %v, want one pod", got)
+	}
+}
+
+func TestAKilledProcessThatIsStartedAgainMovesEveryPodExactlyOnce(t *testing.T) {
+	s := newScene(t, 4)
+	s.deployment("api", 100, preferring(s.nodes[0]))
+	before := s.pods(s.nodes[0])
+	dir := store(t)
+	policy := s.policy("rate: {evictionsPerSecond: 40, burst: 1}")
+	first := s.rehome(policy, dir)
+	events := record(t, at(dir))
+
+	s.taint(s.nodes[0], "dedicated")
+	events.until("30 pods are evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) >= 30 })
+	first.kill()
+	if n := len(s.evictions()); n >= len(before) {
+		t.Fatalf("all %d pods were evicted before the kill: it was not in the middle", n)
+	}
+	s.rehome(policy, dir)
+	s.emptied(s.nodes[0])
+	s.ready("api")
+	s.evictedOnce(before)
+}
+
+func TestADryRunDecidesEverythingAndChangesNothing(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("free", 1, on(s.nodes[0]))
+	s.deployment("held", 1, on(s.nodes[0]))
+	s.budget("keep", "held", 1)
+	before := s.pods(s.nodes[0])
+	dir := store(t)
+	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true")
+	events := record(t, at(dir))
+
+	s.taint(s.nodes[0], "dedicated")
+	verdicts := events.until("both have a verdict", func(v []schemas.Verdict) bool { return len(v) == 2 })
+	got := map[string]schemas.Verdict{}
+	for _, v := range verdicts {
+		workload, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
+		got[workload] = schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, DryRun: v.DryRun}
+	}
+	want := map[string]schemas.Verdict{
+		"free": {Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, DryRun: true},
+		"held": {Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, DryRun: true},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if after := s.pods(s.nodes[0]); !reflect.DeepEqual(after, before) {
+		t.Errorf("pods on the node: %v, before: %v", after, before)
+	}
+}
+
+// uids is which pods were evicted.
+func uids(list []eviction) map[types.UID]string {
+	pods := map[types.UID]string{}
+	for _, e := range list {
+		pods[e.uid] = e.pod
+	}
+	return pods
+}
+
+// emptied waits until no pod of the scene is on the node.
+func (s *scene) emptied(node string) {
+	s.t.Helper()
+	_, err := s.cluster.WaitPods(s.t.Context(), s.namespace, "", "no pod on "+node, func(pods []*corev1.Pod) bool {
+		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+	})
+	s.must(err)
+}
+
+// restart gives a Deployment new pods, as `kubectl rollout restart` does, and waits until they run.
+func (s *scene) restart(name string) {
+	s.t.Helper()
+	patch := `{"spec":{"template":{"metadata":{"annotations":{"restarted":"` + time.Now().String() + `"}}}}}`
+	_, err := s.client.AppsV1().Deployments(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+	s.ready(name)
+}
+
+// daemonSet makes a DaemonSet on the scene's nodes, and waits until its pods run.
+func (s *scene) daemonSet(name string) {
+	s.t.Helper()
+	labels := map[string]string{"app": name}
+	_, err := s.client.AppsV1().DaemonSets(s.namespace).Create(s.t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{"scene": s.namespace},
+					Containers:   []corev1.Container{{Name: "main", Image: "none"}},
+				},
+			},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.running("app="+name, len(s.nodes))
+}
+
+// pod makes a pod that nothing owns, on a node, and waits until it runs.
+func (s *scene) pod(name, node string, annotations map[string]string) {
+	s.t.Helper()
+	s.create(node, name, annotations)
+	s.running("app="+name, 1)
+}
+
+// running waits until n pods with the labels run.
+func (s *scene) running(selector string, n int) {
+	s.t.Helper()
+	_, err := s.cluster.WaitPods(s.t.Context(), s.namespace, selector, "running", func(pods []*corev1.Pod) bool {
+		return len(pods) == n && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+	})
+	s.must(err)
+}
+
+// budget makes a PodDisruptionBudget for the pods of a Deployment, and waits until it counts them.
+func (s *scene) budget(name, deployment string, minAvailable int32) {
+	s.t.Helper()
+	least := intstr.FromInt32(minAvailable)
+	_, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	deadline := time.Now().Add(patience)
+	for b := new(policyv1.PodDisruptionBudget); b.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
+		b, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+		s.must(err)
+		if time.Now().After(deadline) {
+			s.t.Fatalf("budget %s is not counted after %v", name, patience)
+		}
+	}
+}
+
+// changeBudget changes how many pods a budget keeps.
+func (s *scene) changeBudget(name string, minAvailable int32) {
+	s.t.Helper()
+	b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+	s.must(err)
+	least := intstr.FromInt32(minAvailable)
+	b.Spec.MinAvailable = &least
+	_, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Update(s.t.Context(), b, metav1.UpdateOptions{})
+	s.must(err)
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// These scenes come last, by the name of this file: the other components of the control plane need up to half a minute
+// after the API server is back until they work as before.
+
+func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 3, preferring(s.nodes[0]))
+	s.stopAPIServer()
+	p := s.start([]string{"run", "--policy", s.policy()}, "REHOME_STORE_DIR="+store(t))
+	p.eventually("it serves", func() (bool, string) { status, body := p.ready(); return status != 0, body })
+	if said := p.unready(10 * time.Second); !strings.Contains(said, "API server: ") || !strings.Contains(said, "connection refused") {
+		t.Errorf("/readyz says %q, want that the API server refuses connections", said)
+	}
+	p.complains("the API server does not let the lease be asked for; trying again until it does", 12)
+
+	s.startAPIServer()
+	p.waitReady()
+	s.handles(3)
+}
+
+func TestADrainIsCompletedAfterTheAPIServerWasLostInTheMiddle(t *testing.T) {
+	d := newDrain(t)
+	dir := store(t)
+	p := d.rehome(d.file, dir)
+	events := record(t, at(dir))
+
+	d.begin(events)
+	d.stopAPIServer()
+	p.notReady()
+	d.startAPIServer()
+	p.waitReady()
+	d.emptied(d.nodes[0])
+	d.ready("api")
+	d.answered(events) // some twice: the lease was lost, and who takes it again does not know what has a verdict
+	d.once(events)
+
+	// An eviction of which the API server died may be missing from its audit log: then its answer was lost, too.
+	seen, lost := map[types.UID]string{}, 0
+	for _, e := range d.evictions() {
+		if _, twice := seen[e.uid]; twice {
+			t.Errorf("pod %s was evicted twice", e.pod)
+		}
+		seen[e.uid] = e.pod
+	}
+	for _, v := range events.verdicts() {
+		answerLost := v.Reason == schemas.ReasonAPIUnavailable || strings.Contains(v.Message, "the answer was lost")
+		if _, audited := seen[v.Intent.Pod.UID]; !audited && answerLost {
+			seen[v.Intent.Pod.UID] = v.Intent.Pod.Name
+			lost++
+		}
+	}
+	if !reflect.DeepEqual(seen, d.before) {
+		t.Errorf("%d pods were evicted, %d of them without an answer; want %d", len(seen), lost, len(d.before))
+	}
+	t.Logf("%d evictions are not in the audit log", lost)
+}
+
+// stopAPIServer kills the cluster's API server until startAPIServer, at the latest until the end of the scene.
+func (s *scene) stopAPIServer() {
+	s.t.Helper()
+	s.must(s.cluster.StopAPIServer())
+	s.apiServerIsDown = true
+}
+
+func (s *scene) startAPIServer() {
+	s.t.Helper()
+	s.must(s.cluster.StartAPIServer(s.t.Context()))
+	s.apiServerIsDown = false
+}
