@@ -28,12 +28,14 @@ type rehome struct {
 func (s *stage) start(ctx context.Context) (*rehome, error) {
 	s.say("Starting Rehome:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m")
 	r := &rehome{out: s.out, run: s.command(ctx, "run", "--policy", s.policy), events: s.command(ctx, "events", "--follow", "--since", "1m")}
+	var log journal
+	r.run.Stderr = &log
 	if err := r.run.Start(); err != nil {
 		return nil, fmt.Errorf("start rehome: %w", err)
 	}
-	if err := s.awaitLease(ctx); err != nil {
+	if err := s.leads(ctx, &log); err != nil {
 		r.end()
-		return nil, err
+		return nil, fmt.Errorf("%w; rehome says:\n%s", err, log.String())
 	}
 	out, err := r.events.StdoutPipe()
 	if err == nil {
@@ -50,7 +52,7 @@ func (s *stage) start(ctx context.Context) (*rehome, error) {
 func (s *stage) command(ctx context.Context, arguments ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, s.program, arguments...)
 	c.Env = append(os.Environ(),
-		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_LOG_LEVEL=WARN")
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_LOG_LEVEL=INFO")
 	c.Stderr = os.Stderr
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 10 * time.Second
@@ -87,8 +89,33 @@ func (r *rehome) end() {
 	_ = r.run.Wait()
 }
 
-// awaitLease waits until Rehome holds the lease of the actuator, which it asks for last.
-func (s *stage) awaitLease(ctx context.Context) error {
+// journal is the log of a process, which is shown only if something goes wrong.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// leads waits until both roles lead: the actuator holds its lease, and the watcher has begun. What changes before the
+// watcher leads is acted on, but it is no delta and would not be shown.
+func (s *stage) leads(ctx context.Context, log *journal) error {
+	err := await(ctx, "the watcher to lead", func() (bool, error) {
+		return strings.Contains(log.String(), "leading: evaluating everything"), nil
+	})
+	if err != nil {
+		return err
+	}
 	return await(ctx, "the lease", func() (bool, error) {
 		list, err := s.client.CoordinationV1().Leases("kube-system").List(ctx, metav1.ListOptions{
 			FieldSelector: "metadata.name=rehome-actuator",
