@@ -14,6 +14,9 @@
 // the moment from which on the pod, as it is now, is to move, or that it never is unless it changes. The watcher asks for
 // an evaluation at that moment, and never for pods that are not due.
 //
+// Further methods say what else the scope has to hold; they are the interfaces Seeker, Spreading and Gauged of package
+// policy.
+//
 // The line in [All] names the strategy, says in a sentence which pods it moves, and lists the deltas that wake it. What
 // scope it gets follows from the type of Decide; a type that does not fit does not compile.
 //
@@ -114,6 +117,14 @@ func kindOf(s scope) schemas.ScopeKind {
 		return schemas.NodeKind
 	case schemas.PodScope:
 		return schemas.PodKind
+	case schemas.WorkloadScope:
+		return schemas.WorkloadKind
+	case schemas.SpreadScope:
+		return schemas.SpreadKind
+	case schemas.DomainScope:
+		return schemas.DomainKind
+	case schemas.UsageScope:
+		return schemas.UsageKind
 	}
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }

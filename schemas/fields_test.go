@@ -145,13 +145,21 @@ func properties(typ string, schema place) (map[string]place, []string) {
 }
 
 func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
-	for name, typ := range map[string]reflect.Type{
-		"delta":   reflect.TypeFor[schemas.Delta](),
-		"scope":   reflect.TypeFor[schemas.NodeScope](),
-		"intents": reflect.TypeFor[schemas.Intents](),
-		"verdict": reflect.TypeFor[schemas.Verdict](),
+	for _, test := range []struct {
+		schema string
+		typ    reflect.Type
+	}{
+		{"delta", reflect.TypeFor[schemas.Delta]()},
+		{"scope", reflect.TypeFor[schemas.NodeScope]()},
+		{"scope", reflect.TypeFor[schemas.PodScope]()},
+		{"scope", reflect.TypeFor[schemas.WorkloadScope]()},
+		{"scope", reflect.TypeFor[schemas.SpreadScope]()},
+		{"scope", reflect.TypeFor[schemas.DomainScope]()},
+		{"scope", reflect.TypeFor[schemas.UsageScope]()},
+		{"intents", reflect.TypeFor[schemas.Intents]()},
+		{"verdict", reflect.TypeFor[schemas.Verdict]()},
 	} {
-		comparison{t}.value(name, typ, schemaOf(t, name))
+		comparison{t}.value(test.typ.Name(), test.typ, schemaOf(t, test.schema))
 	}
 }
 

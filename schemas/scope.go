@@ -17,6 +17,13 @@ type ScopeKind string
 const (
 	NodeKind ScopeKind = "node" // a [NodeScope]; the key is the node's name
 	PodKind  ScopeKind = "pod"  // a [PodScope]; the key is NAMESPACE/NAME
+	// A [WorkloadScope]; the key is NAMESPACE/KIND/NAME of the owner.
+	WorkloadKind ScopeKind = "workload"
+	// A [SpreadScope]; the key is NAMESPACE/TOPOLOGYKEY/HASH, the last of what else tells the group from others.
+	SpreadKind ScopeKind = "spread"
+	// A [DomainScope]; the key is TOPOLOGYKEY=VALUE, or TOPOLOGYKEY@NODE for a node that lacks the label.
+	DomainKind ScopeKind = "domain"
+	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
 )
 
 // ScopeHead is what all scopes have in common.
@@ -94,6 +101,23 @@ type ScopedPod struct {
 	Pod corev1.Pod `json:"pod"`
 	// Protected lists what forbids to move the pod, by the rules of its profile. Empty: it may be moved.
 	Protected []Protection `json:"protected,omitempty"`
+	// Elsewhere is where its replacement could run, in the scope of a strategy that asks for it, for the pods that it asks
+	// about. nil: not asked.
+	Elsewhere *Elsewhere `json:"elsewhere,omitempty"`
+}
+
+// Elsewhere is what the rules of the scheduler say about the other nodes for the replacement of a pod.
+type Elsewhere struct {
+	// Fits: it would be placed on another node now.
+	Fits bool `json:"fits"`
+	// Node is the fitting node that it prefers most by its node affinity, the first by name of several.
+	Node string `json:"node,omitempty"`
+	// Preference is the sum of the weights of the preferred node affinity terms that Node matches, and Here that of the
+	// node that the pod runs on.
+	Preference int64 `json:"preference,omitempty"`
+	Here       int64 `json:"here,omitempty"`
+	// Why says in words why it fits nowhere else.
+	Why string `json:"why,omitempty"`
 }
 
 // Protection is one rule that forbids to move a pod.

@@ -1,0 +1,52 @@
+package policy
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// The arguments of a strategy can say more about what the strategy needs than its kind of scope does. Each of the
+// interfaces below is one such need; arguments that do not have it do without. All methods are pure.
+
+// Seeker are the arguments of a strategy that needs to know where else a pod could run. The answer is in the Elsewhere of
+// the pod in the scope.
+type Seeker interface {
+	// Seeks says whether it needs to know that of this pod on this node.
+	Seeks(pod *corev1.Pod, node *corev1.Node) bool
+}
+
+// Spreading are the arguments of a strategy whose scopes are of the kind [schemas.SpreadKind].
+type Spreading interface {
+	// Constraints are those of the pod that the strategy looks at. Each makes a group.
+	Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint
+	// NeedsRoom: a pod moves only if it fits where fewer are, so that the scope has to say where that is.
+	NeedsRoom() bool
+}
+
+// Gauged are the arguments of a strategy whose scopes are of the kind [schemas.UsageKind].
+type Gauged interface {
+	// Resources are those whose usage it looks at.
+	Resources() []corev1.ResourceName
+	// Load is where the usage is taken from.
+	Load() Load
+	// Sources are the names of the nodes whose pods it needs to see. None: it would move nothing.
+	Sources(nodes []schemas.NodeUsage) []string
+}
+
+// Load says where the usage of nodes and pods is taken from. The zero value is what pods request.
+type Load struct {
+	Source LoadSource
+	// Query is what Prometheus is asked, for LoadPrometheus alone. Its result is [schemas.LoadMetric].
+	Query string
+}
+
+// LoadSource names a source of usage.
+type LoadSource string
+
+// The sources of usage.
+const (
+	LoadRequests   LoadSource = ""                  // what pods request
+	LoadKubernetes LoadSource = "KubernetesMetrics" // metrics.k8s.io
+	LoadPrometheus LoadSource = "Prometheus"
+)
