@@ -56,6 +56,7 @@ const (
 	CauseRetry       CauseKind = "retry"        // an intent was deferred and its delay is over
 	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that held a pod allows a disruption again
 	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
+	CauseFact        CauseKind = "fact"         // something else that the answer rests on changed
 )
 
 // Cause is one reason why a scope is evaluated now.

@@ -32,7 +32,10 @@ type cluster struct {
 	nodes   corelisters.NodeLister
 	pods    cache.Indexer
 	budgets policylisters.PodDisruptionBudgetLister
+	room    *room
 	synced  []cache.InformerSynced
+	// nodeStore and budgetStore are what the listers read.
+	nodeStore, budgetStore cache.Indexer
 }
 
 // newCluster prepares the informers; start fills them. onError is told every time a watch fails.
@@ -40,7 +43,7 @@ func newCluster(client kubernetes.Interface, to changes, onError cache.WatchErro
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(prune))
 	nodes, pods, budgets := f.Core().V1().Nodes(), f.Core().V1().Pods(), f.Policy().V1().PodDisruptionBudgets()
 	c := &cluster{
-		factory: f, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), budgets: budgets.Lister(),
+		factory: f, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), budgets: budgets.Lister(), room: newRoom(),
 	}
 	if err := pods.Informer().AddIndexers(cache.Indexers{byNode: podNode}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
@@ -63,6 +66,21 @@ func newCluster(client kubernetes.Interface, to changes, onError cache.WatchErro
 		c.synced = append(c.synced, registration.HasSynced)
 	}
 	return c, nil
+}
+
+// newOfflineCluster is a view without informers, to be filled by hand.
+func newOfflineCluster() *cluster {
+	stores := [3]cache.Indexer{}
+	for i := range stores {
+		stores[i] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, byNode: podNode,
+		})
+	}
+	return &cluster{
+		nodeStore: stores[0], nodes: corelisters.NewNodeLister(stores[0]),
+		pods: stores[1], room: newRoom(),
+		budgetStore: stores[2], budgets: policylisters.NewPodDisruptionBudgetLister(stores[2]),
+	}
 }
 
 // podNode is the key of a pod in the index by node.
@@ -125,6 +143,21 @@ func (c *cluster) podsOn(node string) ([]*corev1.Pod, error) {
 	}
 	return list, nil
 }
+
+// allPods lists all pods, in no order.
+func (c *cluster) allPods() []*corev1.Pod {
+	objects := c.pods.List()
+	list := make([]*corev1.Pod, 0, len(objects))
+	for _, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// namespaceLabels are the labels of a namespace, nil if they are not known.
+func (c *cluster) namespaceLabels(string) labels.Set { return nil }
 
 // pod returns the pod of that namespace and name that is bound to a node, or nil.
 func (c *cluster) pod(key string) (*corev1.Pod, error) {

@@ -59,8 +59,8 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
 	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: podNode})
 	w := &Watcher{
 		config: Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}},
-		usable: &usableNodes{plan: pl},
-		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
+		usable: &usableNodes{plan: pl, enough: 2},
+		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil), now: time.Now,
 		cluster: &cluster{nodes: corelisters.NewNodeLister(byName), pods: pods},
 	}
 	for i := range nodes {

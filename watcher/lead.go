@@ -2,10 +2,12 @@ package watcher
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -24,22 +26,33 @@ type lead struct {
 	w       *Watcher
 	before  *plan // the one that this one's replaced while the watcher led; nil: none
 	scopes  scopes
+	groups  *groups
 	queue   *queue
 	held    *held
+	pace    *pace
 	outbox  *outbox
 	backoff backoff
+	// asked are the evaluations of groups whose last scope had something in it, so that one that has nothing any more is
+	// published too, and withdraws. Only run uses it.
+	asked map[evaluation]bool
+	// offline: nothing comes to rest, since nobody replaces what is moved.
+	offline bool
 }
 
 func newLead(w *Watcher, p *plan, o *outbox) *lead {
+	g := newGroups(p, w.cluster.namespaceLabels)
 	return &lead{
 		w:      w,
-		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable},
-		queue:  newQueue(), held: newHeld(), outbox: o,
+		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable, groups: g, loads: noLoads{}},
+		groups: g, queue: newQueue(), held: newHeld(), pace: newPace(), outbox: o, asked: map[evaluation]bool{},
 	}
 }
 
 // run evaluates everything, then what changes, until ctx ends.
 func (l *lead) run(ctx context.Context) {
+	if err := l.fill(l.w.now()); err != nil {
+		l.w.log.Error("groups of pods cannot be evaluated", "error", err)
+	}
 	l.begin()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -54,12 +67,45 @@ func (l *lead) run(ctx context.Context) {
 	}
 }
 
+// fill shows the indexes of groups everything that is there.
+func (l *lead) fill(now time.Time) error {
+	nodes, err := l.w.cluster.nodes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	l.groups.fill(nodes, l.w.cluster.allPods(), now)
+	return nil
+}
+
 // publish builds and publishes the scopes of what is due. What could not be published stays pending.
 func (l *lead) publish(ctx context.Context, due []*pending) {
-	now := time.Now()
+	now := l.w.now()
+	events := l.events(due, now)
+	if err := l.w.config.Bus.PublishAll(ctx, events); err != nil && ctx.Err() == nil {
+		delay := l.backoff.next()
+		if l.backoff.first() {
+			l.w.log.Warn("scopes could not be published and stay pending until they can", "count", len(due), "error", err)
+		}
+		for _, p := range due {
+			l.asked[p.evaluation] = true // the bus may have what was built before
+		}
+		l.queue.restore(due, l.w.now().Add(delay))
+		return
+	}
+	if len(events) > 0 {
+		l.backoff.reset()
+	}
+}
+
+// events builds the scopes of what is due. A group that is not at rest stays pending.
+func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
 	events := make([]schemas.Event, 0, len(due))
 	for _, p := range due {
-		b, err := l.scopes.build(p, now)
+		if rest := l.rest(p.evaluation); rest.After(now) {
+			l.queue.restore([]*pending{p}, rest)
+			continue
+		}
+		b, err := l.build(p, now)
 		if err == nil && b.scope == nil {
 			continue
 		}
@@ -78,25 +124,49 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 		events = append(events, e)
 		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
 	}
-	if err := l.w.config.Bus.PublishAll(ctx, events); err != nil && ctx.Err() == nil {
-		delay := l.backoff.next()
-		if l.backoff.first() {
-			l.w.log.Warn("scopes could not be published and stay pending until they can", "count", len(due), "error", err)
-		}
-		l.queue.restore(due, time.Now().Add(delay))
-		return
-	}
-	if len(events) > 0 {
-		l.backoff.reset()
-	}
+	return events
 }
 
-// observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes.
-func (l *lead) observed(d schemas.Delta) {
+// build builds one scope. There is none for a group in which nothing could be moved and from which nothing is wanted.
+func (l *lead) build(p *pending, now time.Time) (built, error) {
+	began := time.Now()
+	b, err := l.scopes.build(p, now)
+	e, found := l.scopes.plan.find(p.evaluation)
+	if err != nil || !found || !e.grouped() {
+		return b, err
+	}
+	l.pace.spent(p.evaluation, began, time.Now())
+	if b.empty && !l.asked[p.evaluation] {
+		b.scope = nil
+	}
+	if b.empty {
+		delete(l.asked, p.evaluation)
+	} else {
+		l.asked[p.evaluation] = true
+	}
+	return b, nil
+}
+
+// rest is when an evaluation may be built: the group is at rest then, and not too much time went into building it.
+func (l *lead) rest(ev evaluation) time.Time {
+	e, found := l.scopes.plan.find(ev)
+	if !found || !e.grouped() || l.offline {
+		return time.Time{}
+	}
+	rest := l.groups.rest(e, ev.key)
+	if paced := l.pace.next(ev); paced.After(rest) {
+		return paced
+	}
+	return rest
+}
+
+// observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes. groups are those that the
+// change concerns.
+func (l *lead) observed(d schemas.Delta, groups touched) {
 	if !l.scopes.plan.published(d) {
 		return
 	}
-	now := time.Now()
+	now := l.w.now()
 	e, err := schemas.NewEvent(l.w.config.Source, d, now, schemas.Event{})
 	if err != nil {
 		l.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
@@ -108,7 +178,7 @@ func (l *lead) observed(d schemas.Delta) {
 	object := d.Object
 	cause := schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &object, Event: e.ID, Time: now.UTC()}
 	for _, s := range l.scopes.plan.woken(d) {
-		l.wake(s, d, wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)})
+		l.wake(s, d, groups, wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)})
 	}
 }
 
@@ -120,11 +190,26 @@ func (l *lead) evaluateAll() {
 		return
 	}
 	l.evaluate(nodes)
+	l.evaluateGroups()
+}
+
+// evaluateGroups makes the evaluations of all groups pending in which something could be moved, or was wanted moved.
+func (l *lead) evaluateGroups() {
+	now := l.w.now()
+	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
+	for _, s := range l.scopes.plan.all {
+		if !s.grouped() {
+			continue
+		}
+		for _, key := range l.groups.keys(s) {
+			l.add(s, key, w)
+		}
+	}
 }
 
 // evaluate makes every evaluation pending that concerns nodes of these names.
 func (l *lead) evaluate(nodes []string) {
-	now := time.Now()
+	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.all {
 		for _, n := range nodes {
@@ -148,7 +233,7 @@ func (l *lead) resync(ctx context.Context) {
 
 // freed makes the evaluations pending whose pods the budget held.
 func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
-	now := time.Now()
+	now := l.w.now()
 	cause := schemas.Cause{
 		Kind:   schemas.CauseBudgetFreed,
 		Object: &schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID},
@@ -160,7 +245,7 @@ func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
 }
 
 func (l *lead) followVerdicts(ctx context.Context) {
-	err := l.w.config.Bus.FollowVerdicts(ctx, time.Now().Add(-overlap), l.verdict)
+	err := l.w.config.Bus.FollowVerdicts(ctx, l.w.now().Add(-overlap), l.verdict)
 	if err != nil && ctx.Err() == nil {
 		l.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
 	}
@@ -184,10 +269,13 @@ func (l *lead) verdict(e schemas.Event) {
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:
+		if e, ok := l.scopes.plan.find(ev); ok && e.grouped() && v.Outcome == schemas.Evicted {
+			l.groups.moved(e, l.w.now())
+		}
 		l.held.forget(v.Intent.Pod.UID)
 		return
 	}
-	now := time.Now()
+	now := l.w.now()
 	e.Data = nil
 	l.queue.add(ev, now.Add(delay), schemas.Cause{
 		Kind: schemas.CauseRetry, Event: e.ID, Time: now.UTC(),

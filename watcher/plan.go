@@ -32,7 +32,12 @@ type plan struct {
 type enabled struct {
 	profile  *policy.Profile
 	strategy policy.Enabled
+	at       int          // its position in plan.all
 	timed    policy.Timed // nil: the clock does not wake it
+	seeker   policy.Seeker
+	// spreading and gauged are set for the kinds of scopes that need them.
+	spreading policy.Spreading
+	gauged    policy.Gauged
 }
 
 func newPlan(p policy.Policy) (*plan, error) {
@@ -44,7 +49,10 @@ func newPlan(p policy.Policy) (*plan, error) {
 			if err != nil {
 				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
 			}
-			e.timed, _ = values.(policy.Timed)
+			if err := e.needs(values); err != nil {
+				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
+			}
+			e.at = len(pl.all)
 			pl.all = append(pl.all, e)
 			for _, kind := range s.Wakes {
 				pl.wakes[kind] = append(pl.wakes[kind], e)
@@ -52,6 +60,28 @@ func newPlan(p policy.Policy) (*plan, error) {
 		}
 	}
 	return pl, nil
+}
+
+// needs takes over what the arguments say that the strategy needs.
+func (e *enabled) needs(values policy.Args) error {
+	e.timed, _ = values.(policy.Timed)
+	e.seeker, _ = values.(policy.Seeker)
+	e.spreading, _ = values.(policy.Spreading)
+	e.gauged, _ = values.(policy.Gauged)
+	if e.strategy.Scope == schemas.SpreadKind && e.spreading == nil || e.strategy.Scope == schemas.UsageKind && e.gauged == nil {
+		return fmt.Errorf("strategy %s decides on scopes of kind %s, and %T does not say what they need",
+			e.strategy.Name, e.strategy.Scope, values)
+	}
+	return nil
+}
+
+// grouped says whether the strategy decides about groups of pods.
+func (e enabled) grouped() bool {
+	switch e.strategy.Scope {
+	case schemas.NodeKind, schemas.PodKind:
+		return false
+	}
+	return true
 }
 
 // published says whether a delta goes on the bus: one about a node always, one about a pod only if a strategy is woken

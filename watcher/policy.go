@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -81,7 +80,7 @@ func (l *lead) begin() {
 		return
 	}
 	l.evaluate(nodes)
-	now := time.Now()
+	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, old := range l.before.all {
 		s, stays := l.scopes.plan.find(old.evaluation(""))

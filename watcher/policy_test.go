@@ -74,7 +74,7 @@ func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
 	w := &Watcher{
 		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
-		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1),
+		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1), now: time.Now,
 	}
 	w.plan.Store(s.plan)
 	ctx, end := context.WithCancel(t.Context())

@@ -17,12 +17,18 @@ type scopes struct {
 	cluster *cluster
 	plan    *plan
 	usable  *usableNodes
+	groups  *groups
+	loads   loads
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
 type built struct {
 	scope schemas.Payload
 	again time.Time
+	// empty: there is nothing in it that could be moved. It needs an answer only to withdraw an earlier one.
+	empty bool
+	// seeks: it says of pods where else they fit, so it can change when room appears anywhere.
+	seeks bool
 }
 
 // later makes again the earlier one of the times that are still to come.
@@ -48,6 +54,9 @@ func (s scopes) build(p *pending, now time.Time) (built, error) {
 		return s.node(head, e)
 	case schemas.PodKind:
 		return s.pod(head, e)
+	}
+	if e.grouped() {
+		return s.group(head, e)
 	}
 	return built{}, fmt.Errorf("strategy %s wants a scope of kind %q, which there is not", p.strategy, p.kind)
 }
@@ -91,8 +100,12 @@ func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
 		if schemas.Ended(p) {
 			continue
 		}
-		scope.Pods = append(scope.Pods, schemas.ScopedPod{Pod: *p, Protected: e.profile.Evictor.Protects(p, head.Now)})
-		b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
+		pod := s.scoped(p, e, head.Now, &b)
+		if e.seeker != nil && len(pod.Protected) == 0 && e.seeker.Seeks(p, node) {
+			pod.Elsewhere = s.elsewhere(p, node)
+			b.seeks = true
+		}
+		scope.Pods = append(scope.Pods, pod)
 	}
 	b.scope = scope
 	return b, nil
@@ -108,7 +121,8 @@ func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
 	if err != nil || p == nil {
 		return built{}, err
 	}
-	protected := e.profile.Evictor.Protects(p, head.Now)
+	var b built
+	scoped := s.scoped(p, e, head.Now, &b)
 	node, err := s.cluster.nodes.Get(p.Spec.NodeName)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -117,10 +131,9 @@ func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
 		return built{}, fmt.Errorf("node %s: %w", p.Spec.NodeName, err)
 	}
 	if why := s.unmovable(node); why != "" {
-		protected = append(protected, schemas.Protection{Rule: notUsable, Detail: why})
+		scoped.Protected = append(scoped.Protected, schemas.Protection{Rule: notUsable, Detail: why})
 	}
-	b := built{scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *p, Protected: protected}}}
-	b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
+	b.scope = schemas.PodScope{ScopeHead: head, Pod: scoped}
 	if at, ever := e.due(p); ever {
 		b.later(at, head.Now)
 	}

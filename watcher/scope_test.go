@@ -24,7 +24,7 @@ func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Po
 	if err != nil {
 		t.Fatal(err)
 	}
-	usable := &usableNodes{plan: plan}
+	usable := &usableNodes{plan: plan, enough: 2}
 	for _, n := range nodes {
 		if err := nodeCache.Add(n); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t
 }
 
 func TestTheSecondUsableNodeAndTheLossOfItAreNoticed(t *testing.T) {
-	u := &usableNodes{plan: mustPlan(t, policy.Policy{})}
+	u := &usableNodes{plan: mustPlan(t, policy.Policy{}), enough: 2}
 	ready, not := named("n2", conditioned(corev1.ConditionTrue)), named("n2", conditioned(corev1.ConditionFalse))
 	for i, c := range []struct {
 		old, new        *corev1.Node

@@ -9,10 +9,12 @@ import (
 // usableNodes counts the nodes that the policy looks at. With fewer than two there is nowhere to move a pod to, and
 // nothing is moved, as in kubernetes-sigs/descheduler.
 type usableNodes struct {
-	mu    sync.Mutex
-	plan  *plan
-	nodes map[string]*corev1.Node // all of them, so that they can be counted again under another plan
-	count int
+	mu   sync.Mutex
+	plan *plan
+	// enough is with how many of them pods are moved: 2, or 1 offline.
+	enough int
+	nodes  map[string]*corev1.Node // all of them, so that they can be counted again under another plan
+	count  int
 }
 
 // changed takes one change of a node into account, and says whether the answer of tooFew changed.
@@ -22,7 +24,7 @@ func (u *usableNodes) changed(old, new *corev1.Node) bool {
 	if u.nodes == nil {
 		u.nodes = map[string]*corev1.Node{}
 	}
-	before := u.count < 2
+	before := u.count < u.enough
 	if old != nil {
 		u.count -= u.counts(u.nodes[old.Name])
 		delete(u.nodes, old.Name)
@@ -31,7 +33,7 @@ func (u *usableNodes) changed(old, new *corev1.Node) bool {
 		u.count += u.counts(new) - u.counts(u.nodes[new.Name])
 		u.nodes[new.Name] = new
 	}
-	return before != (u.count < 2)
+	return before != (u.count < u.enough)
 }
 
 // follow counts again under another plan.
@@ -56,5 +58,5 @@ func (u *usableNodes) counts(n *corev1.Node) int {
 func (u *usableNodes) tooFew() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.count < 2
+	return u.count < u.enough
 }

@@ -8,6 +8,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
+// usageSettle is how much longer the evaluation of what all nodes use waits after its first cause. Every pod that comes or
+// goes is a cause, and no single one is urgent.
+const usageSettle = time.Second
+
 // wake is why and when something is to be evaluated.
 type wake struct {
 	cause schemas.Cause
@@ -15,9 +19,13 @@ type wake struct {
 	at    time.Time     // at the earliest
 }
 
-// wake makes the evaluations of one strategy pending that d makes necessary.
-func (l *lead) wake(s enabled, d schemas.Delta, w wake) {
+// wake makes the evaluations of one strategy pending that d makes necessary. groups are those that the change concerns.
+func (l *lead) wake(s enabled, d schemas.Delta, groups touched, w wake) {
 	switch {
+	case s.grouped():
+		for _, key := range groups[s.at] {
+			l.add(s, key, w)
+		}
 	case d.Object.Kind == "Node":
 		l.wakeNode(s, d.Object.Name, w)
 	case d.Node == "":
@@ -32,6 +40,9 @@ func (l *lead) wake(s enabled, d schemas.Delta, w wake) {
 // wakeNode makes all evaluations of one strategy pending that concern a node: its own, or those of the pods on it that
 // are to move now or later.
 func (l *lead) wakeNode(s enabled, node string, w wake) {
+	if s.grouped() {
+		return // it looks at no single node
+	}
 	if s.strategy.Scope == schemas.NodeKind {
 		l.add(s, node, w)
 		return
@@ -76,5 +87,45 @@ func (l *lead) wakeWhenDue(s enabled, p *corev1.Pod, w wake) {
 }
 
 func (l *lead) add(s enabled, key string, w wake) {
+	if s.strategy.Scope == schemas.UsageKind {
+		w.at = w.at.Add(usageSettle)
+	}
 	l.queue.add(s.evaluation(key), w.at, w.cause, w.event)
+}
+
+// changed publishes the deltas of one change and makes the evaluations pending that they make necessary, and those of the
+// groups that the change concerns without any delta that tells of it.
+func (l *lead) changed(deltas []schemas.Delta, groups touched, object schemas.ObjectRef) {
+	told := map[int]bool{}
+	for _, d := range deltas {
+		l.observed(d, groups)
+		for _, s := range l.scopes.plan.woken(d) {
+			told[s.at] = true
+		}
+	}
+	now := l.w.now()
+	w := wake{at: now.Add(l.w.config.Settle), cause: schemas.Cause{Kind: schemas.CauseFact, Object: &object, Time: now.UTC()}}
+	for at, keys := range groups {
+		for _, key := range keys {
+			if !told[at] {
+				l.add(l.scopes.plan.all[at], key, w)
+			}
+		}
+	}
+}
+
+func nodeOf(old, new *corev1.Node) schemas.ObjectRef {
+	n := new
+	if n == nil {
+		n = old
+	}
+	return schemas.ObjectRef{Kind: "Node", Name: n.Name, UID: n.UID}
+}
+
+func podOf(old, new *corev1.Pod) schemas.ObjectRef {
+	p := new
+	if p == nil {
+		p = old
+	}
+	return schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }

@@ -39,6 +39,8 @@ type Config struct {
 	// together. Zero: 10 milliseconds, which takes in the two updates of a cordon and is a tenth of what an eviction
 	// costs in the API server.
 	Settle time.Duration
+	// Now is the clock of decisions. nil: [time.Now].
+	Now func() time.Time
 	// Log may be nil: nothing is logged.
 	Log *slog.Logger
 	// Metrics may be nil: nothing is registered.
@@ -54,6 +56,7 @@ type Watcher struct {
 	cluster *cluster
 	usable  *usableNodes
 	outage  outage
+	now     func() time.Time
 	lead    atomic.Pointer[lead]
 	leading atomic.Bool
 	// replaced has one element when the policy was replaced since somebody last looked. Its capacity is 1.
@@ -62,11 +65,24 @@ type Watcher struct {
 
 // New makes a watcher. Nothing is read before [Watcher.Run].
 func New(c Config) (*Watcher, error) {
+	w, err := newWatcher(c)
+	if err != nil {
+		return nil, err
+	}
+	w.cluster, err = newCluster(c.Client, w, w.watchFailed)
+	return w, err
+}
+
+// newWatcher makes a watcher without a view of the cluster.
+func newWatcher(c Config) (*Watcher, error) {
 	if c.Resync == 0 {
 		c.Resync = 30 * time.Minute
 	}
 	if c.Settle == 0 {
 		c.Settle = 10 * time.Millisecond
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -75,7 +91,9 @@ func New(c Config) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{config: c, log: c.Log, usable: &usableNodes{plan: plan}, replaced: make(chan struct{}, 1)}
+	w := &Watcher{
+		config: c, log: c.Log, now: c.Now, usable: &usableNodes{plan: plan, enough: 2}, replaced: make(chan struct{}, 1),
+	}
 	w.plan.Store(plan)
 	w.metrics = newMetrics(c.Metrics, func() float64 {
 		if l := w.lead.Load(); l != nil {
@@ -84,8 +102,7 @@ func New(c Config) (*Watcher, error) {
 		return 0
 	})
 	w.outage.log = c.Log
-	w.cluster, err = newCluster(c.Client, w, w.watchFailed)
-	return w, err
+	return w, nil
 }
 
 // Run fills the caches and keeps them current until ctx ends. It returns nil.
@@ -137,9 +154,8 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	if l == nil || initial {
 		return
 	}
-	for _, d := range ObserveNode(old, new) {
-		l.observed(d)
-	}
+	groups := l.groups.nodeChanged(old, new)
+	l.changed(ObserveNode(old, new), groups, nodeOf(old, new))
 	switch {
 	case crossed:
 		l.evaluateAll()
@@ -154,9 +170,8 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	if l == nil || initial {
 		return
 	}
-	for _, d := range ObservePod(old, new) {
-		l.observed(d)
-	}
+	groups := l.groups.podChanged(old, new, w.now())
+	l.changed(ObservePod(old, new), groups, podOf(old, new))
 	if new == nil {
 		l.held.forget(old.UID)
 	}

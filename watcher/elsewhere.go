@@ -1,0 +1,109 @@
+package watcher
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/index"
+)
+
+// elsewhere says where else the replacement of a pod would be placed: of all other nodes that are ready the one that it
+// prefers most.
+func (s scopes) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
+	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
+	s.cluster.room.ask(p, func(q *fit.Question) {
+		r := q.Elsewhere(fit.Search{
+			Allowed: func(n *corev1.Node) bool { return !saysNotReady(n) && n.Name != on.Name }, Enough: math.MaxInt,
+		})
+		found.Fits, found.Node, found.Preference = r.OK, r.Node, r.Preference
+		if !r.OK {
+			found.Why = refusal(r.Refused)
+		}
+	})
+	return &found
+}
+
+// seeks returns a function that lists the eligible domains with fewer pods than the mean in which the replacement of a pod
+// would be placed. Pods that the scheduler cannot tell apart are asked about once.
+func (s scopes) seeks(
+	e enabled, ix *index.Spreads, key string, domains []index.Domain, mean float64,
+) func(*corev1.Pod) []string {
+	below := map[string][]*corev1.Node{}
+	for _, d := range domains {
+		if d.Eligible && float64(len(d.Pods)) < mean {
+			below[d.Value] = nil
+		}
+	}
+	if !e.spreading.NeedsRoom() || len(below) == 0 {
+		return func(*corev1.Pod) []string { return nil }
+	}
+	for value, nodes := range ix.EligibleNodes(key) {
+		if _, isBelow := below[value]; isBelow {
+			below[value] = nodes
+		}
+	}
+	known := map[string][]string{}
+	return func(p *corev1.Pod) []string {
+		class := classOf(p)
+		if fits, asked := known[class]; asked && class != "" {
+			return fits
+		}
+		fits := s.fitsIn(p, below)
+		known[class] = fits
+		return fits
+	}
+}
+
+// fitsIn lists the domains that have a node on which the replacement of a pod would be placed, sorted.
+func (s scopes) fitsIn(p *corev1.Pod, domains map[string][]*corev1.Node) []string {
+	var fits []string
+	s.cluster.room.ask(p, func(q *fit.Question) {
+		for value, nodes := range domains {
+			if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return q.On(n.Name).OK }) {
+				fits = append(fits, value)
+			}
+		}
+	})
+	slices.Sort(fits)
+	return fits
+}
+
+// classOf is the same for pods that the scheduler cannot tell apart: replicas of one owner with the same labels that
+// request the same. Empty: the pod is like no other, because of its own volumes, or because it matters which pod of them
+// leaves its place.
+func classOf(p *corev1.Pod) string {
+	if len(p.OwnerReferences) == 0 || len(p.Spec.TopologySpreadConstraints) > 1 {
+		return ""
+	}
+	if a := p.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		return ""
+	}
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return ""
+		}
+	}
+	var class strings.Builder
+	class.WriteString(string(p.OwnerReferences[0].UID))
+	class.WriteString(labels.Set(p.Labels).String())
+	requests := index.Requests(p)
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		quantity := requests[name]
+		class.WriteString(string(name) + quantity.String())
+	}
+	return class.String()
+}
+
+// ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
+func (r *room) ask(p *corev1.Pod, f func(*fit.Question)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	f(r.fit.Ask(p))
+}

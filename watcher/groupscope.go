@@ -1,0 +1,126 @@
+package watcher
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/index"
+)
+
+// group builds the scope of a group of pods. It is empty when there is nothing that could move, or no such group any more:
+// an answer to it withdraws what was wanted before.
+func (s scopes) group(head schemas.ScopeHead, e enabled) (built, error) {
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	var b built
+	b.empty = s.usable.tooFew() || !s.groups.indexes[e.at].Has(head.Key)
+	switch ix := s.groups.indexes[e.at].(type) {
+	case *index.Workloads:
+		b.scope = s.workload(head, e, ix, &b)
+	case *index.Spreads:
+		b.scope = s.spread(head, e, ix, &b)
+	case *index.Domains:
+		b.scope = s.domain(head, e, ix, &b)
+	case *index.Usage:
+		b.scope = s.usage(head, e, ix, &b)
+	}
+	return b, nil
+}
+
+// scoped is a pod in a scope, with what protects it. When that can end by the passing of time alone, b is to be built
+// again then.
+func (s scopes) scoped(p *corev1.Pod, e enabled, now time.Time, b *built) schemas.ScopedPod {
+	b.later(e.profile.Evictor.Lapses(p, now), now)
+	return schemas.ScopedPod{Pod: *p, Protected: e.profile.Evictor.Protects(p, now)}
+}
+
+func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads, b *built) schemas.Payload {
+	scope := schemas.WorkloadScope{ScopeHead: head, Pods: []schemas.ScopedPod{}, Nodes: []schemas.NodeGroup{}}
+	if b.empty {
+		return scope
+	}
+	pods := ix.Pods(head.Key)
+	scope.Pods = make([]schemas.ScopedPod, 0, len(pods))
+	for _, p := range pods {
+		scope.Pods = append(scope.Pods, s.scoped(p, e, head.Now, b))
+	}
+	scope.Nodes = alike(ix.Nodes(), askedLabels(pods))
+	return scope
+}
+
+func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *built) schemas.Payload {
+	constraint, domains, ok := ix.Domains(head.Key)
+	scope := schemas.SpreadScope{
+		ScopeHead: head, Namespace: namespaceOf(head.Key), Constraint: constraint, Domains: []schemas.Domain{},
+	}
+	if !ok {
+		scope.Constraint = corev1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: topologyKeyOf(head.Key), WhenUnsatisfiable: corev1.DoNotSchedule,
+		}
+	}
+	if b.empty {
+		return scope
+	}
+	mean := meanOf(domains)
+	seek := s.seeks(e, ix, head.Key, domains, mean)
+	for _, d := range domains {
+		domain := schemas.Domain{Value: d.Value, Eligible: d.Eligible, Count: len(d.Pods)}
+		if float64(len(d.Pods)) > mean {
+			for _, p := range d.Pods {
+				pod := schemas.SpreadPod{ScopedPod: s.scoped(p, e, head.Now, b)}
+				if len(pod.Protected) == 0 {
+					pod.Fits = seek(p)
+				}
+				domain.Pods = append(domain.Pods, pod)
+			}
+		}
+		scope.Domains = append(scope.Domains, domain)
+	}
+	return scope
+}
+
+func meanOf(domains []index.Domain) float64 {
+	all := 0
+	for _, d := range domains {
+		all += len(d.Pods)
+	}
+	return float64(all) / float64(max(len(domains), 1))
+}
+
+func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *built) schemas.Payload {
+	scope := schemas.DomainScope{ScopeHead: head, TopologyKey: index.TopologyKey(head.Key), Pods: []schemas.ContendingPod{}}
+	if b.empty {
+		return scope
+	}
+	for _, c := range ix.Contenders(head.Key) {
+		pod := schemas.ContendingPod{ScopedPod: s.scoped(c.Pod, e, head.Now, b)}
+		for _, other := range c.Repels {
+			pod.Repels = append(pod.Repels, other.UID)
+		}
+		scope.Pods = append(scope.Pods, pod)
+	}
+	return scope
+}
+
+func (s scopes) usage(head schemas.ScopeHead, e enabled, ix *index.Usage, b *built) schemas.Payload {
+	scope := schemas.UsageScope{ScopeHead: head, Nodes: []schemas.NodeUsage{}, Pods: []schemas.UsingPod{}}
+	if b.empty {
+		return scope
+	}
+	nodes := s.usageOfNodes(e, ix)
+	sources := e.gauged.Sources(nodes)
+	if len(sources) == 0 {
+		b.empty = true
+		return scope
+	}
+	scope.Nodes = nodes
+	for _, name := range sources {
+		for _, p := range ix.Pods(name) {
+			pod := schemas.UsingPod{ScopedPod: s.scoped(p, e, head.Now, b), Used: s.usageOfPod(e, p)}
+			scope.Pods = append(scope.Pods, pod)
+		}
+	}
+	return scope
+}

@@ -1,0 +1,358 @@
+package index
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/fit"
+)
+
+// Spreads groups the pods of a namespace that one topology spread constraint counts. The key is
+// NAMESPACE/TOPOLOGYKEY/HASH.
+type Spreads struct {
+	constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint
+	groups      map[string]*spread
+	namespaces  map[string]*spreadNamespace
+	nodes       map[string]*corev1.Node
+}
+
+// spreadNamespace is the members and the groups of one namespace.
+type spreadNamespace struct {
+	members map[types.UID]Member
+	waiting map[types.UID]waitingPod
+	groups  *lookup[string]
+}
+
+type waitingPod struct {
+	pod   *corev1.Pod
+	since time.Time
+}
+
+type spread struct {
+	constraint
+	unrest
+	carriers int
+	// eligible is how many eligible nodes there are of each value, and pods who is counted there.
+	eligible map[string]int
+	pods     map[string]map[types.UID]*corev1.Pod
+}
+
+// NewSpreads makes an empty index of the constraints that a function gives for a pod.
+func NewSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint) *Spreads {
+	return &Spreads{
+		constraints: constraints, groups: map[string]*spread{}, namespaces: map[string]*spreadNamespace{},
+		nodes: map[string]*corev1.Node{},
+	}
+}
+
+// Add implements [Index].
+func (s *Spreads) Add(m Member) []string {
+	ns := s.namespace(m.Pod.Namespace)
+	ns.members[m.Pod.UID] = m
+	var keys []string
+	for _, c := range s.read(m.Pod) {
+		g, there := s.groups[c.key]
+		if !there {
+			g = s.found(c, ns, m.Pod.UID)
+		}
+		g.carriers++
+		keys = append(keys, c.key)
+	}
+	ns.groups.each(m.Pod.Labels, func(key string) {
+		if s.groups[key].count(m) && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	})
+	return keys
+}
+
+// Remove implements [Index].
+func (s *Spreads) Remove(m Member) []string {
+	ns := s.namespace(m.Pod.Namespace)
+	delete(ns.members, m.Pod.UID)
+	var keys []string
+	ns.groups.each(m.Pod.Labels, func(key string) {
+		if s.groups[key].uncount(m) {
+			keys = append(keys, key)
+		}
+	})
+	for _, c := range s.read(m.Pod) {
+		g := s.groups[c.key]
+		if g == nil {
+			continue
+		}
+		if g.carriers--; g.carriers == 0 {
+			s.dissolve(g, ns)
+		}
+		if !slices.Contains(keys, c.key) {
+			keys = append(keys, c.key)
+		}
+	}
+	s.tidy(m.Pod.Namespace, ns)
+	return keys
+}
+
+// SetNode implements [Index].
+func (s *Spreads) SetNode(before, after *corev1.Node) []string {
+	if before != nil {
+		delete(s.nodes, before.Name)
+	}
+	if after != nil {
+		s.nodes[after.Name] = after
+	}
+	var keys []string
+	for key, g := range s.groups {
+		was, wasIn := g.domain(before)
+		is, isIn := g.domain(after)
+		if was == is && wasIn == isIn {
+			continue
+		}
+		if wasIn {
+			if g.eligible[was]--; g.eligible[was] == 0 {
+				delete(g.eligible, was)
+			}
+		}
+		if isIn {
+			g.eligible[is]++
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// Waits implements [Index].
+func (s *Spreads) Waits(p *corev1.Pod, waits bool, now time.Time) {
+	ns := s.namespace(p.Namespace)
+	if waits {
+		ns.waiting[p.UID] = waitingPod{p, now}
+	} else {
+		delete(ns.waiting, p.UID)
+	}
+	s.concerned(ns, p, func(g *spread) { g.waits(p.UID, waits, now) })
+	s.tidy(p.Namespace, ns)
+}
+
+// Left implements [Index].
+func (s *Spreads) Left(p *corev1.Pod, now time.Time) {
+	if ns := s.namespaces[p.Namespace]; ns != nil {
+		s.concerned(ns, p, func(g *spread) { g.left = now })
+	}
+}
+
+// concerned calls f for the groups whose selector matches a pod.
+func (s *Spreads) concerned(ns *spreadNamespace, p *corev1.Pod, f func(*spread)) {
+	ns.groups.each(p.Labels, func(key string) {
+		if g := s.groups[key]; g.selector.Matches(labels.Set(p.Labels)) {
+			f(g)
+		}
+	})
+}
+
+// tidy drops a namespace without pods.
+func (s *Spreads) tidy(name string, ns *spreadNamespace) {
+	if len(ns.members) == 0 && len(ns.waiting) == 0 {
+		delete(s.namespaces, name)
+	}
+}
+
+// Keys implements [Index].
+func (s *Spreads) Keys() []string {
+	var keys []string
+	for key, g := range s.groups {
+		if g.skewed() {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Has implements [Index].
+func (s *Spreads) Has(key string) bool {
+	g := s.groups[key]
+	return g != nil && g.skewed()
+}
+
+// Rest implements [Index].
+func (s *Spreads) Rest(key string) time.Time {
+	if g := s.groups[key]; g != nil {
+		return g.until()
+	}
+	return time.Time{}
+}
+
+func (s *Spreads) namespace(name string) *spreadNamespace {
+	ns := s.namespaces[name]
+	if ns == nil {
+		ns = &spreadNamespace{
+			members: map[types.UID]Member{}, waiting: map[types.UID]waitingPod{}, groups: newLookup[string](),
+		}
+		s.namespaces[name] = ns
+	}
+	return ns
+}
+
+// read gives the constraints of a pod, each once.
+func (s *Spreads) read(p *corev1.Pod) []constraint {
+	var all []constraint
+	for _, c := range s.constraints(p) {
+		read, ok := newConstraint(p, c)
+		if ok && !slices.ContainsFunc(all, func(other constraint) bool { return other.key == read.key }) {
+			all = append(all, read)
+		}
+	}
+	return all
+}
+
+// found makes the group of a constraint, with all members but the one that is being added.
+func (s *Spreads) found(c constraint, ns *spreadNamespace, adding types.UID) *spread {
+	g := &spread{constraint: c, eligible: map[string]int{}, pods: map[string]map[types.UID]*corev1.Pod{}}
+	for _, n := range s.nodes {
+		if value, in := g.domain(n); in {
+			g.eligible[value]++
+		}
+	}
+	for uid, m := range ns.members {
+		if uid != adding {
+			g.count(m)
+		}
+	}
+	for uid, w := range ns.waiting {
+		if g.selector.Matches(labels.Set(w.pod.Labels)) {
+			g.waits(uid, true, w.since)
+		}
+	}
+	s.groups[c.key] = g
+	key, value, exact := fit.RequiredLabel(c.selector)
+	ns.groups.add(c.key, key, value, exact)
+	return g
+}
+
+func (s *Spreads) dissolve(g *spread, ns *spreadNamespace) {
+	key, value, exact := fit.RequiredLabel(g.selector)
+	ns.groups.remove(g.key, key, value, exact)
+	delete(s.groups, g.key)
+}
+
+// domain is the value that an eligible node is in.
+func (g *spread) domain(n *corev1.Node) (value string, in bool) {
+	if n == nil {
+		return "", false
+	}
+	value, has := n.Labels[g.spec.TopologyKey]
+	if !has || !g.constraint.eligible(n) {
+		return "", false
+	}
+	return value, true
+}
+
+// count counts a pod where it is, and says whether the group concerns it.
+func (g *spread) count(m Member) bool {
+	value, has := m.Node.Labels[g.spec.TopologyKey]
+	if !g.counts(m.Pod) || !has {
+		return false
+	}
+	if g.pods[value] == nil {
+		g.pods[value] = map[types.UID]*corev1.Pod{}
+	}
+	g.pods[value][m.Pod.UID] = m.Pod
+	return true
+}
+
+func (g *spread) uncount(m Member) bool {
+	value, has := m.Node.Labels[g.spec.TopologyKey]
+	if !g.counts(m.Pod) || !has {
+		return false
+	}
+	delete(g.pods[value], m.Pod.UID)
+	if len(g.pods[value]) == 0 {
+		delete(g.pods, value)
+	}
+	return true
+}
+
+// counts says whether the constraint counts a pod. One that is being deleted is on its way out.
+func (g *spread) counts(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && g.selector.Matches(labels.Set(p.Labels))
+}
+
+// skewed says whether the domains differ by more than the constraint allows.
+func (g *spread) skewed() bool {
+	least, most := -1, 0
+	consider := func(n int) {
+		if least < 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	for value := range g.eligible {
+		consider(len(g.pods[value]))
+	}
+	for value, pods := range g.pods {
+		if g.eligible[value] == 0 {
+			consider(len(pods))
+		}
+	}
+	if least < 0 {
+		return false
+	}
+	if g.spec.MinDomains != nil && len(g.eligible) < int(*g.spec.MinDomains) {
+		least = 0
+	}
+	return most-least > int(g.spec.MaxSkew)
+}
+
+// Domain is the eligible nodes of one value and the pods that are counted there, in the order of their names.
+type Domain struct {
+	Value    string
+	Eligible bool
+	Pods     []*corev1.Pod
+}
+
+// Domains are those of a group in the order of their values, with its constraint. ok is false if there is no such group.
+func (s *Spreads) Domains(key string) (c corev1.TopologySpreadConstraint, domains []Domain, ok bool) {
+	g := s.groups[key]
+	if g == nil {
+		return c, nil, false
+	}
+	for value := range g.eligible {
+		domains = append(domains, Domain{Value: value, Eligible: true, Pods: g.sorted(value)})
+	}
+	for value := range g.pods {
+		if g.eligible[value] == 0 {
+			domains = append(domains, Domain{Value: value, Pods: g.sorted(value)})
+		}
+	}
+	slices.SortFunc(domains, func(a, b Domain) int { return strings.Compare(a.Value, b.Value) })
+	return g.spec, domains, true
+}
+
+func (g *spread) sorted(value string) []*corev1.Pod {
+	pods := make([]*corev1.Pod, 0, len(g.pods[value]))
+	for _, p := range g.pods[value] {
+		pods = append(pods, p)
+	}
+	sortPods(pods)
+	return pods
+}
+
+// EligibleNodes are the nodes on which pods of the group can be placed, as far as the constraint's policies ask, by their
+// domain, each in the order of their names.
+func (s *Spreads) EligibleNodes(key string) map[string][]*corev1.Node {
+	g := s.groups[key]
+	if g == nil {
+		return nil
+	}
+	nodes := map[string][]*corev1.Node{}
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		if value, in := g.domain(s.nodes[name]); in {
+			nodes[value] = append(nodes[value], s.nodes[name])
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,158 @@
+package watcher
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Offline makes scopes by the rules of a [Watcher] from objects that it is given: without a cluster, without a bus, and
+// by a clock of the caller. It is not safe for concurrent use. [NewOffline] makes one.
+type Offline struct {
+	w   *Watcher
+	l   *lead
+	now time.Time
+}
+
+// NewOffline makes one for a policy, without objects. One ready node is enough for it to decide: what happens to the pods
+// of a single node is a fair question, though no watcher of a real cluster would act on it.
+func NewOffline(p policy.Policy) (*Offline, error) {
+	o := &Offline{}
+	w, err := newWatcher(Config{Policy: p, Source: "/offline", Now: func() time.Time { return o.now }})
+	if err != nil {
+		return nil, err
+	}
+	w.config.Settle = 0
+	w.usable.enough = 1
+	w.cluster = newOfflineCluster()
+	o.w = w
+	o.l = newLead(w, w.plan.Load(), newOutbox(nil, w.log, w.metrics))
+	o.l.offline = true
+	w.lead.Store(o.l)
+	return o, nil
+}
+
+// Set adds or replaces an object. It fails for a kind that no decision rests on; see [Kinds].
+func (o *Offline) Set(object any, now time.Time) error { return o.change(object, now, false) }
+
+// Remove takes an object away. One that is not there is no error.
+func (o *Offline) Remove(object any, now time.Time) error { return o.change(object, now, true) }
+
+// change stores one change as an informer does, and then tells of it.
+func (o *Offline) change(object any, now time.Time, gone bool) error {
+	o.now = now
+	pruned, err := prune(object)
+	if err != nil {
+		return err
+	}
+	c := o.w.cluster
+	switch v := pruned.(type) {
+	case *corev1.Node:
+		return store(c.nodeStore, v, gone, o.w.nodeChanged)
+	case *corev1.Pod:
+		return store(c.pods, v, gone, o.w.podChanged)
+	case *policyv1.PodDisruptionBudget:
+		return store(c.budgetStore, v, gone, o.w.budgetChanged)
+	}
+	return fmt.Errorf("%T: no decision rests on objects of this kind", object)
+}
+
+// store changes an indexer and tells of what it had before and has now.
+func store[T any](to cache.Indexer, object *T, gone bool, changed func(old, new *T, initial bool)) error {
+	found, exists, err := to.Get(object)
+	if err != nil {
+		return err
+	}
+	var before *T
+	if exists {
+		before, _ = found.(*T)
+	}
+	if gone {
+		if before == nil {
+			return nil
+		}
+		if err := to.Delete(object); err != nil {
+			return err
+		}
+		changed(before, nil, false)
+		return nil
+	}
+	if err := to.Update(object); err != nil {
+		return err
+	}
+	changed(before, object, false)
+	return nil
+}
+
+// Scopes are all scopes of one strategy of a profile at the time now, whether or not anything changed, in the order of
+// their keys: of every node, of every pod that is due, and of every group in which something could be moved. It fails for
+// a strategy that the policy does not have.
+func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Event, error) {
+	o.now = now
+	e, found := o.l.scopes.plan.find(evaluation{profile: profile, strategy: strategy})
+	if !found {
+		return nil, fmt.Errorf("the policy has no strategy %s in profile %s", strategy, profile)
+	}
+	keys, err := o.keys(e, now)
+	if err != nil {
+		return nil, err
+	}
+	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
+	var events []schemas.Event
+	for _, key := range keys {
+		b, err := o.l.scopes.build(&pending{evaluation: e.evaluation(key), causes: []schemas.Cause{cause}}, now)
+		if err != nil {
+			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
+		}
+		if b.scope == nil || b.empty {
+			continue
+		}
+		event, err := schemas.NewEvent(o.w.config.Source, b.scope, now, schemas.Event{})
+		if err != nil {
+			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
+		}
+		events = append(events, event)
+	}
+	return events, nil
+}
+
+// keys are those of all scopes of a strategy, sorted.
+func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
+	var keys []string
+	switch {
+	case e.grouped():
+		keys = o.l.groups.keys(e)
+	case e.strategy.Scope == schemas.NodeKind:
+		names, err := o.w.cluster.nodeNames(labels.Everything())
+		if err != nil {
+			return nil, err
+		}
+		keys = names
+	default:
+		for _, p := range o.w.cluster.allPods() {
+			if at, ever := e.due(p); ever && !at.After(now) && p.Spec.NodeName != "" {
+				keys = append(keys, p.Namespace+"/"+p.Name)
+			}
+		}
+	}
+	slices.SortFunc(keys, strings.Compare)
+	return keys, nil
+}
+
+// Changed are the scopes that the changes since the last call make necessary at the time now, and those that the time
+// itself does, in the order in which they became due.
+func (o *Offline) Changed(now time.Time) []schemas.Event {
+	o.now = now
+	due, _ := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
+	return o.l.events(due, now)
+}
