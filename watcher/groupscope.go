@@ -29,6 +29,15 @@ func (s scopes) group(head schemas.ScopeHead, e enabled) (built, error) {
 	return b, nil
 }
 
+// current is the newest state of a pod. An index may hold an older one, since not every change concerns its group.
+func (s scopes) current(p *corev1.Pod) *corev1.Pod {
+	newest, err := s.cluster.pod(p.Namespace + "/" + p.Name)
+	if err != nil || newest == nil || newest.UID != p.UID {
+		return p
+	}
+	return newest
+}
+
 // scoped is a pod in a scope, with what protects it. When that can end by the passing of time alone, b is to be built
 // again then.
 func (s scopes) scoped(p *corev1.Pod, e enabled, now time.Time, b *built) schemas.ScopedPod {
@@ -44,7 +53,7 @@ func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads,
 	pods := ix.Pods(head.Key)
 	scope.Pods = make([]schemas.ScopedPod, 0, len(pods))
 	for _, p := range pods {
-		scope.Pods = append(scope.Pods, s.scoped(p, e, head.Now, b))
+		scope.Pods = append(scope.Pods, s.scoped(s.current(p), e, head.Now, b))
 	}
 	scope.Nodes = alike(ix.Nodes(), askedLabels(pods))
 	return scope
@@ -69,7 +78,7 @@ func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *
 		domain := schemas.Domain{Value: d.Value, Eligible: d.Eligible, Count: len(d.Pods)}
 		if float64(len(d.Pods)) > mean {
 			for _, p := range d.Pods {
-				pod := schemas.SpreadPod{ScopedPod: s.scoped(p, e, head.Now, b)}
+				pod := schemas.SpreadPod{ScopedPod: s.scoped(s.current(p), e, head.Now, b)}
 				if len(pod.Protected) == 0 {
 					pod.Fits = seek(p)
 				}
@@ -95,7 +104,7 @@ func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *
 		return scope
 	}
 	for _, c := range ix.Contenders(head.Key) {
-		pod := schemas.ContendingPod{ScopedPod: s.scoped(c.Pod, e, head.Now, b)}
+		pod := schemas.ContendingPod{ScopedPod: s.scoped(s.current(c.Pod), e, head.Now, b)}
 		for _, other := range c.Repels {
 			pod.Repels = append(pod.Repels, other.UID)
 		}
@@ -118,7 +127,7 @@ func (s scopes) usage(head schemas.ScopeHead, e enabled, ix *index.Usage, b *bui
 	scope.Nodes = nodes
 	for _, name := range sources {
 		for _, p := range ix.Pods(name) {
-			pod := schemas.UsingPod{ScopedPod: s.scoped(p, e, head.Now, b), Used: s.usageOfPod(e, p)}
+			pod := schemas.UsingPod{ScopedPod: s.scoped(s.current(p), e, head.Now, b), Used: s.usageOfPod(e, p)}
 			scope.Pods = append(scope.Pods, pod)
 		}
 	}

@@ -1,0 +1,311 @@
+package watcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/index"
+)
+
+// all are arguments of a strategy that looks at every constraint and at every resource.
+type all map[string]any
+
+func (*all) Validate() error { return nil }
+func (*all) NeedsRoom() bool { return false }
+func (*all) Constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {
+	return p.Spec.TopologySpreadConstraints
+}
+func (*all) Resources() []corev1.ResourceName           { return []corev1.ResourceName{"cpu", "memory", "pods"} }
+func (*all) Load() policy.Load                          { return policy.Load{} }
+func (*all) Sources(nodes []schemas.NodeUsage) []string { return nil }
+
+// groupPolicy enables one strategy for each kind of group.
+func groupPolicy() policy.Policy {
+	p := policy.Policy{NodeSelector: "pool!=off", Profiles: []policy.Profile{{Name: "p"}}}
+	for _, kind := range []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind} {
+		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{
+			Strategy: policy.Strategy{Name: string(kind), Scope: kind, NewArgs: func() policy.Args { return &all{} }},
+			Args:     json.RawMessage(`{}`),
+		})
+	}
+	return p
+}
+
+// world is a random cluster.
+type world struct {
+	*rand.Rand
+	nodes map[string]*corev1.Node
+	pods  map[types.UID]*corev1.Pod
+	made  int
+}
+
+func pick[T any](w *world, of ...T) T { return of[w.IntN(len(of))] }
+
+func (w *world) node(name string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+	if w.IntN(5) > 0 {
+		n.Labels["zone"] = pick(w, "a", "b", "c")
+	}
+	if w.IntN(6) == 0 {
+		n.Labels["pool"] = pick(w, "off", "on")
+	}
+	if w.IntN(4) == 0 {
+		n.Spec.Taints = []corev1.Taint{{Key: "t", Value: pick(w, "x", "y"), Effect: corev1.TaintEffectNoSchedule}}
+	}
+	status := corev1.ConditionTrue
+	if w.IntN(8) == 0 {
+		status = corev1.ConditionFalse
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(pick(w, "4", "8"))}
+	return n
+}
+
+func (w *world) pod() *corev1.Pod {
+	w.made++
+	app := pick(w, "web", "api", "db")
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pick(w, "one", "two"), Name: fmt.Sprintf("%s-%d", app, w.made), UID: types.UID(fmt.Sprint("uid-", w.made)),
+			Labels:          map[string]string{"app": app, "hash": pick(w, "1", "2")},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: app}},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: pick(w, "v1", "v2"), Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse(pick(w, "100m", "1"))},
+		}}}},
+	}
+	if w.IntN(2) == 0 {
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, w.constraint(app))
+	}
+	if w.IntN(3) == 0 {
+		p.Spec.NodeSelector = map[string]string{"zone": pick(w, "a", "b")}
+	}
+	if w.IntN(3) == 0 {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{w.term(app)},
+		}}
+	}
+	return p
+}
+
+func (w *world) constraint(app string) corev1.TopologySpreadConstraint {
+	c := corev1.TopologySpreadConstraint{
+		MaxSkew: int32(1 + w.IntN(2)), TopologyKey: pick(w, "zone", "kubernetes.io/hostname"), WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+	}
+	if w.IntN(3) == 0 {
+		c.MatchLabelKeys = []string{"hash"}
+	}
+	if w.IntN(3) == 0 {
+		honor := corev1.NodeInclusionPolicyHonor
+		c.NodeTaintsPolicy = &honor
+	}
+	if w.IntN(4) == 0 {
+		c.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	}
+	return c
+}
+
+func (w *world) term(app string) corev1.PodAffinityTerm {
+	t := corev1.PodAffinityTerm{
+		TopologyKey:   pick(w, "zone", "kubernetes.io/hostname", "rack"),
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick(w, app, "db")}},
+	}
+	if w.IntN(3) == 0 {
+		t.NamespaceSelector = &metav1.LabelSelector{}
+	}
+	return t
+}
+
+// change makes one random change, shows it to the groups, and returns what they say that it concerns.
+func (w *world) change(g *groups, now time.Time) touched {
+	switch name := fmt.Sprint("n", w.IntN(8)); w.IntN(9) {
+	case 0:
+		if old := w.nodes[name]; old != nil {
+			delete(w.nodes, name)
+			return g.nodeChanged(old, nil)
+		}
+	case 1, 2:
+		old, n := w.nodes[name], w.node(name)
+		w.nodes[name] = n
+		return g.nodeChanged(old, n)
+	case 3:
+		if p := w.any(); p != nil {
+			delete(w.pods, p.UID)
+			return g.podChanged(p, nil, now)
+		}
+	case 4, 5:
+		if old := w.any(); old != nil {
+			p := w.altered(old)
+			w.pods[p.UID] = p
+			return g.podChanged(old, p, now)
+		}
+	default:
+		p := w.pod()
+		if w.IntN(5) > 0 {
+			p.Spec.NodeName = name
+		}
+		w.pods[p.UID] = p
+		return g.podChanged(nil, p, now)
+	}
+	return nil
+}
+
+func (w *world) any() *corev1.Pod {
+	if len(w.pods) == 0 {
+		return nil
+	}
+	uids := slices.Sorted(maps.Keys(w.pods))
+	return w.pods[uids[w.IntN(len(uids))]]
+}
+
+func (w *world) altered(old *corev1.Pod) *corev1.Pod {
+	p := old.DeepCopy()
+	switch w.IntN(5) {
+	case 0:
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_790_000_000, 0)}
+	case 1:
+		p.Status.Phase = pick(w, corev1.PodSucceeded, corev1.PodRunning)
+	case 2:
+		p.Labels["app"] = pick(w, "web", "api", "db")
+	case 3:
+		if p.Spec.NodeName == "" {
+			p.Spec.NodeName = fmt.Sprint("n", w.IntN(8))
+		}
+	case 4:
+		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "t", Operator: corev1.TolerationOpExists})
+	}
+	return p
+}
+
+// contents are the groups in which something could be moved, with all that is in them, in words.
+func contents(g *groups) map[string]string {
+	all := map[string]string{}
+	for i, ix := range g.indexes {
+		for _, key := range ix.Keys() {
+			var content string
+			switch v := ix.(type) {
+			case *index.Workloads:
+				content = fmt.Sprint(names(v.Pods(key)), alike(v.Nodes(), askedLabels(v.Pods(key))))
+			case *index.Spreads:
+				constraint, domains, _ := v.Domains(key)
+				content = constraint.String()
+				for _, d := range domains {
+					content += fmt.Sprint(" ", d.Value, d.Eligible, names(d.Pods))
+				}
+				for value, nodes := range sorted(v.EligibleNodes(key)) {
+					for _, n := range nodes {
+						content += fmt.Sprint(" ", value, "/", n.Name)
+					}
+				}
+			case *index.Domains:
+				for _, c := range v.Contenders(key) {
+					content += fmt.Sprint(" ", c.Pod.Name, names(c.Repels))
+				}
+			case *index.Usage:
+				content = fmt.Sprint(figures(v))
+			}
+			all[fmt.Sprint(i, " ", key)] = content
+		}
+	}
+	return all
+}
+
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
+}
+
+func names(pods []*corev1.Pod) []string {
+	var list []string
+	for _, p := range pods {
+		list = append(list, p.Name)
+	}
+	return list
+}
+
+// figures are the nodes with what is requested of them. A sum of nothing and no sum are the same.
+func figures(u *index.Usage) []string {
+	var list []string
+	for _, n := range u.Nodes() {
+		cpu, pods := n.Requested["cpu"], n.Requested["pods"]
+		list = append(list, fmt.Sprintln(n.Node.Name, cpu.MilliValue(), pods.Value(), names(u.Pods(n.Node.Name))))
+	}
+	return list
+}
+
+func TestGroupsKeptChangeByChangeEqualGroupsMadeAtOnce(t *testing.T) {
+	pl := mustPlan(t, groupPolicy())
+	none := func(string) labels.Set { return nil }
+	now := time.Unix(1_790_000_000, 0)
+	for range 60 {
+		seed := rand.Uint64()
+		w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}}
+		kept := newGroups(pl, none)
+		for step := range 120 {
+			w.change(kept, now)
+			if step%10 != 9 {
+				continue
+			}
+			anew := newGroups(pl, none)
+			anew.fill(slices.Collect(maps.Values(w.nodes)), slices.Collect(maps.Values(w.pods)), now)
+			if got, want := contents(kept), contents(anew); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, step %d: kept change by change\n%v\nwant, as made at once\n%v", seed, step, got, want)
+			}
+		}
+	}
+}
+
+// A change is only worth a new scope if the group that it concerns is named: every group that has other content after the
+// change is among those that it returned, or nothing could be moved in it before and after.
+func TestEveryChangeNamesTheGroupsThatItConcerns(t *testing.T) {
+	pl := mustPlan(t, groupPolicy())
+	now := time.Unix(1_790_000_000, 0)
+	for range 40 {
+		seed := rand.Uint64()
+		w := &world{Rand: rand.New(rand.NewPCG(seed, 2)), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}}
+		g := newGroups(pl, func(string) labels.Set { return nil })
+		before := contents(g)
+		for step := range 100 {
+			named := map[string]bool{}
+			for i, keys := range w.change(g, now) {
+				for _, key := range keys {
+					named[fmt.Sprint(i, " ", key)] = true
+				}
+			}
+			after := contents(g)
+			for key := range merged(before, after) {
+				if before[key] != after[key] && !named[key] {
+					t.Fatalf("seed %d, step %d: %s changed and was not named\nbefore %v\nafter  %v", seed, step, key, before[key], after[key])
+				}
+			}
+			before = after
+		}
+	}
+}
+
+func merged(a, b map[string]string) map[string]string {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	return both
+}
