@@ -30,7 +30,8 @@ const (
 	contentHeader = "Content-Type"
 )
 
-// encode writes e in the binary mode of the CloudEvents NATS binding: one header an attribute, the data as the body.
+// encode writes e in the binary mode of the CloudEvents NATS binding: one header an attribute, the data as the body,
+// compressed when it is large.
 // It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
 func encode(e schemas.Event) (*nats.Msg, error) {
 	ce := toCloudEvent(e)
@@ -63,7 +64,16 @@ func encode(e schemas.Event) (*nats.Msg, error) {
 		}
 		set(name, text)
 	}
-	return &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}, nil
+	m := &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}
+	if len(e.Data) > compressAbove {
+		small, err := compress(e.Data)
+		if err != nil {
+			return nil, fmt.Errorf("write event %q: compress: %w", e.ID, err)
+		}
+		m.Data = small
+		h[encodingHeader] = []string{gzipEncoding}
+	}
+	return m, nil
 }
 
 // decode reads an event in binary mode, in structured mode, or as bare structured JSON without headers, as people
@@ -153,8 +163,11 @@ func extension(ce event.Event, name string) string {
 }
 
 func readCloudEvent(h nats.Header, body []byte) (event.Event, error) {
-	attributes, content, err := readHeaders(h)
+	attributes, content, encoding, err := readHeaders(h)
 	if err != nil {
+		return event.Event{}, err
+	}
+	if body, err = decompress(encoding, body); err != nil {
 		return event.Event{}, err
 	}
 	structured := strings.HasPrefix(strings.ToLower(content), event.ApplicationCloudEventsJSON)
@@ -214,34 +227,37 @@ func readBinary(attributes map[string]string, body []byte) (event.Event, error) 
 	return ce, nil
 }
 
-// readHeaders returns the attributes by their names in lower case, and the content type of the message. Empty values
-// count as absent.
-func readHeaders(h nats.Header) (attributes map[string]string, content string, err error) {
+// readHeaders returns the attributes by their names in lower case, and the content type and encoding of the message. Empty
+// values count as absent.
+func readHeaders(h nats.Header) (attributes map[string]string, content, encoding string, err error) {
 	for key, values := range h {
 		key = strings.ToLower(key)
 		name, isAttribute := strings.CutPrefix(key, headerPrefix)
 		if len(values) == 0 || values[0] == "" {
 			continue
 		}
-		if key == strings.ToLower(contentHeader) {
+		switch key {
+		case strings.ToLower(contentHeader):
 			content = values[0]
+		case strings.ToLower(encodingHeader):
+			encoding = strings.ToLower(values[0])
 		}
 		if !isAttribute {
 			continue
 		}
 		if _, twice := attributes[name]; twice || len(values) > 1 {
-			return nil, "", fmt.Errorf("attribute %s is given more than once", name)
+			return nil, "", "", fmt.Errorf("attribute %s is given more than once", name)
 		}
 		value, err := percentDecode(values[0])
 		if err != nil {
-			return nil, "", fmt.Errorf("attribute %s: %w", name, err)
+			return nil, "", "", fmt.Errorf("attribute %s: %w", name, err)
 		}
 		if attributes == nil {
 			attributes = make(map[string]string, len(h))
 		}
 		attributes[name] = value
 	}
-	return attributes, content, nil
+	return attributes, content, encoding, nil
 }
 
 func isJSON(contentType string) bool {

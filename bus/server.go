@@ -44,6 +44,9 @@ type Server struct {
 	gate *gate // nil: no socket
 }
 
+// maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 20,000 pods fits.
+const maxPayload = 8 << 20
+
 // StartServer starts a server and waits until it serves. Every event is on the disk before its publisher hears that it
 // is stored.
 //
@@ -80,6 +83,7 @@ func (s *Server) start(o ServerOptions) error {
 		StoreDir:   filepath.Clean(o.StoreDir),
 		// Otherwise what was stored in the last two minutes is lost with the power.
 		SyncAlways:         true,
+		MaxPayload:         maxPayload,
 		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
 		JetStreamMaxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory),
 	})

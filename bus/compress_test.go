@@ -1,0 +1,87 @@
+package bus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// large is data of at least n bytes that is as repetitive as a list of pods.
+func large(n int) json.RawMessage {
+	var text strings.Builder
+	text.WriteString("[0")
+	for i := 0; text.Len() < n; i++ {
+		fmt.Fprintf(&text, `,{"name":"web-%d","labels":{"app":"web"}}`, i)
+	}
+	text.WriteString("]")
+	return json.RawMessage(text.String())
+}
+
+func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		data       json.RawMessage
+		compressed bool
+	}{
+		{"data of 256 KiB is sent as it is", json.RawMessage(`"` + strings.Repeat("x", compressAbove-2) + `"`), false},
+		{"more than that is compressed", large(compressAbove + 1), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := full
+			want.Data = c.data
+			m, err := encode(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Header.Get(encodingHeader) == gzipEncoding; got != c.compressed {
+				t.Errorf("compressed: %v, want %v", got, c.compressed)
+			}
+			if c.compressed && len(m.Data) > len(want.Data)/5 {
+				t.Errorf("%d bytes are sent of %d, want at most a fifth", len(m.Data), len(want.Data))
+			}
+			got, err := decode(m.Header, m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Error("the event reads back differently")
+			}
+		})
+	}
+}
+
+func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
+	bomb, err := compress(make([]byte, mostData+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := compress([]byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, encoding string
+		body           []byte
+		want           string
+	}{
+		{"another encoding", "br", []byte(`{}`), `read CloudEvent: invalid event: content encoding "br" is not known, want gzip`},
+		{"not compressed", "gzip", []byte(`{}`), "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
+		{"cut off", "gzip", good[:len(good)-3], "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
+		{"too much", "gzip", bomb, "read CloudEvent: invalid event: compressed data comes to more than 64 MiB"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}, "content-encoding": {c.encoding}}
+			_, err := decode(h, c.body)
+			if !errors.Is(err, schemas.ErrInvalid) || err.Error() != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
