@@ -42,7 +42,9 @@ func (t Term) Repels(namespace string, ofNamespace, pod labels.Set) bool {
 func (t Term) ByLabel() (key, value string, ok bool) { return RequiredLabel(t.pods) }
 
 // SelectsNamespaces says whether the term depends on the labels of namespaces.
-func (t Term) SelectsNamespaces() bool { return !t.ofNamespaces.Empty() && t.ofNamespaces.String() != "" }
+func (t Term) SelectsNamespaces() bool {
+	return !t.ofNamespaces.Empty() && t.ofNamespaces.String() != ""
+}
 
 // RequiredLabel is a label that everything has that s matches, if there is one: the first by its key.
 func RequiredLabel(s labels.Selector) (key, value string, ok bool) {

@@ -1,6 +1,9 @@
 package schemas
 
-import "strings"
+import (
+	"encoding/hex"
+	"strings"
+)
 
 // Prefix is the first token of every NATS subject of Rehome.
 const Prefix = "rehome"
@@ -35,6 +38,32 @@ func Token(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// FromToken reads back what [Token] wrote. ok is false for what Token does not write.
+func FromToken(token string) (s string, ok bool) {
+	if token == "=" {
+		return "", true
+	}
+	text := make([]byte, 0, len(token))
+	for i := 0; i < len(token); i++ {
+		switch c := token[i]; {
+		case plainByte(c):
+			text = append(text, c)
+		case c == '_':
+			text = append(text, '.')
+		case c == '=' && i+2 < len(token):
+			b, err := hex.DecodeString(token[i+1 : i+3])
+			if err != nil {
+				return "", false
+			}
+			text = append(text, b[0])
+			i += 2
+		default:
+			return "", false
+		}
+	}
+	return string(text), token != "" && Token(string(text)) == token
 }
 
 func plainByte(c byte) bool {

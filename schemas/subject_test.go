@@ -50,6 +50,12 @@ func checkToken(t *testing.T, s string) {
 	if got, err := untoken(token); err != nil || got != s {
 		t.Errorf("Token(%q) = %q, which reads back as %q, %v", s, token, got, err)
 	}
+	if got, ok := schemas.FromToken(token); !ok || got != s {
+		t.Errorf("FromToken(%q) = %q, %v, want %q", token, got, ok, s)
+	}
+	if back, ok := schemas.FromToken(s); ok && schemas.Token(back) != s {
+		t.Errorf("FromToken(%q) = %q, whose token is %q", s, back, schemas.Token(back))
+	}
 }
 
 func TestTokenKeepsNamesReadable(t *testing.T) {

@@ -44,6 +44,8 @@ type nowhere struct{}
 
 func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
 
+func (nowhere) Answered(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
+
 func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 
 // busy is the number of the node whose changes are measured.

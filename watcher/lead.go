@@ -53,6 +53,7 @@ func (l *lead) run(ctx context.Context) {
 	if err := l.fill(l.w.now()); err != nil {
 		l.w.log.Error("groups of pods cannot be evaluated", "error", err)
 	}
+	l.answered(ctx)
 	l.begin()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -75,6 +76,31 @@ func (l *lead) fill(now time.Time) error {
 	}
 	l.groups.fill(nodes, l.w.cluster.allPods(), now)
 	return nil
+}
+
+// answered makes the evaluations pending whose answers wait at the actuator, asked for by the leader before or under the
+// policy before: what was wanted may be wanted no more, and nothing else may lead there. Without an answer of the bus they
+// expire by themselves.
+func (l *lead) answered(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	heads, err := l.w.config.Bus.Answered(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.w.log.Warn("answers that wait cannot be listed; those that are wanted no more expire by themselves", "error", err)
+		}
+		return
+	}
+	now := l.w.now()
+	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
+	for _, h := range heads {
+		ev := evaluation{profile: h.Profile, strategy: h.Strategy, kind: h.Kind, key: h.Key}
+		if _, found := l.scopes.plan.find(ev); !found {
+			continue // for the actuator to reject
+		}
+		l.asked[ev] = true
+		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
+	}
 }
 
 // publish builds and publishes the scopes of what is due. What could not be published stays pending.

@@ -23,7 +23,11 @@ type collected struct {
 	mu     sync.Mutex
 	events []schemas.Event
 	tell   func(schemas.Event) // hands over a verdict
+	// answers are there when it is asked for them.
+	answers []schemas.ScopeHead
 }
+
+func (c *collected) Answered(context.Context) ([]schemas.ScopeHead, error) { return c.answers, nil }
 
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()
@@ -70,7 +74,11 @@ func (c *collected) take(t *testing.T) []string {
 // leading runs a watcher that leads over a view of a cluster, in a bubble of fake time.
 func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
 	t.Helper()
-	bus := &collected{}
+	leadingOver(t, s, &collected{}, script)
+}
+
+func leadingOver(t *testing.T, s scopes, bus *collected, script func(*Watcher, *collected)) {
+	t.Helper()
 	w := &Watcher{
 		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
@@ -212,6 +220,30 @@ func TestAPodIsEvaluatedAgainWhenTheActuatorHasNotReadThePolicyYet(t *testing.T)
 				if got := bus.take(t); !reflect.DeepEqual(got, want) {
 					t.Errorf("%s: after %v: got %q, want %q", strategy, firstRetry, got, want)
 				}
+			}
+		})
+	})
+}
+
+func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
+		p := with("", podsStrategy(time.Hour), policy.Strategy{
+			Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &all{} },
+		})
+		s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{young})
+		head := func(strategy string, kind schemas.ScopeKind, key string) schemas.ScopeHead {
+			return schemas.ScopeHead{Profile: "p", Strategy: strategy, Kind: kind, Key: key}
+		}
+		bus := &collected{answers: []schemas.ScopeHead{
+			head("pods", schemas.PodKind, "web/young"),                  // it is not due, by a policy that has changed
+			head("groups", schemas.WorkloadKind, "web/ReplicaSet/gone"), // there is no such group any more
+			head("other", schemas.NodeKind, "n1"),                       // of a strategy that the policy does not have
+		}}
+		leadingOver(t, s, bus, func(_ *Watcher, bus *collected) {
+			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
+			if got := bus.take(t); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	})

@@ -1,0 +1,41 @@
+package bus_test
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestTheScopesThatHaveAnAnswerCanBeListed(t *testing.T) {
+	b := bustest.New(t)
+	want := []schemas.ScopeHead{
+		{Profile: "default", Strategy: "S", Kind: schemas.DomainKind, Key: "topology.kubernetes.io/zone=eu west"},
+		{Profile: "", Strategy: "S", Kind: schemas.PodKind, Key: "web/a.b_c"},
+	}
+	for _, h := range want {
+		a := schemas.Intents{
+			Profile: h.Profile, Strategy: h.Strategy, Scope: schemas.ScopeRef{Kind: h.Kind, Key: h.Key, Event: "e", Sequence: 1},
+			Intents: []schemas.Intent{{ID: "1", Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}}},
+		}
+		e, err := schemas.NewEvent("/test", a, time.Now(), schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Answer(t.Context(), e, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Answered(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(got, func(x, y schemas.ScopeHead) int { return cmp.Compare(x.Kind, y.Kind) })
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
