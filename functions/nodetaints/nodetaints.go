@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
-	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/rehome-dev/rehome/functions/placement"
 	"github.com/rehome-dev/rehome/functions/rank"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -63,14 +63,14 @@ func validateTaints(entries []string) error {
 // its pods: evicting them there would only wait for a kubelet that does not answer.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	taints := a.relevant(scope.Node.Spec.Taints)
-	if len(taints) == 0 || !ready(&scope.Node) {
+	if len(taints) == 0 || !placement.Ready(&scope.Node) {
 		return nil
 	}
 	selector := policy.Selects(a.LabelSelector)
 	var leaving []move
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if !movable(p) || !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
+		if !placement.Movable(p) || !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
 			continue
 		}
 		if reason := violation(taints, p.Pod.Spec.Tolerations); reason != "" {
@@ -109,28 +109,12 @@ func names(entries []string, t corev1.Taint) bool {
 	return slices.Contains(entries, t.Key) || slices.Contains(entries, t.Key+"="+t.Value)
 }
 
-// ready says whether the node's kubelet answers. A node that does not say counts as ready, as in the peer.
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return false
-		}
-	}
-	return true
-}
-
-// movable says whether the pod runs, is not on its way out, and is not protected.
-func movable(p *schemas.ScopedPod) bool {
-	ended := p.Pod.Status.Phase == corev1.PodSucceeded || p.Pod.Status.Phase == corev1.PodFailed
-	return !ended && p.Pod.DeletionTimestamp == nil && len(p.Protected) == 0
-}
-
 // violation names the taints that no toleration tolerates, in their order, such as "does not tolerate
 // dedicated=gpu:NoSchedule". Nothing: all are tolerated.
 func violation(taints []corev1.Taint, tolerations []corev1.Toleration) string {
 	var text string
 	for i := range taints {
-		if tolerated(schedulingv1.TolerationsTolerateTaint, tolerations, &taints[i]) {
+		if placement.Tolerates(tolerations, &taints[i]) {
 			continue
 		}
 		if text == "" {
@@ -140,12 +124,4 @@ func violation(taints []corev1.Taint, tolerations []corev1.Toleration) string {
 		}
 	}
 	return text
-}
-
-// tolerated asks the scheduler's own rule, with the operators Gt and Lt. L is the rule's logger; its zero value writes
-// nothing, and being inferred it spares this package to import a logger.
-func tolerated[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool,
-	tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	var silent L
-	return rule(silent, tolerations, taint, true)
 }
