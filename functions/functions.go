@@ -37,8 +37,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/nodeaffinity"
 	"github.com/rehome-dev/rehome/functions/nodetaints"
+	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/policy"
@@ -67,6 +70,20 @@ func All() []Function {
 			failedpods.Default(),
 			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
 			schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
+		function("RemoveDuplicates", policy.Balance, "Moves replicas of one owner that crowd on a node to others that could run them.",
+			duplicates.Args{},
+			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
+			schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		function("RemovePodsViolatingInterPodAntiAffinity", policy.Deschedule,
+			"Moves pods that are beside a pod which their required anti-affinity forbids.",
+			podantiaffinity.Args{},
+			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels,
+			schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		function("RemovePodsViolatingNodeAffinity", policy.Deschedule,
+			"Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
+			nodeaffinity.Args{},
+			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints, schemas.NodeUnschedulable,
+			schemas.NodeAllocatable, schemas.PodScheduled, schemas.PodLabels),
 	}
 }
 

@@ -96,7 +96,7 @@ var onlyFrom = []allowance{
 }
 
 // forTests are the packages that only tests import: programs and tests of the whole, and helper packages.
-var forTests = []string{"test/...", "schemas/schematest", "bus/bustest"}
+var forTests = []string{"test/...", "schemas/schematest", "bus/bustest", "functions/functionstest"}
 
 // roles are the parts of the house of which only one package may know two.
 var roles = []string{"watcher/...", "functions/...", "actuator/...", "bus/..."}
