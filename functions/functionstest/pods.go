@@ -100,7 +100,9 @@ func OwnedBy(kind, name string) PodOption {
 
 // Images adds a container for each image.
 func Images(images ...string) PodOption {
-	return func(p *schemas.ScopedPod) { p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, containers(images)...) }
+	return func(p *schemas.ScopedPod) {
+		p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, containers(images)...)
+	}
 }
 
 // InitImages adds an init container for each image.
