@@ -1,0 +1,327 @@
+package nodeaffinity
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	test "github.com/rehome-dev/rehome/functions/functionstest"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+var _ policy.Seeker = Args{}
+
+type (
+	pods = []schemas.ScopedPod
+	list = []schemas.Intent
+)
+
+// fitting says that the pod fits on node-2, with the preferences of node-2 and of the node that it runs on.
+func fitting(preference, here int64) test.PodOption {
+	return func(p *schemas.ScopedPod) {
+		p.Elsewhere = &schemas.Elsewhere{Fits: true, Node: "node-2", Preference: preference, Here: here}
+	}
+}
+
+// stuck says that the pod fits nowhere else.
+func stuck(p *schemas.ScopedPod) {
+	p.Elsewhere = &schemas.Elsewhere{Why: "no other node has room"}
+}
+
+func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
+	return schemas.NodeScope{
+		ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: n.Name, Now: time.Unix(1000, 0)}, Node: n, Pods: pods,
+	}
+}
+
+func zone(name string) corev1.NodeSelectorTerm {
+	return test.Term("zone", corev1.NodeSelectorOpIn, name)
+}
+
+// bound is a pod that is bound to the zone east, and disposed one that prefers it.
+func bound(name string, options ...test.PodOption) schemas.ScopedPod {
+	return test.Pod(name, append([]test.PodOption{test.Requiring(zone("east")), fitting(0, 0)}, options...)...)
+}
+
+func disposed(name string, options ...test.PodOption) schemas.ScopedPod {
+	return test.Pod(name, append([]test.PodOption{test.Preferring(60, zone("east")), fitting(60, 0)}, options...)...)
+}
+
+const (
+	notAllowed     = "its required node affinity does not match node-1; it fits on node-2"
+	neitherAllowed = "its node selector and required node affinity do not match node-1; it fits on node-2"
+)
+
+func drawn(weight, here int) string {
+	return fmt.Sprintf("it prefers node-2, by the weights of its node affinity: %d against %d of node-1", weight, here)
+}
+
+type decision struct {
+	name string
+	args Args
+	node corev1.Node
+	pods pods
+	want list
+}
+
+func (c decision) check(t *testing.T) {
+	t.Run(c.name, func(t *testing.T) {
+		if err := c.args.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
+			s := scope(c.node, c.pods...)
+			if got := args.Decide(s); !slices.Equal(got, c.want) {
+				t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
+			}
+			asked := args.Decide(onlyAsked(args, s))
+			if !slices.Equal(asked, c.want) {
+				t.Errorf("when only what is sought is known:\ngot  %+v\nwant %+v", asked, c.want)
+			}
+		}
+	})
+}
+
+// onlyAsked is the scope as the watcher makes it: without the Elsewhere of pods that are not asked about.
+func onlyAsked(args Args, s schemas.NodeScope) schemas.NodeScope {
+	s.Pods = slices.Clone(s.Pods)
+	for i := range s.Pods {
+		if p := &s.Pods[i]; len(p.Protected) > 0 || !args.Seeks(&p.Pod, &s.Node) {
+			p.Elsewhere = nil
+		}
+	}
+	return s
+}
+
+func of(types ...string) Args { return Args{NodeAffinityType: types} }
+
+func TestAPodThatItsRequiredNodeAffinityForbidsOnTheNodeLeaves(t *testing.T) {
+	west, plain := test.Node("node-1", test.NodeLabel("zone", "west")), test.Node("node-1")
+	a := list{test.Intent("a", "node-1", notAllowed)}
+	for _, c := range []decision{
+		{"no pods", of(Required), west, nil, nil},
+		{"a label with another value", of(Required), west, pods{bound("a")}, a},
+		{"a label that the node lacks", of(Required), plain, pods{bound("a")}, a},
+		{"a label that matches", of(Required), test.Node("node-1", test.NodeLabel("zone", "east")), pods{bound("a")}, nil},
+		{"one of several terms matches", of(Required), west, pods{bound("a", test.Requiring(zone("east"), zone("west")))}, nil},
+		{"none of several terms matches", of(Required), west, pods{bound("a", test.Requiring(zone("east"), zone("north")))}, a},
+		{"the name of the node", of(Required), west, pods{bound("a", test.Requiring(test.Named("node-1")))}, nil},
+		{"the name of another node", of(Required), west, pods{bound("a", test.Requiring(test.Named("node-2")))}, a},
+		{"an affinity without terms matches nothing", of(Required), west, pods{bound("a", test.Requiring())}, a},
+		{"an affinity that cannot be read matches nothing", of(Required), west,
+			pods{bound("a", test.Requiring(test.Term("zone", corev1.NodeSelectorOpGt, "high")))}, a},
+		{"the affinity matches, the node selector does not", of(Required), west,
+			pods{bound("a", test.Requiring(zone("west")), test.Selecting("disk", "ssd"))}, list{test.Intent("a", "node-1", neitherAllowed)}},
+		{"a node selector alone is not looked at", of(Required), west, pods{test.Pod("a", test.Selecting("zone", "east"), fitting(0, 0))}, nil},
+		{"a pod without affinity", of(Required), west, pods{test.Pod("a", fitting(0, 0))}, nil},
+		{"a pod with an affinity to pods alone", of(Required, Preferred), west,
+			pods{test.Pod("a", fitting(1, 0), func(p *schemas.ScopedPod) { p.Pod.Spec.Affinity = &corev1.Affinity{} })}, nil},
+		{"preferences do not matter", of(Required), west, pods{bound("a", fitting(0, 100))}, a},
+		{"only preferred affinity is asked for", of(Preferred), west, pods{bound("a")}, nil},
+
+		{"a pod that fits nowhere else stays", of(Required), west, pods{bound("a", stuck)}, nil},
+		{"a pod of which nothing is known stays", of(Required), west,
+			pods{bound("a", func(p *schemas.ScopedPod) { p.Elsewhere = nil })}, nil},
+	} {
+		c.check(t)
+	}
+}
+
+func TestAPodThatPrefersAnotherNodeThatTakesItLeaves(t *testing.T) {
+	west := test.Node("node-1", test.NodeLabel("zone", "west"))
+	reason := func(weight, here int) list { return list{test.Intent("a", "node-1", drawn(weight, here))} }
+	for _, c := range []decision{
+		{"another node weighs more", of(Preferred), west, pods{disposed("a")}, reason(60, 0)},
+		{"another node weighs a little more", of(Preferred), west, pods{disposed("a", test.Preferring(59, zone("west")), fitting(60, 59))}, reason(60, 59)},
+		{"another node weighs the same", of(Preferred), west, pods{disposed("a", test.Preferring(60, zone("west")), fitting(60, 60))}, nil},
+		{"another node weighs less", of(Preferred), west, pods{disposed("a", test.Preferring(70, zone("west")), fitting(60, 70))}, nil},
+		{"the best node that takes it is as good as this one", of(Preferred), west, pods{disposed("a", fitting(0, 0))}, nil},
+		{"no other node takes it", of(Preferred), west, pods{disposed("a", stuck)}, nil},
+		{"a pod of which nothing is known stays", of(Preferred), west,
+			pods{disposed("a", func(p *schemas.ScopedPod) { p.Elsewhere = nil })}, nil},
+		{"a pod without preferences", of(Preferred), west, pods{bound("a", fitting(60, 0))}, nil},
+		{"only required affinity is asked for", of(Required), west, pods{disposed("a")}, nil},
+	} {
+		c.check(t)
+	}
+}
+
+func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) {
+	west := test.Node("node-1", test.NodeLabel("zone", "west"))
+	in := func(include, exclude []string) Args {
+		return Args{NodeAffinityType: []string{Required}, Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+	}
+	move := func(name, reason string) schemas.Intent { return test.Intent(name, "node-1", reason) }
+	best := test.Quality(corev1.PodQOSBestEffort)
+	mixed := pods{disposed("a", test.Priority(1)), bound("b", test.Priority(9)), disposed("c"), bound("d", test.Priority(2)), bound("e", best)}
+	both := list{move("e", notAllowed), move("d", notAllowed), move("b", notAllowed), move("c", drawn(60, 0)), move("a", drawn(60, 0))}
+	for _, c := range []decision{
+		{"both kinds", of(Required, Preferred), west, mixed, both},
+		{"both kinds, in the other order", of(Preferred, Required), west, mixed, both},
+		{"a pod of both kinds leaves once, by what is required", of(Preferred, Required), west,
+			pods{bound("a", test.Preferring(5, zone("east")), fitting(5, 0))}, list{move("a", notAllowed)}},
+		{"a pod of both kinds, of which one counts", of(Preferred), west,
+			pods{bound("a", test.Preferring(5, zone("east")), fitting(5, 0))}, list{move("a", drawn(5, 0))}},
+		{"the pod that does not mind before the one that does", of(Required), west,
+			pods{bound("a", test.ReluctantToMove()), bound("c"), bound("b")}, list{move("b", notAllowed), move("c", notAllowed), move("a", notAllowed)}},
+
+		{"a protected pod stays", of(Required, Preferred), west,
+			pods{bound("a", test.Protected(policy.PodsWithPVC)), disposed("b", test.Protected(policy.PodsWithPVC)), bound("c")}, list{move("c", notAllowed)}},
+		{"a pod that is being deleted is left alone", of(Required, Preferred), west,
+			pods{bound("a", test.Terminating()), disposed("b", test.Terminating())}, nil},
+		{"pods that have ended are left alone, pending ones are not", of(Required), west,
+			pods{bound("a", test.Phase(corev1.PodSucceeded)), bound("b", test.Phase(corev1.PodFailed)), bound("c", test.Phase(corev1.PodPending))},
+			list{move("c", notAllowed)}},
+
+		{"a node that is not ready keeps its pods", of(Required, Preferred), test.Node("node-1", test.Ready(corev1.ConditionFalse)),
+			pods{bound("a"), disposed("b")}, nil},
+		{"a node that does not answer keeps its pods", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), pods{bound("a")}, nil},
+		{"a node that is ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionTrue)), pods{bound("a")}, list{move("a", notAllowed)}},
+
+		{"only namespaces that are included", in([]string{"web"}, nil), west, pods{bound("a"), bound("b", test.In("db"))}, list{move("a", notAllowed)}},
+		{"not namespaces that are excluded", in(nil, []string{"web"}), west, pods{bound("a"), bound("b", test.In("db"))},
+			list{test.IntentIn("db", "b", "node-1", notAllowed)}},
+		{"only pods that are selected", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
+			west, pods{bound("a"), bound("b", test.Labelled("tier", "web")), bound("c", test.Labelled("tier", "db"))}, list{move("b", notAllowed)}},
+		{"an empty selector selects all", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{}}, west,
+			pods{bound("a")}, list{move("a", notAllowed)}},
+	} {
+		c.check(t)
+	}
+}
+
+func TestItIsAskedWhereElseAPodFitsOnlyWhenThatCanMakeItMove(t *testing.T) {
+	west := test.Node("node-1", test.NodeLabel("zone", "west"))
+	for _, c := range []struct {
+		name string
+		args Args
+		node corev1.Node
+		pod  schemas.ScopedPod
+		want bool
+	}{
+		{"a pod without affinity", of(Required, Preferred), west, test.Pod("a"), false},
+		{"required affinity that the node breaks", of(Required), west, bound("a"), true},
+		{"required affinity that the node keeps", of(Required), west, bound("a", test.Requiring(zone("west"))), false},
+		{"required affinity that does not count", of(Preferred), west, bound("a"), false},
+		{"a wish that the node does not meet", of(Preferred), west, disposed("a"), true},
+		{"a wish that the node meets, and another", of(Preferred), west, disposed("a", test.Preferring(1, zone("west"))), true},
+		{"every wish is met", of(Preferred), west, test.Pod("a", test.Preferring(1, zone("west")), test.Preferring(2, test.Named("node-1"))), false},
+		{"a wish that cannot be read is none", of(Preferred), west,
+			test.Pod("a", test.Preferring(1, zone("east")), test.Preferring(1, test.Term("zone", corev1.NodeSelectorOpGt, "high"))), false},
+		{"a wish that does not count", of(Required), west, disposed("a"), false},
+		{"a namespace that is not looked at", Args{NodeAffinityType: []string{Required}, Namespaces: policy.Namespaces{Include: []string{"db"}}}, west, bound("a"), false},
+		{"a pod that is not selected", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+			west, bound("a"), false},
+		{"a pod that is being deleted", of(Required), west, bound("a", test.Terminating()), false},
+		{"a pod that has ended", of(Required), west, bound("a", test.Phase(corev1.PodFailed)), false},
+		{"a node that is not ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), bound("a"), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.args.Seeks(&c.pod.Pod, &c.node); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestThePodsThatAreAskedAboutAreTheOnesThatCouldMove(t *testing.T) {
+	r := test.Random(t)
+	moved := 0
+	zones := []string{"east", "west", "north"}
+	term := func() corev1.NodeSelectorTerm { return zone(zones[r.IntN(3)]) }
+	for range 5000 {
+		n := test.Node("node-1", test.NodeLabel("zone", zones[r.IntN(2)]))
+		args := of([][]string{{Required}, {Preferred}, {Required, Preferred}}[r.IntN(3)]...)
+		var all pods
+		for i := range r.IntN(8) {
+			p := test.Pod(fmt.Sprint("p", i))
+			for _, change := range []test.PodOption{test.Requiring(term()), test.Preferring(1+r.Int32N(3), term()), test.Preferring(1+r.Int32N(3), term()),
+				test.Selecting("zone", zones[r.IntN(3)]), test.Phase(corev1.PodSucceeded), test.Terminating(), test.Protected(policy.PodsWithPVC)} {
+				if r.IntN(3) == 0 {
+					change(&p)
+				}
+			}
+			fitting(1000, 0)(&p) // a node better than all there are, so that only the pod and its node decide
+			all = append(all, p)
+		}
+		want := args.Decide(scope(n, all...))
+		moves := map[string]bool{}
+		for _, intent := range want {
+			moves[intent.Pod.Name] = true
+		}
+		for i := range all {
+			if p := &all[i]; len(p.Protected) == 0 && args.Seeks(&p.Pod, &n) != moves[p.Pod.Name] {
+				t.Fatalf("asked about: %v, moves: %v: %+v on %+v with %+v", !moves[p.Pod.Name], moves[p.Pod.Name], p.Pod, n, args)
+			}
+		}
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		if got := args.Decide(onlyAsked(args, scope(n, all...))); !slices.Equal(got, want) {
+			t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, want)
+		}
+		moved += len(want)
+	}
+	if moved < 1000 {
+		t.Errorf("%d pods moved: the test tests too little", moved)
+	}
+}
+
+func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+	const right = "want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution"
+	test.Refused(t, Args{
+		Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}, NodeAffinityType: []string{Preferred, Required},
+	}.Validate())
+	test.Refused(t, Args{}.Validate(), "nodeAffinityType: is missing; "+right+", or both")
+	test.Refused(t, of().Validate(), "nodeAffinityType: is missing; "+right+", or both")
+	test.Refused(t, of(Required, "required", Required, "").Validate(),
+		`nodeAffinityType[1]: is not known, got "required"; `+right,
+		`nodeAffinityType[2]: is given twice, got "requiredDuringSchedulingIgnoredDuringExecution"; keep one`,
+		`nodeAffinityType[3]: is not known, got ""; `+right)
+	test.Refused(t, Args{
+		Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, NodeAffinityType: []string{Required},
+		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+	}.Validate(),
+		"namespaces: has both include and exclude; keep one",
+		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
+}
+
+// crowd is as many pods as a kubelet runs by default. Each has a node affinity of both kinds, and half of them are on the
+// wrong node.
+func crowd() schemas.NodeScope {
+	var all pods
+	for i := range 110 {
+		where := []string{"east", "west"}[i%2]
+		all = append(all, test.Pod(fmt.Sprintf("p%03d", i*37%110), test.Labelled("tier", "web"), test.Priority(int32(i%3)),
+			test.Requiring(zone(where), test.Term("disk", corev1.NodeSelectorOpExists)),
+			test.Preferring(10, test.Term("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 0)))
+	}
+	return scope(test.Node("node-1", test.NodeLabel("zone", "west"), test.NodeLabel("arch", "amd64"), test.Ready(corev1.ConditionTrue)), all...)
+}
+
+func BenchmarkDecide(b *testing.B) {
+	s := crowd()
+	args := of(Required, Preferred)
+	args.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := args.Decide(s); len(got) != 55 {
+			b.Fatalf("got %d intents, want 55", len(got))
+		}
+	}
+}
+
+// Every pod with a node affinity is asked about whenever a scope of its node is made.
+func BenchmarkSeeks(b *testing.B) {
+	s := crowd()
+	args := of(Required, Preferred)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !args.Seeks(&s.Pods[0].Pod, &s.Node) || args.Seeks(&s.Pods[1].Pod, &s.Node) {
+			b.Fatal("want the first pod to be asked about, and not the second")
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package podantiaffinity
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	test "github.com/rehome-dev/rehome/functions/functionstest"
+	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+type (
+	pods    = []schemas.ContendingPod
+	list    = []schemas.Intent
+	options = []test.PodOption
+)
+
+// pod is a pod that keeps away the pods of those names.
+func pod(name string, options options, repels ...string) schemas.ContendingPod {
+	p := schemas.ContendingPod{ScopedPod: test.Pod(name, options...)}
+	for _, other := range repels {
+		p.Repels = append(p.Repels, types.UID("uid-"+other))
+	}
+	return p
+}
+
+func scope(pods ...schemas.ContendingPod) schemas.DomainScope {
+	return schemas.DomainScope{
+		ScopeHead:   schemas.ScopeHead{Kind: schemas.DomainKind, Key: "kubernetes.io/hostname=node-1", Now: time.Unix(1000, 0)},
+		TopologyKey: corev1.LabelHostname, Pods: pods,
+	}
+}
+
+// leaves is the intent to move the pod web/NAME because of a pod, NAMESPACE/NAME.
+func leaves(name, other string) schemas.Intent {
+	return test.Intent(name, "node-1", "its anti-affinity forbids it beside "+other+" (topology kubernetes.io/hostname)")
+}
+
+func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
+	in := func(include, exclude []string) Args {
+		return Args{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+	}
+	tier := func(tier string) options { return options{test.Labelled("tier", tier)} }
+	protected := options{test.Protected(policy.PodsWithPVC)}
+	a, b := pod("a", nil, "b"), pod("b", nil, "a")
+	for _, c := range []struct {
+		name string
+		args Args
+		pods pods
+		want list
+	}{
+		{"no pods", Args{}, nil, nil},
+		{"pods that keep nobody away", Args{}, pods{pod("a", nil), pod("b", nil)}, nil},
+		{"the pod with the term leaves, not the other", Args{}, pods{a, pod("b", nil)}, list{leaves("a", "web/b")}},
+		{"whichever comes first", Args{}, pods{pod("a", nil), b}, list{leaves("b", "web/a")}},
+		{"of two that keep each other away, one leaves", Args{}, pods{a, b}, list{leaves("a", "web/b")}},
+		{"of three, two leave", Args{}, pods{pod("a", nil, "b", "c"), pod("b", nil, "a", "c"), pod("c", nil, "a", "b")},
+			list{leaves("a", "web/b"), leaves("b", "web/c")}},
+		{"a chain is cut where it has to be", Args{}, pods{pod("a", nil, "b"), pod("b", nil, "c"), pod("c", nil, "d"), pod("d", nil)},
+			list{leaves("a", "web/b"), leaves("b", "web/c"), leaves("c", "web/d")}},
+		{"a pod whose only reason has left stays", Args{}, pods{pod("a", nil, "d"), pod("b", nil, "a"), pod("c", nil, "a"), pod("d", nil)},
+			list{leaves("a", "web/d")}},
+		{"a pod that one of its reasons has left has the other", Args{}, pods{pod("a", nil, "c"), pod("b", nil, "a", "c"), pod("c", nil)},
+			list{leaves("a", "web/c"), leaves("b", "web/c")}},
+		{"the first of its reasons is named", Args{}, pods{pod("a", nil, "b", "c"), pod("b", nil), pod("c", nil)}, list{leaves("a", "web/b")}},
+		{"a pod of another namespace is named with it", Args{}, pods{pod("b", options{test.In("db")}), pod("a", nil, "b")}, list{leaves("a", "db/b")}},
+		{"pods of one name in two namespaces", Args{}, pods{
+			{ScopedPod: test.Pod("a", test.In("db"), func(p *schemas.ScopedPod) { p.Pod.UID = "uid-b" })}, a}, list{leaves("a", "db/a")}},
+		{"pods of several nodes in one domain", Args{}, pods{pod("a", options{test.On("node-2")}, "b"), pod("b", nil, "a")},
+			list{test.Intent("a", "node-2", "its anti-affinity forbids it beside web/b (topology kubernetes.io/hostname)")}},
+
+		{"a protected pod stays, and the other one has to leave", Args{}, pods{pod("a", protected, "b"), b}, list{leaves("b", "web/a")}},
+		{"two protected pods stay", Args{}, pods{pod("a", protected, "b"), pod("b", protected, "a")}, nil},
+		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b")}},
+		{"a pod that is being deleted is a reason until it is gone", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, list{leaves("a", "web/b")}},
+		{"a pod that is being deleted is left alone", Args{}, pods{pod("a", options{test.Terminating()}, "b"), pod("b", nil)}, nil},
+		{"a pending pod leaves too", Args{}, pods{pod("a", options{test.Phase(corev1.PodPending)}, "b"), pod("b", nil)}, list{leaves("a", "web/b")}},
+		{"a pod that has ended is left alone", Args{}, pods{pod("a", options{test.Phase(corev1.PodFailed)}, "b"), pod("b", nil)}, nil},
+
+		{"both namespaces are included", in([]string{"web", "db"}, nil), pods{pod("b", options{test.In("db")}), a}, list{leaves("a", "db/b")}},
+		{"the pod is in a namespace that is not included", in([]string{"db"}, nil), pods{pod("b", options{test.In("db")}), a}, nil},
+		{"the other pod is in a namespace that is not included", in([]string{"web"}, nil), pods{pod("b", options{test.In("db")}), a}, nil},
+		{"the pod is in a namespace that is excluded", in(nil, []string{"web"}), pods{pod("b", options{test.In("db")}), a}, nil},
+		{"the other pod is in a namespace that is excluded", in(nil, []string{"db"}), pods{pod("b", options{test.In("db")}), a}, nil},
+		{"both pods are selected", Args{LabelSelector: web}, pods{pod("a", tier("web"), "b"), pod("b", tier("web"))}, list{leaves("a", "web/b")}},
+		{"the pod is not selected", Args{LabelSelector: web}, pods{pod("a", tier("db"), "b"), pod("b", tier("web"))}, nil},
+		{"the other pod is not selected", Args{LabelSelector: web}, pods{pod("a", tier("web"), "b"), pod("b", tier("db"))}, nil},
+		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}}, pods{a, b}, list{leaves("a", "web/b")}},
+
+		{"the lower priority leaves, none before all", Args{},
+			pods{pod("a", options{test.Priority(1)}, "b", "c"), pod("b", options{test.Priority(0)}, "a", "c"), pod("c", nil, "a", "b")},
+			list{leaves("c", "web/a"), leaves("b", "web/a")}},
+		{"then the lower quality of service", Args{},
+			pods{pod("a", nil, "b"), pod("b", options{test.Quality(corev1.PodQOSBestEffort)}, "a")}, list{leaves("b", "web/a")}},
+		{"then the pod that does not mind", Args{}, pods{pod("a", options{test.ReluctantToMove()}, "b"), b}, list{leaves("b", "web/a")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.args.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
+				if got := args.Decide(scope(c.pods...)); !slices.Equal(got, c.want) {
+					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+	test.Refused(t, Args{}.Validate())
+	test.Refused(t, Args{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}.Validate())
+	test.Refused(t, Args{
+		Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}},
+		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+	}.Validate(),
+		"namespaces: has both include and exclude; keep one",
+		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
+}
+
+// atRandom is a domain in which many pods keep away others.
+func atRandom(r *rand.Rand) schemas.DomainScope {
+	n := r.IntN(12)
+	var all pods
+	for i := range n {
+		p := pod(fmt.Sprintf("p%02d", i), options{test.Labelled("tier", []string{"web", "db"}[r.IntN(2)])})
+		for j := range n {
+			if j != i && r.IntN(4) == 0 {
+				p.Repels = append(p.Repels, types.UID(fmt.Sprintf("uid-p%02d", j)))
+			}
+		}
+		for _, change := range []test.PodOption{test.Priority(1), test.Quality(corev1.PodQOSBestEffort), test.ReluctantToMove(),
+			test.Protected(policy.PodsWithPVC), test.Terminating()} {
+			if r.IntN(5) == 0 {
+				change(&p.ScopedPod)
+			}
+		}
+		all = append(all, p)
+	}
+	return scope(all...)
+}
+
+func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
+	r := test.Random(t)
+	moved, spared := 0, 0
+	for range 2000 {
+		s := atRandom(r)
+		args := Args{}
+		if r.IntN(2) == 0 {
+			args.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
+		}
+		before := schemas.DomainScope{ScopeHead: s.ScopeHead, TopologyKey: s.TopologyKey, Pods: slices.Clone(s.Pods)}
+		got := args.Decide(s)
+		if !reflect.DeepEqual(s, before) {
+			t.Fatal("the scope was changed")
+		}
+		other := s
+		other.Pods = slices.Clone(s.Pods)
+		r.Shuffle(len(other.Pods), func(i, j int) { other.Pods[i], other.Pods[j] = other.Pods[j], other.Pods[i] })
+		if again := args.Decide(other); !slices.Equal(again, got) {
+			t.Fatalf("in another order:\n%+v\n%+v", again, got)
+		}
+		counts := func(p *schemas.ContendingPod) bool { return args.LabelSelector == nil || p.Pod.Labels["tier"] == "web" }
+		beside := func(p *schemas.ContendingPod, gone map[types.UID]bool) bool {
+			return slices.ContainsFunc(s.Pods, func(o schemas.ContendingPod) bool {
+				return counts(&o) && !gone[o.Pod.UID] && slices.Contains(p.Repels, o.Pod.UID)
+			})
+		}
+		gone := map[types.UID]bool{}
+		for i, intent := range got {
+			p := &s.Pods[slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == intent.Pod.UID })]
+			if !counts(p) || len(p.Protected) > 0 || !beside(p, gone) {
+				t.Fatalf("%s moves without need: scope %+v", intent.Pod, s)
+			}
+			if i > 0 {
+				last := slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == got[i-1].Pod.UID })
+				if rank.Compare(&s.Pods[last].Pod, &p.Pod) >= 0 {
+					t.Fatalf("%s moves before %s: scope %+v", got[i-1].Pod, intent.Pod, s)
+				}
+			}
+			gone[intent.Pod.UID] = true
+		}
+		for i := range s.Pods {
+			p := &s.Pods[i]
+			if counts(p) && len(p.Protected) == 0 && !gone[p.Pod.UID] {
+				spared++
+				if beside(p, gone) {
+					t.Fatalf("%s stays beside a pod that it keeps away: scope %+v", p.Pod.Name, s)
+				}
+			}
+		}
+		moved += len(got)
+	}
+	if moved < 1000 || spared < 1000 {
+		t.Errorf("%d pods moved, %d stayed: the test tests too little", moved, spared)
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	// As many pods as a kubelet runs by default, of which every one keeps away every other.
+	var all pods
+	for i := range 110 {
+		p := pod(fmt.Sprintf("p%03d", i), options{test.Labelled("tier", "web"), test.Priority(int32(i * 37 % 5))})
+		for j := range 110 {
+			if j != i {
+				p.Repels = append(p.Repels, types.UID(fmt.Sprintf("uid-p%03d", j)))
+			}
+		}
+		all = append(all, p)
+	}
+	s := scope(all...)
+	args := Args{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := args.Decide(s); len(got) != 109 {
+			b.Fatalf("got %d intents, want 109", len(got))
+		}
+	}
+}
