@@ -12,7 +12,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/nodeaffinity"
+	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/policy"
@@ -26,13 +29,14 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 	most, least := uint(86400), uint(300)
 	for _, c := range []struct {
 		file, strategy string
+		scope          schemas.ScopeKind
 		args           policy.Args
 	}{
-		{"toomanyrestarts.yaml", "RemovePodsHavingTooManyRestarts", &toomanyrestarts.Args{
+		{"toomanyrestarts.yaml", "RemovePodsHavingTooManyRestarts", schemas.PodKind, &toomanyrestarts.Args{
 			Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web, PodRestartThreshold: 100,
 			IncludingInitContainers: true, States: []string{"Running", "CrashLoopBackOff"},
 		}},
-		{"podlifetime.yaml", "PodLifeTime", &podlifetime.Args{
+		{"podlifetime.yaml", "PodLifeTime", schemas.PodKind, &podlifetime.Args{
 			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
 			OwnerKinds:            podlifetime.OwnerKinds{Exclude: []string{"StatefulSet"}},
 			MaxPodLifeTimeSeconds: &most, States: []string{"Pending", "PodInitializing"},
@@ -42,9 +46,19 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 			},
 			ExitCodes: []int32{1, 137}, IncludingInitContainers: true, IncludingEphemeralContainers: true,
 		}},
-		{"failedpods.yaml", "RemoveFailedPods", &failedpods.Args{
+		{"failedpods.yaml", "RemoveFailedPods", schemas.PodKind, &failedpods.Args{
 			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web, ExcludeOwnerKinds: []string{"Job"},
 			Reasons: []string{"OutOfcpu", "CreateContainerConfigError"}, ExitCodes: []int32{1}, IncludingInitContainers: true,
+		}},
+		{"duplicates.yaml", "RemoveDuplicates", schemas.WorkloadKind, &duplicates.Args{
+			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, ExcludeOwnerKinds: []string{"StatefulSet", "Job"},
+		}},
+		{"podantiaffinity.yaml", "RemovePodsViolatingInterPodAntiAffinity", schemas.DomainKind, &podantiaffinity.Args{
+			Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web,
+		}},
+		{"nodeaffinity.yaml", "RemovePodsViolatingNodeAffinity", schemas.NodeKind, &nodeaffinity.Args{
+			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			NodeAffinityType: []string{nodeaffinity.Required, nodeaffinity.Preferred},
 		}},
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", c.file))
@@ -61,8 +75,8 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 			continue
 		}
 		enabled := p.Profiles[0].Strategies[0]
-		if enabled.Name != c.strategy || enabled.Scope != schemas.PodKind {
-			t.Errorf("%s: got %s on %s, want %s on %s", c.file, enabled.Name, enabled.Scope, c.strategy, schemas.PodKind)
+		if enabled.Name != c.strategy || enabled.Scope != c.scope {
+			t.Errorf("%s: got %s on %s, want %s on %s", c.file, enabled.Name, enabled.Scope, c.strategy, c.scope)
 		}
 		got, err := enabled.Values()
 		if err != nil || !reflect.DeepEqual(got, c.args) {
@@ -137,13 +151,23 @@ profiles:
     args:
       minPodLifetimeSeconds: 1h
       exitCodes: [3000000000]
+  - name: RemovePodsViolatingNodeAffinity
+    args:
+      nodeAffinityType:
+      - requiredDuringSchedulingIgnoredDuringExecution
+      - requiredDuringSchedulingRequiredDuringExecution
+  - name: RemoveDuplicates
+    args:
+      labelSelector: {}
 `), strategies())
 	want := `policy.yaml:7: profiles[0].pluginConfig[0].args.maxPodLifeTimeSeconds: must not be negative, got -1
 policy.yaml:9: profiles[0].pluginConfig[0].args.conditions[0].status: want text, got True; write it in quotes: "True"
 policy.yaml:11: profiles[0].pluginConfig[0].args.conditions[1].status: is not the status of a condition, got "No"; want True, False or Unknown
 policy.yaml:12: profiles[0].pluginConfig[1].args.podRestartThreshold: must be at least 1, got 0; 100 is usual
 policy.yaml:15: profiles[0].pluginConfig[2].args.minPodLifetimeSeconds: want a whole number, got the text "1h"
-policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000; want a number from -2147483648 to 2147483647`
+policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000; want a number from -2147483648 to 2147483647
+policy.yaml:21: profiles[0].pluginConfig[3].args.nodeAffinityType[1]: is not known, got "requiredDuringSchedulingRequiredDuringExecution"; want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution
+policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}

@@ -54,6 +54,8 @@ func TestTheDefaultArgumentsOfEveryStrategyAreValidOrSayWhatIsMissing(t *testing
 	missing := map[string]string{
 		"RemovePodsHavingTooManyRestarts": "podRestartThreshold: must be at least 1, got 0; 100 is usual",
 		"PodLifeTime":                     "would move every pod; give at least one of maxPodLifeTimeSeconds, states, conditions and exitCodes",
+		"RemovePodsViolatingNodeAffinity": "nodeAffinityType: is missing; want requiredDuringSchedulingIgnoredDuringExecution or " +
+			"preferredDuringSchedulingIgnoredDuringExecution, or both",
 	}
 	for _, s := range strategies() {
 		got := ""

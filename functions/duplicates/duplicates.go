@@ -132,7 +132,7 @@ func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []move {
 		duplicates = append(duplicates, pods[:len(pods)-1]...)
 	}
 	feasible := countNodes(nodes, duplicates)
-	if feasible < 2 {
+	if feasible == 0 {
 		return nil
 	}
 	most := (g.replicas + feasible - 1) / feasible

@@ -13,8 +13,8 @@ import (
 )
 
 // countNodes says how many nodes could run at least one of the pods, by the nodes' taints and by what the pods say about
-// nodes. A pod that only one node could run does not count, since it could not move. What the nodes have room for does
-// not count either.
+// nodes. A pod that only one node could run does not count, since it could not move; so the answer is none or at least two.
+// What the nodes have room for does not count either.
 func countNodes(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) int {
 	all := 0
 	for i := range nodes {

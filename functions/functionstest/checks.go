@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // ThroughJSON is what arrives of the arguments of a strategy in a scope. The test fails if something gets lost.
@@ -47,7 +46,7 @@ const SeedVariable = "REHOME_TEST_SEED"
 // Random is chance for one test. The output of a test that fails says how to repeat it.
 func Random(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
+	seed := rand.Uint64()
 	if text := os.Getenv(SeedVariable); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {

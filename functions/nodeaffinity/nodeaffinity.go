@@ -56,16 +56,20 @@ func (a Args) Validate() error {
 // those that prefer another node, each in the order of [rank.Compare]. No pod moves that would be placed nowhere else,
 // or whose Elsewhere is not known. A node that is not ready keeps its pods.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
+	if !placement.Ready(&scope.Node) {
+		return nil
+	}
+	selector := policy.Selects(a.LabelSelector)
 	var leaving []move
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if len(p.Protected) > 0 || p.Elsewhere == nil || !p.Elsewhere.Fits {
+		if len(p.Protected) > 0 || p.Elsewhere == nil || !p.Elsewhere.Fits || !a.looksAt(&p.Pod, selector) {
 			continue
 		}
-		switch required, preferred := a.violations(&p.Pod, &scope.Node); {
-		case required:
+		switch {
+		case a.forbids(&p.Pod, &scope.Node):
 			leaving = append(leaving, move{p, true, forbidden(&p.Pod, &scope.Node, p.Elsewhere)})
-		case preferred && p.Elsewhere.Preference > p.Elsewhere.Here:
+		case p.Elsewhere.Preference > p.Elsewhere.Here && a.wishes(&p.Pod, &scope.Node):
 			leaving = append(leaving, move{p, false, disliked(&scope.Node, p.Elsewhere)})
 		}
 	}
@@ -93,38 +97,38 @@ type move struct {
 }
 
 // Seeks says whether Decide looks at the Elsewhere of the pod, unless the pod is protected: whether its node affinity of
-// a kind that counts would be better served by another node. It is [policy.Seeker].
+// a kind that counts could be served better by another node. It is [policy.Seeker].
 func (a Args) Seeks(pod *corev1.Pod, node *corev1.Node) bool {
-	required, preferred := a.violations(pod, node)
-	return required || preferred
-}
-
-// violations says whether the pod is one to look at that its required node affinity forbids on the node, and whether it
-// is one whose preferred node affinity could like another node more. Both are false when nothing is to be moved.
-func (a Args) violations(pod *corev1.Pod, node *corev1.Node) (required, preferred bool) {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || placement.Leaves(pod) || !placement.Ready(node) ||
-		!a.Namespaces.Has(pod.Namespace) || !policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels)) {
-		return false, false
+	if pod.Spec.Affinity == nil { // as most pods: they cost nothing
+		return false
 	}
-	affinity := pod.Spec.Affinity.NodeAffinity
-	required = affinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
-		slices.Contains(a.NodeAffinityType, Required) && !allowed(pod, node)
-	preferred = slices.Contains(a.NodeAffinityType, Preferred) &&
-		improvable(affinity.PreferredDuringSchedulingIgnoredDuringExecution, node)
-	return required, preferred
+	return placement.Ready(node) && a.looksAt(pod, policy.Selects(a.LabelSelector)) &&
+		(a.forbids(pod, node) || a.wishes(pod, node))
 }
 
-// allowed says whether the pod's node selector and required node affinity match the node. What cannot be read matches
-// no node, as for the scheduler.
-func allowed(pod *corev1.Pod, node *corev1.Node) bool {
+// looksAt says whether the pod has a node affinity, has not ended, is not being deleted, and is one that the namespaces
+// and the selector let through.
+func (a Args) looksAt(pod *corev1.Pod, selector labels.Selector) bool {
+	return pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil && !placement.Leaves(pod) &&
+		a.Namespaces.Has(pod.Namespace) && selector.Matches(labels.Set(pod.Labels))
+}
+
+// forbids says whether the pod has a required node affinity that counts, and that together with its node selector does
+// not match the node. What cannot be read matches no node, as for the scheduler.
+func (a Args) forbids(pod *corev1.Pod, node *corev1.Node) bool {
+	if pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil ||
+		!slices.Contains(a.NodeAffinityType, Required) {
+		return false
+	}
 	match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	return err == nil && match
+	return err != nil || !match
 }
 
-// improvable says whether there could be a node that matches more of the terms. Terms of which one cannot be read prefer
-// no node.
-func improvable(terms []corev1.PreferredSchedulingTerm, node *corev1.Node) bool {
-	if len(terms) == 0 {
+// wishes says whether the pod has a preferred node affinity that counts, and of which a node could match more. Terms of
+// which one cannot be read prefer no node.
+func (a Args) wishes(pod *corev1.Pod, node *corev1.Node) bool {
+	terms := pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	if len(terms) == 0 || !slices.Contains(a.NodeAffinityType, Preferred) {
 		return false
 	}
 	read, err := nodeaffinity.NewPreferredSchedulingTerms(terms)

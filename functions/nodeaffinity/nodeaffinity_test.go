@@ -297,7 +297,7 @@ func crowd() schemas.NodeScope {
 		where := []string{"east", "west"}[i%2]
 		all = append(all, test.Pod(fmt.Sprintf("p%03d", i*37%110), test.Labelled("tier", "web"), test.Priority(int32(i%3)),
 			test.Requiring(zone(where), test.Term("disk", corev1.NodeSelectorOpExists)),
-			test.Preferring(10, test.Term("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 0)))
+			test.Preferring(10, test.Term("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 10)))
 	}
 	return scope(test.Node("node-1", test.NodeLabel("zone", "west"), test.NodeLabel("arch", "amd64"), test.Ready(corev1.ConditionTrue)), all...)
 }

@@ -28,8 +28,8 @@ func Ready(node *corev1.Node) bool {
 	return true
 }
 
-// Tolerates says whether one of the tolerations tolerates the taint, whatever its effect: the scheduler's own rule, with
-// the operators Gt and Lt.
+// Tolerates says whether one of the tolerations tolerates the taint. It is the scheduler's own rule, with the operators Gt
+// and Lt. A taint with the effect PreferNoSchedule is one like the others.
 func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	return asked(schedulingv1.TolerationsTolerateTaint, tolerations, taint)
 }
