@@ -34,18 +34,19 @@ func (a Args) Validate() error {
 }
 
 // Decide returns the pods that should leave the domain, in the order of [rank.Compare]. A pod whose forbidden neighbours
-// all leave before it stays. Pods that are protected or being deleted do not move, and are neighbours nevertheless.
+// all leave before it stays. A pod that is protected does not move, and is a neighbour nevertheless. One that is being
+// deleted is neither: of two that keep each other away the second must not move because the first is still on its way out.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	selector := policy.Selects(a.LabelSelector)
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))
 	var candidates []*schemas.ContendingPod
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
+		if placement.Leaves(&p.Pod) || !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
 			continue
 		}
 		staying[p.Pod.UID] = p
-		if len(p.Repels) > 0 && placement.Movable(&p.ScopedPod) {
+		if len(p.Repels) > 0 && len(p.Protected) == 0 {
 			candidates = append(candidates, p)
 		}
 	}

@@ -82,7 +82,7 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 		{"a protected pod stays, and the other one has to leave", Args{}, pods{pod("a", protected, "b"), b}, list{leaves("b", "web/a")}},
 		{"two protected pods stay", Args{}, pods{pod("a", protected, "b"), pod("b", protected, "a")}, nil},
 		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b")}},
-		{"a pod that is being deleted is a reason until it is gone", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, list{leaves("a", "web/b")}},
+		{"a pod that is being deleted is no reason any more", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, nil},
 		{"a pod that is being deleted is left alone", Args{}, pods{pod("a", options{test.Terminating()}, "b"), pod("b", nil)}, nil},
 		{"a pending pod leaves too", Args{}, pods{pod("a", options{test.Phase(corev1.PodPending)}, "b"), pod("b", nil)}, list{leaves("a", "web/b")}},
 		{"a pod that has ended is left alone", Args{}, pods{pod("a", options{test.Phase(corev1.PodFailed)}, "b"), pod("b", nil)}, nil},
@@ -170,7 +170,9 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 		if again := args.Decide(other); !slices.Equal(again, got) {
 			t.Fatalf("in another order:\n%+v\n%+v", again, got)
 		}
-		counts := func(p *schemas.ContendingPod) bool { return args.LabelSelector == nil || p.Pod.Labels["tier"] == "web" }
+		counts := func(p *schemas.ContendingPod) bool {
+			return p.Pod.DeletionTimestamp == nil && (args.LabelSelector == nil || p.Pod.Labels["tier"] == "web")
+		}
 		beside := func(p *schemas.ContendingPod, gone map[types.UID]bool) bool {
 			return slices.ContainsFunc(s.Pods, func(o schemas.ContendingPod) bool {
 				return counts(&o) && !gone[o.Pod.UID] && slices.Contains(p.Repels, o.Pod.UID)

@@ -1,0 +1,195 @@
+package equivalence
+
+import (
+	_ "embed"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher"
+)
+
+//go:embed testdata/everything.yaml
+var everything []byte
+
+var (
+	seed   = flag.Uint64("seed", 0, "the only world to try; 0: many random ones")
+	worlds = flag.Int("worlds", 60, "how many random worlds to try")
+)
+
+// everyStrategy is a policy with all strategies on.
+func everyStrategy(t *testing.T) policy.Policy {
+	t.Helper()
+	var known []policy.Strategy
+	for _, f := range functions.All() {
+		known = append(known, f.Strategy)
+	}
+	p, err := policy.Parse("everything.yaml", everything, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := map[string]bool{}
+	for _, s := range p.Profiles[0].Strategies {
+		on[s.Name] = true
+	}
+	for _, s := range known {
+		if !on[s.Name] {
+			t.Fatalf("testdata/everything.yaml does not switch on %s", s.Name)
+		}
+	}
+	return p
+}
+
+// answers are what is wanted moved, by the scope that says so: a line for each intent, in its order. A scope from which
+// nothing is wanted is not in it.
+type answers map[string][]string
+
+// take lets the function of each scope answer it.
+func (a answers) take(t *testing.T, scopes []schemas.Event) {
+	t.Helper()
+	for _, scope := range scopes {
+		head, err := schemas.Decode[schemas.ScopeHead](scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(functions.All(), func(f functions.Function) bool { return f.Strategy.Name == head.Strategy })
+		answer, err := functions.All()[i].Evaluate(scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := head.Strategy + " " + head.About()
+		delete(a, key)
+		for _, intent := range answer.Intents {
+			line := fmt.Sprintf("%s from %s: %s", intent.Pod.UID, intent.Node, intent.Reason)
+			if head.Kind == schemas.PodKind { // its reason says how old the pod was when it was asked
+				line = fmt.Sprintf("%s from %s", intent.Pod.UID, intent.Node)
+			}
+			if intent.Ended {
+				line += ended
+			}
+			a[key] = append(a[key], line)
+		}
+	}
+}
+
+// everythingAnew decides about everything in the world.
+func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
+	t.Helper()
+	o, err := watcher.NewOffline(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range w.objects() {
+		if err := o.Set(object, w.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := answers{}
+	for _, s := range p.Profiles[0].Strategies {
+		scopes, err := o.Scopes(p.Profiles[0].Name, s.Name, w.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.take(t, scopes)
+	}
+	return all
+}
+
+func TestDecidingChangeByChangeEqualsDecidingEverythingAnew(t *testing.T) {
+	p := everyStrategy(t)
+	seeds := []uint64{*seed}
+	if *seed == 0 {
+		seeds = nil
+		for range *worlds {
+			seeds = append(seeds, 1+rand.Uint64())
+		}
+	}
+	wanted := map[string]int{}
+	for _, s := range seeds {
+		follow(t, p, s, wanted)
+	}
+	for _, s := range p.Profiles[0].Strategies {
+		if *seed == 0 && wanted[s.Name] == 0 {
+			t.Errorf("%s wanted nothing in all worlds: the test says nothing about it", s.Name)
+		}
+	}
+	t.Logf("intents compared: %v", wanted)
+}
+
+// follow changes one world and compares after every round.
+func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
+	t.Helper()
+	w := newWorld(seed)
+	o, err := watcher.NewOffline(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(o.Set(budget("one"), w.now))
+	kept := answers{}
+	for round := range 25 {
+		for range 1 + w.IntN(6) {
+			w.change(func(object any) { must(o.Set(object, w.now)) }, func(object any) { must(o.Remove(object, w.now)) })
+			if w.often(5) {
+				kept.take(t, o.Changed(w.now))
+			}
+		}
+		w.now = w.now.Add(time.Duration(w.IntN(900)) * time.Second)
+		kept.take(t, o.Changed(w.now))
+		want := everythingAnew(t, p, w)
+		kept.reject(w)
+		if text := difference(kept, want); text != "" {
+			t.Fatalf("round %d differs; repeat it with go test ./test/equivalence -seed %d\n%s", round, seed, text)
+		}
+		for key, lines := range want {
+			var name string
+			_, _ = fmt.Sscan(key, &name)
+			wanted[name] += len(lines)
+		}
+	}
+}
+
+// reject drops what the actuator rejects by itself: intents for pods that are gone, on their way out, have ended, or whose
+// node is gone.
+func (a answers) reject(w *world) {
+	for key, lines := range a {
+		a[key] = slices.DeleteFunc(lines, func(line string) bool {
+			uid, _, _ := strings.Cut(line, " ")
+			p := w.pods[types.UID(uid)]
+			return p == nil || w.nodes[p.Spec.NodeName] == nil || p.DeletionTimestamp != nil ||
+				schemas.Ended(p) && !strings.HasSuffix(line, ended)
+		})
+		if len(a[key]) == 0 {
+			delete(a, key)
+		}
+	}
+}
+
+// ended marks the intent for a pod that had ended when it was decided.
+const ended = " (ended)"
+
+// difference says in words where two sets of answers differ; empty: nowhere.
+func difference(got, want answers) string {
+	keys := maps.Clone(got)
+	maps.Copy(keys, want)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if !slices.Equal(got[key], want[key]) {
+			return fmt.Sprintf("%s\nchange by change: %q\n          anew: %q", key, got[key], want[key])
+		}
+	}
+	return ""
+}
