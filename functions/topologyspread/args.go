@@ -1,0 +1,71 @@
+package topologyspread
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// Args are the arguments of the strategy. The zero value looks at the constraints of all pods that say DoNotSchedule, and
+// moves only pods that fit elsewhere.
+type Args struct {
+	// Namespaces and LabelSelector say whose constraints are looked at and which pods may move. Pods that they leave out
+	// are counted all the same, as the scheduler does.
+	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
+	// LabelSelector limits the strategy to the pods that it selects. nil: all.
+	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+	// WhenUnsatisfiable limits the strategy to constraints that say one of these. Empty: DoNotSchedule.
+	WhenUnsatisfiable []corev1.UnsatisfiableConstraintAction `json:"constraints,omitzero"`
+	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with fewer pods than the mean. nil: true.
+	TopologyBalanceNodeFit *bool `json:"topologyBalanceNodeFit,omitzero"`
+}
+
+var _ policy.Spreading = Args{}
+
+// actions are those that a constraint can say.
+func actions() []string { return []string{string(corev1.DoNotSchedule), string(corev1.ScheduleAnyway)} }
+
+// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+func (a Args) Validate() error {
+	var found policy.Findings
+	found.Join("namespaces", a.Namespaces.Validate())
+	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
+	for i, action := range a.WhenUnsatisfiable {
+		if !slices.Contains(actions(), string(action)) {
+			found.Add("constraints"+policy.Item(i), action, "is not what a constraint can say",
+				"want "+strings.Join(actions(), " or "))
+		}
+	}
+	return found.Err()
+}
+
+// Constraints are those of the pod that the strategy looks at, in the pod's order. A pod that Namespaces or LabelSelector
+// leave out has none.
+func (a Args) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
+	var found []corev1.TopologySpreadConstraint
+	for _, c := range pod.Spec.TopologySpreadConstraints {
+		if a.takes(c.WhenUnsatisfiable) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 || !a.Namespaces.Has(pod.Namespace) ||
+		!policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels)) {
+		return nil
+	}
+	return found
+}
+
+func (a Args) takes(action corev1.UnsatisfiableConstraintAction) bool {
+	if len(a.WhenUnsatisfiable) == 0 {
+		return action == corev1.DoNotSchedule
+	}
+	return slices.Contains(a.WhenUnsatisfiable, action)
+}
+
+// NeedsRoom says whether a pod moves only if it fits where fewer are.
+func (a Args) NeedsRoom() bool { return a.TopologyBalanceNodeFit == nil || *a.TopologyBalanceNodeFit }

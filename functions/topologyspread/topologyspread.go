@@ -1,0 +1,104 @@
+// Package topologyspread is the strategy RemovePodsViolatingTopologySpreadConstraint: pods that are spread over zones,
+// hosts or other domains more unevenly than their constraint allows should move from the fullest domains to the emptiest.
+package topologyspread
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Decide returns the fewest pods that have to move so that no domain has more than maxSkew pods more than the emptiest
+// one, each taken from the domain that is the fullest by then. If that cannot be reached, it comes as near as pods can
+// move.
+//
+// The emptiest domain is the emptiest of those that are eligible: nothing can be placed in the others, so they only give.
+// Of one domain, pods without a node selector and node affinity go before those with one, since those are harder to
+// place; then by [rank.Compare]. Protected pods and those that the arguments leave out are counted and stay.
+//
+// With NeedsRoom a pod moves only to a domain that is among those it fits into; one that fits nowhere stays and does not
+// count as moved, and the next one is asked. Without, it is taken to fit into every eligible domain.
+//
+// Under DoNotSchedule, no pod moves for which the scheduler would not find a place by this very constraint: not to a
+// domain that would then have more than maxSkew pods more than the emptiest, even if that one has to stay empty.
+//
+// With fewer eligible domains than minDomains, the scheduler takes the least count for 0, so no domain should have more
+// than maxSkew pods. The domains that are missing cannot be moved to. Pods beyond maxSkew move to a domain that has fewer
+// than maxSkew, and stay when there is none: evicted, they would only wait for a domain that may never come.
+func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
+	b := newBalance(scope)
+	if len(b.eligible) == 0 {
+		return nil
+	}
+	for i := range b.domains {
+		b.offer(i, a.movable(b.domains[i].Pods), a.NeedsRoom())
+	}
+	explain := explanation(scope.Constraint, b)
+	var intents []schemas.Intent
+	for _, m := range b.plan() {
+		intents = append(intents, m.pod.Move(explain(m.from)))
+	}
+	return intents
+}
+
+// movable returns those of the domain's pods that may move, the first to move first.
+func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
+	selector := policy.Selects(a.LabelSelector)
+	var found []*schemas.SpreadPod
+	for i := range pods {
+		p := &pods[i]
+		if len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && !schemas.Ended(&p.Pod) &&
+			a.Namespaces.Has(p.Pod.Namespace) && selector.Matches(labels.Set(p.Pod.Labels)) {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, order)
+	return found
+}
+
+// order is negative when a should move before b.
+func order(a, b *schemas.SpreadPod) int {
+	return cmp.Or(cmp.Compare(choosy(&a.Pod), choosy(&b.Pod)), rank.Compare(&a.Pod, &b.Pod))
+}
+
+// choosy is 1 for a pod that asks for certain nodes, and 0 for others.
+func choosy(pod *corev1.Pod) int {
+	if len(pod.Spec.NodeSelector) > 0 || pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil {
+		return 1
+	}
+	return 0
+}
+
+// explanation returns what says why pods leave a domain of b, in the figures of the scope:
+//
+//	zone eu-1a has 7 pods, eu-1c has 3: more than 1 apart (topology.kubernetes.io/zone)
+//	zone eu-1a has 5 pods: more than 3 while there are 2 of at least 3 domains (topology.kubernetes.io/zone)
+//	zone eu-1b keeps 10 pods, eu-1c has 7: more than 2 apart (topology.kubernetes.io/zone)
+//
+// The last is for a domain that is not too full itself.
+func explanation(c corev1.TopologySpreadConstraint, b *balance) func(from int) string {
+	word := c.TopologyKey[strings.LastIndex(c.TopologyKey, "/")+1:]
+	emptiest, fullest := b.emptiest(), b.fullest()
+	return func(from int) string {
+		d := b.domains[from]
+		has := fmt.Sprintf("%s %s has %d pods", word, d.Value, d.Count)
+		if b.tooFew {
+			return fmt.Sprintf("%s: more than %d while there are %d of at least %d domains (%s)",
+				has, c.MaxSkew, len(b.eligible), *c.MinDomains, c.TopologyKey)
+		}
+		low := b.domains[emptiest]
+		if d.Count-low.Count <= b.maxSkew { // it helps out: what is too full cannot give
+			high := b.domains[fullest]
+			has = fmt.Sprintf("%s %s keeps %d pods", word, high.Value, high.Count)
+		}
+		return fmt.Sprintf("%s, %s has %d: more than %d apart (%s)", has, low.Value, low.Count, c.MaxSkew, c.TopologyKey)
+	}
+}
