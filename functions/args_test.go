@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/functions/duplicates"
@@ -18,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
+	"github.com/rehome-dev/rehome/functions/topologyspread"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -27,6 +29,7 @@ import (
 func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	most, least := uint(86400), uint(300)
+	no := false
 	for _, c := range []struct {
 		file, strategy string
 		scope          schemas.ScopeKind
@@ -59,6 +62,11 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 		{"nodeaffinity.yaml", "RemovePodsViolatingNodeAffinity", schemas.NodeKind, &nodeaffinity.Args{
 			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
 			NodeAffinityType: []string{nodeaffinity.Required, nodeaffinity.Preferred},
+		}},
+		{"topologyspread.yaml", "RemovePodsViolatingTopologySpreadConstraint", schemas.SpreadKind, &topologyspread.Args{
+			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			WhenUnsatisfiable:      []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway},
+			TopologyBalanceNodeFit: &no,
 		}},
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", c.file))
@@ -115,15 +123,23 @@ func TestEveryArgumentOfEveryStrategyIsInAPolicyThatIsTested(t *testing.T) {
 }
 
 func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
+	points := map[string]policy.Point{}
+	for _, s := range strategies() {
+		points[s.Name] = s.Point
+	}
 	for _, c := range []struct{ strategy, args, want string }{
 		{"RemoveFailedPods", `{}`, `{"minPodLifetimeSeconds":3600}`},
 		{"RemoveFailedPods", `{minPodLifetimeSeconds: }`, `{"minPodLifetimeSeconds":3600}`},
 		{"RemoveFailedPods", `{minPodLifetimeSeconds: 0}`, `{"minPodLifetimeSeconds":0}`},
+		{"RemovePodsViolatingTopologySpreadConstraint", `{}`, `{}`},
+		{"RemovePodsViolatingTopologySpreadConstraint", `{constraints: [], topologyBalanceNodeFit: }`, `{"constraints":[]}`},
+		{"RemovePodsViolatingTopologySpreadConstraint", `{topologyBalanceNodeFit: false}`, `{"topologyBalanceNodeFit":false}`},
 		{"PodLifeTime", `{maxPodLifeTimeSeconds: 0}`, `{"maxPodLifeTimeSeconds":0}`},
 		{"PodLifeTime", `{conditions: [{minTimeSinceLastTransitionSeconds: 0}]}`, `{"conditions":[{"minTimeSinceLastTransitionSeconds":0}]}`},
 	} {
 		p, err := policy.Parse("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
-			pluginConfig: [{name: `+c.strategy+`, args: `+c.args+`}], plugins: {deschedule: {enabled: [`+c.strategy+`]}}}]}`), strategies())
+			pluginConfig: [{name: `+c.strategy+`, args: `+c.args+`}],
+			plugins: {`+string(points[c.strategy])+`: {enabled: [`+c.strategy+`]}}}]}`), strategies())
 		if err != nil {
 			t.Error(err)
 			continue
@@ -159,6 +175,10 @@ profiles:
   - name: RemoveDuplicates
     args:
       labelSelector: {}
+  - name: RemovePodsViolatingTopologySpreadConstraint
+    args:
+      constraints: [DoNotSchedule, Never]
+      topologyBalanceNodeFit: "no"
 `), strategies())
 	want := `policy.yaml:7: profiles[0].pluginConfig[0].args.maxPodLifeTimeSeconds: must not be negative, got -1
 policy.yaml:9: profiles[0].pluginConfig[0].args.conditions[0].status: want text, got True; write it in quotes: "True"
@@ -167,7 +187,9 @@ policy.yaml:12: profiles[0].pluginConfig[1].args.podRestartThreshold: must be at
 policy.yaml:15: profiles[0].pluginConfig[2].args.minPodLifetimeSeconds: want a whole number, got the text "1h"
 policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000; want a number from -2147483648 to 2147483647
 policy.yaml:21: profiles[0].pluginConfig[3].args.nodeAffinityType[1]: is not known, got "requiredDuringSchedulingRequiredDuringExecution"; want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution
-policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces`
+policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces
+policy.yaml:27: profiles[0].pluginConfig[5].args.constraints[1]: is not what a constraint can say, got "Never"; want DoNotSchedule or ScheduleAnyway
+policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"; write it without quotes: no`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}

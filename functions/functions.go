@@ -44,6 +44,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
+	"github.com/rehome-dev/rehome/functions/topologyspread"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -84,6 +85,11 @@ func All() []Function {
 			nodeaffinity.Args{},
 			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints, schemas.NodeUnschedulable,
 			schemas.NodeAllocatable, schemas.PodScheduled, schemas.PodLabels),
+		function("RemovePodsViolatingTopologySpreadConstraint", policy.Balance,
+			"Moves pods that are spread more unevenly than their topology spread constraint allows.",
+			topologyspread.Args{},
+			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
+			schemas.NodeUnschedulable, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 	}
 }
 

@@ -93,6 +93,14 @@ func TestAStrategyAboutSinglePodsSaysWhenTheyAreDue(t *testing.T) {
 	}
 }
 
+func TestAStrategyAboutSpreadingSaysWhichConstraintsItLooksAt(t *testing.T) {
+	for _, s := range strategies() {
+		if _, spreading := s.NewArgs().(policy.Spreading); spreading != (s.Scope == schemas.SpreadKind) {
+			t.Errorf("%s: it decides on a %s, has Constraints and NeedsRoom: %v", s.Name, s.Scope, spreading)
+		}
+	}
+}
+
 func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 	data, err := os.ReadFile("testdata/nodetaints.yaml")
 	if err != nil {

@@ -39,7 +39,8 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{
 			"a strategy that is not known", []string{"functions", "Nope"},
 			"no strategy \"Nope\"; there are: [RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
-				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity]",
+				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
+				"RemovePodsViolatingTopologySpreadConstraint]",
 		},
 		{
 			"one role without a bus", []string{"functions"},
