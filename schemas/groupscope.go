@@ -47,16 +47,16 @@ type Domain struct {
 	// Count is how many pods there are that the constraint counts: those in the namespace that its selector matches and
 	// that are not terminating.
 	Count int `json:"count"`
-	// Pods are those that are counted, in the order of their names; left out in a domain that has no more of them than the
-	// mean.
+	// Pods are those that are counted, in the order of their names; left out in a domain that has at most one more than the
+	// emptiest eligible one, since to move one from there makes nothing more even.
 	Pods []SpreadPod `json:"pods,omitempty"`
 }
 
 // SpreadPod is a pod with the domains that it could move to.
 type SpreadPod struct {
 	ScopedPod
-	// Fits lists the other eligible domains with fewer pods than the mean in which the scheduler would place its
-	// replacement now, in their order.
+	// Fits lists the other eligible domains in which the scheduler would place its replacement now, in their order, of those
+	// with at least two pods fewer than the fullest.
 	Fits []string `json:"fits,omitempty"`
 }
 

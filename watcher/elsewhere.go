@@ -30,14 +30,14 @@ func (s scopes) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	return &found
 }
 
-// seeks returns a function that lists the eligible domains with fewer pods than the mean in which the replacement of a pod
-// would be placed. Pods that the scheduler cannot tell apart are asked about once.
+// seeks returns a function that lists the eligible domains in which the replacement of a pod would be placed, of those with
+// at least two pods fewer than the fullest, which has most. Pods that the scheduler cannot tell apart are asked about once.
 func (s scopes) seeks(
-	e enabled, ix *index.Spreads, key string, domains []index.Domain, mean float64,
+	e enabled, ix *index.Spreads, key string, domains []index.Domain, most int,
 ) func(*corev1.Pod) []string {
 	below := map[string][]*corev1.Node{}
 	for _, d := range domains {
-		if d.Eligible && float64(len(d.Pods)) < mean {
+		if d.Eligible && len(d.Pods) < most-1 {
 			below[d.Value] = nil
 		}
 	}

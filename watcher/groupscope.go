@@ -72,15 +72,15 @@ func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *
 	if b.empty {
 		return scope
 	}
-	mean := meanOf(domains)
-	seek := s.seeks(e, ix, head.Key, domains, mean)
+	least, most := bounds(constraint, domains)
+	seek := s.seeks(e, ix, head.Key, domains, most)
 	for _, d := range domains {
 		domain := schemas.Domain{Value: d.Value, Eligible: d.Eligible, Count: len(d.Pods)}
-		if float64(len(d.Pods)) > mean {
+		if len(d.Pods) > least+1 {
 			for _, p := range d.Pods {
 				pod := schemas.SpreadPod{ScopedPod: s.scoped(s.current(p), e, head.Now, b)}
 				if len(pod.Protected) == 0 {
-					pod.Fits = seek(p)
+					pod.Fits = seek(&pod.Pod)
 				}
 				domain.Pods = append(domain.Pods, pod)
 			}
@@ -90,12 +90,23 @@ func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *
 	return scope
 }
 
-func meanOf(domains []index.Domain) float64 {
-	all := 0
+// bounds are the count of the emptiest eligible domain, which is 0 as long as there are too few of them, and that of the
+// fullest one.
+func bounds(c corev1.TopologySpreadConstraint, domains []index.Domain) (least, most int) {
+	eligible := 0
 	for _, d := range domains {
-		all += len(d.Pods)
+		most = max(most, len(d.Pods))
+		if d.Eligible {
+			if eligible == 0 || len(d.Pods) < least {
+				least = len(d.Pods)
+			}
+			eligible++
+		}
 	}
-	return float64(all) / float64(max(len(domains), 1))
+	if c.MinDomains != nil && eligible < int(*c.MinDomains) {
+		least = 0
+	}
+	return least, most
 }
 
 func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *built) schemas.Payload {
