@@ -15,11 +15,14 @@ import (
 
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/highnodeutilization"
+	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/nodeaffinity"
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/functions/topologyspread"
+	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -28,8 +31,8 @@ import (
 // RemovePodsViolatingNodeTaints has a test of its own.
 func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
-	most, least := uint(86400), uint(300)
 	no := false
+	most, least, few := uint(86400), uint(300), uint(5)
 	for _, c := range []struct {
 		file, strategy string
 		scope          schemas.ScopeKind
@@ -67,6 +70,19 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
 			WhenUnsatisfiable:      []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway},
 			TopologyBalanceNodeFit: &no,
+		}},
+		{"lownodeutilization.yaml", "LowNodeUtilization", schemas.UsageKind, &lownodeutilization.Args{
+			Thresholds: utilization.Thresholds{schemas.LoadMetric: 12.5}, TargetThresholds: utilization.Thresholds{schemas.LoadMetric: 10},
+			UseDeviationThresholds: true, NumberOfNodes: 3, EvictableNamespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
+			EvictionLimits: lownodeutilization.EvictionLimits{Node: &few},
+			MetricsUtilization: &lownodeutilization.MetricsUtilization{
+				Source: policy.LoadPrometheus, Prometheus: &lownodeutilization.Prometheus{Query: "instance:node_cpu:rate:sum"},
+			},
+		}},
+		{"highnodeutilization.yaml", "HighNodeUtilization", schemas.UsageKind, &highnodeutilization.Args{
+			Thresholds: utilization.Thresholds{"cpu": 20, "memory": 20, "nvidia.com/gpu": 0.5}, NumberOfNodes: 3,
+			EvictionModes:       []highnodeutilization.EvictionMode{highnodeutilization.OnlyThresholdingResources},
+			EvictableNamespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
 		}},
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", c.file))
@@ -135,11 +151,16 @@ func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
 		{"RemovePodsViolatingTopologySpreadConstraint", `{constraints: [], topologyBalanceNodeFit: }`, `{"constraints":[]}`},
 		{"RemovePodsViolatingTopologySpreadConstraint", `{topologyBalanceNodeFit: false}`, `{"topologyBalanceNodeFit":false}`},
 		{"PodLifeTime", `{maxPodLifeTimeSeconds: 0}`, `{"maxPodLifeTimeSeconds":0}`},
+		{"LowNodeUtilization", `{thresholds: {cpu: 1e1}, targetThresholds: {cpu: 50.5}, evictionLimits: {node: 0}, numberOfNodes: 0}`,
+			`{"thresholds":{"cpu":10},"targetThresholds":{"cpu":50.5},"evictionLimits":{"node":0}}`},
+		{"LowNodeUtilization", `{thresholds: {cpu: 0}, targetThresholds: {cpu: 0}, evictionLimits: {}, metricsUtilization: }`,
+			`{"thresholds":{"cpu":0},"targetThresholds":{"cpu":0}}`},
+		{"HighNodeUtilization", `{thresholds: {cpu: 20}, evictableNamespaces: {include: [], exclude: [a]}}`,
+			`{"thresholds":{"cpu":20},"evictableNamespaces":{"include":[],"exclude":["a"]}}`},
 		{"PodLifeTime", `{conditions: [{minTimeSinceLastTransitionSeconds: 0}]}`, `{"conditions":[{"minTimeSinceLastTransitionSeconds":0}]}`},
 	} {
 		p, err := policy.Parse("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
-			pluginConfig: [{name: `+c.strategy+`, args: `+c.args+`}],
-			plugins: {`+string(points[c.strategy])+`: {enabled: [`+c.strategy+`]}}}]}`), strategies())
+			pluginConfig: [{name: `+c.strategy+`, args: `+c.args+`}], plugins: {`+pointOf(c.strategy)+`: {enabled: [`+c.strategy+`]}}}]}`), strategies())
 		if err != nil {
 			t.Error(err)
 			continue
@@ -150,7 +171,18 @@ func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
 	}
 }
 
+// pointOf is the extension point of a strategy.
+func pointOf(name string) string {
+	for _, s := range strategies() {
+		if s.Name == name {
+			return string(s.Point)
+		}
+	}
+	return ""
+}
+
 func TestWhatCannotBeIsReportedInItsLine(t *testing.T) {
+	const measured = "want cpu, memory, pods, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME, such as nvidia.com/gpu"
 	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
 profiles:
@@ -179,6 +211,23 @@ profiles:
     args:
       constraints: [DoNotSchedule, Never]
       topologyBalanceNodeFit: "no"
+  - name: LowNodeUtilization
+    args:
+      thresholds:
+        cpu: "20"
+        CPU: 20
+        memory: 101
+        pods: 60
+      targetThresholds: {cpu: 50, CPU: 30, memory: 101, pods: 50}
+      numberOfNodes: -1
+      evictionLimits:
+        node: -1
+      evictableNamespaces: {include: [web]}
+      metricsUtilization: {}
+  - name: HighNodeUtilization
+    args:
+      thresholds: [cpu]
+      evictionModes: [OnlyThresholdingResources, All]
 `), strategies())
 	want := `policy.yaml:7: profiles[0].pluginConfig[0].args.maxPodLifeTimeSeconds: must not be negative, got -1
 policy.yaml:9: profiles[0].pluginConfig[0].args.conditions[0].status: want text, got True; write it in quotes: "True"
@@ -189,7 +238,19 @@ policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, 
 policy.yaml:21: profiles[0].pluginConfig[3].args.nodeAffinityType[1]: is not known, got "requiredDuringSchedulingRequiredDuringExecution"; want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution
 policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces
 policy.yaml:27: profiles[0].pluginConfig[5].args.constraints[1]: is not what a constraint can say, got "Never"; want DoNotSchedule or ScheduleAnyway
-policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"; write it without quotes: no`
+policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"; write it without quotes: no
+policy.yaml:32: profiles[0].pluginConfig[6].args.thresholds[cpu]: want a number, got the text "20"; write it without quotes: 20
+policy.yaml:33: profiles[0].pluginConfig[6].args.thresholds[CPU]: is not a resource that is measured; ` + measured + `
+policy.yaml:34: profiles[0].pluginConfig[6].args.thresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100
+policy.yaml:35: profiles[0].pluginConfig[6].args.thresholds[pods]: is more than targetThresholds[pods], got 60; want at most 50
+policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[CPU]: is not a resource that is measured; ` + measured + `
+policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100
+policy.yaml:37: profiles[0].pluginConfig[6].args.numberOfNodes: must not be negative, got -1; 0 is any number
+policy.yaml:39: profiles[0].pluginConfig[6].args.evictionLimits.node: must not be negative, got -1
+policy.yaml:40: profiles[0].pluginConfig[6].args.evictableNamespaces.include: cannot be used by this strategy; list the other namespaces in exclude
+policy.yaml:41: profiles[0].pluginConfig[6].args.metricsUtilization.source: is missing; want KubernetesMetrics or Prometheus
+policy.yaml:44: profiles[0].pluginConfig[7].args.thresholds: want a map, got a list
+policy.yaml:45: profiles[0].pluginConfig[7].args.evictionModes[1]: is not known, got "All"; want OnlyThresholdingResources`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}

@@ -39,6 +39,8 @@ import (
 
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
+	"github.com/rehome-dev/rehome/functions/highnodeutilization"
+	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/nodeaffinity"
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
@@ -90,6 +92,18 @@ func All() []Function {
 			topologyspread.Args{},
 			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
 			schemas.NodeUnschedulable, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		function("LowNodeUtilization", policy.Balance,
+			"Moves pods from nodes that are used too much while others are hardly used.",
+			lownodeutilization.Args{},
+			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
+			schemas.NodeUnschedulable, schemas.NodeAllocatable,
+			schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
+		function("HighNodeUtilization", policy.Balance,
+			"Moves pods from nodes that are hardly used, so that they can be switched off.",
+			highnodeutilization.Args{},
+			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
+			schemas.NodeUnschedulable, schemas.NodeAllocatable,
+			schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 	}
 }
 

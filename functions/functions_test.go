@@ -56,6 +56,9 @@ func TestTheDefaultArgumentsOfEveryStrategyAreValidOrSayWhatIsMissing(t *testing
 		"PodLifeTime":                     "would move every pod; give at least one of maxPodLifeTimeSeconds, states, conditions and exitCodes",
 		"RemovePodsViolatingNodeAffinity": "nodeAffinityType: is missing; want requiredDuringSchedulingIgnoredDuringExecution or " +
 			"preferredDuringSchedulingIgnoredDuringExecution, or both",
+		"LowNodeUtilization": "thresholds: names no resource; want at least one, such as cpu: 20\n" +
+			"targetThresholds: names no resource; want at least one, such as cpu: 20",
+		"HighNodeUtilization": "thresholds: names no resource; want at least one, such as cpu: 20",
 	}
 	for _, s := range strategies() {
 		got := ""

@@ -38,9 +38,10 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"a policy that is not there", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
 		{
 			"a strategy that is not known", []string{"functions", "Nope"},
-			"no strategy \"Nope\"; there are: [RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
+			"no strategy \"Nope\"; there are: " +
+				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-				"RemovePodsViolatingTopologySpreadConstraint]",
+				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization]",
 		},
 		{
 			"one role without a bus", []string{"functions"},

@@ -3,6 +3,7 @@ package rank
 
 import (
 	"cmp"
+	"math"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,27 +18,38 @@ import (
 //	namespace, name, UID
 //
 // The first three are the peer's; the last makes the order total, so that the same pods always come in the same order.
-func Compare(a, b *corev1.Pod) int {
+func Compare(a, b *corev1.Pod) int { return Of(a).Compare(Of(b)) }
+
+// Rank is the place of one pod in the order of [Compare], worked out once, for who compares the same pods often. It holds
+// on to the pod, which must not change meanwhile. The zero value cannot be compared.
+type Rank struct {
+	cost int64
+	pod  *corev1.Pod
+}
+
+// Of is the rank of the pod.
+func Of(pod *corev1.Pod) Rank {
+	return Rank{priority(pod.Spec.Priority)<<3 | int64(service(pod)<<1|wantsToStay(pod)), pod}
+}
+
+// Compare is [Compare] of the two pods.
+func (r Rank) Compare(other Rank) int {
+	if r.cost != other.cost {
+		return cmp.Compare(r.cost, other.cost)
+	}
 	return cmp.Or(
-		priority(a.Spec.Priority, b.Spec.Priority),
-		cmp.Compare(service(a), service(b)),
-		cmp.Compare(wantsToStay(a), wantsToStay(b)),
-		cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.UID, b.UID),
+		cmp.Compare(r.pod.Namespace, other.pod.Namespace),
+		cmp.Compare(r.pod.Name, other.pod.Name),
+		cmp.Compare(r.pod.UID, other.pod.UID),
 	)
 }
 
-func priority(a, b *int32) int {
-	switch {
-	case a != nil && b != nil:
-		return cmp.Compare(*a, *b)
-	case a != nil:
-		return 1
-	case b != nil:
-		return -1
+// priority as a number, higher for the higher; none is below all.
+func priority(p *int32) int64 {
+	if p == nil {
+		return math.MinInt32 - 1
 	}
-	return 0
+	return int64(*p)
 }
 
 func wantsToStay(pod *corev1.Pod) int {
@@ -47,7 +59,7 @@ func wantsToStay(pod *corev1.Pod) int {
 	return 0
 }
 
-// service is the quality of service as a number, higher for the better.
+// service is the quality of service as a number from 0 to 2, higher for the better.
 func service(pod *corev1.Pod) int {
 	class := pod.Status.QOSClass
 	if class == "" {

@@ -228,8 +228,9 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 		{
 			"a strategy that there is not", head + "profiles:\n- name: a\n  plugins:\n    deschedule:\n      enabled: [RemoveEverything]\n",
 			"policy.yaml:7: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome, " +
-				"got \"RemoveEverything\"; known here: DefaultEvictor, PodLifeTime, RemoveDuplicates, " +
-				"RemoveFailedPods, RemovePodsHavingTooManyRestarts, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, RemovePodsViolatingNodeTaints\n",
+				"got \"RemoveEverything\"; known here: DefaultEvictor, HighNodeUtilization, LowNodeUtilization, PodLifeTime, RemoveDuplicates, " +
+				"RemoveFailedPods, RemovePodsHavingTooManyRestarts, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
+				"RemovePodsViolatingNodeTaints, RemovePodsViolatingTopologySpreadConstraint\n",
 		},
 		{
 			"another kind", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
@@ -300,8 +301,10 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 		},
 		{
 			"a strategy that there is not", []string{"functions", "RemoveEverything"}, nil,
-			"no strategy \"RemoveEverything\"; there are: [RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
-				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity]",
+			"no strategy \"RemoveEverything\"; there are: " +
+				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
+				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
+				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization]",
 		},
 		{
 			"one role without a bus", []string{"watcher", "--policy", policy}, nil,

@@ -1,0 +1,161 @@
+package utilization_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/functions/highnodeutilization"
+	"github.com/rehome-dev/rehome/functions/lownodeutilization"
+	"github.com/rehome-dev/rehome/functions/utilization"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const gpu corev1.ResourceName = "example.com/gpu"
+
+// random makes clusters and arguments from few values, so that they often tie and stand on the edge.
+type random struct{ *rand.Rand }
+
+func (r random) one(of ...string) string { return of[r.IntN(len(of))] }
+
+func (r random) rarely() bool { return r.IntN(8) == 0 }
+
+func (r random) taints() []corev1.Taint {
+	var list []corev1.Taint
+	for r.IntN(3) == 0 {
+		list = append(list, corev1.Taint{
+			Key: r.one("a", "b"), Effect: corev1.TaintEffect(r.one("NoSchedule", "NoExecute", "PreferNoSchedule")),
+		})
+	}
+	return list
+}
+
+// pod runs on the node, or has ended there, or is about to.
+func (r random) pod(node string, i int) schemas.UsingPod {
+	p := schemas.UsingPod{ScopedPod: schemas.ScopedPod{Pod: corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.one("web", "db"), Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(node, "/", i))},
+		Spec:       corev1.PodSpec{NodeName: node},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSClass(r.one("BestEffort", "Burstable"))},
+	}}}
+	p.Used = corev1.ResourceList{
+		"cpu": *resource.NewMilliQuantity(r.Int64N(4)*250, resource.DecimalSI), "memory": *resource.NewQuantity(r.Int64N(5), resource.BinarySI),
+		"pods": *resource.NewQuantity(1, resource.DecimalSI),
+	}
+	p.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}
+	if r.IntN(2) == 0 {
+		p.Pod.Spec.Containers[0].Resources.Requests["memory"] = p.Used["memory"]
+	}
+	if r.rarely() {
+		p.Used[gpu] = *resource.NewQuantity(1, resource.DecimalSI)
+		p.Pod.Spec.Containers[0].Resources.Requests[gpu] = p.Used[gpu]
+	}
+	for r.IntN(2) == 0 {
+		p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, corev1.Toleration{Key: r.one("a", "b", ""), Operator: corev1.TolerationOpExists})
+	}
+	for _, change := range []func(){
+		func() { p.Pod.DeletionTimestamp = &metav1.Time{} }, func() { p.Pod.Status.Phase = corev1.PodSucceeded },
+		func() { p.Protected = []schemas.Protection{{Rule: "Any"}} }, func() { p.Pod.Spec.Priority = new(int32(1)) },
+	} {
+		if r.rarely() {
+			change()
+		}
+	}
+	return p
+}
+
+// cluster is nodes of which what they use is what their pods use. With a load that is one figure, pods use nobody knows
+// what.
+func (r random) cluster(load policy.LoadSource) schemas.UsageScope {
+	var s schemas.UsageScope
+	for n := range 2 + r.IntN(8) {
+		node := schemas.NodeUsage{
+			Name: fmt.Sprint("n", n), Unschedulable: r.rarely(), Taints: r.taints(), Used: corev1.ResourceList{},
+			Capacity: corev1.ResourceList{
+				"cpu": *resource.NewQuantity(1+r.Int64N(4), resource.DecimalSI), "memory": *resource.NewQuantity(r.Int64N(30), resource.BinarySI),
+				"pods": *resource.NewQuantity(10, resource.DecimalSI),
+			},
+		}
+		if r.IntN(3) > 0 {
+			node.Capacity[gpu] = *resource.NewQuantity(r.Int64N(5), resource.DecimalSI)
+		}
+		for i := range r.IntN(11) {
+			p := r.pod(node.Name, i)
+			if !schemas.Ended(&p.Pod) {
+				for name, amount := range p.Used {
+					sum := node.Used[name]
+					sum.Add(amount)
+					node.Used[name] = sum
+				}
+			}
+			if load == policy.LoadPrometheus || r.rarely() {
+				p.Used = nil
+			}
+			s.Pods = append(s.Pods, p)
+		}
+		if load == policy.LoadPrometheus {
+			node.Used = corev1.ResourceList{schemas.LoadMetric: *resource.NewQuantity(r.Int64N(101), resource.DecimalSI)}
+		}
+		s.Nodes = append(s.Nodes, node)
+	}
+	return s
+}
+
+// thresholds are of some of the resources, the first of each pair at most the second.
+func (r random) thresholds(of ...corev1.ResourceName) (low, high utilization.Thresholds) {
+	low, high = utilization.Thresholds{}, utilization.Thresholds{}
+	for i, name := range of {
+		if i == 0 || r.IntN(3) == 0 {
+			a, b := float64(r.IntN(21)*5), float64(r.IntN(21)*5)
+			low[name], high[name] = min(a, b), max(a, b)
+		}
+	}
+	return low, high
+}
+
+func (r random) namespaces() policy.Namespaces {
+	if r.IntN(4) == 0 {
+		return policy.Namespaces{Exclude: []string{"db"}}
+	}
+	return policy.Namespaces{}
+}
+
+func (r random) low() lownodeutilization.Args {
+	a := lownodeutilization.Args{
+		UseDeviationThresholds: r.IntN(3) == 0, NumberOfNodes: r.IntN(5) / 3, EvictableNamespaces: r.namespaces(),
+	}
+	if r.IntN(3) == 0 {
+		a.EvictionLimits.Node = new(uint(r.IntN(4)))
+	}
+	names := []corev1.ResourceName{"cpu", "memory", "pods", gpu}
+	if r.IntN(4) == 0 {
+		names = []corev1.ResourceName{schemas.LoadMetric}
+		a.MetricsUtilization = &lownodeutilization.MetricsUtilization{
+			Source: policy.LoadPrometheus, Prometheus: &lownodeutilization.Prometheus{Query: "load"},
+		}
+	}
+	a.Thresholds, a.TargetThresholds = r.thresholds(names...)
+	return a
+}
+
+func (r random) high() highnodeutilization.Args {
+	a := highnodeutilization.Args{NumberOfNodes: r.IntN(5) / 3, EvictableNamespaces: r.namespaces()}
+	a.Thresholds, _ = r.thresholds("memory", "cpu", "pods", gpu)
+	if r.IntN(3) == 0 {
+		a.EvictionModes = []highnodeutilization.EvictionMode{highnodeutilization.OnlyThresholdingResources}
+	}
+	return a
+}
+
+// shuffled is the same scope in another order.
+func (r random) shuffled(s schemas.UsageScope) schemas.UsageScope {
+	s.Nodes, s.Pods = slices.Clone(s.Nodes), slices.Clone(s.Pods)
+	r.Shuffle(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
+	r.Shuffle(len(s.Pods), func(i, j int) { s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i] })
+	return s
+}
