@@ -62,7 +62,7 @@ func (a *Actuator) situation(open Open, pod *corev1.Pod) Situation {
 	s := Situation{Now: a.cfg.Now(), Open: open, Pod: pod}
 	var profile policy.Profile
 	if profile, s.Enabled = enables(a.policy.Load(), open); s.Enabled && pod != nil {
-		s.Protections = profile.Evictor.Protects(pod, s.Now)
+		s.Protections = profile.Evictor.Protects(pod, s.Now, nil)
 	}
 	return s
 }

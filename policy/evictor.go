@@ -29,17 +29,21 @@ type EvictorArgs struct {
 	IgnorePVCPods           bool `json:"ignorePvcPods,omitzero"`
 	IgnorePodsWithoutPDB    bool `json:"ignorePodsWithoutPDB,omitzero"`
 
-	// These need to know more than the pod, and are not supported yet.
-	NodeFit                bool                  `json:"nodeFit,omitzero"`
-	NodeSelector           string                `json:"nodeSelector,omitzero"`
+	// NodeFit protects a pod whose replacement would fit on no other node.
+	NodeFit bool `json:"nodeFit,omitzero"`
+	// NodeSelector limits those other nodes, in label selector syntax. Empty: all. It has no effect without NodeFit.
+	NodeSelector string `json:"nodeSelector,omitzero"`
+	// NamespaceLabelSelector protects the pods of namespaces that it does not select. nil and the empty one select all.
 	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector,omitzero"`
-	MinReplicas            uint                  `json:"minReplicas,omitzero"`
+	// MinReplicas protects a pod whose only owner has fewer pods. 0 and 1 protect none.
+	MinReplicas uint `json:"minReplicas,omitzero"`
 }
 
 // PriorityThreshold protects pods of at least this priority. The zero value protects none.
 type PriorityThreshold struct {
 	Value *int32 `json:"value,omitzero"`
-	// Name is that of a PriorityClass, instead of Value. Not supported yet.
+	// Name is that of a PriorityClass whose value is the threshold, instead of Value. If there is none, all pods are
+	// protected.
 	Name string `json:"name,omitzero"`
 }
 
@@ -64,7 +68,8 @@ type ProtectionsConfig struct {
 	PodsWithPVC PVCProtection `json:"PodsWithPVC,omitzero"`
 }
 
-// PVCProtection limits the protection PodsWithPVC to claims of some storage classes. Not supported yet.
+// PVCProtection limits the protection PodsWithPVC to claims of some storage classes, and to those that have none or that
+// do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is among those that are switched on.
 type PVCProtection struct {
 	ProtectedStorageClasses []StorageClass `json:"protectedStorageClasses,omitzero"`
 }
@@ -83,7 +88,11 @@ type Evictor struct {
 	selector labels.Selector
 	// The rest is what PodProtections or the older fields come to; false is the default.
 	movesSystemCritical, movesFailedBare, movesLocalStorage, movesDaemonSets bool
-	protectsPVC, protectsClaims                                              bool
+	protectsPVC, protectsClaims, protectsUnbudgeted                          bool
+	// classes are the storage classes that protectsPVC is limited to; nil: to none.
+	classes []string
+	// namespaces and targets are args.NamespaceLabelSelector and args.NodeSelector; nil matches everything.
+	namespaces, targets labels.Selector
 	// signals also protect.
 	signals Signals
 }
@@ -100,11 +109,24 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 		movesLocalStorage:   args.EvictLocalStoragePods,
 		movesDaemonSets:     args.EvictDaemonSetPods,
 		protectsPVC:         args.IgnorePVCPods,
+		protectsUnbudgeted:  args.IgnorePodsWithoutPDB,
 	}
 	if args.LabelSelector != nil {
 		e.selector = Selects(args.LabelSelector)
 	}
-	for _, rule := range args.PodProtections.DefaultDisabled {
+	if s := Selects(args.NamespaceLabelSelector); !s.Empty() {
+		e.namespaces = s
+	}
+	if s, err := labels.Parse(args.NodeSelector); err == nil && !s.Empty() {
+		e.targets = s
+	}
+	e.apply(args.PodProtections)
+	return e, nil
+}
+
+// apply switches protections off and on.
+func (e *Evictor) apply(p PodProtections) {
+	for _, rule := range p.DefaultDisabled {
 		switch rule {
 		case SystemCriticalPods:
 			e.movesSystemCritical = true
@@ -116,15 +138,19 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 			e.movesDaemonSets = true
 		}
 	}
-	for _, rule := range args.PodProtections.ExtraEnabled {
+	for _, rule := range p.ExtraEnabled {
 		switch rule {
 		case PodsWithPVC:
 			e.protectsPVC = true
+			for _, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
+				e.classes = append(e.classes, class.Name)
+			}
+		case PodsWithoutPDB:
+			e.protectsUnbudgeted = true
 		case PodsWithResourceClaims:
 			e.protectsClaims = true
 		}
 	}
-	return e, nil
 }
 
 // Lapses is the first moment after now at which something that protects the pod ends by the passing of time alone:

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Validate says what is wrong with the arguments; each error in it is a *[FieldError].
@@ -10,6 +12,9 @@ func (a EvictorArgs) Validate() error {
 	var found Findings
 	found.Join("labelSelector", ValidateSelector(a.LabelSelector))
 	found.Join("namespaceLabelSelector", ValidateSelector(a.NamespaceLabelSelector))
+	if _, err := labels.Parse(a.NodeSelector); err != nil {
+		found.Add("nodeSelector", a.NodeSelector, err.Error(), `write a label selector, such as "pool=web,!gpu"`)
+	}
 	found.Join("priorityThreshold", a.PriorityThreshold.validate())
 	if a.MinPodAge.Duration < 0 {
 		found.Add("minPodAge", a.MinPodAge, "must not be negative", "")
@@ -23,31 +28,7 @@ func (a EvictorArgs) Validate() error {
 	if older := a.older(); older != "" && len(a.PodProtections.DefaultDisabled)+len(a.PodProtections.ExtraEnabled) > 0 {
 		found.Add(older, true, "cannot be used together with podProtections", "say it in podProtections")
 	}
-	found.Join("", refuse(a.later()))
 	return found.Err()
-}
-
-// later lists what the peer can do and this version of Rehome cannot. Each needs other objects than the pod.
-func (a EvictorArgs) later() []later {
-	const (
-		unprotected = "pods would be moved that you want protected: remove it, or wait for a version that has it"
-		nowhere     = "pods would be moved that fit nowhere else: remove it, or wait for a version that has it"
-	)
-	selectsNamespaces := a.NamespaceLabelSelector != nil &&
-		len(a.NamespaceLabelSelector.MatchLabels)+len(a.NamespaceLabelSelector.MatchExpressions) > 0
-	withoutPDB := slices.Index(a.PodProtections.ExtraEnabled, PodsWithoutPDB)
-	return []later{
-		{"nodeFit", a.NodeFit, nowhere},
-		{"nodeSelector", a.NodeSelector != "", nowhere},
-		{"namespaceLabelSelector", selectsNamespaces, unprotected},
-		{"minReplicas", a.MinReplicas > 1, unprotected},
-		{"priorityThreshold.name", a.PriorityThreshold.Name != "", "write the priority of the class as value"},
-		{fmt.Sprintf("podProtections.extraEnabled[%d]", withoutPDB), withoutPDB >= 0, unprotected},
-		{"podProtections.config.PodsWithPVC.protectedStorageClasses",
-			len(a.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses) > 0,
-			"remove it to protect pods with a claim of any class, or wait for a version that has it"},
-		{"ignorePodsWithoutPDB", a.IgnorePodsWithoutPDB, unprotected},
-	}
 }
 
 // older returns the first of the older fields that is used.

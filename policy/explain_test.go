@@ -92,7 +92,9 @@ func TestEveryRuleThatProtectsIsExplained(t *testing.T) {
 		got = append(got, r.rule)
 	}
 	value := int32(1)
-	args := on(PodsWithPVC, PodsWithResourceClaims)
+	args := on(PodsWithPVC, PodsWithResourceClaims, PodsWithoutPDB)
+	args.NodeFit, args.MinReplicas = true, 2
+	args.NamespaceLabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}
 	args.PriorityThreshold.Value = &value
 	args.MinPodAge.Duration = time.Hour
 	args.NoEvictionPolicy = Mandatory
@@ -102,8 +104,13 @@ func TestEveryRuleThatProtectsIsExplained(t *testing.T) {
 	all := pod(owned("DaemonSet"), volume("a", emptyDir), volume("b", claim), claiming, notStarted, priority(SystemCritical),
 		annotated(PreferNoEviction, "", EvictAnnotation, "false", "karpenter.sh/do-not-disrupt", "true"))
 	want := []string{MirrorPods, StaticPods, TerminatingPods}
-	for _, p := range append(e.Protects(all, noon), Evictor{}.Protects(bare, noon)...) {
-		want = append(want, p.Rule)
+	nodeFit := evictor(t, EvictorArgs{NodeFit: true})
+	for _, found := range [][]schemas.Protection{
+		e.Protects(all, noon, told{}), Evictor{}.Protects(bare, noon, nil), nodeFit.Protects(pod(), noon, told{}),
+	} {
+		for _, p := range found {
+			want = append(want, p.Rule)
+		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)

@@ -15,8 +15,8 @@
 //
 // # Protections
 //
-// [Evictor.Protects] looks at one pod alone. The watcher asks it when it makes a scope, the actuator asks again before it
-// moves the pod.
+// [Evictor.Protects] looks at one pod, and at what [Facts] say about the cluster around it. The watcher asks it when it
+// makes a scope. The actuator asks again before it moves the pod, about the pod alone.
 //
 // [Signals] are the marks of other systems. Those on pods protect, so they are part of the Evictor. Those on nodes are
 // asked for by the watcher when it makes a scope.

@@ -14,7 +14,7 @@ import (
 // The annotations that a pod's owner may set. Those of the peer are understood, so that nothing has to be annotated anew.
 const (
 	// EvictAnnotation with the value false protects the pod. With any other value, the empty one included, it lifts every
-	// protection of the profile.
+	// protection of the profile but those by namespace and by NodeFit, as in the peer.
 	EvictAnnotation = "descheduler.alpha.kubernetes.io/evict"
 	// PreferNoEviction asks to move other pods first, whatever its value, or protects the pod; see [NoEvictionPolicy].
 	PreferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -35,24 +35,35 @@ const (
 	PodsWithResourceClaims   = "PodsWithResourceClaims"
 	LabelSelectorRule        = "LabelSelector"
 	MinPodAgeRule            = "MinPodAge"
+	MinReplicasRule          = "MinReplicas"
 	PreferNoEvictionRule     = "PreferNoEviction"
 	SignalRule               = "Signal"
+	NamespaceSelectorRule    = "NamespaceLabelSelector"
 	EvictAnnotationFalseRule = "EvictAnnotationFalse"
+	NodeFitRule              = "NodeFit"
 )
 
 // Protects lists what forbids to move the pod at the time now, every rule that applies, always in the same order.
 // Nothing: it may be moved.
 //
-// It looks at the pod alone. Whether the pod has ended, and what PodDisruptionBudgets say, is not its business.
-func (e Evictor) Protects(pod *corev1.Pod, now time.Time) []schemas.Protection {
+// With nil facts it looks at the pod alone, and the rules that ask for [Facts] do not apply: that is the second look, at
+// a pod that was judged by all rules before. NodeFit is asked last, and only about a pod that nothing else protects.
+// Whether the pod has ended, and whether a PodDisruptionBudget allows a disruption, is not its business.
+func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	forced, refused := evictAnnotation(pod)
 	found := physical(pod)
 	if !forced {
-		found = e.configured(found, pod, now)
+		found = e.configured(found, pod, now, facts)
+	}
+	if detail := e.namespaceNotSelected(pod, facts); detail != "" {
+		found = append(found, schemas.Protection{Rule: NamespaceSelectorRule, Detail: detail})
 	}
 	if refused {
 		found = append(found, schemas.Protection{Rule: EvictAnnotationFalseRule,
 			Detail: fmt.Sprintf("its annotation %s is %q", EvictAnnotation, pod.Annotations[EvictAnnotation])})
+	}
+	if detail := e.fitsNowhere(found, pod, facts); detail != "" {
+		found = append(found, schemas.Protection{Rule: NodeFitRule, Detail: detail})
 	}
 	return found
 }
@@ -85,20 +96,24 @@ func physical(pod *corev1.Pod) []schemas.Protection {
 const sourceAnnotation = "kubernetes.io/config.source"
 
 // configured appends the rules that the profile sets.
-func (e Evictor) configured(found []schemas.Protection, pod *corev1.Pod, now time.Time) []schemas.Protection {
+func (e Evictor) configured(
+	found []schemas.Protection, pod *corev1.Pod, now time.Time, facts Facts,
+) []schemas.Protection {
 	rules := [...]struct {
 		name   string
 		detail string
 	}{
 		{SystemCriticalPods, e.systemCritical(pod)},
-		{PriorityThresholdRule, e.priority(pod)},
+		{PriorityThresholdRule, e.priority(pod, facts)},
 		{FailedBarePods, e.bare(pod)},
 		{PodsWithLocalStorage, e.localStorage(pod)},
 		{DaemonSetPods, e.daemonSet(pod)},
-		{PodsWithPVC, e.claimsVolume(pod)},
+		{PodsWithPVC, e.claimsVolume(pod, facts)},
+		{PodsWithoutPDB, e.notBudgeted(pod, facts)},
 		{PodsWithResourceClaims, e.claimsResource(pod)},
 		{LabelSelectorRule, e.notSelected(pod)},
 		{MinPodAgeRule, e.tooYoung(pod, now)},
+		{MinReplicasRule, e.tooFew(pod, facts)},
 		{PreferNoEvictionRule, e.prefersNoEviction(pod)},
 	}
 	for _, r := range rules {
@@ -118,9 +133,12 @@ func (e Evictor) systemCritical(pod *corev1.Pod) string {
 	return ""
 }
 
-func (e Evictor) priority(pod *corev1.Pod) string {
+func (e Evictor) priority(pod *corev1.Pod, facts Facts) string {
 	p, threshold := pod.Spec.Priority, e.args.PriorityThreshold.Value
-	if p == nil || threshold == nil || *p < *threshold {
+	if threshold == nil {
+		return e.priorityOfClass(pod, facts)
+	}
+	if p == nil || *p < *threshold {
 		return ""
 	}
 	return fmt.Sprintf("its priority %d is not below the threshold %d", *p, *threshold)
@@ -165,9 +183,12 @@ func (e Evictor) daemonSet(pod *corev1.Pod) string {
 	return ""
 }
 
-func (e Evictor) claimsVolume(pod *corev1.Pod) string {
-	if !e.protectsPVC {
+func (e Evictor) claimsVolume(pod *corev1.Pod, facts Facts) string {
+	switch {
+	case !e.protectsPVC:
 		return ""
+	case len(e.classes) > 0:
+		return e.claimsProtectedClass(pod, facts)
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {

@@ -244,7 +244,7 @@ func TestAPodIsProtectedByExactlyTheRulesThatApplyToIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := c.pod.DeepCopy()
-			if got := evictor(t, c.args).Protects(c.pod, noon); !reflect.DeepEqual(got, c.want) {
+			if got := evictor(t, c.args).Protects(c.pod, noon, nil); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 			if !reflect.DeepEqual(c.pod, before) {
@@ -265,10 +265,10 @@ func TestTheZeroEvictorHasTheDefaults(t *testing.T) {
 }
 
 func TestAnEvictorOfWrongArgumentsIsRefused(t *testing.T) {
-	got, err := NewEvictor(EvictorArgs{NodeFit: true})
+	got, err := NewEvictor(EvictorArgs{NodeSelector: "pool in ("})
 	var field *FieldError
-	if !errors.As(err, &field) || field.Field != "nodeFit" || !reflect.DeepEqual(got, Evictor{}) {
-		t.Errorf("got %+v and %v, want the zero Evictor and an error about nodeFit", got, err)
+	if !errors.As(err, &field) || field.Field != "nodeSelector" || !reflect.DeepEqual(got, Evictor{}) {
+		t.Errorf("got %+v and %v, want the zero Evictor and an error about nodeSelector", got, err)
 	}
 }
 
@@ -285,7 +285,7 @@ func BenchmarkProtects(b *testing.B) {
 	p := pod(labelled("move", "yes"), priority(100), volume("config", config))
 	b.ReportAllocs()
 	for b.Loop() {
-		if found := e.Protects(p, noon); found != nil {
+		if found := e.Protects(p, noon, nil); found != nil {
 			b.Fatal(found)
 		}
 	}

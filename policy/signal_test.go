@@ -61,7 +61,7 @@ func TestASignalOfAnotherSystemProtectsThePod(t *testing.T) {
 			for from, e := range map[string]Evictor{
 				"zero Evictor": {}, "peer's file": peers.Profiles[0].Evictor, "NewEvictor": evictor(t, EvictorArgs{}),
 			} {
-				if got := e.Protects(c.pod, noon); !reflect.DeepEqual(got, c.want) {
+				if got := e.Protects(c.pod, noon, nil); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%s:\ngot  %+v\nwant %+v", from, got, c.want)
 				}
 			}
@@ -88,7 +88,7 @@ func TestAPolicyChoosesTheSignals(t *testing.T) {
 		{"another one", "{" + disabled + ", " + extra + "}", marked, stay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := withSignals(t, c.signals).Profiles[0].Evictor.Protects(c.pod, noon); !reflect.DeepEqual(got, c.want) {
+			if got := withSignals(t, c.signals).Profiles[0].Evictor.Protects(c.pod, noon, nil); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -229,7 +229,7 @@ func BenchmarkProtectsWithSignals(b *testing.B) {
 	})
 	b.ReportAllocs()
 	for b.Loop() {
-		if found := (Evictor{}).Protects(p, noon); len(found) > 0 {
+		if found := (Evictor{}).Protects(p, noon, nil); len(found) > 0 {
 			b.Fatal(found)
 		}
 	}

@@ -56,7 +56,8 @@ const (
 	CauseRetry       CauseKind = "retry"        // an intent was deferred and its delay is over
 	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that held a pod allows a disruption again
 	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
-	CauseFact        CauseKind = "fact"         // something else that the answer rests on changed
+	CauseFact        CauseKind = "fact"         // an object changed that the answer rests on, and no delta tells of it
+	CauseRoom        CauseKind = "room"         // pods came or went, or storage changed, so that other nodes may take a pod or not
 )
 
 // Cause is one reason why a scope is evaluated now.

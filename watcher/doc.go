@@ -17,8 +17,17 @@
 // whatever was missed is found then. A pod whose move was deferred is looked at again when the budget that held it
 // allows a disruption, and after a growing delay in any case.
 //
+// # Around the pod
+//
+// Some protections of a policy look beyond the pod: at how many pods its owner has, at budgets, namespaces, priority
+// classes and claims, or at whether it would fit on another node. The caches answer them, see [policy.Facts], and a
+// change of what they rest on wakes the pods that it concerns. A pod that fits nowhere else is remembered, and asked about
+// again when room may have appeared, at most once a second and for at most one twentieth of the time of one core.
+//
 // # Roles
 //
-// [Watcher.Run] keeps the caches warm, on every replica. [Watcher.Lead] publishes, on one of them. The watcher gets,
-// lists and watches nodes, pods and PodDisruptionBudgets; it changes nothing.
+// [Watcher.Run] keeps the caches warm, on every replica. [Watcher.Lead] publishes, on one of them. The watcher lists and
+// watches nodes, pods, namespaces, PersistentVolumeClaims, PersistentVolumes, PodDisruptionBudgets, PriorityClasses,
+// StorageClasses, CSINodes, CSIDrivers, CSIStorageCapacities and VolumeAttachments; it changes nothing. Without one of
+// these permissions the caches are never filled.
 package watcher

@@ -51,7 +51,7 @@ func (s scopes) seeks(
 	}
 	known := map[string][]string{}
 	return func(p *corev1.Pod) []string {
-		class := classOf(p)
+		class := likeness(p)
 		if fits, asked := known[class]; asked && class != "" {
 			return fits
 		}
@@ -75,10 +75,10 @@ func (s scopes) fitsIn(p *corev1.Pod, domains map[string][]*corev1.Node) []strin
 	return fits
 }
 
-// classOf is the same for pods that the scheduler cannot tell apart: replicas of one owner with the same labels that
+// likeness is the same for pods that the scheduler cannot tell apart: replicas of one owner with the same labels that
 // request the same. Empty: the pod is like no other, because of its own volumes, or because it matters which pod of them
 // leaves its place.
-func classOf(p *corev1.Pod) string {
+func likeness(p *corev1.Pod) string {
 	if len(p.OwnerReferences) == 0 || len(p.Spec.TopologySpreadConstraints) > 1 {
 		return ""
 	}

@@ -234,6 +234,17 @@ func (g *groups) keys(e enabled) []string {
 	return g.indexes[e.at].Keys()
 }
 
+// of are the groups of one strategy that a pod belongs to.
+func (g *groups) of(e enabled, p *corev1.Pod) touched {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := touched{}
+	if n := g.nodes[p.Spec.NodeName]; n != nil {
+		found.add(e.at, g.indexes[e.at].Of(index.Member{Pod: p, Node: n}))
+	}
+	return found
+}
+
 // rest is when the group is at rest if nothing happens until then.
 func (g *groups) rest(e enabled, key string) time.Time {
 	g.mu.Lock()

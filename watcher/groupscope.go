@@ -1,8 +1,6 @@
 package watcher
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -40,9 +38,9 @@ func (s scopes) current(p *corev1.Pod) *corev1.Pod {
 
 // scoped is a pod in a scope, with what protects it. When that can end by the passing of time alone, b is to be built
 // again then.
-func (s scopes) scoped(p *corev1.Pod, e enabled, now time.Time, b *built) schemas.ScopedPod {
-	b.later(e.profile.Evictor.Lapses(p, now), now)
-	return schemas.ScopedPod{Pod: *p, Protected: e.profile.Evictor.Protects(p, now)}
+func (s scopes) scoped(p *corev1.Pod, e enabled, head schemas.ScopeHead, b *built) schemas.ScopedPod {
+	b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
+	return schemas.ScopedPod{Pod: *p, Protected: s.protects(e, p, head)}
 }
 
 func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads, b *built) schemas.Payload {
@@ -53,7 +51,7 @@ func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads,
 	pods := ix.Pods(head.Key)
 	scope.Pods = make([]schemas.ScopedPod, 0, len(pods))
 	for _, p := range pods {
-		scope.Pods = append(scope.Pods, s.scoped(s.current(p), e, head.Now, b))
+		scope.Pods = append(scope.Pods, s.scoped(s.current(p), e, head, b))
 	}
 	scope.Nodes = alike(ix.Nodes(), askedLabels(pods))
 	return scope
@@ -78,9 +76,10 @@ func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *
 		domain := schemas.Domain{Value: d.Value, Eligible: d.Eligible, Count: len(d.Pods)}
 		if len(d.Pods) > least+1 {
 			for _, p := range d.Pods {
-				pod := schemas.SpreadPod{ScopedPod: s.scoped(s.current(p), e, head.Now, b)}
+				pod := schemas.SpreadPod{ScopedPod: s.scoped(s.current(p), e, head, b)}
 				if len(pod.Protected) == 0 {
 					pod.Fits = seek(&pod.Pod)
+					b.seek(pod.Pod.UID, pod.Fits)
 				}
 				domain.Pods = append(domain.Pods, pod)
 			}
@@ -115,7 +114,7 @@ func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *
 		return scope
 	}
 	for _, c := range ix.Contenders(head.Key) {
-		pod := schemas.ContendingPod{ScopedPod: s.scoped(s.current(c.Pod), e, head.Now, b)}
+		pod := schemas.ContendingPod{ScopedPod: s.scoped(s.current(c.Pod), e, head, b)}
 		for _, other := range c.Repels {
 			pod.Repels = append(pod.Repels, other.UID)
 		}
@@ -138,7 +137,7 @@ func (s scopes) usage(head schemas.ScopeHead, e enabled, ix *index.Usage, b *bui
 	scope.Nodes = nodes
 	for _, name := range sources {
 		for _, p := range ix.Pods(name) {
-			pod := schemas.UsingPod{ScopedPod: s.scoped(s.current(p), e, head.Now, b), Used: s.usageOfPod(e, p)}
+			pod := schemas.UsingPod{ScopedPod: s.scoped(s.current(p), e, head, b), Used: s.usageOfPod(e, p)}
 			scope.Pods = append(scope.Pods, pod)
 		}
 	}

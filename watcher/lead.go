@@ -32,6 +32,7 @@ type lead struct {
 	pace    *pace
 	outbox  *outbox
 	backoff backoff
+	waiting waiting
 	// asked are the evaluations of groups whose last scope had something in it, so that one that has nothing any more is
 	// published too, and withdraws. Only run uses it.
 	asked map[evaluation]bool
@@ -40,12 +41,15 @@ type lead struct {
 }
 
 func newLead(w *Watcher, p *plan, o *outbox) *lead {
-	g := newGroups(p, w.cluster.namespaceLabels)
-	return &lead{
+	g := newGroups(p, w.cluster.labelsOfNamespace)
+	l := &lead{
 		w:      w,
 		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable, groups: g, loads: noLoads{}},
-		groups: g, queue: newQueue(), held: newHeld(), pace: newPace(), outbox: o, asked: map[evaluation]bool{},
+		groups: g, queue: newQueue(), held: newHeld(), pace: newPace(), outbox: o, waiting: newWaiting(),
+		asked: map[evaluation]bool{},
 	}
+	l.scopes.waiting = &l.waiting
+	return l
 }
 
 // run evaluates everything, then what changes, until ctx ends.
@@ -59,6 +63,7 @@ func (l *lead) run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { l.followVerdicts(ctx) })
 	wg.Go(func() { l.resync(ctx) })
+	wg.Go(func() { l.followRoom(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -155,8 +160,9 @@ func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
 
 // build builds one scope. There is none for a group in which nothing could be moved and from which nothing is wanted.
 func (l *lead) build(p *pending, now time.Time) (built, error) {
-	began := time.Now()
+	began, moment := time.Now(), l.waiting.now()
 	b, err := l.scopes.build(p, now)
+	l.waiting.seek(p.evaluation, b.seeks, moment)
 	e, found := l.scopes.plan.find(p.evaluation)
 	if err != nil || !found || !e.grouped() {
 		return b, err
@@ -203,8 +209,12 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 	e.Data = nil // a pending evaluation needs the envelope alone
 	object := d.Object
 	cause := schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &object, Event: e.ID, Time: now.UTC()}
+	w := wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.woken(d) {
-		l.wake(s, d, groups, wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)})
+		l.wake(s, d, groups, w)
+	}
+	if d.Object.Kind == "Node" {
+		l.waiting.room(w)
 	}
 }
 

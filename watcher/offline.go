@@ -3,14 +3,12 @@ package watcher
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -19,9 +17,10 @@ import (
 // Offline makes scopes by the rules of a [Watcher] from objects that it is given: without a cluster, without a bus, and
 // by a clock of the caller. It is not safe for concurrent use. [NewOffline] makes one.
 type Offline struct {
-	w   *Watcher
-	l   *lead
-	now time.Time
+	w      *Watcher
+	l      *lead
+	stores map[reflect.Type]store
+	now    time.Time
 }
 
 // NewOffline makes one for a policy, without objects. One ready node is enough for it to decide: what happens to the pods
@@ -34,7 +33,7 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	}
 	w.config.Settle = 0
 	w.usable.enough = 1
-	w.cluster = newOfflineCluster()
+	w.cluster, o.stores = newOfflineCluster(w)
 	o.w = w
 	o.l = newLead(w, w.plan.Load(), newOutbox(nil, w.log, w.metrics))
 	o.l.offline = true
@@ -42,7 +41,8 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	return o, nil
 }
 
-// Set adds or replaces an object. It fails for a kind that no decision rests on; see [Kinds].
+// Set adds or replaces an object. It fails for a kind that no decision rests on; what counts is what a [Watcher] watches.
+// The object may be changed: what no decision rests on is dropped from it.
 func (o *Offline) Set(object any, now time.Time) error { return o.change(object, now, false) }
 
 // Remove takes an object away. One that is not there is no error.
@@ -55,43 +55,29 @@ func (o *Offline) change(object any, now time.Time, gone bool) error {
 	if err != nil {
 		return err
 	}
-	c := o.w.cluster
-	switch v := pruned.(type) {
-	case *corev1.Node:
-		return store(c.nodeStore, v, gone, o.w.nodeChanged)
-	case *corev1.Pod:
-		return store(c.pods, v, gone, o.w.podChanged)
-	case *policyv1.PodDisruptionBudget:
-		return store(c.budgetStore, v, gone, o.w.budgetChanged)
+	kind := reflect.TypeOf(pruned)
+	s, known := o.stores[kind]
+	if !known {
+		return fmt.Errorf("%T: no decision rests on objects of this kind", object)
 	}
-	return fmt.Errorf("%T: no decision rests on objects of this kind", object)
+	return s.change(pruned, gone)
 }
 
-// store changes an indexer and tells of what it had before and has now.
-func store[T any](to cache.Indexer, object *T, gone bool, changed func(old, new *T, initial bool)) error {
-	found, exists, err := to.Get(object)
-	if err != nil {
-		return err
-	}
-	var before *T
-	if exists {
-		before, _ = found.(*T)
-	}
-	if gone {
-		if before == nil {
-			return nil
+// Changed are the scopes that the changes since the last call make necessary at the time now, and those that the time
+// itself does, in the order in which they became due.
+func (o *Offline) Changed(now time.Time) []schemas.Event {
+	o.now = now
+	var events []schemas.Event
+	for {
+		due, _ := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
+		events = append(events, o.l.events(due, now)...)
+		select {
+		case <-o.l.waiting.changed:
+			o.l.round()
+		default:
+			return events
 		}
-		if err := to.Delete(object); err != nil {
-			return err
-		}
-		changed(before, nil, false)
-		return nil
 	}
-	if err := to.Update(object); err != nil {
-		return err
-	}
-	changed(before, object, false)
-	return nil
 }
 
 // Scopes are all scopes of one strategy of a profile at the time now, whether or not anything changed, in the order of
@@ -149,10 +135,3 @@ func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
 	return keys, nil
 }
 
-// Changed are the scopes that the changes since the last call make necessary at the time now, and those that the time
-// itself does, in the order in which they became due.
-func (o *Offline) Changed(now time.Time) []schemas.Event {
-	o.now = now
-	due, _ := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
-	return o.l.events(due, now)
-}

@@ -74,10 +74,10 @@ func (c *collected) take(t *testing.T) []string {
 // leading runs a watcher that leads over a view of a cluster, in a bubble of fake time.
 func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
 	t.Helper()
-	leadingOver(t, s, &collected{}, script)
+	leadingWith(t, s, &collected{}, script)
 }
 
-func leadingOver(t *testing.T, s scopes, bus *collected, script func(*Watcher, *collected)) {
+func leadingWith(t *testing.T, s scopes, bus *collected, script func(*Watcher, *collected)) {
 	t.Helper()
 	w := &Watcher{
 		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
@@ -240,7 +240,7 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 			head("groups", schemas.WorkloadKind, "web/ReplicaSet/gone"), // there is no such group any more
 			head("other", schemas.NodeKind, "n1"),                       // of a strategy that the policy does not have
 		}}
-		leadingOver(t, s, bus, func(_ *Watcher, bus *collected) {
+		leadingWith(t, s, bus, func(_ *Watcher, bus *collected) {
 			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
 			if got := bus.take(t); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)

@@ -1,16 +1,21 @@
 package watcher
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
 )
 
 // lastApplied holds a copy of the whole object, put there by kubectl apply.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // prune is the transform of all informers: it drops what no decision rests on before an object enters the cache, which
-// is most of a pod. Objects of other kinds pass unchanged. It works in place and may be applied again.
+// is most of a pod. Whether a pod fits elsewhere is answered the same before and after. Objects of kinds that the watcher
+// does not watch pass unchanged. It works in place and may be applied again.
 func prune(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -19,10 +24,13 @@ func prune(object any) (any, error) {
 		pruneMeta(&o.ObjectMeta)
 		o.Status = corev1.NodeStatus{
 			Capacity: o.Status.Capacity, Allocatable: o.Status.Allocatable, Conditions: pruneConditions(o.Status.Conditions),
+			DeclaredFeatures: o.Status.DeclaredFeatures,
 		}
 	case *policyv1.PodDisruptionBudget:
 		pruneMeta(&o.ObjectMeta)
 		o.Status.Conditions = nil
+	default:
+		pruneAround(object)
 	}
 	return object, nil
 }
@@ -48,18 +56,22 @@ func prunePod(p *corev1.Pod) {
 	s := p.Spec
 	p.Spec = corev1.PodSpec{
 		Volumes: pruneVolumes(s.Volumes), InitContainers: pruneContainers(s.InitContainers),
-		Containers: pruneContainers(s.Containers), NodeSelector: s.NodeSelector, NodeName: s.NodeName,
-		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds, HostNetwork: s.HostNetwork, Affinity: s.Affinity,
-		SchedulerName: s.SchedulerName, Tolerations: s.Tolerations, PriorityClassName: s.PriorityClassName,
-		Priority: s.Priority, Overhead: s.Overhead, TopologySpreadConstraints: s.TopologySpreadConstraints,
-		ResourceClaims: s.ResourceClaims, Resources: s.Resources,
+		Containers: pruneContainers(s.Containers), EphemeralContainers: pruneEphemeral(s.EphemeralContainers),
+		NodeSelector: s.NodeSelector, NodeName: s.NodeName, Affinity: s.Affinity,
+		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds, HostNetwork: s.HostNetwork, HostUsers: s.HostUsers,
+		SchedulerName: s.SchedulerName, SchedulingGates: s.SchedulingGates, SchedulingGroup: s.SchedulingGroup,
+		Tolerations: s.Tolerations, PriorityClassName: s.PriorityClassName, Priority: s.Priority, Overhead: s.Overhead,
+		TopologySpreadConstraints: s.TopologySpreadConstraints, ResourceClaims: s.ResourceClaims, Resources: s.Resources,
 	}
 	t := p.Status
+	infeasible := resource.IsPodResizeInfeasible(p)
 	p.Status = corev1.PodStatus{
 		Phase: t.Phase, Conditions: prunePodConditions(t.Conditions), Reason: t.Reason, StartTime: t.StartTime,
-		InitContainerStatuses: pruneStatuses(t.InitContainerStatuses), ContainerStatuses: pruneStatuses(t.ContainerStatuses),
-		EphemeralContainerStatuses: pruneStatuses(t.EphemeralContainerStatuses),
+		InitContainerStatuses:      pruneStatuses(t.InitContainerStatuses, s.InitContainers, infeasible),
+		ContainerStatuses:          pruneStatuses(t.ContainerStatuses, s.Containers, infeasible),
+		EphemeralContainerStatuses: pruneStatuses(t.EphemeralContainerStatuses, nil, infeasible),
 		QOSClass:                   t.QOSClass, NominatedNodeName: t.NominatedNodeName,
+		AllocatedResources: t.AllocatedResources, Resources: requestsOf(t.Resources),
 	}
 }
 
@@ -77,20 +89,84 @@ func pruneContainers(containers []corev1.Container) []corev1.Container {
 		c := containers[i]
 		containers[i] = corev1.Container{
 			Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, RestartPolicy: c.RestartPolicy,
+			RestartPolicyRules: restartingAll(c.RestartPolicyRules), VolumeMounts: bindMounts(c.VolumeMounts),
 		}
 	}
 	return containers
 }
 
-func pruneStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+// pruneEphemeral keeps of the ephemeral containers those that ask something of the node.
+func pruneEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
+	var kept []corev1.EphemeralContainer
+	for i := range containers {
+		c := containers[i].EphemeralContainerCommon
+		if mounts := bindMounts(c.VolumeMounts); mounts != nil {
+			kept = append(kept, corev1.EphemeralContainer{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name, VolumeMounts: mounts},
+			})
+		}
+	}
+	return kept
+}
+
+// restartingAll keeps the rules that not every kubelet knows.
+func restartingAll(rules []corev1.ContainerRestartRule) []corev1.ContainerRestartRule {
+	var kept []corev1.ContainerRestartRule
+	for _, r := range rules {
+		if r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+			kept = append(kept, corev1.ContainerRestartRule{Action: r.Action})
+		}
+	}
+	return kept
+}
+
+// bindMounts keeps the mounts with options that not every kubelet knows.
+func bindMounts(mounts []corev1.VolumeMount) []corev1.VolumeMount {
+	var kept []corev1.VolumeMount
+	for _, m := range mounts {
+		if len(m.BindMountOptions) > 0 {
+			kept = append(kept, corev1.VolumeMount{Name: m.Name, BindMountOptions: m.BindMountOptions})
+		}
+	}
+	return kept
+}
+
+// pruneStatuses also keeps what the kubelet has given a container, but only if that is not what its spec asks for: most
+// pods are never resized, and this would be a good part of what is left of them. infeasible: the pod was resized to what
+// its node does not have.
+func pruneStatuses(
+	statuses []corev1.ContainerStatus, containers []corev1.Container, infeasible bool,
+) []corev1.ContainerStatus {
 	for i := range statuses {
 		s := statuses[i]
 		statuses[i] = corev1.ContainerStatus{
 			Name: s.Name, State: pruneState(s.State), LastTerminationState: pruneState(s.LastTerminationState),
 			Ready: s.Ready, RestartCount: s.RestartCount,
 		}
+		if infeasible || !givenAsAsked(s, containers) {
+			statuses[i].AllocatedResources, statuses[i].Resources = s.AllocatedResources, requestsOf(s.Resources)
+		}
 	}
 	return statuses
+}
+
+// givenAsAsked says whether the container has what its spec asks for, or nothing is said about what it has.
+func givenAsAsked(s corev1.ContainerStatus, containers []corev1.Container) bool {
+	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+	if at < 0 {
+		return true // no container: it counts for nothing
+	}
+	asked := containers[at].Resources.Requests
+	given := s.Resources == nil || s.Resources.Requests == nil || equality.Semantic.DeepEqual(s.Resources.Requests, asked)
+	return given && (s.AllocatedResources == nil || equality.Semantic.DeepEqual(s.AllocatedResources, asked))
+}
+
+// requestsOf drops the limits, which no scheduling decision rests on.
+func requestsOf(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+	if r == nil || r.Requests == nil {
+		return nil
+	}
+	return &corev1.ResourceRequirements{Requests: r.Requests}
 }
 
 // pruneState drops the messages, which can hold the end of a container's log.
@@ -120,6 +196,16 @@ func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 			w.Ephemeral = s.Ephemeral
 		case s.CSI != nil:
 			w.CSI = &corev1.CSIVolumeSource{Driver: s.CSI.Driver}
+		case s.GCEPersistentDisk != nil:
+			w.GCEPersistentDisk = s.GCEPersistentDisk
+		case s.AWSElasticBlockStore != nil:
+			w.AWSElasticBlockStore = s.AWSElasticBlockStore
+		case s.ISCSI != nil:
+			w.ISCSI = &corev1.ISCSIVolumeSource{IQN: s.ISCSI.IQN, ReadOnly: s.ISCSI.ReadOnly}
+		case s.RBD != nil:
+			w.RBD = &corev1.RBDVolumeSource{
+				CephMonitors: s.RBD.CephMonitors, RBDImage: s.RBD.RBDImage, RBDPool: s.RBD.RBDPool, ReadOnly: s.RBD.ReadOnly,
+			}
 		default:
 			continue // service account tokens, ConfigMaps and the like follow the pod anywhere
 		}

@@ -3,11 +3,13 @@ package watcher
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -19,6 +21,7 @@ type scopes struct {
 	usable  *usableNodes
 	groups  *groups
 	loads   loads
+	waiting *waiting // nil: nobody wants to know what waits for room
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
@@ -27,8 +30,15 @@ type built struct {
 	again time.Time
 	// empty: there is nothing in it that could be moved. It needs an answer only to withdraw an earlier one.
 	empty bool
-	// seeks: it says of pods where else they fit, so it can change when room appears anywhere.
-	seeks bool
+	// seeks is a hash of what it says about where else pods fit, which can change when pods come or go anywhere. 0: nothing.
+	seeks uint64
+}
+
+// seek notes what the scope says about where else a pod fits.
+func (b *built) seek(pod types.UID, where any) {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %v", b.seeks, pod, where)
+	b.seeks = h.Sum64() | 1
 }
 
 // later makes again the earlier one of the times that are still to come.
@@ -100,10 +110,10 @@ func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
 		if schemas.Ended(p) {
 			continue
 		}
-		pod := s.scoped(p, e, head.Now, &b)
+		pod := s.scoped(p, e, head, &b)
 		if e.seeker != nil && len(pod.Protected) == 0 && e.seeker.Seeks(p, node) {
 			pod.Elsewhere = s.elsewhere(p, node)
-			b.seeks = true
+			b.seek(p.UID, *pod.Elsewhere)
 		}
 		scope.Pods = append(scope.Pods, pod)
 	}
@@ -122,7 +132,7 @@ func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
 		return built{}, err
 	}
 	var b built
-	scoped := s.scoped(p, e, head.Now, &b)
+	scoped := s.scoped(p, e, head, &b)
 	node, err := s.cluster.nodes.Get(p.Spec.NodeName)
 	switch {
 	case apierrors.IsNotFound(err):

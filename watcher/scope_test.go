@@ -105,7 +105,7 @@ func TestTheScopeOfANode(t *testing.T) {
 			"has the node's pods that have not ended, by name, with what protects them", "",
 			[]*corev1.Node{named("n1"), n2}, "n1",
 			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{
-				{Pod: *pods[1]}, {Pod: *pods[0]}, {Pod: *pods[4], Protected: policy.Evictor{}.Protects(pods[4], now)},
+				{Pod: *pods[1]}, {Pod: *pods[0]}, {Pod: *pods[4], Protected: policy.Evictor{}.Protects(pods[4], now, nil)},
 			}},
 		},
 		{

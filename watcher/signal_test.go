@@ -82,7 +82,7 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
 			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler), now: time.Now}
-			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, s.cluster.namespaceLabels), queue: newQueue()}
+			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, s.cluster.labelsOfNamespace), queue: newQueue()}
 			w.lead.Store(l)
 			w.nodeChanged(c.old, c.new, false)
 			if got := l.queue.pending[key("n1")] != nil; got != c.want || l.queue.len() > 1 {

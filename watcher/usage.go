@@ -38,7 +38,7 @@ func (s scopes) usageOfNodes(e enabled, ix *index.Usage) []schemas.NodeUsage {
 		}
 		nodes = append(nodes, schemas.NodeUsage{
 			Name: n.Node.Name, Unschedulable: n.Node.Spec.Unschedulable, Taints: n.Node.Spec.Taints,
-			Capacity: only(capacity, wanted), Used: only(used, wanted),
+			Capacity: among(capacity, wanted), Used: among(used, wanted),
 		})
 	}
 	return nodes
@@ -55,7 +55,7 @@ func (s scopes) usageOfPod(e enabled, p *corev1.Pod) corev1.ResourceList {
 		}
 	}
 	used[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-	return only(used, e.gauged.Resources())
+	return among(used, e.gauged.Resources())
 }
 
 // capacityOf is what pods can have of a node.
@@ -66,8 +66,8 @@ func capacityOf(n *corev1.Node) corev1.ResourceList {
 	return n.Status.Capacity
 }
 
-// only is a list without the resources that nobody asks about.
-func only(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.ResourceList {
+// among is a list without the resources that nobody asks about.
+func among(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.ResourceList {
 	kept := make(corev1.ResourceList, len(wanted))
 	for _, name := range wanted {
 		if quantity, has := list[name]; has {

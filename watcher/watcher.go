@@ -177,6 +177,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	if new == nil {
 		l.held.forget(old.UID)
 	}
+	l.podFacts(old, new)
 }
 
 // budgetChanged is called by the informer of PodDisruptionBudgets.
@@ -192,6 +193,7 @@ func (w *Watcher) budgetChanged(old, new *policyv1.PodDisruptionBudget, initial 
 	if new == nil || allows(new) {
 		l.freed(b)
 	}
+	l.budgetFacts(old, new)
 }
 
 // watchFailed is called by the informers whenever a watch breaks.

@@ -75,6 +75,16 @@ func (d *Domains) Remove(m Member) []string {
 	return unique(keys)
 }
 
+// Of implements [Index].
+func (d *Domains) Of(m Member) []string {
+	var keys []string
+	for _, t := range termsOf(m.Pod) {
+		keys = append(keys, domainOf(t.TopologyKey(), m.Node))
+	}
+	d.concerning(m.Pod, func(t *antiTerm) { keys = append(keys, domainOf(t.TopologyKey(), m.Node)) })
+	return unique(keys)
+}
+
 // SetNode implements [Index]. A node without pods is in no group.
 func (d *Domains) SetNode(_, _ *corev1.Node) []string { return nil }
 

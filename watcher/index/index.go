@@ -30,6 +30,8 @@ type Index interface {
 	// Add and Remove return the keys of the groups that the pod belongs to, or that it founds or dissolves.
 	Add(m Member) []string
 	Remove(m Member) []string
+	// Of returns the keys of the groups that a member belongs to.
+	Of(m Member) []string
 	// SetNode says that a node changed; before or after is nil for one that begins or ends to count. Its pods are removed
 	// before and added after. It returns the keys of the groups whose answer that can change besides.
 	SetNode(before, after *corev1.Node) []string

@@ -98,6 +98,15 @@ func (s *Spreads) Remove(m Member) []string {
 	return keys
 }
 
+// Of implements [Index].
+func (s *Spreads) Of(m Member) []string {
+	var keys []string
+	if ns := s.namespaces[m.Pod.Namespace]; ns != nil {
+		s.concerned(ns, m.Pod, func(g *spread) { keys = append(keys, g.key) })
+	}
+	return keys
+}
+
 // SetNode implements [Index].
 func (s *Spreads) SetNode(before, after *corev1.Node) []string {
 	if before != nil {

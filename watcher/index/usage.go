@@ -54,6 +54,9 @@ func (u *Usage) Remove(m Member) []string {
 	return []string{Cluster}
 }
 
+// Of implements [Index].
+func (u *Usage) Of(Member) []string { return []string{Cluster} }
+
 // SetNode implements [Index].
 func (u *Usage) SetNode(before, after *corev1.Node) []string {
 	if before != nil {

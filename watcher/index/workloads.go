@@ -62,6 +62,9 @@ func (w *Workloads) Remove(m Member) []string {
 	return keys
 }
 
+// Of implements [Index].
+func (w *Workloads) Of(m Member) []string { return ownerKeys(m.Pod) }
+
 // SetNode implements [Index]. The replicas that crowd a node may be able to go to another one now.
 func (w *Workloads) SetNode(before, after *corev1.Node) []string {
 	if before != nil {

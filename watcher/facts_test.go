@@ -1,0 +1,268 @@
+package watcher
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// driven is a view of a cluster whose caches and handlers a test drives by hand, as the informers would: no watch is ever
+// started.
+type driven struct {
+	t       *testing.T
+	cluster *cluster
+	kinds   map[reflect.Type]watched
+}
+
+// idle is a watcher that does not lead, so that it does nothing when it is told of a change.
+func idle(t *testing.T) *Watcher {
+	t.Helper()
+	return &Watcher{usable: &usableNodes{plan: mustPlan(t, policy.Policy{})}}
+}
+
+// unstarted is a cluster without any watch.
+func unstarted(t *testing.T, to changes) *cluster {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCluster(client, to, func(context.Context, *cache.Reflector, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// drive drives a cluster by hand. to is told of the changes.
+func drive(t *testing.T, c *cluster, to changes) *driven {
+	t.Helper()
+	d := &driven{t: t, cluster: c, kinds: map[reflect.Type]watched{}}
+	kinds := []runtime.Object{ // in the order of watched
+		&corev1.Node{}, &corev1.Pod{}, &policyv1.PodDisruptionBudget{}, &corev1.Namespace{}, &corev1.PersistentVolumeClaim{},
+		&schedulingv1.PriorityClass{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSINode{},
+		&storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{}, &storagev1.VolumeAttachment{},
+	}
+	list := c.watched(to)
+	if len(list) != len(kinds) {
+		t.Fatalf("%d kinds are watched, want %d", len(list), len(kinds))
+	}
+	for i, kind := range kinds {
+		d.kinds[reflect.TypeOf(kind)] = list[i]
+	}
+	return d
+}
+
+// set adds objects, or replaces them.
+func (d *driven) set(objects ...runtime.Object) {
+	d.t.Helper()
+	for _, o := range objects {
+		kind := d.kinds[reflect.TypeOf(o)]
+		index := kind.informer.GetIndexer()
+		old, found, err := index.Get(o)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if err := index.Update(o); err != nil {
+			d.t.Fatal(err)
+		}
+		if found {
+			kind.handler.OnUpdate(old, o)
+		} else {
+			kind.handler.OnAdd(o, false)
+		}
+	}
+}
+
+// remove removes an object. That it is gone may be found out late, by a list.
+func (d *driven) remove(o runtime.Object, late bool) {
+	d.t.Helper()
+	kind := d.kinds[reflect.TypeOf(o)]
+	if err := kind.informer.GetIndexer().Delete(o); err != nil {
+		d.t.Fatal(err)
+	}
+	if late {
+		kind.handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: o})
+	} else {
+		kind.handler.OnDelete(o)
+	}
+}
+
+func (d *driven) knows(what string, got, want any) {
+	d.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		d.t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func ofOwners(uids ...types.UID) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = nil
+		for _, uid := range uids {
+			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{Kind: "ReplicaSet", Name: string(uid), UID: uid})
+		}
+	}
+}
+
+func pdb(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID(name)},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector},
+	}
+}
+
+func selecting(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func namespace(name string, of map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: of}}
+}
+
+func priorityClass(value int32) *schedulingv1.PriorityClass {
+	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high", UID: "high"}, Value: value}
+}
+
+func TestTheClusterCountsThePodsOfAnOwnerWhateverTheirPhase(t *testing.T) {
+	c := unstarted(t, idle(t))
+	d := drive(t, c, idle(t))
+	ended := guest("c", "", ofOwners("rs"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	a := guest("a", "n1", ofOwners("rs"))
+	d.knows("nothing yet", c.Replicas("rs"), 0)
+	d.set(a, guest("b", "n1", ofOwners("rs", "job", "rs")), ended, guest("other", "n1", ofOwners("other")))
+	d.knows("pods of an owner", []int{c.Replicas("rs"), c.Replicas("job"), c.Replicas("none")}, []int{3, 1, 0})
+	d.set(guest("a", "n1", ofOwners("rs"), asks("1")))
+	d.knows("a pod that changed", c.Replicas("rs"), 3)
+	d.set(guest("a", "n1", ofOwners("other")))
+	d.knows("a pod that changed its owner", []int{c.Replicas("rs"), c.Replicas("other")}, []int{2, 2})
+	d.remove(ended, true)
+	d.knows("a pod that is gone", c.Replicas("rs"), 1)
+}
+
+func TestABudgetCoversThePodsOfItsNamespaceThatItSelects(t *testing.T) {
+	c := unstarted(t, idle(t))
+	d := drive(t, c, idle(t))
+	app := guest("app", "n1") // has the label app=api
+	elsewhere := guest("app", "n1", func(p *corev1.Pod) { p.Namespace = "shop" })
+	other := guest("other", "n1", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} })
+	covered := func() []bool { return []bool{c.Budgeted(app), c.Budgeted(elsewhere), c.Budgeted(other)} }
+	d.knows("no budget", covered(), []bool{false, false, false})
+	d.set(pdb("one", selecting("app", "api")))
+	d.knows("one that selects by label", covered(), []bool{true, false, false})
+	allowing := pdb("one", selecting("app", "api"))
+	allowing.Status.DisruptionsAllowed = 1
+	d.set(allowing)
+	d.knows("what it allows changes nothing", covered(), []bool{true, false, false})
+	d.set(pdb("one", selecting("app", "db")))
+	d.knows("its selector changed", covered(), []bool{false, false, true})
+	d.set(pdb("one", &metav1.LabelSelector{}))
+	d.knows("an empty selector selects all", covered(), []bool{true, false, true})
+	d.set(pdb("one", nil))
+	d.knows("none selects none", covered(), []bool{false, false, false})
+	d.set(pdb("two", selecting("app", "api")))
+	d.remove(pdb("one", nil), false)
+	d.knows("another one stays", covered(), []bool{true, false, false})
+	d.remove(pdb("two", nil), true)
+	d.knows("all are gone", covered(), []bool{false, false, false})
+}
+
+func TestTheClusterAnswersFromItsCaches(t *testing.T) {
+	c := unstarted(t, idle(t))
+	d := drive(t, c, idle(t))
+	unclassed := claimed("unclassed", "", "")
+	unclassed.Spec.StorageClassName = nil
+	d.set(namespace("web", map[string]string{"team": "shop"}), namespace("plain", nil), priorityClass(7), claimed("data", "fast", ""), unclassed)
+	type answer struct {
+		value any
+		found bool
+	}
+	answers := func(value any, found bool) answer { return answer{value, found} }
+	class := func(namespace, name string) answer {
+		v, found := c.StorageClass(namespace, name)
+		return answers(v, found)
+	}
+	value := func(name string) answer { v, found := c.Priority(name); return answers(v, found) }
+	of := func(name string) answer { v, found := c.NamespaceLabels(name); return answers(v, found) }
+	for _, q := range []struct {
+		name      string
+		got, want answer
+	}{
+		{"a claim's class", class("web", "data"), answer{"fast", true}},
+		{"a claim without a class", class("web", "unclassed"), answer{"", true}},
+		{"a claim of another namespace", class("shop", "data"), answer{"", false}},
+		{"a priority class", value("high"), answer{int32(7), true}},
+		{"a priority class that is missing", value("low"), answer{int32(0), false}},
+		{"a namespace", of("web"), answer{labels.Set{"team": "shop"}, true}},
+		{"a namespace without labels", of("plain"), answer{labels.Set(nil), true}},
+		{"a namespace that is missing", of("none"), answer{labels.Set(nil), false}},
+	} {
+		d.knows(q.name, q.got, q.want)
+	}
+}
+
+// TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom adds what a pod needs, one by one: each is one more step to a node.
+func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
+	c := unstarted(t, idle(t))
+	d := drive(t, c, idle(t))
+	asked := guest("asked", "here", claims("data"))
+	one, yes := int32(1), true
+	gib := amount("storage", "9Gi")["storage"]
+	volume := "left"
+	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: csi, NodeName: "there", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+	}}
+	steps := []struct {
+		name   string
+		change func()
+		want   string
+	}{
+		{"pod and node", func() { d.set(asked, roomy("here"), roomy("there")) }, "claim-unusable"},
+		{"claim", func() { d.set(claimed("data", "waits", "")) }, "claim-unusable"},
+		{"storage class", func() { d.set(storageClass("waits")) }, ""},
+		{"driver that reports what it has", func() {
+			d.set(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csi}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}})
+		}, "volume-unavailable"},
+		{"capacity", func() {
+			d.set(&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "c"}, StorageClassName: "waits",
+				Capacity: &gib, NodeTopology: &metav1.LabelSelector{}})
+		}, ""},
+		{"volume and attachment, with a limit of the node", func() {
+			d.set(disk("left", "x"), attachment, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "there"},
+				Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: csi, Allocatable: &storagev1.VolumeNodeResources{Count: &one}}}}})
+		}, "volume-limit"},
+		{"no attachment any more", func() { d.remove(attachment, false) }, ""},
+	}
+	for _, step := range steps {
+		step.change()
+		fits, why := c.Elsewhere(asked, nil)
+		if fits != (step.want == "") || strings.TrimPrefix(why, "does not fit on the only other node: ") != step.want {
+			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
+		}
+	}
+	d.set(namespace("shop", map[string]string{"team": "b"}), guest("other", "there", func(p *corev1.Pod) { p.Namespace = "shop" }))
+	apart := guest("apart", "here", func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: selecting("app", "api"), NamespaceSelector: selecting("team", "b"), TopologyKey: corev1.LabelHostname,
+			}},
+		}}
+	})
+	if fits, why := c.Elsewhere(apart, nil); fits || why != "does not fit on the only other node: pod-anti-affinity" {
+		t.Errorf("namespace: got %v, %q", fits, why)
+	}
+}

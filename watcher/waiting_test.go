@@ -1,0 +1,176 @@
+package watcher
+
+import (
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func because(name string) wake { return wake{cause: schemas.Cause{Event: name}} }
+
+// asked says whether a round was asked for since it was last called.
+func (w *waiting) asked() bool {
+	select {
+	case <-w.changed:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestARoundFollowsOnlyWhenSomethingWaitsAndRoomMayHaveAppearedSince(t *testing.T) {
+	w := newWaiting()
+	steps := []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"room that nobody waits for", func() { w.room(because("1")) }, false},
+		{"somebody who looked after that", func() { w.add(key("n1"), "web/a", w.now()) }, false},
+		{"room", func() { w.room(because("2")) }, true},
+		{"more room, once a round was asked for already", func() { w.room(because("3")); w.asked(); w.room(because("4")) }, true},
+		{"somebody who looked before that", func() { w.add(key("n2"), "web/b", w.now()-1) }, true},
+	}
+	for _, step := range steps {
+		step.do()
+		if got := w.asked(); got != step.want {
+			t.Errorf("%s: a round was asked for: %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+func TestAllThatWaitsIsTakenOnceWithWhatMadeRoomFirst(t *testing.T) {
+	w := newWaiting()
+	w.room(because("before anybody waited"))
+	for _, pod := range []string{"web/a", "web/b", "web/a"} {
+		w.add(key("n1"), pod, w.now())
+	}
+	w.add(key("n2"), "web/c", w.now())
+	for range 2 {
+		all, _, _ := w.takeAll()
+		w.add(key("n1"), "web/a", w.now())
+		w.room(because("first"))
+		w.room(because("second"))
+		_ = all
+	}
+	all, _, why := w.takeAll()
+	want := map[evaluation]map[string]bool{key("n1"): {"web/a": true}}
+	if !reflect.DeepEqual(all, want) || why.cause.Event != "first" {
+		t.Errorf("got %v because of %q, want %v because of the first", all, why.cause.Event, want)
+	}
+	if all, _, _ := w.takeAll(); len(all) != 0 {
+		t.Errorf("taken twice: %v", all)
+	}
+}
+
+func TestRoundsAreASecondApartAndTakeAtMostATwentiethOfTheTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: time.Second, 50 * time.Millisecond: time.Second, 51 * time.Millisecond: 1020 * time.Millisecond, 3 * time.Second: time.Minute,
+	} {
+		if got := pauseAfter(took); got != want {
+			t.Errorf("after %v: got %v, want %v", took, got, want)
+		}
+	}
+}
+
+func cpus(n string) func(*corev1.Node) {
+	return func(node *corev1.Node) { node.Status.Allocatable = amount("cpu", n, "memory", "8Gi", "pods", "10") }
+}
+
+// crowded is a cluster of two nodes in which the pod big, on n1, fits on no other node, and small does.
+func crowded(more ...runtime.Object) []runtime.Object {
+	return append([]runtime.Object{
+		roomy("n1", cpus("5")), roomy("n2"), guest("big", "n1", asks("3")), guest("small", "n1", asks("1")),
+		guest("left", "n2", asks("1")), guest("right", "n2", asks("1")),
+	}, more...)
+}
+
+func TestAPodThatFitsNowhereIsEvaluatedAgainWhenItMayFit(t *testing.T) {
+	ended := guest("left", "n2", asks("1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }
+	tainted := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }
+	larger := cpus("8")
+	inPool := func(n *corev1.Node) { n.Labels["pool"] = "web" }
+	wants := guest("picky", "n1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"pool": "web"} })
+	claiming := guest("db", "n1", claims("data"))
+	both := func(pod, cause string) []string {
+		return []string{"nodes n1: " + cause, "pods web/" + pod + ": " + cause}
+	}
+	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for _, c := range []struct {
+		name    string
+		objects []runtime.Object
+		change  func(*driven)
+		want    []string
+	}{
+		{"a pod is gone", crowded(), func(d *driven) { d.remove(guest("left", "n2", asks("1")), false) }, both("big", "room pod/web/left")},
+		{"a pod has ended", crowded(), func(d *driven) { d.set(ended) }, both("big", "room pod/web/left")},
+		{"a pod that held nothing is gone", crowded(guest("unbound", "")), func(d *driven) { d.remove(guest("unbound", ""), false) }, nil},
+		{"a pod that is gone leaves too little", crowded(guest("bigger", "n1", asks("4"))), func(d *driven) {
+			d.remove(guest("big", "n1", asks("3")), false)
+		}, nil},
+		{"a node was added", crowded(), func(d *driven) { d.set(roomy("n3")) }, both("big", "node.added node/n3")},
+		{"a node became ready", crowded(roomy("n3", ready(corev1.ConditionFalse))), func(d *driven) { d.set(roomy("n3", ready(corev1.ConditionTrue))) },
+			both("big", "node.ready node/n3")},
+		{"a node was uncordoned", crowded(roomy("n3", full)), func(d *driven) { d.set(roomy("n3")) }, both("big", "node.unschedulable node/n3")},
+		{"a node lost a taint", crowded(roomy("n3", tainted)), func(d *driven) { d.set(roomy("n3")) },
+			[]string{"nodes n1: node.taints node/n3", "nodes n3: node.taints node/n3", "pods web/big: node.taints node/n3"}},
+		{"a node got larger", crowded(), func(d *driven) { d.set(roomy("n2", larger)) }, both("big", "node.allocatable node/n2")},
+		{"a node got the label", []runtime.Object{roomy("n1"), roomy("n2"), wants}, func(d *driven) { d.set(roomy("n2", inPool)) },
+			both("picky", "node.labels node/n2")},
+		{"a claim was made", []runtime.Object{roomy("n1"), roomy("n2"), claiming, disk("d", "x")}, func(d *driven) { d.set(claimed("data", "x", "d")) },
+			both("db", "room persistentvolumeclaim/web/data")},
+		{"a volume can be used elsewhere", []runtime.Object{roomy("n1"), roomy("n2"), claiming, claimed("data", "x", "d"), disk("d", "x", only("n1"))},
+			func(d *driven) { d.set(disk("d", "x")) }, both("db", "room persistentvolume/d")},
+		{"an attachment is gone and nothing fits", crowded(attachment), func(d *driven) { d.remove(attachment, false) }, nil},
+		{"a node that does not help", crowded(), func(d *driven) { d.set(roomy("n3", full)) }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := protecting(t, policy.EvictorArgs{NodeFit: true})
+				leadingOver(t, p, c.objects, func(d *driven, bus *collected) {
+					c.change(d)
+					if got := scopesOf(t, bus); !reflect.DeepEqual(got, c.want) {
+						t.Errorf("got  %q\nwant %q", got, c.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestWhatWaitsIsAskedAtMostOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), crowded(), func(d *driven, bus *collected) {
+			d.set(roomy("n2", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "memory", "1Gi", "pods", "10") }))
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("a node that got no larger: got %q, want nothing", got)
+			}
+			d.set(roomy("n3"))
+			time.Sleep(900 * time.Millisecond)
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("less than a second after the last round: got %q, want nothing", got)
+			}
+			time.Sleep(100 * time.Millisecond)
+			want := []string{"nodes n1: node.added node/n3", "pods web/big: node.added node/n3"}
+			if got := scopesOf(t, bus); !reflect.DeepEqual(got, want) {
+				t.Errorf("a second after the last round: got %q, want %q", got, want)
+			}
+			time.Sleep(time.Minute)
+			d.remove(guest("left", "n2", asks("1")), false)
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("once nothing waits any more: got %q, want nothing", got)
+			}
+		})
+	})
+}
