@@ -79,7 +79,7 @@ func (l *lead) wakeFor(s enabled, p *corev1.Pod, w wake) {
 // podFacts is told of every change of a pod: how many pods its owners have, whether a budget selects it, and whether it
 // leaves room to others.
 func (l *lead) podFacts(old, new *corev1.Pod) {
-	if holds(old) != holds(new) || old != nil && new != nil && old.UID != new.UID {
+	if roomDiffers(old, new) {
 		p := old
 		if p == nil {
 			p = new
@@ -158,6 +158,7 @@ func (w *Watcher) namespaceChanged(old, new *corev1.Namespace, initial bool) {
 		return
 	}
 	fact := l.fact("Namespace", n)
+	l.waiting.room(fact) // anti-affinity can select namespaces by their labels
 	for at, keys := range l.groups.namespaceChanged(n.Name) {
 		for _, key := range keys {
 			l.add(l.scopes.plan.all[at], key, fact)

@@ -134,4 +134,3 @@ func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
 	slices.SortFunc(keys, strings.Compare)
 	return keys, nil
 }
-

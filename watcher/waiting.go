@@ -2,6 +2,8 @@ package watcher
 
 import (
 	"context"
+	"maps"
+	"reflect"
 	"sync"
 	"time"
 
@@ -131,6 +133,16 @@ func waitsForRoom(found []schemas.Protection) bool {
 
 // holds says whether a pod holds room on a node.
 func holds(p *corev1.Pod) bool { return p != nil && p.Spec.NodeName != "" && !schemas.Ended(p) }
+
+// roomDiffers says whether other pods can come to fit somewhere by a change of a pod, or fit no longer: it came or went, or
+// counts differently where pods keep each other away or spread.
+func roomDiffers(old, new *corev1.Pod) bool {
+	if !holds(old) || !holds(new) {
+		return holds(old) != holds(new)
+	}
+	return old.UID != new.UID || !maps.Equal(old.Labels, new.Labels) ||
+		(old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) || !reflect.DeepEqual(old.Spec, new.Spec)
+}
 
 // storageChanged is called by the informers of everything but claims that decides where a volume can be.
 func (w *Watcher) storageChanged(kind string, old, new metav1.Object, initial bool) {

@@ -185,7 +185,11 @@ func (w *world) status(p *corev1.Pod) {
 	case 1:
 		p.Status.Phase = corev1.PodSucceeded
 	case 2:
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: int32(w.IntN(10))}}
+		before := int32(0)
+		if len(p.Status.ContainerStatuses) > 0 {
+			before = p.Status.ContainerStatuses[0].RestartCount // which never falls
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: before + int32(w.IntN(8))}}
 	}
 }
 
