@@ -62,6 +62,7 @@ type Actuator struct {
 	term    atomic.Pointer[term]          // nil: not leading
 	metrics metrics
 	line    line
+	limits  *limits // used by the term alone, and outlives it
 }
 
 // New makes an actuator that does nothing until [Actuator.Lead] is called.
@@ -75,7 +76,7 @@ func New(cfg Config) *Actuator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Actuator{cfg: cfg, metrics: newMetrics(cfg.Metrics)}
+	a := &Actuator{cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: newLimits(cfg.Policy.Limits)}
 	a.SetPolicy(cfg.Policy)
 	return a
 }

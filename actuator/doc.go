@@ -6,6 +6,7 @@
 //
 // The actuator follows the table of answers and keeps one open intent for each pod, in the order in which they arrived.
 // An intent's turn comes when there is a token of the rate limit and a place among those worked on in parallel.
+// One that a limit of the policy holds is deferred instead, before it takes a token, and holds back no other.
 // [Actuator.Handle] looks at the live pod, asks [Gates] in order, and evicts the pod with its UID as a precondition. A
 // token that no eviction call was made for is given back.
 //
@@ -22,9 +23,12 @@
 //
 // # Restarts
 //
-// The actuator keeps nothing that it cannot read again. The next leader reads the table anew. An answer in it that was
-// settled in part is worked on as a whole, so a pod that was evicted before gets a second verdict under the same intent
-// ID, rejected with PodGone or PodTerminating: of two verdicts on one intent, the first counts.
+// The actuator keeps nothing that it cannot read again but what it counts for the limits of the policy. That is in memory:
+// a process that is restarted, or takes over from another one, knows nothing of the moves before.
+//
+// The next leader reads the table anew. An answer in it that was settled in part is worked on as a whole, so a pod that was
+// evicted before gets a second verdict under the same intent ID, rejected with PodGone or PodTerminating: of two verdicts
+// on one intent, the first counts.
 //
 // # When others are away
 //

@@ -49,9 +49,9 @@ func (a *Actuator) startEvents() (r recorder, stop func()) {
 	}
 }
 
-// record makes the Kubernetes Event of a verdict, if it gets one.
-func (r recorder) record(v schemas.Verdict) {
-	eventType, note, ok := kubernetesEvent(v)
+// record makes the Kubernetes Event of a verdict, if it gets one. failures is [policy.Policy.FailureEvents].
+func (r recorder) record(v schemas.Verdict, failures bool) {
+	eventType, reason, note, ok := kubernetesEvent(v, failures)
 	if !ok || r.events == nil {
 		return
 	}
@@ -59,7 +59,7 @@ func (r recorder) record(v schemas.Verdict) {
 		APIVersion: "v1", Kind: "Pod", Namespace: v.Intent.Pod.Namespace, Name: v.Intent.Pod.Name, UID: v.Intent.Pod.UID,
 	}
 	r.sink.expect(1)
-	r.events.Eventf(pod, nil, eventType, v.Strategy, "Descheduled", "%s", note)
+	r.events.Eventf(pod, nil, eventType, reason, "Descheduled", "%s", note)
 }
 
 // countingSink writes Kubernetes Events and knows how many are on their way, which client-go does not tell. It may
@@ -119,22 +119,29 @@ func (s *countingSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte
 	return patched, err
 }
 
-// kubernetesEvent says how a verdict is told to people, and whether it is.
-func kubernetesEvent(v schemas.Verdict) (eventType, note string, ok bool) {
+// evictionFailed is the reason of the Kubernetes Events that [policy.Policy.FailureEvents] asks for.
+const evictionFailed = "EvictionFailed"
+
+// kubernetesEvent says how a verdict is told to people, and whether it is. Its reason is the strategy. With failures, an
+// eviction that failed or was refused is a warning with the reason evictionFailed instead.
+func kubernetesEvent(v schemas.Verdict, failures bool) (eventType, reason, note string, ok bool) {
+	eventType, reason = corev1.EventTypeNormal, v.Strategy
 	switch v.Outcome {
 	case schemas.Evicted:
-		eventType, note = corev1.EventTypeNormal, fmt.Sprintf("evicted from node %s by %s: %s",
-			v.Intent.Node, controllerName, v.Intent.Reason)
+		note = fmt.Sprintf("evicted from node %s by %s: %s", v.Intent.Node, controllerName, v.Intent.Reason)
+		return eventType, reason, truncate(note, maxNote), !v.DryRun
 	case schemas.Deferred:
-		eventType, note = corev1.EventTypeNormal, fmt.Sprintf("eviction from node %s by %s deferred: %s (%s)",
-			v.Intent.Node, controllerName, v.Message, v.Intent.Reason)
+		note = "deferred"
 	case schemas.Failed:
-		eventType, note = corev1.EventTypeWarning, fmt.Sprintf("eviction from node %s by %s failed: %s (%s)",
-			v.Intent.Node, controllerName, v.Message, v.Intent.Reason)
+		eventType, note = corev1.EventTypeWarning, "failed"
 	default:
-		return "", "", false
+		return "", "", "", false
 	}
-	return eventType, truncate(note, maxNote), !v.DryRun
+	if failures {
+		eventType, reason = corev1.EventTypeWarning, evictionFailed
+	}
+	note = fmt.Sprintf("eviction from node %s by %s %s: %s (%s)", v.Intent.Node, controllerName, note, v.Message, v.Intent.Reason)
+	return eventType, reason, truncate(note, maxNote), !v.DryRun
 }
 
 // maxNote is the longest note in bytes that the API server takes.

@@ -157,6 +157,22 @@ func (m *memory) heard(t *testing.T, start time.Time) []heard {
 	return out
 }
 
+// messages are what the stored verdicts say, in their order.
+func (m *memory) messages(t *testing.T) []string {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for _, e := range m.published {
+		v, err := schemas.Decode[schemas.Verdict](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, v.Message)
+	}
+	return out
+}
+
 // bench is an actuator at work in a bubble of fake time, whose verdicts come from handle.
 type bench struct {
 	*Actuator
@@ -168,9 +184,15 @@ type bench struct {
 
 // put stores the answer of strategy; its intents expire ten minutes after the start.
 func (b *bench) put(strategy string, sequence uint64, uids ...types.UID) {
+	b.putOn("worker-1", strategy, sequence, uids...)
+}
+
+// putOn is put for pods of another node.
+func (b *bench) putOn(node, strategy string, sequence uint64, uids ...types.UID) {
 	a, _ := answerTo(strategy, sequence, uids...)
-	a.Scope.Since = b.start
+	a.Scope.Since, a.Scope.Key = b.start, node
 	for i := range a.Intents {
+		a.Intents[i].Node = node
 		a.Intents[i].Expires = b.start.Add(10 * time.Minute)
 	}
 	e, err := schemas.NewEvent("/test", a, b.start, schemas.Event{})

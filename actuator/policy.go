@@ -8,8 +8,8 @@ import (
 )
 
 // SetPolicy replaces the policy. Intents that wait for a profile or a strategy that the new one does not have are rejected
-// at once; all others meet the new one when their turn comes. A new rate begins with a full bucket. It may be called from
-// any goroutine, and returns at once.
+// at once; all others meet the new one when their turn comes. A new rate begins with a full bucket. Moves that were
+// counted count against new limits. It may be called from any goroutine, and returns at once.
 func (a *Actuator) SetPolicy(p policy.Policy) {
 	if p.Rate == (policy.Rate{}) {
 		p.Rate = policy.DefaultRate()
@@ -37,6 +37,7 @@ func (t *term) policyReplaced() {
 	if fresh := newBucket(p.Rate); fresh.interval != t.bucket.interval || fresh.depth != t.bucket.depth {
 		t.bucket = fresh
 	}
+	t.limits.set(p.Limits, t.cfg.Now())
 	t.apply(t.table.reject(func(open Open) (Objection, bool) {
 		_, ok := enables(p, open)
 		return enabled(Situation{Open: open, Enabled: ok})

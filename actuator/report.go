@@ -34,7 +34,7 @@ func (t *term) report(open Open, v schemas.Verdict) error {
 	}
 	t.metrics.observe(v, now)
 	t.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
-	t.events.record(v)
+	t.events.record(v, t.policy.Load().FailureEvents)
 	return nil
 }
 

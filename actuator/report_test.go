@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,31 +11,42 @@ import (
 
 func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 	type event struct {
-		Type, Note string
-		OK         bool
+		Type, Reason, Note string
+		OK                 bool
 	}
+	const taints = "RemovePodsViolatingNodeTaints"
 	tests := []struct {
-		outcome schemas.Outcome
-		dryRun  bool
-		want    event
+		outcome  schemas.Outcome
+		failures bool // evictionFailureEventNotification
+		want     event
 	}{
-		{schemas.Evicted, false, event{"Normal", "evicted from node worker-1 by rehome: does not tolerate dedicated=gpu:NoSchedule", true}},
-		{schemas.Deferred, false, event{"Normal",
+		{schemas.Evicted, false, event{"Normal", taints,
+			"evicted from node worker-1 by rehome: does not tolerate dedicated=gpu:NoSchedule", true}},
+		{schemas.Deferred, false, event{"Normal", taints,
 			"eviction from node worker-1 by rehome deferred: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
-		{schemas.Failed, false, event{"Warning",
+		{schemas.Failed, false, event{"Warning", taints,
 			"eviction from node worker-1 by rehome failed: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
 		{schemas.Rejected, false, event{}},
 		{schemas.Withdrawn, false, event{}},
 		{schemas.Expired, false, event{}},
+		{schemas.Evicted, true, event{"Normal", taints,
+			"evicted from node worker-1 by rehome: does not tolerate dedicated=gpu:NoSchedule", true}},
+		{schemas.Deferred, true, event{"Warning", "EvictionFailed",
+			"eviction from node worker-1 by rehome deferred: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
+		{schemas.Failed, true, event{"Warning", "EvictionFailed",
+			"eviction from node worker-1 by rehome failed: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
+		{schemas.Rejected, true, event{}},
+		{schemas.Withdrawn, true, event{}},
+		{schemas.Expired, true, event{}},
 	}
 	for _, tt := range tests {
-		t.Run(string(tt.outcome), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, failures told as such: %v", tt.outcome, tt.failures), func(t *testing.T) {
 			v := wish().Verdict(tt.outcome, "", "the message")
 			var got event
-			got.Type, got.Note, got.OK = kubernetesEvent(v)
+			got.Type, got.Reason, got.Note, got.OK = kubernetesEvent(v, tt.failures)
 			check(t, "event", got, tt.want)
 			v.DryRun = true
-			if _, _, ok := kubernetesEvent(v); ok {
+			if _, _, _, ok := kubernetesEvent(v, tt.failures); ok {
 				t.Error("a dry run is told as a Kubernetes Event")
 			}
 		})

@@ -180,6 +180,9 @@ func (t *table) withdrawn(c *claim) decided {
 	return decided{c, c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, message)}
 }
 
+// front returns the open intent of the pod whose turn it is, which goes on waiting. At least one pod waits.
+func (t *table) front() *claim { return t.waiting.Front().Value.(*pod).claims[0] }
+
 // next returns the open intent of the pod whose turn it is, which is in flight from now on, or nil.
 func (t *table) next() *claim {
 	front := t.waiting.Front()

@@ -12,7 +12,8 @@ import (
 // handleFunc is the shape of [Actuator.Handle].
 type handleFunc func(context.Context, Open) (schemas.Verdict, error)
 
-// term is one call of Lead: the table, and who works on it. Everything below mu is guarded by it.
+// term is one call of Lead: the table, and who works on it. Everything below mu is guarded by it,
+// and so are the limits of the Actuator.
 //
 //	accept     the bus's goroutine    answers into the table
 //	dispatch   one goroutine          starts work when a place, a token and an intent are there
@@ -70,17 +71,23 @@ func (t *term) dispatch(ctx context.Context) {
 		case <-t.wake:
 		case <-timer.C:
 		}
-		claims, pause := t.step(t.cfg.Now())
-		for _, c := range claims {
-			workers.Go(func() { t.work(ctx, c) })
+		flights, pause := t.step(t.cfg.Now())
+		for _, f := range flights {
+			workers.Go(func() { t.work(ctx, f) })
 		}
 		timer.Reset(pause)
 	}
 }
 
-// step expires what is due and returns the intents to be worked on now, and how long it takes until something is due
-// without being woken.
-func (t *term) step(now time.Time) (claims []*claim, pause time.Duration) {
+// flight is a claim that is worked on, with its intent as it was when that began: a newer answer may change it meanwhile.
+type flight struct {
+	claim *claim
+	open  Open
+}
+
+// step expires what is due, defers what a limit holds, and returns the intents to be worked on now, and how long it takes
+// until something is due without being woken.
+func (t *term) step(now time.Time) (flights []flight, pause time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.table.expire(now); len(c.verdicts) > 0 { // else apply would wake its own caller, for ever
@@ -88,6 +95,9 @@ func (t *term) step(now time.Time) (claims []*claim, pause time.Duration) {
 	}
 	pause = time.Hour // for ever: wake ends it
 	for t.table.waiting.Len() > 0 && t.running < t.cfg.Parallel {
+		if t.overLimit(now) {
+			continue // the next pod may be on another node
+		}
 		wait, down := t.line.wait(now)
 		if down && t.running > 0 {
 			break // while the API server is away, one intent at a time tries it; its end wakes
@@ -97,27 +107,44 @@ func (t *term) step(now time.Time) (claims []*claim, pause time.Duration) {
 			break
 		}
 		t.bucket.take(now)
-		claims = append(claims, t.table.next())
+		c := t.table.next()
+		t.limits.begin(originOf(c.open))
+		flights = append(flights, flight{c, c.open})
 		t.running++
 	}
 	if next, ok := t.table.nextExpiry(); ok {
 		pause = min(pause, next.Sub(now))
 	}
-	return claims, pause
+	return flights, pause
+}
+
+// overLimit defers the intent whose turn it is when a limit holds it, and says whether it did. The caller holds mu.
+func (t *term) overLimit(now time.Time) bool {
+	c := t.table.front()
+	o, wait, ok := t.limits.admits(c.open, now)
+	if ok {
+		return false
+	}
+	o.Message += "; " + roomAgain(wait, now)
+	t.table.settle(c)
+	t.apply(changes{verdicts: []decided{{c, c.open.Verdict(o.Outcome, o.Reason, o.Message)}}})
+	return true
 }
 
 // work takes one intent to its verdict, or puts it back.
-func (t *term) work(ctx context.Context, c *claim) {
+func (t *term) work(ctx context.Context, f flight) {
 	defer t.rest()
-	verdict, err := t.handle(ctx, c.open)
+	c := f.claim
+	verdict, err := t.handle(ctx, f.open)
 	now := t.cfg.Now()
 	if err != nil {
 		if ctx.Err() == nil && t.line.fail(now, err) {
-			t.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", c.open.Intent.Pod.String(), "error", err)
+			t.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", f.open.Intent.Pod.String(), "error", err)
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.bucket.giveBack()
+		t.limits.end(originOf(f.open), false, now)
 		t.apply(t.table.putBack(c))
 		return
 	}
@@ -130,6 +157,7 @@ func (t *term) work(ctx context.Context, c *claim) {
 	if !spent(verdict.Outcome) {
 		t.bucket.giveBack()
 	}
+	t.limits.end(originOf(f.open), verdict.Outcome == schemas.Evicted, now)
 	behind := t.table.land(c, verdict.Outcome)
 	t.mu.Unlock()
 	t.awaken()

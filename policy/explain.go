@@ -19,16 +19,22 @@ func (p Policy) Explain() string {
 	t.line(0, "%s", p.nodesInWords())
 	t.line(0, "Moves at most %s in the long run, and %d at once after a pause.",
 		perSecond(p.Rate.EvictionsPerSecond), p.Rate.Burst)
+	t.limits(p.Limits)
 	t.line(0, "%s", p.graceInWords())
+	if p.FailureEvents {
+		t.line(0, "An eviction that fails or is refused is a Kubernetes Event EvictionFailed on the pod.")
+	}
+	t.metrics(p.Metrics)
 	t.nodeSignals(p.Signals)
 	if p.Deltas == DeltasAll {
 		t.line(0, "Every change of a pod is published, whether or not it wakes a strategy.")
 	}
+	t.modifiers(p.Presets)
 	if len(p.Profiles) == 0 {
 		t.line(0, "There is no profile, so no pod is moved.")
 	}
 	for _, profile := range p.Profiles {
-		t.profile(profile)
+		t.profile(profile, p.Presets)
 	}
 	return t.String()
 }
@@ -49,6 +55,39 @@ func (t *text) nodeSignals(s Signals) {
 		for _, r := range rules {
 			t.item(1, r.words)
 		}
+	}
+}
+
+// limits says how many pods may be moved.
+func (t *text) limits(l Limits) {
+	for _, one := range []struct {
+		most *uint
+		of   string
+	}{{l.PerNode, " off one node"}, {l.PerNamespace, " out of one namespace"}, {l.Total, ""}} {
+		switch {
+		case one.most == nil:
+		case *one.most == 0:
+			t.line(0, "Moves no pod at all: a limit is 0.")
+			return
+		case *one.most == 1:
+			t.line(0, "Moves at most one pod%s in any %v; others wait.", one.of, l.Over())
+		default:
+			t.line(0, "Moves at most %d pods%s in any %v; others wait.", *one.most, one.of, l.Over())
+		}
+	}
+}
+
+// metrics says where real usage is read.
+func (t *text) metrics(m Metrics) {
+	if m.Kubernetes {
+		t.line(0, "Real usage can be read from the metrics API of the cluster.")
+	}
+	if p := m.Prometheus; p != nil {
+		token := "the token of its service account"
+		if p.TokenSecret != nil {
+			token = fmt.Sprintf("the token in the Secret %s/%s", p.TokenSecret.Namespace, p.TokenSecret.Name)
+		}
+		t.line(0, "Real usage can be read from Prometheus at %s, with %s.", p.URL, token)
 	}
 }
 
@@ -89,9 +128,14 @@ func (t *text) line(depth int, format string, values ...any) {
 // item is a line of a list.
 func (t *text) item(depth int, words string) { t.line(depth, "- %s", words) }
 
-func (t *text) profile(p Profile) {
+func (t *text) profile(p Profile, presets []Preset) {
 	t.line(0, "")
 	t.line(0, "Profile %s", p.Name)
+	for _, preset := range presets {
+		if preset.Profile == p.Name {
+			t.preset(preset)
+		}
+	}
 	if len(p.Strategies) == 0 {
 		t.line(1, "No strategy is enabled, so no pod is moved.")
 	}
@@ -99,6 +143,33 @@ func (t *text) profile(p Profile) {
 		t.strategy(s)
 	}
 	t.protections(p.Evictor)
+}
+
+// modifiers says which presets changed the profiles of others.
+func (t *text) modifiers(presets []Preset) {
+	for _, p := range presets {
+		switch p.Name {
+		case evictWithLocalStorage:
+			t.line(0, "The preset %s lifts the protection of pods with local storage in the profiles of presets.", p.Name)
+		case evictWithPVC:
+			t.line(0, "The preset %s lifts the protection of pods with a PersistentVolumeClaim in the profiles of presets.", p.Name)
+		}
+	}
+}
+
+// preset says where a profile comes from, and what it lacks.
+func (t *text) preset(p Preset) {
+	if p.Name == p.Profile {
+		t.line(1, "This is the preset %s, a profile of OpenShift.", p.Name)
+	} else {
+		t.line(1, "This is the preset %s, an older name of a profile of OpenShift.", p.Name)
+	}
+	if len(p.Lacks) > 0 {
+		t.line(1, "What differs there, or has no effect here:")
+	}
+	for _, words := range p.Lacks {
+		t.item(2, words)
+	}
 }
 
 func (t *text) strategy(s Enabled) {

@@ -24,36 +24,21 @@ type file struct {
 	Signals            fileSignals   `json:"signals"`
 	Profiles           []fileProfile `json:"profiles"`
 
-	MaxNoOfPodsToEvictPerNode        *uint            `json:"maxNoOfPodsToEvictPerNode"`
-	MaxNoOfPodsToEvictPerNamespace   *uint            `json:"maxNoOfPodsToEvictPerNamespace"`
-	MaxNoOfPodsToEvictTotal          *uint            `json:"maxNoOfPodsToEvictTotal"`
-	EvictionFailureEventNotification bool             `json:"evictionFailureEventNotification"`
-	MetricsCollector                 metricsCollector `json:"metricsCollector"`
-	MetricsProviders                 []any            `json:"metricsProviders"`
-}
+	Presets              []string       `json:"presets"`
+	PresetCustomizations customizations `json:"presetCustomizations"`
 
-type metricsCollector struct {
-	Enabled bool `json:"enabled"`
+	MaxNoOfPodsToEvictPerNode        *uint             `json:"maxNoOfPodsToEvictPerNode"`
+	MaxNoOfPodsToEvictPerNamespace   *uint             `json:"maxNoOfPodsToEvictPerNamespace"`
+	MaxNoOfPodsToEvictTotal          *uint             `json:"maxNoOfPodsToEvictTotal"`
+	Limits                           fileLimits        `json:"limits"`
+	EvictionFailureEventNotification bool              `json:"evictionFailureEventNotification"`
+	MetricsCollector                 metricsCollector  `json:"metricsCollector"`
+	MetricsProviders                 []metricsProvider `json:"metricsProviders"`
 }
 
 // own lists the fields that only OwnVersion has.
-func own() []string { return []string{"rate", "deltas", "signals"} }
-
-// later lists what the peer can do and this version of Rehome cannot.
-func (f file) later() []later {
-	const (
-		limit   = "Rehome will not run without a limit that you asked for: remove it, or wait for a version that has it"
-		metrics = "decisions would rest on requests instead of real usage: remove it, or wait for a version that has it"
-		events  = "every failed eviction is a verdict on the bus, with its reason: remove it"
-	)
-	return []later{
-		{"maxNoOfPodsToEvictPerNode", f.MaxNoOfPodsToEvictPerNode != nil, limit},
-		{"maxNoOfPodsToEvictPerNamespace", f.MaxNoOfPodsToEvictPerNamespace != nil, limit},
-		{"maxNoOfPodsToEvictTotal", f.MaxNoOfPodsToEvictTotal != nil, limit},
-		{"metricsCollector", f.MetricsCollector.Enabled, metrics},
-		{"metricsProviders", len(f.MetricsProviders) > 0, metrics},
-		{"evictionFailureEventNotification", f.EvictionFailureEventNotification, events},
-	}
+func own() []string {
+	return []string{"rate", "deltas", "signals", "limits", "presets", "presetCustomizations"}
 }
 
 // later is one field that is not supported yet: it is refused when it asks for something, since ignoring it could do
@@ -87,7 +72,8 @@ func (f file) validate() error {
 		found.Add("deltas", d, "is not known", fmt.Sprintf("want %s or %s", DeltasNeeded, DeltasAll))
 	}
 	found.Join("signals", f.Signals.validate())
-	found.Join("", refuse(f.later()))
+	found.Join("limits", f.Limits.validate())
+	found.Join("", f.validateMetrics())
 	return found.Err()
 }
 

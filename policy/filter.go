@@ -1,7 +1,8 @@
 package policy
 
 import (
-	"slices"
+	"encoding/json"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -10,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Namespaces limits a strategy to some namespaces, by their exact names. The zero value is all namespaces.
+// Namespaces limits a strategy to some namespaces. The zero value is all namespaces.
+//
+// An entry is the exact name of a namespace, or the beginning of names with a * behind it. The second is not part of the
+// peer's versions of the file, under which [Parse] refuses it.
 type Namespaces struct {
 	// Include names the only namespaces to look at; Exclude those not to look at. At most one of them may be used.
 	Include []string `json:"include,omitzero"`
@@ -20,9 +24,22 @@ type Namespaces struct {
 // Has says whether pods of the namespace are looked at.
 func (n Namespaces) Has(namespace string) bool {
 	if len(n.Include) > 0 {
-		return slices.Contains(n.Include, namespace)
+		return anyMatches(n.Include, namespace)
 	}
-	return !slices.Contains(n.Exclude, namespace)
+	return !anyMatches(n.Exclude, namespace)
+}
+
+// anyMatches is asked for every pod of a cluster, so it compares in place.
+func anyMatches(entries []string, namespace string) bool {
+	for _, e := range entries {
+		if e == namespace {
+			return true
+		}
+		if last := len(e) - 1; last > 0 && e[last] == '*' && strings.HasPrefix(namespace, e[:last]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Validate says what is wrong; each error in it is a *[FieldError].
@@ -39,12 +56,44 @@ func (n Namespaces) Validate() error {
 func validateNames(namespaces []string) error {
 	var found Findings
 	for i, name := range namespaces {
-		if len(validation.IsDNS1123Label(name)) > 0 {
-			found.Add(Item(i), name, "is not the name of a namespace", "write exact names; patterns are not supported")
+		if len(validation.IsDNS1123Label(name)) > 0 && !isPattern(name) {
+			found.Add(Item(i), name, "is not the name of a namespace", "write an exact name, or its beginning and a *")
 		}
 	}
 	return found.Err()
 }
+
+// isPattern says whether an entry is the beginning of names.
+func isPattern(entry string) bool {
+	begin, cut := strings.CutSuffix(entry, "*")
+	return cut && begin != "" && len(validation.IsDNS1123Label(begin+"x")) == 0
+}
+
+// patterns finds the patterns in the arguments of a strategy, as JSON. Each becomes an error.
+func patterns(args json.RawMessage) error {
+	var found Findings
+	for _, field := range namespaceFields() {
+		var n Namespaces
+		if json.Unmarshal(fieldsOfJSON(args)[field], &n) != nil {
+			continue // no such argument, or nothing that a pattern could stand in
+		}
+		for _, list := range []struct {
+			name    string
+			entries []string
+		}{{"include", n.Include}, {"exclude", n.Exclude}} {
+			for i, e := range list.entries {
+				if isPattern(e) {
+					found.Add(field+"."+list.name+Item(i), e, "is a pattern, which only "+OwnVersion+" has",
+						"write exact names, or apiVersion: "+OwnVersion)
+				}
+			}
+		}
+	}
+	return found.Err()
+}
+
+// namespaceFields are the arguments that are [Namespaces], by the names that the peer gave them.
+func namespaceFields() []string { return []string{"namespaces", "evictableNamespaces"} }
 
 // Selects compiles a label selector. nil, and one that [ValidateSelector] refuses, behave as in the peer: the first
 // selects everything, the second nothing.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func TestNamespacesAreIncludedAndExcludedByExactName(t *testing.T) {
+func TestNamespacesAreIncludedAndExcludedByTheirNames(t *testing.T) {
 	all := []string{"a", "ab", "b", "kube-system"}
 	for _, c := range []struct {
 		name string
@@ -20,6 +20,9 @@ func TestNamespacesAreIncludedAndExcludedByExactName(t *testing.T) {
 		{"the zero value has all", Namespaces{}, all},
 		{"only those included", Namespaces{Include: []string{"a", "b"}}, []string{"a", "b"}},
 		{"all but those excluded", Namespaces{Exclude: []string{"a"}}, []string{"ab", "b", "kube-system"}},
+		{"by how their names begin", Namespaces{Include: []string{"kube-*", "a*"}}, []string{"a", "ab", "kube-system"}},
+		{"all but those whose names begin so", Namespaces{Exclude: []string{"kube-*", "b"}}, []string{"a", "ab"}},
+		{"a star anywhere else stands for nothing", Namespaces{Include: []string{"*", "*b", "a*b"}}, nil},
 		{"empty lists have all", Namespaces{Include: []string{}, Exclude: []string{}}, all},
 	} {
 		var got []string
@@ -30,6 +33,29 @@ func TestNamespacesAreIncludedAndExcludedByExactName(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAnEntryIsTheNameOfANamespaceOrTheBeginningOfOne(t *testing.T) {
+	for entry, want := range map[string]bool{
+		"a": true, "kube-system": true, "kube-*": true, "a*": true, "0-*": true,
+		"": false, "*": false, "-*": false, "A*": false, "a**": false, "*a": false, "a*b": false, "a_*": false,
+		strings.Repeat("a", 63): true, strings.Repeat("a", 63) + "*": false, strings.Repeat("a", 62) + "*": true,
+	} {
+		err := Namespaces{Exclude: []string{entry}}.Validate()
+		if got := err == nil; got != want {
+			t.Errorf("%q is accepted: %v, want %v (%v)", entry, got, want, err)
+		}
+	}
+}
+
+func BenchmarkNamespacesHas(b *testing.B) {
+	n := Namespaces{Exclude: []string{"kube-system", "hypershift", "openshift-*", "team-a", "team-b"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !n.Has("team-c-production") {
+			b.Fatal("excluded")
 		}
 	}
 }

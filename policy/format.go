@@ -9,26 +9,26 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Format writes the policy as a file in YAML of [OwnVersion] or [PeerVersion]. Reading it gives the same policy. What is
-// as by default is left out, and so is what was written and has no effect, comments included.
+// Format writes the policy as a file in YAML of [OwnVersion] or [PeerVersion]. Reading it gives the same policy, in which
+// presets are the profiles that they mean. What is as by default is left out, and so is what was written and has no effect,
+// comments included.
 //
 // It fails, with errors that are each a *[FieldError], when the policy has something that the version does not.
 func (p Policy) Format(version string) ([]byte, error) {
 	if err := p.missingIn(version); err != nil {
 		return nil, err
 	}
-	out := struct {
-		APIVersion         string          `json:"apiVersion"`
-		Kind               string          `json:"kind"`
-		NodeSelector       string          `json:"nodeSelector,omitzero"`
-		GracePeriodSeconds *int64          `json:"gracePeriodSeconds,omitzero"`
-		Rate               *Rate           `json:"rate,omitzero"`
-		Deltas             Deltas          `json:"deltas,omitzero"`
-		Signals            *fileSignals    `json:"signals,omitzero"`
-		Profiles           []formatProfile `json:"profiles"`
-	}{APIVersion: version, Kind: Kind, NodeSelector: p.NodeSelector, GracePeriodSeconds: p.GracePeriodSeconds}
+	out := formatFile{
+		APIVersion: version, Kind: Kind, NodeSelector: p.NodeSelector, GracePeriodSeconds: p.GracePeriodSeconds,
+		PerNode: p.Limits.PerNode, PerNamespace: p.Limits.PerNamespace, Total: p.Limits.Total,
+		FailureEvents: p.FailureEvents, Metrics: p.Metrics.written(),
+	}
+	if w := p.Limits.Window; w != 0 {
+		out.Limits = &fileLimits{&metav1.Duration{Duration: w}}
+	}
 	if p.Rate != DefaultRate() {
 		out.Rate = &p.Rate
 	}
@@ -49,6 +49,24 @@ func (p Policy) Format(version string) ([]byte, error) {
 	return toYAML(out)
 }
 
+// formatFile has the fields of a file in the order in which they are read best.
+type formatFile struct {
+	APIVersion         string            `json:"apiVersion"`
+	Kind               string            `json:"kind"`
+	NodeSelector       string            `json:"nodeSelector,omitzero"`
+	GracePeriodSeconds *int64            `json:"gracePeriodSeconds,omitzero"`
+	Rate               *Rate             `json:"rate,omitzero"`
+	PerNode            *uint             `json:"maxNoOfPodsToEvictPerNode,omitzero"`
+	PerNamespace       *uint             `json:"maxNoOfPodsToEvictPerNamespace,omitzero"`
+	Total              *uint             `json:"maxNoOfPodsToEvictTotal,omitzero"`
+	Limits             *fileLimits       `json:"limits,omitzero"`
+	FailureEvents      bool              `json:"evictionFailureEventNotification,omitzero"`
+	Metrics            []metricsProvider `json:"metricsProviders,omitzero"`
+	Deltas             Deltas            `json:"deltas,omitzero"`
+	Signals            *fileSignals      `json:"signals,omitzero"`
+	Profiles           []formatProfile   `json:"profiles"`
+}
+
 // missingIn says what the version cannot express.
 func (p Policy) missingIn(version string) error {
 	var found Findings
@@ -64,10 +82,19 @@ func (p Policy) missingIn(version string) error {
 		name  string
 		given bool
 	}{
-		{"rate", p.Rate != DefaultRate()}, {"deltas", p.Deltas != DeltasNeeded}, {"signals", p.Signals.rows != nil},
+		{"rate", p.Rate != DefaultRate()}, {"limits", p.Limits.Window != 0}, {"deltas", p.Deltas != DeltasNeeded},
+		{"signals", p.Signals.rows != nil},
 	} {
 		if f.given {
 			found.Add(f.name, nil, "is not part of "+PeerVersion, "convert to "+OwnVersion)
+		}
+	}
+	for _, profile := range p.Profiles {
+		for _, s := range profile.Strategies {
+			for _, e := range fieldErrors(patterns(s.Args)) {
+				found.Add(fmt.Sprintf("profiles[%s].pluginConfig[%s].args.%s", profile.Name, s.Name, e.Field), e.Value,
+					"is a pattern, which is not part of "+PeerVersion, "convert to "+OwnVersion)
+			}
 		}
 	}
 	return found.Err()

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -52,6 +53,18 @@ type olderParams struct {
 	direct map[string]string
 	block  string
 	inside map[string]string
+	// soft is a key that is true or false, of which true becomes softConstraints.
+	soft string
+}
+
+// softConstraints is the argument that says which constraints count, and what it says when all of them do.
+const softConstraints = "constraints"
+
+func allConstraints(line int) *yaml.Node {
+	word := func(value string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value, Line: line}
+	}
+	return &yaml.Node{Kind: yaml.SequenceNode, Line: line, Content: []*yaml.Node{word("DoNotSchedule"), word("ScheduleAnyway")}}
 }
 
 // paramsOf are the params of a strategy. ok is false for one that was not there yet in OlderVersion.
@@ -63,26 +76,34 @@ func paramsOf(strategy string) (p olderParams, ok bool) {
 		}
 		return m
 	}
-	const ns, sel = "namespaces", "labelSelector"
+	const ns, sel, utilization = "namespaces", "labelSelector", "nodeResourceUtilizationThresholds"
+	evictable := map[string]string{ns: "evictableNamespaces"}
 	switch strategy {
 	case "RemovePodsViolatingNodeTaints":
 		return olderParams{direct: same(ns, sel, "includePreferNoSchedule", "excludedTaints", "includedTaints")}, true
 	case "RemovePodsHavingTooManyRestarts":
-		return olderParams{same(ns, sel), "podsHavingTooManyRestarts",
-			same("podRestartThreshold", "includingInitContainers", "states")}, true
+		return olderParams{direct: same(ns, sel), block: "podsHavingTooManyRestarts",
+			inside: same("podRestartThreshold", "includingInitContainers", "states")}, true
 	case "PodLifeTime":
 		inside := same("maxPodLifeTimeSeconds", "states", "includingInitContainers")
 		inside["podStatusPhases"] = "states"
-		return olderParams{same(ns, sel), "podLifeTime", inside}, true
+		return olderParams{direct: same(ns, sel), block: "podLifeTime", inside: inside}, true
 	case "RemoveFailedPods":
-		return olderParams{same(ns, sel), "failedPods",
-			same("excludeOwnerKinds", "minPodLifetimeSeconds", "reasons", "includingInitContainers")}, true
+		return olderParams{direct: same(ns, sel), block: "failedPods",
+			inside: same("excludeOwnerKinds", "minPodLifetimeSeconds", "reasons", "includingInitContainers")}, true
 	case "RemoveDuplicates":
-		return olderParams{same(ns), "removeDuplicates", same("excludeOwnerKinds")}, true
+		return olderParams{direct: same(ns), block: "removeDuplicates", inside: same("excludeOwnerKinds")}, true
 	case "RemovePodsViolatingInterPodAntiAffinity":
 		return olderParams{direct: same(ns, sel)}, true
 	case "RemovePodsViolatingNodeAffinity":
 		return olderParams{direct: same(ns, sel, "nodeAffinityType")}, true
+	case "RemovePodsViolatingTopologySpreadConstraint":
+		return olderParams{direct: same(ns, sel), soft: "includeSoftConstraints"}, true
+	case "LowNodeUtilization":
+		return olderParams{direct: evictable, block: utilization,
+			inside: same("thresholds", "targetThresholds", "numberOfNodes", "useDeviationThresholds")}, true
+	case "HighNodeUtilization":
+		return olderParams{direct: evictable, block: utilization, inside: same("thresholds", "numberOfNodes")}, true
 	}
 	return olderParams{}, false
 }
@@ -97,25 +118,18 @@ func (p olderParams) path(argument string) string {
 	return argument
 }
 
-// wasStrategy says whether OlderVersion has a strategy of that name.
-func wasStrategy(name string) bool {
-	_, converts := paramsOf(name)
-	return converts || slices.Contains(
-		[]string{"LowNodeUtilization", "HighNodeUtilization", "RemovePodsViolatingTopologySpreadConstraint"}, name)
-}
-
 // older reads a file of OlderVersion.
 func (r *reader) older() Policy {
 	var doc olderFile
 	r.into(r.root, &doc, "")
-	limits := file{
+	top := file{
 		NodeSelector: doc.NodeSelector, Rate: DefaultRate(), Deltas: DeltasNeeded,
 		MaxNoOfPodsToEvictPerNode:      doc.MaxNoOfPodsToEvictPerNode,
 		MaxNoOfPodsToEvictPerNamespace: doc.MaxNoOfPodsToEvictPerNamespace,
 		MaxNoOfPodsToEvictTotal:        doc.MaxNoOfPodsToEvictTotal,
 	}
-	r.check("", limits.validate())
-	p := Policy{NodeSelector: doc.NodeSelector, Rate: limits.Rate, Deltas: limits.Deltas}
+	r.check("", top.validate())
+	p := Policy{NodeSelector: doc.NodeSelector, Rate: top.Rate, Limits: top.limits(), Deltas: top.Deltas}
 	if doc.Strategies == nil {
 		return p
 	}
@@ -130,8 +144,18 @@ func (r *reader) older() Policy {
 	for _, e := range r.entries(doc.Strategies, at) {
 		r.olderStrategy(&p, doc, e)
 	}
+	for _, profile := range p.Profiles {
+		descheduleFirst(profile.Strategies)
+	}
 	nameProfiles(p.Profiles)
 	return p
+}
+
+// descheduleFirst puts strategies in the order that a newer file has: by their extension points, then as they were written.
+func descheduleFirst(strategies []Enabled) {
+	slices.SortStableFunc(strategies, func(a, b Enabled) int {
+		return cmp.Compare(b.Point, a.Point) // deschedule comes after balance in the alphabet
+	})
 }
 
 // olderStrategy adds one strategy to the profile of p that protects the same pods as its params say, or to a new one.
@@ -142,13 +166,13 @@ func (r *reader) olderStrategy(p *Policy, doc olderFile, e entry) {
 	strategy, known := r.strategy(e.key)
 	where, converts := paramsOf(e.key)
 	switch {
-	case !written.Enabled && wasStrategy(e.key) && (!known || !converts) && !r.unread(at.path):
+	case !written.Enabled && converts && !known && !r.unread(at.path):
 		return // asks for nothing
 	case !known:
 		r.check(at.path, &FieldError{Value: e.key, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(e.key)})
 		return
 	case !converts:
-		r.check(at.path, &FieldError{Value: e.key, Reason: "is not read from " + OlderVersion + " by this version of Rehome",
+		r.check(at.path, &FieldError{Value: e.key, Reason: "is no strategy of " + OlderVersion,
 			Right: "write apiVersion: " + PeerVersion + ", with a profile"})
 		return
 	}
@@ -215,8 +239,10 @@ func (r *reader) olderArguments(
 				add(own, e, where.direct[e.key])
 			case e.key == where.block && where.block != "":
 				r.olderBlock(own, where, e, at, came)
+			case e.key == where.soft && where.soft != "":
+				r.olderSoft(own, e, at, came)
 			default:
-				all := append(append(names(where.direct), evictorKeys...), where.block)
+				all := append(append(names(where.direct), evictorKeys...), where.block, where.soft)
 				r.report(at.field(e.key, e.line), "is no parameter of "+s.Name, "", suggest(e.key, slices.DeleteFunc(all, isEmpty)))
 			}
 		}
@@ -226,6 +252,16 @@ func (r *reader) olderArguments(
 }
 
 func isEmpty(s string) bool { return s == "" }
+
+// olderSoft takes over whether soft constraints count as well.
+func (r *reader) olderSoft(own *yaml.Node, e entry, at place, came map[string]string) {
+	soft := false
+	r.decode(e.value, reflect.ValueOf(&soft).Elem(), at.field(e.key, e.line))
+	if soft {
+		came[softConstraints] = e.key
+		add(own, entry{e.key, e.line, allConstraints(e.line)}, softConstraints)
+	}
+}
 
 // olderBlock takes over what stands in the block of a strategy, such as podLifeTime.
 func (r *reader) olderBlock(own *yaml.Node, where olderParams, block entry, at place, came map[string]string) {

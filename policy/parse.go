@@ -35,8 +35,8 @@ type reader struct {
 	known []Strategy
 	root  *yaml.Node
 	found Problems
-	// isOlder: the file is one of OlderVersion.
-	isOlder bool
+	// isOlder: the file is one of OlderVersion. isOwn: of OwnVersion.
+	isOlder, isOwn bool
 }
 
 func (r *reader) read(data []byte) Policy {
@@ -51,8 +51,13 @@ func (r *reader) read(data []byte) Policy {
 	r.check("", doc.validate())
 	p := Policy{
 		NodeSelector: doc.NodeSelector, GracePeriodSeconds: doc.GracePeriodSeconds, Rate: doc.Rate,
-		Deltas: doc.Deltas, Signals: doc.Signals.signals(), Profiles: r.profiles(doc.Profiles),
+		Limits: doc.limits(), FailureEvents: doc.EvictionFailureEventNotification, Metrics: doc.metrics(),
+		Deltas: doc.Deltas, Signals: doc.Signals.signals(),
 	}
+	if r.isOwn { // else they were refused
+		r.presets(doc, &p)
+	}
+	p.Profiles = append(p.Profiles, r.profiles(doc.Profiles, p.Presets)...)
 	for i := range p.Profiles {
 		p.Profiles[i].Evictor.signals = p.Signals
 	}
@@ -107,10 +112,12 @@ func (r *reader) version() bool {
 		return false
 	case version.Value == OlderVersion:
 		r.isOlder = true
-	case version.Value != PeerVersion && version.Value != OwnVersion:
+	case version.Value == OwnVersion:
+		r.isOwn = true
+	case version.Value != PeerVersion:
 		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not known", Right: "want " + wanted})
 		return false
-	case version.Value == PeerVersion:
+	default:
 		for _, field := range own() {
 			if _, given := r.top(field); given {
 				r.check(field, &FieldError{Reason: "is not part of " + PeerVersion, Right: "write apiVersion: " + OwnVersion})
@@ -172,5 +179,8 @@ func (r *reader) arguments(s Strategy, n *yaml.Node, path string) json.RawMessag
 	r.check(path, args.Validate())
 	data, err := json.Marshal(args)
 	r.check(path, err)
+	if !r.isOwn {
+		r.check(path, patterns(data))
+	}
 	return data
 }

@@ -152,7 +152,7 @@ func TestAPolicyThatIsRight(t *testing.T) {
 		{"may be JSON",
 			`{"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy",` + "\n\t" + `"nodeSelector": "a in (b,c)", "profiles": []}`,
 			Policy{NodeSelector: "a in (b,c)", Rate: DefaultRate(), Deltas: DeltasNeeded}},
-		{"may ask for what is not supported yet to be off", start + `
+		{"may ask for something to be off", start + `
 maxNoOfPodsToEvictTotal: null
 evictionFailureEventNotification: false
 metricsCollector: {enabled: false}
@@ -296,13 +296,14 @@ func TestAliasesCannotFillTheMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
-			b.WriteString(start + "metricsProviders:\n- &x0 {a: b}\n")
+			b.WriteString(start + "profiles:\n- pluginConfig:\n  - name: LowNodeUtilization\n    args:\n      anything:\n" +
+				"      - &x0 {a: b}\n")
 			for i := range 9 {
 				from, to := string(rune('0'+i)), string(rune('1'+i))
 				aliases := strings.TrimSuffix(strings.Repeat("*x"+from+", ", 10), ", ")
-				b.WriteString("- &x" + to + " " + level(aliases) + "\n")
+				b.WriteString("      - &x" + to + " " + level(aliases) + "\n")
 			}
-			_, err := Parse("policy.yaml", []byte(b.String()), nil)
+			_, err := Parse("policy.yaml", []byte(b.String()), known())
 			var problems Problems
 			if !errors.As(err, &problems) || !slices.ContainsFunc(problems, func(p Problem) bool {
 				return p.Wrong == "the file comes to more than 100000 values" && p.Right == "use fewer aliases"
@@ -318,26 +319,31 @@ func TestAnyBytesAreReadWithoutAPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range files {
+	broken, err := filepath.Glob("testdata/broken/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(files, broken...) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := 0; end < len(data); end += 7 { // cut off, and with one byte lost; 7 reaches every column sooner or later
-			_, _ = Parse(path, data[:end], known())
-			_, _ = Parse(path, append(slices.Clone(data[:end]), data[end+1:]...), known())
+		for end := 0; end < len(data); end += 29 { // cut off, and with one byte lost; 29 reaches every column sooner or later
+			_, _ = Parse(path, data[:end], ten())
+			_, _ = Parse(path, append(slices.Clone(data[:end]), data[end+1:]...), ten())
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yaml")
-	for _, path := range files {
+	broken, _ := filepath.Glob("testdata/broken/*.yaml")
+	for _, path := range append(files, broken...) {
 		data, _ := os.ReadFile(path)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Parse("policy.yaml", data, more())
+		p, err := Parse("policy.yaml", data, ten())
 		var problems Problems
 		if err != nil && (!errors.As(err, &problems) || len(problems) == 0 || !reflect.DeepEqual(p, Policy{})) {
 			t.Errorf("got %+v and %v, want the zero Policy and Problems", p, err)

@@ -13,6 +13,11 @@
 // field and what would be right, and all of them are reported at once. What the peer can do and this version cannot is
 // refused by name: a limit or a protection that is silently ignored would move the wrong pods.
 //
+// # Presets
+//
+// A file of rehome.dev/v1alpha1 may name profiles of OpenShift's descheduler operator. Each becomes an ordinary [Profile]
+// while the file is read, so nobody else has to know of them; [Policy.Presets] is for people.
+//
 // # Protections
 //
 // [Evictor.Protects] looks at one pod, and at what [Facts] say about the cluster around it. The watcher asks it when it
@@ -76,14 +81,23 @@ type Policy struct {
 	NodeSelector string
 	// GracePeriodSeconds is asked for in every eviction. nil: the pod's own.
 	GracePeriodSeconds *int64
-	// Rate limits evictions.
-	Rate Rate
+	// Rate is how fast pods are moved, Limits how many within a window of time.
+	Rate   Rate
+	Limits Limits
+	// FailureEvents: an eviction that fails or is refused is a Kubernetes Event of the type Warning with the reason
+	// EvictionFailed.
+	FailureEvents bool
+	// Metrics says where real usage can be read.
+	Metrics Metrics
 	// Deltas says which deltas are published. The zero value is [DeltasNeeded].
 	Deltas Deltas
 	// Signals are the marks of other systems on pods and nodes that are honoured. Those of pods are also a part of every
 	// [Evictor].
-	Signals  Signals
+	Signals Signals
+	// Profiles are those that the presets of the file mean, then those that it writes out.
 	Profiles []Profile
+	// Presets are what the file said instead of some of Profiles. [Policy.Format] writes them as the profiles that they mean.
+	Presets []Preset
 }
 
 // Deltas says which deltas about pods are published. Those about nodes always are.

@@ -20,8 +20,8 @@ type pluginConfig struct {
 	Args *yaml.Node `json:"args"`
 }
 
-// profiles reads all profiles. Their names tell answers apart, so each is unique.
-func (r *reader) profiles(written []fileProfile) []Profile {
+// profiles reads all profiles. Their names tell answers apart, so each is unique, among those of presets, too.
+func (r *reader) profiles(written []fileProfile, presets []Preset) []Profile {
 	var all []Profile
 	lines := map[string]int{}
 	for i, w := range written {
@@ -31,6 +31,9 @@ func (r *reader) profiles(written []fileProfile) []Profile {
 		}
 		first, twice := lines[w.Name]
 		switch {
+		case slices.ContainsFunc(presets, func(p Preset) bool { return p.Profile == w.Name && w.Name != "" }):
+			r.check(path+".name", &FieldError{Value: w.Name, Reason: "is the name of the profile of a preset",
+				Right: "each profile needs a name of its own"})
 		case w.Name == "":
 			r.check(path+".name", &FieldError{Reason: "is missing", Right: "of several profiles, each needs a name of its own"})
 		case twice:

@@ -29,6 +29,9 @@ const (
 	ReasonDisruptionBudget ReasonCode = "DisruptionBudget" // deferred: a PodDisruptionBudget, named in Blockers
 	ReasonThrottled        ReasonCode = "Throttled"        // deferred: the API server asked to come back later
 	ReasonAPIUnavailable   ReasonCode = "APIUnavailable"   // deferred: the API server could not be asked
+	ReasonLimitNode        ReasonCode = "LimitNode"        // deferred: as many pods of its node were moved as the policy allows
+	ReasonLimitNamespace   ReasonCode = "LimitNamespace"   // deferred: the same of its namespace
+	ReasonLimitTotal       ReasonCode = "LimitTotal"       // deferred: the same of the cluster
 
 	ReasonPodGone        ReasonCode = "PodGone"        // rejected: no pod of that name and UID
 	ReasonPodTerminating ReasonCode = "PodTerminating" // rejected: the pod is being deleted already

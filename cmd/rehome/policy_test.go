@@ -31,8 +31,7 @@ func read(t *testing.T, file string) string {
 	return string(data)
 }
 
-const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: this version of Rehome does not support it yet; ` +
-	`Rehome will not run without a limit that you asked for: remove it, or wait for a version that has it
+const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5
 testdata/broken.yaml:6: profiles[0].pluginConfig[0].name: is not a plugin of this version of Rehome, ` +
 	`got "RemovePodsViolatingNodeTaint"; did you mean RemovePodsViolatingNodeTaints?
 testdata/broken.yaml:9: profiles[0].pluginConfig[1].args.excludedtaints: unknown field; did you mean excludedTaints?

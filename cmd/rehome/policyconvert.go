@@ -14,7 +14,8 @@ func policyConvertCommand() *cobra.Command {
 		Use:   "convert FILE",
 		Short: "Write a policy of any version as one of another",
 		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
-			"standard output. What is as by default, and comments, are left out. - reads standard input.\n" +
+			"standard output. Presets become the profiles that they mean. What is as by default, and comments, are left out.\n" +
+			"- reads standard input.\n" +
 			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
 		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
 			"  rehome policy convert --to " + policy.PeerVersion + " old.yaml",

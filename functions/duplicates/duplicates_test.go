@@ -262,7 +262,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		ExcludeOwnerKinds: []string{"Job", "apps/v1", ""},
 	}.Validate(),
 		"namespaces: has both include and exclude; keep one",
-		`namespaces.exclude[0]: is not the name of a namespace, got "B"; write exact names; patterns are not supported`,
+		`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
 		`excludeOwnerKinds[1]: is not a kind, got "apps/v1"; write it without its group, such as ReplicaSet`,
 		`excludeOwnerKinds[2]: is not a kind, got ""; write it without its group, such as ReplicaSet`)
 }

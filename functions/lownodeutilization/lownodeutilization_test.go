@@ -500,7 +500,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			a.EvictableNamespaces = policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}}
 		}), []string{
 			"evictableNamespaces.include: cannot be used by this strategy; list the other namespaces in exclude",
-			`evictableNamespaces.exclude[0]: is not the name of a namespace, got "B"; write exact names; patterns are not supported`,
+			`evictableNamespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
 		}},
 
 		{"the load by Kubernetes", metrics(MetricsUtilization{Source: policy.LoadKubernetes}), nil},

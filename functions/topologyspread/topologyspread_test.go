@@ -376,7 +376,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
-			`namespaces.exclude[0]: is not the name of a namespace, got "B"; write exact names; patterns are not supported`,
+			`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
 			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
 		}},
 	} {

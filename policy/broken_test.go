@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// expectation is a first line of a broken file: # want: LINE FIELD: words.
+var expectation = regexp.MustCompile(`^# want: (\d+) ([^ ]*): (.+)$`)
+
+// TestEveryMistakeIsFoundWhereItStands reads testdata/broken. Each file begins with a line for each of its problems. Line
+// and field of all problems must be those, and the words must be in the text of the problem.
+func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
+	files, err := filepath.Glob("testdata/broken/*.yaml")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("got %d files, %v, want at least 40", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, words []string
+			for line := range strings.Lines(string(data)) {
+				m := expectation.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+				if m == nil {
+					break
+				}
+				want, words = append(want, m[1]+" "+m[2]), append(words, m[3])
+			}
+			_, err = Parse(file, data, ten())
+			var problems Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("got %v, want Problems", err)
+			}
+			var got []string
+			for _, p := range problems {
+				got = append(got, strconv.Itoa(p.Line)+" "+p.Field)
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("got\n%s\nwant\n%s\nthe problems:\n%v", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
+			}
+			for i, p := range problems {
+				if !strings.Contains(p.text(), words[i]) {
+					t.Errorf("got %s, want the words %q", p, words[i])
+				}
+			}
+		})
+	}
+}
+
+// TestEveryConflictOfPresetsIsFoundInEitherOrder goes through all pairs.
+func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
+	conflicting := map[string][]string{
+		"CompactAndScale":           {"LifecycleAndUtilization", "LongLifecycle", "KubeVirtRelieveAndMigrate", "TopologyAndDuplicates"},
+		"LifecycleAndUtilization":   {"CompactAndScale", "LongLifecycle", "KubeVirtRelieveAndMigrate"},
+		"LongLifecycle":             {"CompactAndScale", "LifecycleAndUtilization", "KubeVirtRelieveAndMigrate"},
+		"KubeVirtRelieveAndMigrate": {"CompactAndScale", "LifecycleAndUtilization", "LongLifecycle"},
+		"TopologyAndDuplicates":     {"CompactAndScale", "SoftTopologyAndDuplicates"},
+		"SoftTopologyAndDuplicates": {"TopologyAndDuplicates"},
+	}
+	for _, a := range presets() {
+		for _, b := range presets() {
+			if a.name == b.name || len(a.uses)+len(b.uses) == 0 {
+				continue
+			}
+			_, err := Parse("p", []byte(start+prometheus+fmt.Sprintf("presets: [%s, %s]", a.name, b.name)), ten())
+			var got, want []string
+			if problems, ok := errors.AsType[Problems](err); ok {
+				for _, p := range problems {
+					wrong, _, _ := strings.Cut(p.Wrong, ":")
+					got = append(got, p.Field+" "+wrong)
+				}
+			}
+			if slices.Contains(conflicting[a.name], b.name) {
+				want = []string{"presets[1] cannot be used together with " + a.name}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %s: got %q, want %q", a.name, b.name, got, want)
+			}
+		}
+	}
+}

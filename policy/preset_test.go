@@ -1,0 +1,298 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// meaning is what a policy says, a line each: its limits, and of each profile what protects and what moves its pods.
+func meaning(p Policy) []string {
+	var lines []string
+	limit := func(name string, most *uint) {
+		if most != nil {
+			lines = append(lines, fmt.Sprintf("at most %d %s", *most, name))
+		}
+	}
+	limit("off a node", p.Limits.PerNode)
+	limit("in total", p.Limits.Total)
+	for _, profile := range p.Profiles {
+		evictor, _ := json.Marshal(profile.Evictor.args)
+		lines = append(lines, profile.Name+": "+string(evictor))
+		for _, s := range profile.Strategies {
+			lines = append(lines, s.Name+" "+string(s.Args))
+		}
+	}
+	return lines
+}
+
+const (
+	usually    = `{"podProtections":{"extraEnabled":["PodsWithPVC"]}}`
+	others     = `{"exclude":["kube-system","hypershift","openshift-*"]}`
+	prometheus = "metricsProviders: [{source: Prometheus, prometheus: {url: http://p}}]\n"
+)
+
+func TestAPresetMeansStrategiesAndWhatProtectsAPod(t *testing.T) {
+	restarts := `RemovePodsHavingTooManyRestarts {"namespaces":` + others + `,"podRestartThreshold":100,"includingInitContainers":true}`
+	busy := func(low, high int) string {
+		return fmt.Sprintf(`LowNodeUtilization {"thresholds":{"cpu":%d,"memory":%[1]d,"pods":%[1]d},"targetThresholds":`+
+			`{"cpu":%d,"memory":%[2]d,"pods":%[2]d},"evictableNamespaces":%s}`, low, high, others)
+	}
+	idle := func(low int) string {
+		return fmt.Sprintf(`HighNodeUtilization {"thresholds":{"cpu":%d,"memory":%[1]d,"pods":%[1]d},"evictableNamespaces":%s}`, low, others)
+	}
+	measured := func(low, high int, deviation, query string) string {
+		text, _ := json.Marshal(query)
+		return fmt.Sprintf(`LowNodeUtilization {"thresholds":{"MetricResource":%d},"targetThresholds":{"MetricResource":%d}%s,`+
+			`"evictableNamespaces":%s,"metricsUtilization":{"source":"Prometheus","prometheus":{"query":%s}}}`,
+			low, high, deviation, others, text)
+	}
+	combined, _ := queryOf("PrometheusCPUCombined")
+	pressure, _ := queryOf("PrometheusCPUPSIPressure")
+	const deviating = `,"useDeviationThresholds":true`
+	spread := func(constraints string) string {
+		return `RemovePodsViolatingTopologySpreadConstraint {"namespaces":` + others + `,"constraints":` + constraints + `}`
+	}
+	age := func(seconds int) string {
+		return fmt.Sprintf(`PodLifeTime {"namespaces":%s,"maxPodLifeTimeSeconds":%d}`, others, seconds)
+	}
+	duplicates := `RemoveDuplicates {"namespaces":` + others + `}`
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"affinity and taints", "presets: [AffinityAndTaints]", []string{
+			"AffinityAndTaints: " + usually,
+			`RemovePodsViolatingInterPodAntiAffinity {"namespaces":` + others + `}`,
+			`RemovePodsViolatingNodeTaints {"namespaces":` + others + `}`,
+			`RemovePodsViolatingNodeAffinity {"namespaces":` + others + `,"nodeAffinityType":["requiredDuringSchedulingIgnoredDuringExecution"]}`,
+		}},
+		{"topology and duplicates", "presets: [TopologyAndDuplicates]",
+			[]string{"TopologyAndDuplicates: " + usually, spread(`["DoNotSchedule"]`), duplicates}},
+		{"soft topology and duplicates", "presets: [SoftTopologyAndDuplicates]",
+			[]string{"SoftTopologyAndDuplicates: " + usually, spread(`["DoNotSchedule","ScheduleAnyway"]`), duplicates}},
+		{"lifecycle and utilization", "presets: [LifecycleAndUtilization]",
+			[]string{"LifecycleAndUtilization: " + usually, age(86400), restarts, busy(20, 50)}},
+		{"long lifecycle", "presets: [LongLifecycle]", []string{"LongLifecycle: " + usually, restarts, busy(20, 50)}},
+		{"long lifecycle, by its older name", "presets: [DevPreviewLongLifecycle]",
+			[]string{"LongLifecycle: " + usually, restarts, busy(20, 50)}},
+		{"compact and scale", "presets: [CompactAndScale]", []string{"CompactAndScale: " + usually, idle(20)}},
+		{"virtual machines", prometheus + "presets: [KubeVirtRelieveAndMigrate]", []string{
+			"at most 2 off a node", "at most 5 in total",
+			`KubeVirtRelieveAndMigrate: {"noEvictionPolicy":"Mandatory","podProtections":{"defaultDisabled":["PodsWithLocalStorage"]}}`,
+			measured(0, 10, deviating, combined),
+		}},
+		{"virtual machines, by its older name, with limits of the file",
+			prometheus + "presets: [DevKubeVirtRelieveAndMigrate]\nmaxNoOfPodsToEvictTotal: 0", []string{
+				"at most 2 off a node", "at most 0 in total",
+				`KubeVirtRelieveAndMigrate: {"noEvictionPolicy":"Mandatory","podProtections":{"defaultDisabled":["PodsWithLocalStorage"]}}`,
+				measured(0, 10, deviating, combined),
+			}},
+		{"others change every preset, and no profile", `
+presets: [EvictPodsWithPVC, CompactAndScale, EvictPodsWithLocalStorage]
+profiles: [{name: own}]`, []string{
+			`CompactAndScale: {"podProtections":{"defaultDisabled":["PodsWithLocalStorage"]}}`, idle(20), "own: {}",
+		}},
+		{"with all protections lifted", "presets: [EvictPodsWithPVC, CompactAndScale]", []string{"CompactAndScale: {}", idle(20)}},
+		{"a life time of pods", "presets: [LifecycleAndUtilization]\npresetCustomizations: {podLifetime: 1h30m}",
+			[]string{"LifecycleAndUtilization: " + usually, age(5400), restarts, busy(20, 50)}},
+		{"levels of busy nodes", "presets: [LongLifecycle]\npresetCustomizations: {devLowNodeUtilizationThresholds: High}",
+			[]string{"LongLifecycle: " + usually, restarts, busy(40, 70)}},
+		{"levels of idle nodes", "presets: [CompactAndScale]\npresetCustomizations: {devHighNodeUtilizationThresholds: Minimal}",
+			[]string{"CompactAndScale: " + usually, idle(10)}},
+		{"deviations", "presets: [LongLifecycle]\npresetCustomizations: {devDeviationThresholds: Low}", []string{
+			"LongLifecycle: " + usually, restarts, strings.Replace(busy(10, 10), `,"evictable`, deviating+`,"evictable`, 1),
+		}},
+		{"real usage", prometheus + "presets: [LongLifecycle]\npresetCustomizations: {devActualUtilizationProfile: PrometheusCPUPSIPressure}",
+			[]string{"LongLifecycle: " + usually, restarts, measured(20, 50, "", pressure)}},
+		{"real usage by a query, and deviations", prometheus + `
+presets: [KubeVirtRelieveAndMigrate]
+maxNoOfPodsToEvictPerNode: 1
+presetCustomizations: {devActualUtilizationProfile: "query:up == 1", devDeviationThresholds: AsymmetricHigh}`, []string{
+			"at most 1 off a node", "at most 5 in total",
+			`KubeVirtRelieveAndMigrate: {"noEvictionPolicy":"Mandatory","podProtections":{"defaultDisabled":["PodsWithLocalStorage"]}}`,
+			measured(0, 30, deviating, "up == 1"),
+		}},
+		{"a priority", "presets: [CompactAndScale]\npresetCustomizations: {thresholdPriority: 7}",
+			[]string{`CompactAndScale: {"priorityThreshold":{"value":7},"podProtections":{"extraEnabled":["PodsWithPVC"]}}`, idle(20)}},
+		{"namespaces to look at", "presets: [TopologyAndDuplicates]\npresetCustomizations: {namespaces: {included: [a, b-*]}}", []string{
+			"TopologyAndDuplicates: " + usually,
+			`RemovePodsViolatingTopologySpreadConstraint {"namespaces":{"include":["a","b-*"]},"constraints":["DoNotSchedule"]}`,
+			`RemoveDuplicates {"namespaces":{"include":["a","b-*"]}}`,
+		}},
+		{"namespaces not to look at", "presets: [CompactAndScale]\npresetCustomizations: {namespaces: {excluded: [a, kube-system]}}", []string{
+			"CompactAndScale: " + usually, strings.Replace(idle(20), `"]`, `","a"]`, 1),
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := Parse("policy.yaml", []byte(start+c.text), ten())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := meaning(p); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			written, err := p.Format(OwnVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse("written.yaml", written, ten())
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, written)
+			}
+			if got, want := withoutFunctions(again), withoutFunctions(p); !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestPresetsAreKeptForPeople(t *testing.T) {
+	p, err := Parse("policy.yaml", []byte(start+prometheus+`
+presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
+presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
+`), ten())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubevirt, _ := findPreset("KubeVirtRelieveAndMigrate")
+	idle := []string{
+		"The customization devEnableEvictionsInBackground has no effect: an eviction is accepted at once or tried again.",
+		"The customization devMigrationCooldown has no effect: Rehome does not know live migrations.",
+	}
+	want := []Preset{
+		{Name: "DevKubeVirtRelieveAndMigrate", Profile: "KubeVirtRelieveAndMigrate", Lacks: append(kubevirt.lacks, idle...)},
+		{Name: "EvictPodsWithPVC"},
+		{Name: "AffinityAndTaints", Profile: "AffinityAndTaints", Lacks: idle},
+	}
+	if !reflect.DeepEqual(p.Presets, want) {
+		t.Errorf("got  %q\nwant %q", p.Presets, want)
+	}
+	golden(t, "testdata/presets/explain.txt", p.Explain())
+}
+
+func TestPresetsAreWrittenAsTheProfilesThatTheyMean(t *testing.T) {
+	data, err := os.ReadFile("testdata/presets/convert.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse("policy.yaml", data, ten())
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := p.Format(OwnVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/presets/convert.txt", string(written))
+}
+
+func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
+	p, err := Parse("policy.yaml", []byte(start+"presets: [CompactAndScale]"), ten())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "profiles[CompactAndScale].pluginConfig[HighNodeUtilization].args.evictableNamespaces.exclude[2]: " +
+		`is a pattern, which is not part of descheduler/v1alpha2, got "openshift-*"; convert to rehome.dev/v1alpha1`
+	if data, err := p.Format(PeerVersion); err == nil || err.Error() != want || data != nil {
+		t.Errorf("got %s and %v, want %s", data, err, want)
+	}
+}
+
+// TestThePresetTableHoldsTogether finds slips in the data.
+func TestThePresetTableHoldsTogether(t *testing.T) {
+	known := ten()
+	seen := map[string]bool{}
+	for _, p := range presets() {
+		for _, name := range append([]string{p.name}, p.older...) {
+			if seen[name] {
+				t.Errorf("%s is there twice", name)
+			}
+			seen[name] = true
+		}
+		for _, u := range p.uses {
+			i := slices.IndexFunc(known, func(s Strategy) bool { return s.Name == u.strategy })
+			if i < 0 {
+				t.Errorf("%s uses %s, which there is not", p.name, u.strategy)
+			}
+			if !json.Valid([]byte(u.args)) {
+				t.Errorf("%s: arguments of %s are not JSON: %s", p.name, u.strategy, u.args)
+			}
+			if u.utilization != nil && u.utilization.profile != "" {
+				if _, ok := queryOf(u.utilization.profile); !ok {
+					t.Errorf("%s goes by %s, which there is not", p.name, u.utilization.profile)
+				}
+			}
+		}
+	}
+	for _, c := range presetConflicts() {
+		for _, name := range []string{c.one, c.other} {
+			if p, ok := findPreset(name); !ok || p.name != name {
+				t.Errorf("%s conflicts and is no preset", name)
+			}
+		}
+	}
+	for _, p := range usageProfiles() {
+		if strings.Count(p.query, "(") != strings.Count(p.query, ")") || !strings.Contains(p.query, "by (instance)") {
+			t.Errorf("%s: %s", p.name, p.query)
+		}
+	}
+}
+
+func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"a", "a", true}, {"a", "b", false}, {"a*", "ab", true}, {"ab", "a*", true}, {"a*", "b", false},
+		{"ab*", "a*", true}, {"a*", "ab*", true}, {"a*", "b*", false}, {"openshift", "openshift-*", false},
+	} {
+		if got := overlap(c.a, c.b); got != c.want {
+			t.Errorf("%s and %s: got %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestThePageOnPresetsNamesEverythingThatThereIs(t *testing.T) {
+	page, err := os.ReadFile("../docs/presets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, p := range presets() {
+		want = append(append(want, "`"+p.name+"`"), p.older...)
+		for _, u := range p.uses {
+			want = append(want, u.strategy)
+		}
+	}
+	for _, levels := range [][]level{busyLevels(), deviationLevels()} {
+		for _, l := range levels {
+			want = append(want, fmt.Sprintf("%s %d/%d", l.name, l.low, l.high))
+		}
+	}
+	for _, l := range idleLevels() {
+		want = append(want, fmt.Sprintf("%s %d", l.name, l.low))
+	}
+	for _, p := range usageProfiles() {
+		want = append(want, p.name)
+	}
+	for _, name := range names(fieldsOf(reflect.ValueOf(&customizations{}).Elem())) {
+		if name == "namespaces" {
+			want = append(want, "namespaces.included", "namespaces.excluded")
+			continue
+		}
+		want = append(want, "`"+name+"`")
+	}
+	for _, namespace := range protectedNamespaces() {
+		want = append(want, "`"+namespace+"`")
+	}
+	for _, words := range want {
+		if !strings.Contains(string(page), words) {
+			t.Errorf("docs/presets.md does not say %s", words)
+		}
+	}
+}
