@@ -60,6 +60,8 @@ type Bus struct {
 	js   jetstream.JetStream
 	link *link
 
+	complaints complaints
+
 	mu      sync.Mutex
 	streams map[string]jetstream.Stream
 	checked time.Time // when Ready last found all streams

@@ -52,7 +52,7 @@ func (b *Bus) forever(ctx context.Context, what string, session func(context.Con
 			failures, logged = 0, ""
 		}
 		if text := err.Error(); text != logged && !errors.Is(err, errLost) {
-			b.log.Warn("reading from the bus was interrupted, trying again", "what", what, "error", err)
+			b.complaints.write(b.log, what, err)
 			logged = text
 		}
 		failures++
