@@ -40,7 +40,11 @@ func (s scopes) current(p *corev1.Pod) *corev1.Pod {
 // again then.
 func (s scopes) scoped(p *corev1.Pod, e enabled, head schemas.ScopeHead, b *built) schemas.ScopedPod {
 	b.later(e.profile.Evictor.Lapses(p, head.Now), head.Now)
-	return schemas.ScopedPod{Pod: *p, Protected: s.protects(e, p, head)}
+	scoped := schemas.ScopedPod{Pod: *p, Protected: s.protects(e, p, head)}
+	if protection, is := disrupted(p, head.Now, b); is {
+		scoped.Protected = append(scoped.Protected, protection)
+	}
+	return scoped
 }
 
 func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads, b *built) schemas.Payload {

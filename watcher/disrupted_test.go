@@ -1,0 +1,45 @@
+package watcher
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestAPodThatIsAboutToBeDeletedIsProtectedForTwoMinutes(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	target := func(status corev1.ConditionStatus, age time.Duration) *corev1.Pod {
+		return placed("a", "n1", func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: status, Reason: "EvictionByEvictionAPI",
+				LastTransitionTime: metav1.NewTime(now.Add(-age)),
+			}}
+		})
+	}
+	soon := []schemas.Protection{{Rule: "TerminatingPods", Detail: "it is about to be deleted: EvictionByEvictionAPI"}}
+	for _, c := range []struct {
+		name  string
+		pod   *corev1.Pod
+		want  []schemas.Protection
+		again time.Time
+	}{
+		{"a pod without the condition", placed("a", "n1"), nil, time.Time{}},
+		{"the condition is false", target(corev1.ConditionFalse, 0), nil, time.Time{}},
+		{"an eviction has just begun", target(corev1.ConditionTrue, time.Second), soon, now.Add(119 * time.Second)},
+		{"the eviction has come to nothing", target(corev1.ConditionTrue, 2*time.Minute), nil, time.Time{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{c.pod})
+			var b built
+			got := s.scoped(c.pod, s.plan.all[0], schemas.ScopeHead{Now: now}, &b)
+			if !reflect.DeepEqual(got.Protected, c.want) || !b.again.Equal(c.again) {
+				t.Errorf("got %+v, again at %v, want %+v, again at %v", got.Protected, b.again, c.want, c.again)
+			}
+		})
+	}
+}
