@@ -233,6 +233,22 @@ func BenchmarkScopeBuild(b *testing.B) {
 	})
 }
 
+// BenchmarkNodeScope is the building of one scope of 110 pods, which does not depend on the size of the cluster.
+func BenchmarkNodeScope(b *testing.B) {
+	for _, nodes := range []int{100, 5000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			l := benchLead(b, nodes, 110)
+			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if s, err := l.scopes.build(p, time.Now()); err != nil || s.scope == nil {
+					b.Fatal(s, err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkScopeEncode(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {

@@ -33,7 +33,7 @@ type options struct {
 }
 
 // allParts are the parts in the order in which they run.
-var allParts = []string{"deltas", "taints", "drain", "idle"}
+var allParts = []string{"decisions", "deltas", "taints", "drain", "idle"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -107,6 +107,13 @@ func run(ctx context.Context, o options) error {
 	p := &progress{w: os.Stderr, began: time.Now()}
 	r := newReport(o)
 	watch, watchErr := watchMachine()
+	if o.has("decisions") {
+		rows, err := measureDecisions(ctx, o, p)
+		if err != nil {
+			return err
+		}
+		r.Rows = append(r.Rows, rows...)
+	}
 	if o.has("deltas") {
 		rows, err := measureDeltas(ctx, o, p)
 		if err != nil {
