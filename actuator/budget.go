@@ -21,7 +21,7 @@ func (a *Actuator) heldByBudget(ctx context.Context, s Situation, err error) sch
 	if listErr != nil {
 		return v
 	}
-	v.Blockers, v.Message = blockers(budgets, v.Message)
+	v.Blockers, v.Message = Blockers(budgets, v.Message)
 	return v
 }
 
@@ -48,12 +48,12 @@ func (a *Actuator) budgets(ctx context.Context, pod *corev1.Pod) ([]policyv1.Pod
 	if err != nil {
 		return nil, err
 	}
-	return matching(pod, all.Items), nil
+	return Matching(pod, all.Items), nil
 }
 
-// matching returns the budgets of the pod's namespace that select it, in the given order. A selector that cannot be
+// Matching returns the budgets of the pod's namespace that select it, in the given order. A selector that cannot be
 // read matches nothing, as in the API server.
-func matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
+func Matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
 	var out []policyv1.PodDisruptionBudget
 	for _, b := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -64,10 +64,10 @@ func matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv
 	return out
 }
 
-// blockers returns those of the matching budgets that allow no disruption now, and says why in words. When none of
+// Blockers returns those of the matching budgets that allow no disruption now, and says why in words. When none of
 // them forbids it any more, because one was freed since the call, all of them are returned: one of them it was.
 // Without any budget the message stays.
-func blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schemas.ObjectRef, string) {
+func Blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schemas.ObjectRef, string) {
 	var holding []policyv1.PodDisruptionBudget
 	for _, b := range matching {
 		if b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation {

@@ -24,7 +24,7 @@ func TestOnlyBudgetsThatSelectThePodMatch(t *testing.T) {
 	pod := calm().Pod
 	pod.Labels = map[string]string{"app": "api"}
 	var got []string
-	for _, b := range matching(pod, []policyv1.PodDisruptionBudget{
+	for _, b := range Matching(pod, []policyv1.PodDisruptionBudget{
 		budget("selects-it", app, policyv1.PodDisruptionBudgetStatus{}),
 		budget("selects-all", &metav1.LabelSelector{}, policyv1.PodDisruptionBudgetStatus{}),
 		budget("selects-none", nil, policyv1.PodDisruptionBudgetStatus{}),
@@ -76,7 +76,7 @@ func TestBlockersAreTheBudgetsThatAllowNothingNow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			refs, message := blockers(tt.budgets, "as the API server put it")
+			refs, message := Blockers(tt.budgets, "as the API server put it")
 			if !reflect.DeepEqual(refs, tt.refs) || message != tt.message {
 				t.Errorf("got %v %q\nwant %v %q", refs, message, tt.refs, tt.message)
 			}

@@ -113,6 +113,7 @@ type Function struct {
 	Strategy policy.Strategy
 
 	decide func(scope schemas.Event) (schemas.ScopeHead, []schemas.Intent, error)
+	answer func(scope schemas.Payload, id string) (schemas.ScopeHead, []schemas.Intent, error)
 }
 
 // scope is any kind of scope.
@@ -144,6 +145,14 @@ func function[A arguments[S], S scope](
 		decide: func(e schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) {
 			return decide(e, defaults)
 		},
+		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, []schemas.Intent, error) {
+			s, ok := p.(S)
+			if !ok {
+				return schemas.ScopeHead{}, nil, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w", id, p, name,
+					schemas.ErrInvalid)
+			}
+			return answer(s, id, defaults)
+		},
 	}
 }
 
@@ -171,16 +180,21 @@ func decide[A arguments[S], S scope](e schemas.Event, args A) (schemas.ScopeHead
 	if err != nil {
 		return schemas.ScopeHead{}, nil, err
 	}
+	return answer(s, e.ID, args)
+}
+
+// answer decides on the scope that is known by id.
+func answer[A arguments[S], S scope](s S, id string, args A) (schemas.ScopeHead, []schemas.Intent, error) {
 	head := s.Head()
 	if len(head.Args) > 0 {
 		d := json.NewDecoder(bytes.NewReader(head.Args))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&args); err != nil {
-			return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", e.ID, head.Strategy, schemas.ErrInvalid, err)
+			return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
 		}
 	}
 	if err := args.Validate(); err != nil {
-		return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", e.ID, head.Strategy, schemas.ErrInvalid, err)
+		return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
 	}
 	return head, args.Decide(s), nil
 }
@@ -195,22 +209,37 @@ func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
 	if err != nil {
 		return schemas.Intents{}, err
 	}
+	return f.complete(head, intents, scope.ID, scope.Sequence)
+}
+
+// EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the event's, and the
+// sequence is 0. The scope is not changed.
+func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Intents, error) {
+	head, intents, err := f.answer(scope, id)
+	if err != nil {
+		return schemas.Intents{}, err
+	}
+	return f.complete(head, intents, id, 0)
+}
+
+// complete makes the answer of what a strategy decided on the scope of that head, event and sequence.
+func (f Function) complete(
+	head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64,
+) (schemas.Intents, error) {
 	if head.Strategy != f.Strategy.Name {
 		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w",
-			scope.ID, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
+			event, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
 	}
 	if intents == nil {
 		intents = []schemas.Intent{} // an empty list in JSON: the answer that withdraws all, not an answer that is missing
 	}
 	for i := range intents {
-		intents[i].ID = scope.ID + "." + string(intents[i].Pod.UID)
+		intents[i].ID = event + "." + string(intents[i].Pod.UID)
 		intents[i].Expires = head.Now.Add(IntentTTL)
 	}
 	return schemas.Intents{
 		Profile: head.Profile, Strategy: head.Strategy,
-		Scope: schemas.ScopeRef{
-			Kind: head.Kind, Key: head.Key, Event: scope.ID, Sequence: scope.Sequence, Since: head.Since,
-		},
+		Scope:   schemas.ScopeRef{Kind: head.Kind, Key: head.Key, Event: event, Sequence: sequence, Since: head.Since},
 		Intents: intents,
 	}, nil
 }

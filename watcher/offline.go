@@ -80,10 +80,32 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	}
 }
 
+// NeedTwoNodes makes it decide as the watcher of a real cluster does: while the policy looks at fewer than two ready nodes,
+// nothing moves. It is called before the first object is set.
+func (o *Offline) NeedTwoNodes() { o.w.usable.enough = 2 }
+
 // Scopes are all scopes of one strategy of a profile at the time now, whether or not anything changed, in the order of
 // their keys: of every node, of every pod that is due, and of every group in which something could be moved. It fails for
 // a strategy that the policy does not have.
 func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Event, error) {
+	payloads, err := o.Payloads(profile, strategy, now)
+	if err != nil {
+		return nil, err
+	}
+	var events []schemas.Event
+	for _, p := range payloads {
+		event, err := schemas.NewEvent(o.w.config.Source, p, now, schemas.Event{})
+		if err != nil {
+			return nil, fmt.Errorf("scope %s of %s: %w", p.About(), strategy, err)
+		}
+		events = append(events, event)
+	}
+	return events, nil
+}
+
+// Payloads are what [Offline.Scopes] puts into events, for whoever decides in the same process. They share memory with the
+// objects that were set: nobody may change them, and they hold until the next change.
+func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.Payload, error) {
 	o.now = now
 	e, found := o.l.scopes.plan.find(evaluation{profile: profile, strategy: strategy})
 	if !found {
@@ -94,22 +116,17 @@ func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Eve
 		return nil, err
 	}
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
-	var events []schemas.Event
+	var payloads []schemas.Payload
 	for _, key := range keys {
 		b, err := o.l.scopes.build(&pending{evaluation: e.evaluation(key), causes: []schemas.Cause{cause}}, now)
 		if err != nil {
 			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
 		}
-		if b.scope == nil || b.empty {
-			continue
+		if b.scope != nil && !b.empty {
+			payloads = append(payloads, b.scope)
 		}
-		event, err := schemas.NewEvent(o.w.config.Source, b.scope, now, schemas.Event{})
-		if err != nil {
-			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
-		}
-		events = append(events, event)
 	}
-	return events, nil
+	return payloads, nil
 }
 
 // keys are those of all scopes of a strategy, sorted.

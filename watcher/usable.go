@@ -11,7 +11,7 @@ import (
 type usableNodes struct {
 	mu   sync.Mutex
 	plan *plan
-	// enough is with how many of them pods are moved: 2, or 1 offline.
+	// enough is with how many of them pods are moved: 2, or 1 offline, unless two are asked for there too.
 	enough int
 	nodes  map[string]*corev1.Node // all of them, so that they can be counted again under another plan
 	count  int

@@ -51,6 +51,11 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
 		{"scopes of the past", []string{"events", "--type", "verdict,scope"}, "--type: scopes have no history: use --follow"},
 		{"an output that there is not", []string{"events", "-o", "yaml"}, `--output: want text or json, got "yaml"`},
+		{"nothing to simulate", []string{"simulate", "--policy", "p"}, "no objects: name a file, a directory or - with --objects"},
+		{"a time that is none", []string{"simulate", "--objects", "-", "--now", "noon"}, `--now: want a time such as 2030-01-02T15:04:05Z, got "noon"`},
+		{"an output that a simulation does not have", []string{"simulate", "-o", "text"}, `--output: want table or json, got "text"`},
+		{"a round without a policy", []string{"once"}, "no policy: name a file with --policy or REHOME_POLICY"},
+		{"an output that a round does not have", []string{"once", "-o", "yaml"}, `--output: want table or json, got "yaml"`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,14 +9,21 @@ import (
 
 // bindFlags gives c the flags of the settings that a person would type. What they hold is known when c runs.
 func bindFlags(c *cobra.Command) *settings {
+	s := bindClusterFlags(c)
+	f := c.Flags()
+	f.StringVar(&s.NATSURL, "nats-url", "", "NATS servers; none: the bus is in the process (REHOME_NATS_URL)")
+	f.StringVar(&s.StoreDir, "store-dir", "", "directory of the bus in the process (REHOME_STORE_DIR)")
+	f.StringVar(&s.HTTPAddress, "http-address", "", "address of /metrics, /healthz and /readyz (REHOME_HTTP_ADDRESS)")
+	return s
+}
+
+// bindClusterFlags gives c those of them that a command without a bus needs.
+func bindClusterFlags(c *cobra.Command) *settings {
 	s := &settings{}
 	f := c.Flags()
 	f.StringVar(&s.Policy, "policy", "", "policy file (REHOME_POLICY)")
 	f.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig file (REHOME_KUBECONFIG)")
 	f.StringVar(&s.Context, "context", "", "context of the kubeconfig (REHOME_CONTEXT)")
-	f.StringVar(&s.NATSURL, "nats-url", "", "NATS servers; none: the bus is in the process (REHOME_NATS_URL)")
-	f.StringVar(&s.StoreDir, "store-dir", "", "directory of the bus in the process (REHOME_STORE_DIR)")
-	f.StringVar(&s.HTTPAddress, "http-address", "", "address of /metrics, /healthz and /readyz (REHOME_HTTP_ADDRESS)")
 	f.BoolVar(&s.DryRun, "dry-run", false, "decide everything, change nothing (REHOME_DRY_RUN)")
 	return s
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -47,6 +49,56 @@ func (l leases) hold(ctx context.Context, name string, lead func(context.Context
 		}
 	}
 	return nil
+}
+
+// ifFree runs lead while this process holds the lease of that name. It fails, without waiting, when another process holds
+// the lease, and also when the lease is lost before lead is done.
+func (l leases) ifFree(ctx context.Context, name string, lead func(context.Context) error) error {
+	holder, err := l.holder(ctx, name)
+	if err != nil {
+		return err
+	}
+	if holder != "" {
+		return fmt.Errorf("lease %s/%s is held by %s: another process moves pods in this cluster; stop it, or use --dry-run",
+			l.namespace, name, holder)
+	}
+	// An abandoned lease is only known to be one after its time.
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	patience := time.AfterFunc(2*l.duration, giveUp)
+	defer patience.Stop()
+	led := false
+	err = l.once(waiting, name, func(held context.Context) error {
+		led = patience.Stop()
+		err := lead(held)
+		if held.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("lease %s/%s was lost: %w", l.namespace, name, errors.Join(held.Err(), err))
+		}
+		return err
+	})
+	if err == nil && !led {
+		err = fmt.Errorf("lease %s/%s was not free within %v: %w", l.namespace, name, 2*l.duration, context.Cause(waiting))
+	}
+	return err
+}
+
+// holder is who holds the lease of that name and has renewed it in time; empty: nobody.
+func (l leases) holder(ctx context.Context, name string) (string, error) {
+	lease, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
+	}
+	s := lease.Spec
+	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return "", nil
+	}
+	if time.Since(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
+		return "", nil
+	}
+	return *s.HolderIdentity, nil
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.

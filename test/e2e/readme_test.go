@@ -50,11 +50,23 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			if code := p.stop(); code != 0 {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
 			}
+		case "simulate":
+			for i, word := range words {
+				if strings.Contains(word, "/") && i > 0 {
+					words[i] = "../../" + word
+				}
+			}
+			if got := s.run(words[1:]); got.code != 0 {
+				t.Errorf("%s: %s", match[1], got)
+			}
 		default:
 			t.Errorf("%s: this test does not know how to run it", match[1])
 		}
 	}
-	want := []string{"run --dry-run --policy deploy/policy.yaml", "events --follow"}
+	want := []string{
+		"run --dry-run --policy deploy/policy.yaml", "events --follow",
+		"simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml",
+	}
 	if !slices.Equal(ran, want) {
 		t.Errorf("ran %q, want %q", ran, want)
 	}

@@ -61,6 +61,18 @@ var rules = []rule{
 		because: "the import diagram is the permission diagram: two roles talk to the API server",
 	},
 	{
+		who: []string{"cmd/rehome/simulation/..."}, never: []string{"bus/...", "github.com/nats-io"},
+		because: "a simulation needs no bus",
+	},
+	{
+		who: []string{"cmd/rehome/simulation/..."}, direct: true, never: []string{"k8s.io/client-go"},
+		because: "a simulation decides about objects, wherever they come from",
+	},
+	{
+		who: []string{"cmd/rehome/objects/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/..."},
+		because: "reading objects has nothing to do with what they are for",
+	},
+	{
 		who: []string{"policy/...", "fit/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
 		because: "the roles share these rules; the rules know no role",
 	},

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func onceCommand() *cobra.Command {
+	output := "table"
+	c := &cobra.Command{
+		Use:   "once",
+		Short: "Evaluate everything once, evict what should move, print each verdict and exit",
+		Long: "Evaluate everything once, evict what should move, print each verdict and exit: for a Job or a CronJob, without a\n" +
+			"bus.\n\n" +
+			"Every strategy of the policy is asked about everything, in the order of the file. What it wants moved is evicted at\n" +
+			"the policy's rate before the next strategy is asked. A pod that a PodDisruptionBudget holds is deferred, and nothing\n" +
+			"comes back to it; one that would move if nothing protected it is rejected. The output is that of rehome simulate.\n" +
+			"With --dry-run the API server is asked with dryRun=All: budgets count, but none is used up by another pod.\n\n" +
+			"It takes the lease of the actuator, so it does not run beside `rehome run`; a dry run takes none. The exit code is 0\n" +
+			"when everything was decided and no call failed, 1 when one did, and 2 when the policy or a setting is wrong.",
+		Example: "  # What would it evict, in the cluster that kubectl talks to?\n" +
+			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
+			"  # Evict it, and keep what became of each pod:\n" +
+			"  rehome once --policy deploy/policy.yaml -o json > verdicts.json",
+		Args: noArguments,
+	}
+	s := bindClusterFlags(c)
+	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one pod a line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return withSettings(c, s, func(s settings) error {
+			return runOnce(c.Context(), s, output, c.OutOrStdout(), c.ErrOrStderr())
+		})
+	}
+	return c
+}
+
+// runOnce checks everything that a person can get wrong, and then holds one round.
+func runOnce(ctx context.Context, s settings, output string, out, notes io.Writer) error {
+	title := "done"
+	if s.DryRun {
+		title = "dry run, nothing was changed"
+	}
+	o := once{settings: s}
+	var err error
+	if o.output, err = outputOf(output, out, title); err != nil {
+		return err
+	}
+	if err = s.check(); err != nil {
+		return err
+	}
+	if o.policy, _, err = readPolicy(s.Policy); err != nil {
+		return err
+	}
+	if o.client, err = newClient(s); err != nil {
+		return err
+	}
+	log := s.logger(notes)
+	klog.SetSlogLogger(log.With("component", "client-go"))
+	if s.DryRun {
+		return o.round(ctx)
+	}
+	l := leases{
+		client: o.client, namespace: s.leaseNamespace(), identity: newIdentity(), duration: s.LeaseDuration, log: log,
+	}
+	return l.ifFree(ctx, actuatorLease, o.round)
+}
+
+// once is one round in a cluster.
+type once struct {
+	settings settings
+	policy   policy.Policy
+	client   kubernetes.Interface
+	output   simulation.Output
+}
+
+// round reads the cluster, decides, and carries out what is decided.
+func (o once) round(ctx context.Context) error {
+	objects, err := readCluster(ctx, o.client)
+	if err != nil {
+		return err
+	}
+	batches := actuator.New(actuator.Config{
+		Client: o.client, Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
+		Parallel: o.settings.Parallel,
+	}).Batches()
+	defer batches.Close()
+	failed := 0
+	err = simulation.Run(ctx, simulation.Config{
+		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true,
+		Carry: func(ctx context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+			verdicts, err := batches.Handle(ctx, intents)
+			if ctx.Err() == nil {
+				err = nil // each verdict tells its own, and is counted below
+			}
+			return verdicts, err
+		},
+	}, objects, func(verdicts []schemas.Verdict) error {
+		for _, v := range verdicts {
+			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable {
+				failed++
+			}
+		}
+		return o.output.Verdicts(verdicts)
+	})
+	err = errors.Join(err, o.output.End())
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("ended before everything was decided: %w", context.Cause(ctx))
+	case err != nil:
+		return err
+	case failed > 0:
+		return fmt.Errorf("%s could not be evicted", count(failed, "pod"))
+	}
+	return nil
+}

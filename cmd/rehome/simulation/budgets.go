@@ -1,0 +1,66 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// budgets say of each eviction what the API server would say because of PodDisruptionBudgets. What their status tells in
+// the objects is where they begin: a budget without a status allows nothing.
+type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
+
+// carry gives each intent its verdict: evicted unless a budget holds the pod. Each eviction uses up a disruption.
+func (b budgets) carry(open actuator.Open, pod *corev1.Pod) schemas.Verdict {
+	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
+	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
+		return evicted // nothing that is counted goes
+	}
+	matching := actuator.Matching(pod, b[pod.Namespace])
+	switch {
+	case len(matching) == 0:
+		return evicted
+	case len(matching) > 1:
+		return open.Verdict(schemas.Failed, schemas.ReasonInvalid,
+			"more than one poddisruptionbudget matches the pod: "+names(matching))
+	case !ready(pod) && unhealthyMayGo(&matching[0]):
+		return evicted
+	}
+	at := slices.IndexFunc(b[pod.Namespace], func(p policyv1.PodDisruptionBudget) bool { return p.Name == matching[0].Name })
+	status := &b[pod.Namespace][at].Status
+	if status.DisruptionsAllowed <= 0 || status.ObservedGeneration < matching[0].Generation {
+		v := open.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, "")
+		v.Blockers, v.Message = actuator.Blockers(matching, "")
+		return v
+	}
+	status.DisruptionsAllowed--
+	status.CurrentHealthy--
+	return evicted
+}
+
+// unhealthyMayGo says whether a budget lets go of pods that are not ready, whatever else it allows.
+func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
+	if always := b.Spec.UnhealthyPodEvictionPolicy; always != nil && *always == policyv1.AlwaysAllow {
+		return true
+	}
+	return b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
+}
+
+func ready(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func names(list []policyv1.PodDisruptionBudget) string {
+	all := make([]string, len(list))
+	for i := range list {
+		all[i] = list[i].Namespace + "/" + list[i].Name
+	}
+	return strings.Join(all, ", ")
+}

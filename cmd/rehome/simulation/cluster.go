@@ -1,0 +1,53 @@
+package simulation
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// fill shows the watcher the objects: pods last, so that each finds what it refers to.
+func (r *round) fill(objects []metav1.Object) error {
+	now := r.now()
+	ordered := slices.Clone(objects)
+	slices.SortStableFunc(ordered, func(a, b metav1.Object) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, o := range ordered {
+		switch v := o.(type) {
+		case *corev1.Pod:
+			r.pods[v.UID] = v
+		case *policyv1.PodDisruptionBudget:
+			r.budgets[v.Namespace] = append(r.budgets[v.Namespace], *v.DeepCopy())
+		}
+		if err := r.offline.Set(o, now); err != nil {
+			return fmt.Errorf("%s/%s: %w", o.GetNamespace(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// rank orders the kinds.
+func rank(o metav1.Object) int {
+	switch o.(type) {
+	case *corev1.Node:
+		return 0
+	case *corev1.Pod:
+		return 2
+	}
+	return 1
+}
+
+// leave takes pods out of the cluster.
+func (r *round) leave(gone []types.UID) error {
+	for _, uid := range gone {
+		if err := r.offline.Remove(r.pods[uid], r.now()); err != nil {
+			return fmt.Errorf("pod %s/%s: %w", r.pods[uid].Namespace, r.pods[uid].Name, err)
+		}
+		delete(r.pods, uid)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func on(node, namespace string) schemas.Intent {
+	return schemas.Intent{Node: node, Pod: schemas.PodRef{Namespace: namespace}}
+}
+
+func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
+	asked := []schemas.Intent{on("n1", "a"), on("n1", "b"), on("n2", "a"), on("n2", "c"), on("n3", "d")}
+	for _, c := range []struct {
+		name                         string
+		total, perNode, perNamespace *uint
+		want                         []schemas.ReasonCode
+		said                         string
+	}{
+		{"no limit", nil, nil, nil, []schemas.ReasonCode{"", "", "", "", ""}, ""},
+		{"none at all", new(uint(0)), nil, nil, []schemas.ReasonCode{"LimitTotal", "LimitTotal", "LimitTotal", "LimitTotal", "LimitTotal"},
+			"0 pods in this round were moved, the limit is 0"},
+		{"of all", new(uint(2)), nil, nil, []schemas.ReasonCode{"", "", "LimitTotal", "LimitTotal", "LimitTotal"},
+			"2 pods in this round were moved, the limit is 2"},
+		{"of a node", nil, new(uint(1)), nil, []schemas.ReasonCode{"", "LimitNode", "", "LimitNode", ""}, "1 pods of node n2 were moved, the limit is 1"},
+		{"of a namespace", nil, nil, new(uint(1)), []schemas.ReasonCode{"", "", "LimitNamespace", "", ""},
+			"1 pods of namespace a were moved, the limit is 1"},
+		{"all of them", new(uint(3)), new(uint(2)), new(uint(1)), []schemas.ReasonCode{"", "", "LimitNamespace", "", "LimitTotal"},
+			"3 pods in this round were moved, the limit is 3"},
+		{"node before namespace", nil, new(uint(0)), new(uint(0)), []schemas.ReasonCode{"LimitNode", "LimitNode", "LimitNode", "LimitNode", "LimitNode"},
+			"0 pods of node n3 were moved, the limit is 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLimits(c.total, c.perNode, c.perNamespace)
+			var got []schemas.ReasonCode
+			said := ""
+			for _, i := range asked {
+				reason, message := l.take(i)
+				got = append(got, reason)
+				if message != "" {
+					said = message
+				}
+			}
+			if !slices.Equal(got, c.want) || said != c.said {
+				t.Errorf("got  %q, %q\nwant %q, %q", got, said, c.want, c.said)
+			}
+		})
+	}
+}
+
+// settled lets a round with a limit of one move settle wishes for these pods, of which those named held are not moved.
+func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
+	t.Helper()
+	r := &round{limits: newLimits(new(uint(1)), nil, nil)}
+	r.Carry = func(_ context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+		var list []schemas.Verdict
+		for _, o := range intents {
+			asked = append(asked, o.Intent.Pod.Name)
+			if o.Intent.Pod.Name == "held" {
+				list = append(list, o.Verdict(schemas.Deferred, schemas.ReasonThrottled, ""))
+			} else {
+				list = append(list, o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""))
+			}
+		}
+		return list, nil
+	}
+	var wishes []*wish
+	for _, name := range pods {
+		i := on("n1", "a")
+		i.Pod.Name, i.Pod.UID = name, types.UID(name)
+		wishes = append(wishes, &wish{open: actuator.Open{Intent: i}})
+	}
+	if err := r.settle(t.Context(), wishes); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range wishes {
+		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Intent.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
+	}
+	return asked, verdicts
+}
+
+func TestAPodThatIsNotMovedAfterAllMakesRoomForTheNext(t *testing.T) {
+	asked, verdicts := settled(t, "held", "moves", "late")
+	want := []string{"held deferred Throttled", "moves evicted EvictionAccepted", "late deferred LimitTotal"}
+	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"held", "moves"}) {
+		t.Errorf("asked %q, got %q, want %q", asked, verdicts, want)
+	}
+}
+
+func TestAPodThatTwoScopesWantMovedIsAskedForOnce(t *testing.T) {
+	asked, verdicts := settled(t, "held", "moves", "moves", "held")
+	want := []string{
+		"held deferred Throttled", "moves evicted EvictionAccepted", "moves rejected PodTerminating", "held deferred Throttled",
+	}
+	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"held", "moves"}) {
+		t.Errorf("asked %q, got %q, want %q", asked, verdicts, want)
+	}
+}

@@ -1,0 +1,132 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Line is one verdict as it is printed: what programs that read the output can rely on. Fields are only ever added.
+type Line struct {
+	Pod schemas.PodRef `json:"pod"`
+	// Node is where the pod runs.
+	Node     string `json:"node"`
+	Strategy string `json:"strategy"`
+	Profile  string `json:"profile"`
+	// Outcome is what became of the pod, or in a simulation and a dry run what would.
+	Outcome schemas.Outcome `json:"outcome"`
+	// Reason says for machines why the outcome is what it is.
+	Reason schemas.ReasonCode `json:"reason"`
+	// Message says it in words: of a pod that is evicted why it is to move, of any other why it is not moved.
+	Message string `json:"message"`
+}
+
+// LineOf is the line of a verdict.
+func LineOf(v schemas.Verdict) Line {
+	l := Line{
+		Pod: v.Intent.Pod, Node: v.Intent.Node, Strategy: v.Strategy, Profile: v.Profile,
+		Outcome: v.Outcome, Reason: v.Reason, Message: v.Message,
+	}
+	if v.Outcome == schemas.Evicted {
+		l.Message = v.Intent.Reason
+	}
+	return l
+}
+
+// Output prints verdicts. Its methods are called by one goroutine.
+type Output interface {
+	// Verdicts prints those of one turn.
+	Verdicts([]schemas.Verdict) error
+	// End comes after the last turn.
+	End() error
+}
+
+// NewJSON prints each verdict as a [Line] in JSON, on one line of its own, and nothing else.
+func NewJSON(w io.Writer) Output {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return jsonOutput{e}
+}
+
+type jsonOutput struct{ lines *json.Encoder }
+
+func (o jsonOutput) Verdicts(list []schemas.Verdict) error {
+	for _, v := range list {
+		if err := o.lines.Encode(LineOf(v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (jsonOutput) End() error { return nil }
+
+// NewTable prints a table for people, and after it how many pods had which outcome. title comes before the counts. The
+// columns of a turn are at least as wide as those of the turns before.
+func NewTable(w io.Writer, title string) Output {
+	return &table{w: w, title: title, counts: map[schemas.Outcome]int{}}
+}
+
+type table struct {
+	w      io.Writer
+	title  string
+	widths [6]int
+	begun  bool
+	counts map[schemas.Outcome]int
+}
+
+func (t *table) Verdicts(list []schemas.Verdict) error {
+	var rows [][6]string
+	if !t.begun && len(list) > 0 {
+		t.begun = true
+		rows = append(rows, [6]string{"NAMESPACE", "POD", "NODE", "STRATEGY", "OUTCOME", "REASON"})
+	}
+	for _, v := range list {
+		l := LineOf(v)
+		t.counts[l.Outcome]++
+		reason := l.Message
+		if l.Outcome != schemas.Evicted {
+			reason = string(l.Reason) + ": " + l.Message
+		}
+		rows = append(rows, [6]string{l.Pod.Namespace, l.Pod.Name, l.Node, l.Strategy, string(l.Outcome), reason})
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		if err := t.row(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *table) row(row [6]string) error {
+	var line strings.Builder
+	for i, cell := range row {
+		line.WriteString(cell)
+		if i < len(row)-1 {
+			line.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)+3))
+		}
+	}
+	_, err := fmt.Fprintln(t.w, line.String())
+	return err
+}
+
+func (t *table) End() error {
+	var counts []string
+	for _, o := range schemas.Outcomes() {
+		if n := t.counts[o]; n > 0 || slices.Contains([]schemas.Outcome{schemas.Evicted, schemas.Deferred, schemas.Rejected}, o) {
+			counts = append(counts, fmt.Sprintf("%d %s", n, o))
+		}
+	}
+	_, err := fmt.Fprintf(t.w, "%s: %s\n", t.title, strings.Join(counts, ", "))
+	return err
+}

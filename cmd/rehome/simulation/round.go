@@ -1,0 +1,166 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher"
+)
+
+// Config is what a round is made of. Policy, Functions and Now are needed.
+type Config struct {
+	Policy policy.Policy
+	// Functions answer the strategies of the policy.
+	Functions []functions.Function
+	// Now is the clock. It is asked at the beginning of every turn; what always gives the same time decides the same.
+	Now func() time.Time
+	// TwoNodes: as in a real cluster, nothing moves while the policy looks at fewer than two ready nodes. Otherwise one is
+	// enough.
+	TwoNodes bool
+	// NoLimits leaves out how many pods the policy lets be moved.
+	NoLimits bool
+	// Carry carries out the intents of one turn and returns a verdict for each, in their order, also with an error. nil:
+	// nothing is carried out; each pod is evicted unless the PodDisruptionBudgets among the objects hold it.
+	Carry func(context.Context, []actuator.Open) ([]schemas.Verdict, error)
+}
+
+// round is one round in the making.
+type round struct {
+	Config
+	offline *watcher.Offline
+	pods    map[types.UID]*corev1.Pod
+	budgets budgets
+	limits  *limits
+}
+
+// Run holds one round about the objects, which are changed: what no decision rests on is taken out of them. report is told
+// the verdicts of each turn when it is over, in the order in which the pods were asked for. No two objects may have the
+// same kind, namespace and name; their order does not matter.
+//
+// It goes on after an error of Carry, which is among those that it returns. An error of report, or the end of ctx, ends
+// it after the turn.
+func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
+	offline, err := watcher.NewOffline(c.Policy)
+	if err != nil {
+		return err
+	}
+	if c.TwoNodes {
+		offline.NeedTwoNodes()
+	}
+	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy)}
+	if c.NoLimits {
+		r.limits = newLimits(nil, nil, nil)
+	}
+	if err := r.fill(objects); err != nil {
+		return err
+	}
+	var failed []error
+	for _, point := range []policy.Point{policy.Deschedule, policy.Balance} {
+		for _, p := range c.Policy.Profiles {
+			for _, s := range p.Strategies {
+				if s.Point != point {
+					continue
+				}
+				carried, err := r.turn(ctx, p.Name, s.Name, report)
+				failed = append(failed, carried)
+				if err != nil {
+					return errors.Join(append(failed, err)...)
+				}
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// turn is the turn of one strategy. carried is what went wrong while intents were carried out.
+func (r *round) turn(ctx context.Context, profile, strategy string, report func([]schemas.Verdict) error) (carried, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	wishes, err := r.wishes(profile, strategy)
+	if err != nil {
+		return nil, err
+	}
+	carried = r.settle(ctx, wishes)
+	var verdicts []schemas.Verdict
+	var gone []types.UID
+	for _, w := range wishes {
+		verdicts = append(verdicts, *w.verdict)
+		if w.verdict.Outcome == schemas.Evicted {
+			gone = append(gone, w.open.Intent.Pod.UID)
+		}
+	}
+	if err := report(verdicts); err != nil {
+		return carried, err
+	}
+	return carried, r.leave(gone)
+}
+
+// wish is an intent on its way to its verdict.
+type wish struct {
+	open    actuator.Open
+	verdict *schemas.Verdict // nil: not yet
+}
+
+func (w *wish) decide(o actuator.Objection) {
+	v := w.open.Verdict(o.Outcome, o.Reason, o.Message)
+	w.verdict = &v
+}
+
+// wishes asks a strategy about everything. Its candidates come with their verdicts, each after what the strategy wants of
+// the same scope.
+func (r *round) wishes(profile, strategy string) ([]*wish, error) {
+	at := slices.IndexFunc(r.Functions, func(f functions.Function) bool { return f.Strategy.Name == strategy })
+	if at < 0 {
+		return nil, fmt.Errorf("there is no function for strategy %s", strategy)
+	}
+	now := r.now()
+	scopes, err := r.offline.Payloads(profile, strategy, now)
+	if err != nil {
+		return nil, err
+	}
+	var all []*wish
+	known := map[types.UID]bool{}
+	for _, scope := range scopes {
+		wanted, candidates, err := ask(r.Functions[at], scope)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range wanted {
+			known[w.open.Intent.Pod.UID] = true
+			r.judge(w, now)
+			all = append(all, w)
+		}
+		for _, w := range candidates {
+			if uid := w.open.Intent.Pod.UID; !known[uid] {
+				known[uid] = true
+				all = append(all, w)
+			}
+		}
+	}
+	return all, nil
+}
+
+func (r *round) now() time.Time { return r.Now() }
+
+// judge asks the actuator's gates about the pod as it is among the objects.
+func (r *round) judge(w *wish, now time.Time) {
+	s := actuator.Situation{Now: now, Open: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
+	for _, gate := range actuator.Gates() {
+		if objection, objects := gate(s); objects {
+			w.decide(objection)
+			return
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// settle gives every wish its verdict: first what the limits let through is carried out, then, as long as something of it
+// was not moved after all, what takes its place.
+func (r *round) settle(ctx context.Context, wishes []*wish) error {
+	first := map[types.UID]*wish{}
+	var waiting, again []*wish
+	for _, w := range wishes {
+		switch uid := w.open.Intent.Pod.UID; {
+		case w.verdict != nil:
+		case first[uid] != nil:
+			again = append(again, w)
+		default:
+			first[uid] = w
+			waiting = append(waiting, w)
+		}
+	}
+	var failed []error
+	for len(waiting) > 0 {
+		through, held := r.limited(waiting)
+		if len(through) == 0 {
+			break
+		}
+		failed = append(failed, r.carryOut(ctx, through))
+		waiting = held
+	}
+	for _, w := range again {
+		r.share(w, first[w.open.Intent.Pod.UID])
+	}
+	return errors.Join(failed...)
+}
+
+// limited are the wishes that the limits let through, and those that they hold, which have a verdict that says so.
+func (r *round) limited(wishes []*wish) (through, held []*wish) {
+	for _, w := range wishes {
+		reason, message := r.limits.take(w.open.Intent)
+		if reason == "" {
+			through = append(through, w)
+			continue
+		}
+		w.decide(actuator.Objection{Outcome: schemas.Deferred, Reason: reason, Message: message})
+		held = append(held, w)
+	}
+	return through, held
+}
+
+// carryOut gives the wishes the verdicts of whoever carries them out.
+func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
+	var verdicts []schemas.Verdict
+	var err error
+	if r.Carry == nil {
+		for _, w := range wishes {
+			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
+		}
+	} else {
+		opens := make([]actuator.Open, len(wishes))
+		for i, w := range wishes {
+			opens[i] = w.open
+		}
+		verdicts, err = r.Carry(ctx, opens)
+	}
+	for i, w := range wishes {
+		w.verdict = &verdicts[i]
+		if w.verdict.Outcome != schemas.Evicted {
+			r.limits.giveBack(w.open.Intent)
+		}
+	}
+	return err
+}
+
+// share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows
+// from what became of the first.
+func (r *round) share(w, first *wish) {
+	o := actuator.Objection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
+	if o.Outcome == schemas.Evicted {
+		o = actuator.Objection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
+			Message: "evicted because of " + first.open.Scope.Key}
+	}
+	w.decide(o)
+}

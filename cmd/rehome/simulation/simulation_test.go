@@ -1,0 +1,318 @@
+package simulation_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/cmd/rehome/objects"
+	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher"
+)
+
+// at is the time of all rounds.
+func at() time.Time { return time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC) }
+
+// strategies are those that a policy can enable.
+func strategies() []policy.Strategy {
+	var known []policy.Strategy
+	for _, f := range functions.All() {
+		known = append(known, f.Strategy)
+	}
+	return known
+}
+
+// profile is one profile with strategies, in their order, and their arguments.
+func profile(name, evictor string, enabled ...string) string {
+	configs, names := "{name: DefaultEvictor, args: "+evictor+"}", []string{}
+	for _, e := range enabled {
+		strategy, args, _ := strings.Cut(e, " ")
+		configs += ", {name: " + strategy + ", args: " + args + "}"
+		names = append(names, strategy)
+	}
+	return "  - name: " + name + "\n    pluginConfig: [" + configs + "]\n    plugins:\n      deschedule: {enabled: [" +
+		strings.Join(names, ", ") + "]}\n"
+}
+
+func parse(t testing.TB, profiles ...string) policy.Policy {
+	t.Helper()
+	text := "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n" + strings.Join(profiles, "")
+	p, err := policy.Parse("policy.yaml", []byte(text), strategies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// read reads a cluster of testdata.
+func read(t testing.TB, name string) []metav1.Object {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := objects.Read([]objects.Source{{Name: file, Data: data}}, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Objects
+}
+
+// round is what one round prints as a table.
+func round(t testing.TB, c simulation.Config, cluster []metav1.Object) []string {
+	t.Helper()
+	c.Functions = functions.All()
+	c.Now = at
+	var out bytes.Buffer
+	table := simulation.NewTable(&out, "counts")
+	if err := simulation.Run(t.Context(), c, cluster, table.Verdicts); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.End(); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
+
+const (
+	taints   = "RemovePodsViolatingNodeTaints {}"
+	restarts = "RemovePodsHavingTooManyRestarts {podRestartThreshold: 3}"
+	header   = "NAMESPACE POD NODE STRATEGY OUTCOME REASON"
+)
+
+func TestARoundDecidesAsTheClusterWould(t *testing.T) {
+	const byTaint = " RemovePodsViolatingNodeTaints "
+	const byRestarts = " RemovePodsHavingTooManyRestarts "
+	for _, c := range []struct {
+		name, cluster string
+		config        simulation.Config
+		want          []string
+	}{
+		{"what a taint moves, and what protects the others", "taints.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
+			header,
+			"a moves n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a critical-agent n1" + byTaint + "rejected Protected: SystemCriticalPods: its priority 2000000000 is system-critical: at least 2000000000; " +
+				"DaemonSetPods: it belongs to the DaemonSet agent",
+			"counts: 1 evicted, 0 deferred, 1 rejected",
+		}},
+		{"what budgets hold", "budgets.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
+			header,
+			"a a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a b-one-again n1" + byTaint + "deferred DisruptionBudget: poddisruptionbudget a/one: 2 of 2 healthy pods needed",
+			"a c-one-not-ready n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a d-none-pending n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a e-none-not-ready n1" + byTaint + "deferred DisruptionBudget: poddisruptionbudget a/none: 1 healthy pods, 2 needed",
+			"a f-lenient n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a g-uncounted n1" + byTaint + "deferred DisruptionBudget: poddisruptionbudget a/uncounted: not yet counted by the disruption controller",
+			"a h-two-budgets n1" + byTaint + "failed Invalid: more than one poddisruptionbudget matches the pod: a/one, a/uncounted-too",
+			"b a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"counts: 5 evicted, 3 deferred, 0 rejected, 1 failed",
+		}},
+		{"a pod is moved once, by the first strategy that wants it", "turns.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints, restarts))}, []string{
+			header,
+			"a both n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it",
+			"a alone n1" + byRestarts + "rejected Protected: FailedBarePods: it has no owner that would replace it",
+			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
+			"counts: 2 evicted, 0 deferred, 2 rejected",
+		}},
+		{"the order of the policy is that of the turns", "turns.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", restarts, taints))}, []string{
+			header,
+			"a alone n1" + byRestarts + "rejected Protected: FailedBarePods: it has no owner that would replace it",
+			"a both n1" + byRestarts + "evicted restarted 5 times, the threshold is 3",
+			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
+			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it",
+			"counts: 2 evicted, 0 deferred, 2 rejected",
+		}},
+		{"each profile protects by its own rules, and sees what the one before has moved", "turns.yaml", simulation.Config{Policy: parse(t,
+			profile("strict", "{labelSelector: {matchLabels: {none: such}}}", taints), profile("lax", "{}", restarts))}, []string{
+			header,
+			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it; LabelSelector: its labels do not match none=such",
+			"a both n1" + byTaint + "rejected Protected: LabelSelector: its labels do not match none=such",
+			"a alone n1" + byRestarts + "rejected Protected: FailedBarePods: it has no owner that would replace it",
+			"a both n1" + byRestarts + "evicted restarted 5 times, the threshold is 3",
+			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
+			"counts: 2 evicted, 0 deferred, 3 rejected",
+		}},
+		{"one node alone is decided", "budgets.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", "RemovePodsViolatingNodeTaints {namespaces: {include: [b]}}"))}, []string{
+			header, "b a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule", "counts: 1 evicted, 0 deferred, 0 rejected",
+		}},
+		{"but not in a real cluster", "budgets.yaml", simulation.Config{TwoNodes: true, Policy: parse(t, profile("p", "{}", taints))}, []string{
+			"counts: 0 evicted, 0 deferred, 0 rejected",
+		}},
+		{"nothing to do", "taints.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", restarts))}, []string{
+			"counts: 0 evicted, 0 deferred, 0 rejected",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := round(t, c.config, read(t, c.cluster)); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestALineIsAnObjectForPrograms(t *testing.T) {
+	var out bytes.Buffer
+	err := simulation.Run(t.Context(), simulation.Config{
+		Policy: parse(t, profile("p", "{}", taints)), Functions: functions.All(), Now: at,
+	}, read(t, "taints.yaml"), simulation.NewJSON(&out).Verdicts)
+	got, _, _ := strings.Cut(out.String(), "\n")
+	want := `{"pod":{"namespace":"a","name":"moves","uid":"u-moves"},"node":"n1","strategy":"RemovePodsViolatingNodeTaints","profile":"p",` +
+		`"outcome":"evicted","reason":"EvictionAccepted","message":"does not tolerate gone:NoSchedule"}`
+	if err != nil || got != want {
+		t.Errorf("error %v\ngot  %s\nwant %s", err, got, want)
+	}
+}
+
+// whole is all that a round says, as bytes.
+func whole(t testing.TB, p policy.Policy, text []byte) []byte {
+	t.Helper()
+	found, err := objects.Read([]objects.Source{{Name: "x", Data: text}}, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = simulation.Run(t.Context(), simulation.Config{Policy: p, Functions: functions.All(), Now: at}, found.Objects,
+		simulation.NewJSON(&out).Verdicts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestTheOrderOfTheObjectsDoesNotMatter(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d; to repeat, set seed to it", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	text := string(clusterText(20, 400))
+	head, rest, _ := strings.Cut(text, "items:\n")
+	entries, tail, _ := strings.Cut(rest, "kind: List\n")
+	list := strings.Split(strings.TrimPrefix(entries, "- "), "\n- apiVersion: v1\n  kind:")
+	for i := range list {
+		list[i] = "- apiVersion: v1\n  kind:" + strings.TrimPrefix(list[i], "apiVersion: v1\n  kind:")
+	}
+	p := everything(t)
+	want := whole(t, p, []byte(text))
+	if bytes.Count(want, []byte("\n")) < 40 {
+		t.Fatalf("only these verdicts:\n%s", want)
+	}
+	for range 5 {
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		shuffled := head + "items:\n" + strings.Join(list, "\n") + "\nkind: List\n" + tail
+		if got := whole(t, p, []byte(shuffled)); !bytes.Equal(got, want) {
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestAScopeIsAnsweredAlikeWithAndWithoutAnEvent(t *testing.T) {
+	p := everything(t)
+	offline, err := watcher.NewOffline(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := objects.Read([]objects.Source{{Name: "x", Data: clusterText(20, 400)}}, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range found.Objects {
+		if err := offline.Set(o, at()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range functions.All() {
+		events, err := offline.Scopes("default", f.Strategy.Name, at())
+		if err != nil {
+			t.Fatal(err)
+		}
+		payloads, err := offline.Payloads("default", f.Strategy.Name, at())
+		if err != nil || len(payloads) != len(events) {
+			t.Fatalf("%s: %d scopes, %d events, error %v", f.Strategy.Name, len(payloads), len(events), err)
+		}
+		intents := 0
+		for i, e := range events {
+			want, err := f.Evaluate(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := f.EvaluateInPlace(payloads[i], e.ID)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
+			}
+			intents += len(got.Intents)
+		}
+		t.Logf("%s: %d intents of %d scopes", f.Strategy.Name, intents, len(events))
+	}
+}
+
+func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
+	broken := errors.New("broken")
+	var asked []string
+	carry := func(_ context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+		var verdicts []schemas.Verdict
+		for _, o := range intents {
+			asked = append(asked, o.Strategy+" "+o.Intent.Pod.Name)
+			verdicts = append(verdicts, o.Verdict(schemas.Deferred, schemas.ReasonThrottled, "later"))
+		}
+		return verdicts, broken
+	}
+	var got []string
+	err := simulation.Run(t.Context(), simulation.Config{
+		Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at, TwoNodes: true, Carry: carry,
+	}, read(t, "turns.yaml"), func(list []schemas.Verdict) error {
+		for _, v := range list {
+			got = append(got, fmt.Sprintf("%s %s %s", v.Intent.Pod.Name, v.Outcome, v.Reason))
+		}
+		return nil
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("got error %v, want %v", err, broken)
+	}
+	wantAsked := []string{
+		"RemovePodsViolatingNodeTaints both", "RemovePodsHavingTooManyRestarts both", "RemovePodsHavingTooManyRestarts restarts",
+	}
+	want := []string{
+		"both deferred Throttled", "alone rejected Protected",
+		"alone rejected Protected", "both deferred Throttled", "restarts deferred Throttled",
+	}
+	if !reflect.DeepEqual(asked, wantAsked) || !reflect.DeepEqual(got, want) {
+		t.Errorf("asked %q\nwant  %q\ngot  %q\nwant %q", asked, wantAsked, got, want)
+	}
+}
+
+func TestARoundEndsAfterTheTurnInWhichItIsToldTo(t *testing.T) {
+	c := simulation.Config{Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at}
+	full := errors.New("disk full")
+	turns := 0
+	err := simulation.Run(t.Context(), c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; return full })
+	if !errors.Is(err, full) || turns != 1 {
+		t.Errorf("got error %v after %d turns, want %v after 1", err, turns, full)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	turns = 0
+	err = simulation.Run(ctx, c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; cancel(); return nil })
+	if !errors.Is(err, context.Canceled) || turns != 1 {
+		t.Errorf("got error %v after %d turns, want %v after 1", err, turns, context.Canceled)
+	}
+}

@@ -1,0 +1,31 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTheSimulationInTheReadmePrintsWhatItSays runs the example with the policy of the README and compares what is printed
+// with the block below the command.
+func TestTheSimulationInTheReadmePrintsWhatItSays(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := regexp.MustCompile(`(?m)^    bin/rehome (simulate .*)\n\n((?:    .*\n)+)`).FindStringSubmatch(string(text))
+	if match == nil {
+		t.Fatal("the README has no simulation with its output")
+	}
+	c := exec.CommandContext(t.Context(), "go", append([]string{"run", "./cmd/rehome"}, strings.Fields(match[1])...)...)
+	c.Dir = root
+	c.Stderr = os.Stderr
+	got, err := c.Output()
+	want := regexp.MustCompile(`(?m)^    `).ReplaceAllString(match[2], "")
+	if err != nil || string(got) != want {
+		t.Errorf("rehome %s: error %v\ngot\n%s\nwant\n%s", match[1], err, got, want)
+	}
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// lines reads what `rehome once -o json` has printed.
+func (r result) lines(t *testing.T) []simulation.Line {
+	t.Helper()
+	var all []simulation.Line
+	for text := bufio.NewScanner(strings.NewReader(r.stdout)); text.Scan(); {
+		var l simulation.Line
+		if err := json.Unmarshal(text.Bytes(), &l); err != nil {
+			t.Fatalf("%v in %s", err, r)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// said is what a set of lines says, by the name of the pod's workload.
+func said(lines []simulation.Line) map[string]string {
+	all := map[string]string{}
+	for _, l := range lines {
+		workload, _, _ := strings.Cut(l.Pod.Name, "-")
+		all[workload] = fmt.Sprintf("%s %s: %s", l.Outcome, l.Reason, l.Message)
+	}
+	return all
+}
+
+func TestOnceEmptiesATaintedNodeAndTheVerdictsAreThoseOfTheAPIServer(t *testing.T) {
+	s := newScene(t, 3)
+	s.deployment("api", 12, preferring(s.nodes[0])) // more than the burst of the rate
+	s.deployment("held", 1, on(s.nodes[0]))
+	s.deployment("tolerates", 1, on(s.nodes[0]), tolerating("dedicated"))
+	s.pod("bare", s.nodes[0], nil)
+	s.budget("keep", "held", 1)
+	s.taint(s.nodes[0], "dedicated")
+	before := s.pods(s.nodes[0])
+	moving := maps.Clone(before)
+	maps.DeleteFunc(moving, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "api-") })
+	if len(moving) != 12 {
+		t.Fatalf("%d pods of api on %s, want 12", len(moving), s.nodes[0])
+	}
+	want := map[string]string{
+		"api":  "evicted EvictionAccepted: does not tolerate dedicated:NoSchedule",
+		"held": "deferred DisruptionBudget: poddisruptionbudget " + s.namespace + "/keep: 1 of 1 healthy pods needed",
+		"bare": "rejected Protected: FailedBarePods: it has no owner that would replace it",
+	}
+	policy := s.policy()
+
+	// A dry run says the same and changes nothing, not even a lease.
+	got := s.run([]string{"once", "--policy", policy, "-o", "json", "--dry-run"})
+	if dry := said(got.lines(t)); got.code != 0 || !reflect.DeepEqual(dry, want) {
+		t.Errorf("dry run: %s\ngot  %v\nwant %v", got, dry, want)
+	}
+	if after := s.pods(s.nodes[0]); !reflect.DeepEqual(after, before) {
+		t.Errorf("after the dry run there are %v on the node, before %v", after, before)
+	}
+	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(t.Context(), metav1.ListOptions{})
+	s.must(err)
+	if len(leases.Items) != 0 {
+		t.Errorf("a dry run took a lease: %+v", leases.Items)
+	}
+
+	got = s.run([]string{"once", "--policy", policy, "-o", "json"})
+	lines := got.lines(t)
+	if real := said(lines); got.code != 0 || !reflect.DeepEqual(real, want) {
+		t.Errorf("%s\ngot  %v\nwant %v", got, real, want)
+	}
+	evicted := map[types.UID]string{}
+	for _, l := range lines {
+		if l.Outcome == schemas.Evicted {
+			evicted[l.Pod.UID] = l.Pod.Name
+		}
+	}
+	if audit := uids(s.evicted(0, 12)); !reflect.DeepEqual(evicted, audit) || !reflect.DeepEqual(audit, moving) {
+		t.Errorf("printed %v\naudit   %v\nwant    %v", evicted, audit, moving)
+	}
+
+	// Again, the lease is free and only those are left that stay.
+	s.ready("api")
+	got = s.run([]string{"once", "--policy", policy})
+	table := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if len(table) != 4 || table[3] != "done: 0 evicted, 1 deferred, 1 rejected" || got.code != 0 {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestOnceDoesNotRunBesideAnActuatorButADryRunDoes(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1, on(s.nodes[0]))
+	policy := s.policy()
+	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), store(t)).says("lease held")
+	s.eventuallyHeld("rehome-actuator")
+	s.taint(s.nodes[0], "dedicated")
+
+	got := s.run([]string{"once", "--policy", policy})
+	if want := "lease " + s.namespace + "/rehome-actuator is held by "; got.code != 1 || !strings.HasPrefix(got.stderr, want) || got.stdout != "" {
+		t.Errorf("%s\nwant code 1 and %q", got, want)
+	}
+	if got = s.run([]string{"once", "--policy", policy, "--dry-run"}); got.code != 0 || !strings.Contains(got.stdout, "1 evicted") {
+		t.Errorf("%s", got)
+	}
+	if list := s.evictions(); list != nil {
+		t.Errorf("evicted %v, want none", list)
+	}
+}
+
+func TestOnceTakesALeaseThatNobodyRenews(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1, on(s.nodes[0]))
+	s.taint(s.nodes[0], "dedicated")
+	long := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	_, err := s.client.CoordinationV1().Leases(s.namespace).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "rehome-actuator"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("gone"), LeaseDurationSeconds: new(int32(3)), AcquireTime: &long, RenewTime: &long,
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	if got := s.run([]string{"once", "--policy", s.policy()}); got.code != 0 || !strings.HasSuffix(got.stdout, "done: 1 evicted, 0 deferred, 0 rejected\n") {
+		t.Errorf("%s", got)
+	}
+}
+
+// eventuallyHeld waits until somebody holds a lease.
+func (s *scene) eventuallyHeld(name string) {
+	s.t.Helper()
+	eventually(s.t, "lease "+name+" is held", func() (bool, string) {
+		lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "", fmt.Sprint(err)
+	})
+}
+
+func TestOnceMovesNothingWhenThereIsNoSecondNode(t *testing.T) {
+	s := newScene(t, 1)
+	s.deployment("api", 1)
+	file := s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {states: [Running]}}"})
+	got := s.run([]string{"once", "--policy", file, "-o", "json"})
+	outcomes := said(got.lines(t))
+	want := map[string]string{"api": "rejected Protected: NodeNotUsable: there is no second node that could take a pod"}
+	if got.code != 0 || !reflect.DeepEqual(outcomes, want) {
+		t.Errorf("%s\ngot  %v\nwant %v", got, outcomes, want)
+	}
+	if list := s.evictions(); !slices.Equal(list, nil) {
+		t.Errorf("evicted %v, want none", list)
+	}
+}
