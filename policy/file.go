@@ -41,24 +41,6 @@ func own() []string {
 	return []string{"rate", "deltas", "signals", "limits", "presets", "presetCustomizations"}
 }
 
-// later is one field that is not supported yet: it is refused when it asks for something, since ignoring it could do
-// harm. Fields that ask for nothing, such as nodeFit: false, are accepted.
-type later struct {
-	field string
-	asked bool
-	why   string
-}
-
-func refuse(all []later) error {
-	var found Findings
-	for _, l := range all {
-		if l.asked {
-			found.Add(l.field, nil, "this version of Rehome does not support it yet", l.why)
-		}
-	}
-	return found.Err()
-}
-
 func (f file) validate() error {
 	var found Findings
 	if _, err := labels.Parse(f.NodeSelector); err != nil {

@@ -69,9 +69,11 @@ func newOfflineCluster(to changes) (*cluster, map[reflect.Type]store) {
 	}
 	r := c.room
 	return c, map[reflect.Type]store{
-		reflect.TypeFor[*corev1.Node]():                  kept[corev1.Node]{nodes, first(to.nodeChanged, r.node)},
-		reflect.TypeFor[*corev1.Pod]():                   kept[corev1.Pod]{pods, first(to.podChanged, r.pod, c.owners.pod)},
-		reflect.TypeFor[*policyv1.PodDisruptionBudget](): kept[policyv1.PodDisruptionBudget]{budgets, first(to.budgetChanged, c.covers.budget)},
+		reflect.TypeFor[*corev1.Node](): kept[corev1.Node]{nodes, first(to.nodeChanged, r.node)},
+		reflect.TypeFor[*corev1.Pod]():  kept[corev1.Pod]{pods, first(to.podChanged, r.pod, c.owners.pod)},
+		reflect.TypeFor[*policyv1.PodDisruptionBudget](): kept[policyv1.PodDisruptionBudget]{
+			budgets, first(to.budgetChanged, c.covers.budget),
+		},
 		reflect.TypeFor[*corev1.Namespace]():             kept[corev1.Namespace]{namespaces, first(to.namespaceChanged, r.namespace)},
 		reflect.TypeFor[*corev1.PersistentVolumeClaim](): kept[corev1.PersistentVolumeClaim]{claims, first(to.claimChanged, r.claim)},
 		reflect.TypeFor[*schedulingv1.PriorityClass]():   kept[schedulingv1.PriorityClass]{classes, to.classChanged},

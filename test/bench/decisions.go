@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
@@ -83,14 +84,4 @@ func decisionRows(d decision, found []result) []row {
 }
 
 // anchored makes each element of a benchmark's name match as a whole.
-func anchored(name string) string {
-	text := ""
-	for _, c := range name {
-		if c == '/' {
-			text += "$/^"
-			continue
-		}
-		text += string(c)
-	}
-	return text + "$"
-}
+func anchored(name string) string { return strings.ReplaceAll(name, "/", "$/^") + "$" }
