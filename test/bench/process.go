@@ -18,17 +18,35 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// policyText is the default policy without a limit that would be felt.
+// policyText has every strategy on, without a limit that would be felt. All but RemovePodsViolatingNodeTaints have nothing to
+// move in this cluster: they watch, and what the watcher keeps for them is kept.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 10000, burst: 10000}
 profiles:
   - name: default
     pluginConfig:
-      - name: RemovePodsViolatingNodeTaints
+      - {name: RemovePodsViolatingNodeTaints}
+      - {name: RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}}
+      - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 864000}}
+      - {name: RemoveFailedPods}
+      - {name: RemovePodsViolatingInterPodAntiAffinity}
+      - {name: RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}}
+      - {name: RemoveDuplicates, args: {namespaces: {include: [elsewhere]}}}
+      - {name: RemovePodsViolatingTopologySpreadConstraint}
+      - {name: LowNodeUtilization, args: {thresholds: {cpu: 0}, targetThresholds: {cpu: 100}}}
+      - {name: HighNodeUtilization, args: {thresholds: {cpu: 0}, numberOfNodes: 100000}}
     plugins:
       deschedule:
-        enabled: [RemovePodsViolatingNodeTaints]
+        enabled:
+          - RemovePodsViolatingNodeTaints
+          - RemovePodsHavingTooManyRestarts
+          - PodLifeTime
+          - RemoveFailedPods
+          - RemovePodsViolatingInterPodAntiAffinity
+          - RemovePodsViolatingNodeAffinity
+      balance:
+        enabled: [RemoveDuplicates, RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization]
 `
 
 // process is a running rehome.
