@@ -40,7 +40,7 @@ func (s *stage) measureIdle(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	share := func(a, b time.Duration) float64 { return 100 * (b - a).Seconds() / took.Seconds() }
-	group := fmt.Sprintf("idle for %v, one strategy", s.idle)
+	group := fmt.Sprintf("idle for %v, every strategy on", s.idle)
 	return []row{
 		{
 			Group: group, What: "processor time of rehome, share of one core", Unit: "%", Value: share(before.rehome, after.rehome),
