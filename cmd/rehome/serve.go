@@ -30,6 +30,7 @@ type server struct {
 func newMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(buildInfo()...)
 	return r
 }
 
