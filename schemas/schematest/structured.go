@@ -84,6 +84,14 @@ func scope(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.NodeScope](e)
 	case schemas.PodKind:
 		return schemas.Decode[schemas.PodScope](e)
+	case schemas.WorkloadKind:
+		return schemas.Decode[schemas.WorkloadScope](e)
+	case schemas.SpreadKind:
+		return schemas.Decode[schemas.SpreadScope](e)
+	case schemas.DomainKind:
+		return schemas.Decode[schemas.DomainScope](e)
+	case schemas.UsageKind:
+		return schemas.Decode[schemas.UsageScope](e)
 	}
 	return nil, fmt.Errorf("event %s: scope kind %q is not part of the contract: %w", e.ID, head.Kind, schemas.ErrInvalid)
 }

@@ -83,10 +83,11 @@ func newScene(t *testing.T, n int) *scene {
 	return s
 }
 
-// addNodes makes n more nodes that only this scene uses.
-func (s *scene) addNodes(n int) {
+// addNodes makes n more nodes that only this scene uses. change, in order, may change them before they are made.
+func (s *scene) addNodes(n int, change ...func(*corev1.Node)) {
 	s.t.Helper()
-	added, err := s.cluster.AddNodes(s.t.Context(), n, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
+	mine := func(n *corev1.Node) { n.Labels["scene"] = s.namespace }
+	added, err := s.cluster.AddNodes(s.t.Context(), n, append([]func(*corev1.Node){mine}, change...)...)
 	s.must(err)
 	s.nodes = append(s.nodes, added...)
 }
@@ -210,6 +211,8 @@ type eviction struct {
 	pod  string
 	uid  types.UID
 	time time.Time
+	// received is when the request arrived: the pod was not evicted earlier than that.
+	received time.Time
 }
 
 // evictions reads from the audit log which pods of the scene were evicted, in order. Dry runs do not count.
@@ -230,7 +233,7 @@ func (s *scene) audited(code int) []eviction {
 		}
 		request := decodeEviction(s.t, e.Object)
 		if o := request.DeleteOptions; o != nil && len(o.DryRun) == 0 && o.Preconditions != nil && o.Preconditions.UID != nil {
-			list = append(list, eviction{pod: e.Name, uid: *o.Preconditions.UID, time: e.Time})
+			list = append(list, eviction{e.Name, *o.Preconditions.UID, e.Time, e.Received})
 		} else if o == nil || len(o.DryRun) == 0 {
 			s.t.Errorf("pod %s was evicted without its UID as a precondition: %s", e.Name, e.Object)
 		}
@@ -278,21 +281,37 @@ func (s *scene) policy(more ...string) string {
 	return s.enable("RemovePodsViolatingNodeTaints", []string{"{name: RemovePodsViolatingNodeTaints}"}, more...)
 }
 
-// enable is a policy file for the scene's nodes with one strategy. configs are the entries of pluginConfig, each on one
-// line. more is added at its end, indented by nothing.
+// enable is a policy file for the scene's nodes with one strategy of the extension point deschedule. configs are the
+// entries of pluginConfig, each on one line. more is added at its end, indented by nothing.
 func (s *scene) enable(strategy string, configs []string, more ...string) string {
 	s.t.Helper()
-	file := filepath.Join(s.t.TempDir(), "policy.yaml")
-	text := `apiVersion: rehome.dev/v1alpha1
-kind: DeschedulerPolicy
-nodeSelector: scene=` + s.namespace + `
-profiles:
-  - name: default
+	return s.profiles([]string{profile("default", "deschedule", strategy, configs...)}, more...)
+}
+
+// balance is the same with one strategy of the extension point balance. args are its arguments on one line.
+func (s *scene) balance(strategy, args string, more ...string) string {
+	s.t.Helper()
+	config := fmt.Sprintf("{name: %s, args: %s}", strategy, args)
+	return s.profiles([]string{profile("default", "balance", strategy, config)}, more...)
+}
+
+// profile is one profile of a policy file, with one strategy.
+func profile(name, point, strategy string, configs ...string) string {
+	return `  - name: ` + name + `
     pluginConfig: [` + strings.Join(configs, ", ") + `]
     plugins:
-      deschedule:
-        enabled: [` + strategy + `]
-` + strings.Join(more, "\n") + "\n"
+      ` + point + `:
+        enabled: [` + strategy + `]`
+}
+
+// profiles is a policy file for the scene's nodes with these profiles. more is added at its end, indented by nothing.
+func (s *scene) profiles(profiles []string, more ...string) string {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "policy.yaml")
+	lines := []string{
+		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + s.namespace, "profiles:",
+	}
+	text := strings.Join(append(append(lines, profiles...), more...), "\n") + "\n"
 	s.must(os.WriteFile(file, []byte(text), 0o600))
 	return file
 }

@@ -1,0 +1,59 @@
+package schemas_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func TestAScopeOfEveryKindIsPartOfTheContract(t *testing.T) {
+	_, node := example[schemas.NodeScope](t, "scope")
+	pod := node.Pods[0]
+	zone := corev1.TopologySpreadConstraint{
+		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule,
+	}
+	used := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourcePods: resource.MustParse("1")}
+	of := func(kind schemas.ScopeKind, key string) schemas.ScopeHead {
+		head := node.ScopeHead
+		head.Kind, head.Key = kind, key
+		return head
+	}
+	for _, p := range []schemas.Payload{
+		node,
+		schemas.PodScope{ScopeHead: of(schemas.PodKind, "shop/cart"), Pod: pod},
+		schemas.WorkloadScope{
+			ScopeHead: of(schemas.WorkloadKind, "shop/ReplicaSet/cart"), Pods: []schemas.ScopedPod{pod},
+			Nodes: []schemas.NodeGroup{{Labels: map[string]string{"disk": "ssd"}, Names: []string{"worker-1"}}},
+		},
+		schemas.SpreadScope{
+			ScopeHead: of(schemas.SpreadKind, "shop/topology.kubernetes.io/zone/1"), Namespace: "shop", Constraint: zone,
+			Domains: []schemas.Domain{
+				{Value: "a", Eligible: true, Count: 2, Pods: []schemas.SpreadPod{{ScopedPod: pod, Fits: []string{"b"}}}},
+				{Value: "b", Eligible: true},
+			},
+		},
+		schemas.DomainScope{
+			ScopeHead: of(schemas.DomainKind, "kubernetes.io/hostname=worker-1"), TopologyKey: corev1.LabelHostname,
+			Pods: []schemas.ContendingPod{{ScopedPod: pod, Repels: []types.UID{"1"}}},
+		},
+		schemas.UsageScope{
+			ScopeHead: of(schemas.UsageKind, "cluster"),
+			Nodes:     []schemas.NodeUsage{{Name: "worker-1", Unschedulable: true, Capacity: used, Used: used}},
+			Pods:      []schemas.UsingPod{{ScopedPod: pod, Used: used}},
+		},
+	} {
+		e := newEvent(t, p, schemas.Event{})
+		schematest.Check(t, e)
+		decoded, err := schematest.Payload(e)
+		if err != nil {
+			t.Errorf("scope %s: %v", p.About(), err)
+			continue
+		}
+		same(t, "scope "+p.About(), string(newEvent(t, decoded, schemas.Event{}).Data), string(e.Data))
+	}
+}
