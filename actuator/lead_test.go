@@ -173,6 +173,26 @@ func (m *memory) messages(t *testing.T) []string {
 	return out
 }
 
+// again are the times at which the verdicts say that there is room again, after start; 0: they do not say.
+func (m *memory) again(t *testing.T, start time.Time) []time.Duration {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []time.Duration
+	for _, e := range m.published {
+		v, err := schemas.Decode[schemas.Verdict](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Again.IsZero() {
+			out = append(out, 0)
+			continue
+		}
+		out = append(out, v.Again.Sub(start))
+	}
+	return out
+}
+
 // bench is an actuator at work in a bubble of fake time, whose verdicts come from handle.
 type bench struct {
 	*Actuator

@@ -232,6 +232,7 @@ func TestADeferredPodIsToldTheLimitAndWhenThereIsRoom(t *testing.T) {
 			"the cluster has reached its limit of 1 pod in 5m0s; there is room again at " + room,
 			"node worker-1 has reached its limit of 0 pods in 5m0s; there is no room until the policy changes",
 		})
+		check(t, "there is room again", b.bus.again(t, b.start), []time.Duration{0, policy.DefaultWindow, 0})
 		check(t, "lines of the log", strings.Count(b.log.String(), "\n"), 0)
 	})
 }

@@ -14,9 +14,9 @@ type metrics struct {
 	verdicts *prometheus.CounterVec
 	// evicted is the count of kubernetes-sigs/descheduler, under its name and with its labels, for dashboards that exist.
 	evicted *prometheus.CounterVec
-	delay    prometheus.Histogram
-	call     prometheus.Histogram
-	open     prometheus.Gauge
+	delay   prometheus.Histogram
+	call    prometheus.Histogram
+	open    prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) metrics {

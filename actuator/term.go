@@ -127,7 +127,11 @@ func (t *term) overLimit(now time.Time) bool {
 	}
 	o.Message += "; " + roomAgain(wait, now)
 	t.table.settle(c)
-	t.apply(changes{verdicts: []decided{{c, c.open.Verdict(o.Outcome, o.Reason, o.Message)}}})
+	v := c.open.Verdict(o.Outcome, o.Reason, o.Message)
+	if wait != never {
+		v.Again = now.Add(wait).UTC()
+	}
+	t.apply(changes{verdicts: []decided{{c, v}}})
 	return true
 }
 

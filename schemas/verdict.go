@@ -1,5 +1,7 @@
 package schemas
 
+import "time"
+
 // VerdictType is the CloudEvents type of a [Verdict].
 const VerdictType = "dev.rehome.verdict.v1"
 
@@ -60,6 +62,8 @@ type Verdict struct {
 	Intent   Intent     `json:"intent"`
 	// Blockers are the objects that held a deferred pod.
 	Blockers []ObjectRef `json:"blockers,omitempty"`
+	// Again is when what held a deferred pod is over at the earliest, where that is known. Zero: it is not.
+	Again time.Time `json:"again,omitzero"`
 	// DryRun: the outcome is what would have happened; nothing was changed.
 	DryRun bool `json:"dryRun,omitempty"`
 }

@@ -44,8 +44,10 @@ func newHeld() *held {
 }
 
 // deferred notes one more deferral, and returns how long to wait before the pod is looked at again at the latest.
-// free says of a budget whether it allows a disruption now.
-func (h *held) deferred(v schemas.Verdict, ev evaluation, free func(types.NamespacedName) bool) time.Duration {
+// free says of a budget whether it allows a disruption at the time now. A time that the verdict names is waited for.
+func (h *held) deferred(
+	v schemas.Verdict, ev evaluation, free func(types.NamespacedName) bool, now time.Time,
+) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	uid := v.Intent.Pod.UID
@@ -58,6 +60,9 @@ func (h *held) deferred(v schemas.Verdict, ev evaluation, free func(types.Namesp
 	p.evaluation = ev
 	p.deferrals++
 	delay := doubled(firstDelay(v.Reason), p.deferrals)
+	if !v.Again.IsZero() {
+		delay = max(v.Again.Sub(now), freedRetry)
+	}
 	for _, b := range v.Blockers {
 		if b.Kind != "PodDisruptionBudget" {
 			continue

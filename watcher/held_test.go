@@ -25,11 +25,28 @@ func budget(name string) types.NamespacedName {
 func never(types.NamespacedName) bool  { return false }
 func always(types.NamespacedName) bool { return true }
 
+// at0 is the time of these tests.
+var at0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestAPodThatIsHeldUntilAKnownTimeIsLookedAtAgainThen(t *testing.T) {
+	h := newHeld()
+	v := deferral("p", "")
+	v.Reason = schemas.ReasonLimitNode
+	var got []time.Duration
+	for _, again := range []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, -time.Second} {
+		v.Again = at0.Add(again)
+		got = append(got, h.deferred(v, key("n"), never, at0))
+	}
+	if want := []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, freedRetry}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestADeferredPodIsLookedAtAgainAfterADelayThatGrows(t *testing.T) {
 	h := newHeld()
 	var got []time.Duration
 	for range 8 {
-		got = append(got, h.deferred(deferral("p", "b"), key("n"), never))
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), never, at0))
 	}
 	want := []time.Duration{
 		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute,
@@ -46,7 +63,7 @@ func TestAPodThatTheAPIServerCouldNotBeAskedAboutIsLookedAtAgainSoon(t *testing.
 	v.Reason = schemas.ReasonAPIUnavailable
 	var got []time.Duration
 	for range 3 {
-		got = append(got, h.deferred(v, key("n"), never))
+		got = append(got, h.deferred(v, key("n"), never, at0))
 	}
 	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -57,7 +74,7 @@ func TestABudgetThatIsFreeByTheTimeOfTheVerdictIsTriedSoonButNotAtOnce(t *testin
 	h := newHeld()
 	var got []time.Duration
 	for range 3 {
-		got = append(got, h.deferred(deferral("p", "b"), key("n"), always))
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), always, at0))
 	}
 	want := []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 	if !reflect.DeepEqual(got, want) {
@@ -67,16 +84,16 @@ func TestABudgetThatIsFreeByTheTimeOfTheVerdictIsTriedSoonButNotAtOnce(t *testin
 
 func TestABudgetThatIsFreedWakesEachEvaluationItHeldOnce(t *testing.T) {
 	h := newHeld()
-	h.deferred(deferral("p1", "b"), key("n1"), never)
-	h.deferred(deferral("p2", "b"), key("n1"), never)
-	h.deferred(deferral("p3", "other"), key("n2"), never)
+	h.deferred(deferral("p1", "b"), key("n1"), never, at0)
+	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
+	h.deferred(deferral("p3", "other"), key("n2"), never, at0)
 	if got, want := h.freed(budget("b")), []evaluation{key("n1")}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if got := h.freed(budget("b")); got != nil {
 		t.Errorf("freed again: got %v, want nothing until the next deferral", got)
 	}
-	h.deferred(deferral("p2", "b"), key("n1"), never)
+	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
 	if got, want := h.freed(budget("b")), []evaluation{key("n1")}; !reflect.DeepEqual(got, want) {
 		t.Errorf("after the next deferral: got %v, want %v", got, want)
 	}
@@ -84,13 +101,13 @@ func TestABudgetThatIsFreedWakesEachEvaluationItHeldOnce(t *testing.T) {
 
 func TestAForgottenPodLeavesNothingBehind(t *testing.T) {
 	h := newHeld()
-	h.deferred(deferral("p", "b"), key("n"), never)
+	h.deferred(deferral("p", "b"), key("n"), never, at0)
 	h.forget("p")
 	h.forget("unknown")
 	if len(h.pods) != 0 || len(h.budgets) != 0 {
 		t.Errorf("left: %v, %v", h.pods, h.budgets)
 	}
-	if got := h.deferred(deferral("p", ""), key("n"), never); got != firstRetry {
+	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != firstRetry {
 		t.Errorf("after being forgotten: delay %v, want %v", got, firstRetry)
 	}
 }

@@ -301,7 +301,7 @@ func (l *lead) verdict(e schemas.Event) {
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
 	case v.Outcome == schemas.Deferred, wanted && v.Reason == schemas.ReasonProfileUnknown:
-		delay = l.held.deferred(v, ev, l.w.cluster.allows)
+		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:
