@@ -96,7 +96,7 @@ func All() []Function {
 			"Moves pods from nodes that are used too much while others are hardly used.",
 			lownodeutilization.Args{},
 			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
-			schemas.NodeUnschedulable, schemas.NodeAllocatable,
+			schemas.NodeUnschedulable, schemas.NodeAllocatable, schemas.NodeLoad,
 			schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 		function("HighNodeUtilization", policy.Balance,
 			"Moves pods from nodes that are hardly used, so that they can be switched off.",

@@ -259,6 +259,8 @@ func inWords(kind schemas.DeltaKind) string {
 		return "a node is cordoned or uncordoned"
 	case schemas.NodeAllocatable:
 		return "what a node offers to pods changes"
+	case schemas.NodeLoad:
+		return "the measured load of a node crosses a threshold"
 	case schemas.PodScheduled:
 		return "a pod gets its node"
 	case schemas.PodDeleted:

@@ -108,6 +108,27 @@ func (f file) validateMetrics() error {
 	return found.Err()
 }
 
+// measurable reports a strategy that measures load by a source that the file does not have. path is that of its arguments.
+func (r *reader) measurable(e Enabled, path string) {
+	values, err := e.Values()
+	gauged, isGauged := values.(Gauged)
+	if err != nil || !isGauged || r.unread(path) || r.unread("metricsProviders") || r.unread("metricsCollector") {
+		return
+	}
+	var wrong FieldError
+	switch source := gauged.Load().Source; {
+	case source == LoadKubernetes && !r.metrics.Kubernetes:
+		wrong.Reason = "needs a metrics provider of source " + sourceKubernetes
+		wrong.Right = "add the provider {source: KubernetesMetrics} to metricsProviders"
+	case source == LoadPrometheus && r.metrics.Prometheus == nil:
+		wrong.Reason = "needs a metrics provider of source " + sourcePrometheus
+		wrong.Right = "add the provider {source: Prometheus, prometheus: {url: https://HOST}} to metricsProviders"
+	default:
+		return
+	}
+	r.check(path+".metricsUtilization", &wrong)
+}
+
 func (p metricsProvider) validate() error {
 	var found Findings
 	wanted := fmt.Sprintf("want %s or %s", sourceKubernetes, sourcePrometheus)

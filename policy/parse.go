@@ -37,6 +37,7 @@ type reader struct {
 	found Problems
 	// isOlder: the file is one of OlderVersion. isOwn: of OwnVersion.
 	isOlder, isOwn bool
+	metrics        Metrics
 }
 
 func (r *reader) read(data []byte) Policy {
@@ -54,6 +55,7 @@ func (r *reader) read(data []byte) Policy {
 		Limits: doc.limits(), FailureEvents: doc.EvictionFailureEventNotification, Metrics: doc.metrics(),
 		Deltas: doc.Deltas, Signals: doc.Signals.signals(),
 	}
+	r.metrics = p.Metrics
 	if r.isOwn { // else they were refused
 		r.presets(doc, &p)
 	}

@@ -63,12 +63,13 @@ func (r *reader) profile(w fileProfile, path string) Profile {
 // missing may be in the file after all.
 type configs struct {
 	args  map[string]json.RawMessage
+	paths map[string]string // of the args
 	whole bool
 }
 
 // configs reads the arguments of every plugin, enabled or not.
 func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) configs {
-	read := configs{args: map[string]json.RawMessage{}, whole: !r.unread(path)}
+	read := configs{args: map[string]json.RawMessage{}, paths: map[string]string{}, whole: !r.unread(path)}
 	lines := map[string]int{}
 	for i, c := range written {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -83,6 +84,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			*evictor = r.evictor(c.Args, at+".args")
 		case isStrategy:
 			read.args[c.Name] = r.arguments(strategy, c.Args, at+".args")
+			read.paths[c.Name] = at + ".args"
 		case c.Name == "":
 			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
 		default:
@@ -125,6 +127,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 				Right: fmt.Sprintf("add the entry {name: %s}", name)})
 		case !slices.ContainsFunc(all, func(e Enabled) bool { return e.Name == name }):
 			all = append(all, Enabled{Strategy: strategy, Args: args})
+			r.measurable(all[len(all)-1], configs.paths[name])
 		}
 	}
 	return all

@@ -80,6 +80,15 @@ type (
 	}
 )
 
+func (lowArgs) Resources() []corev1.ResourceName     { return nil }
+func (lowArgs) Sources([]schemas.NodeUsage) []string { return nil }
+func (a lowArgs) Load() Load {
+	if a.Utilization.Server {
+		return Load{Source: LoadKubernetes}
+	}
+	return Load{Source: LoadSource(a.Utilization.Source), Query: a.Utilization.Prometheus.Query}
+}
+
 func (ageArgs) Due(*corev1.Pod) (time.Time, bool) { return time.Time{}, false }
 
 func (a affinityArgs) Validate() error {

@@ -19,6 +19,7 @@ const (
 	NodeTaints        DeltaKind = "node.taints"        // taints were added, removed or changed
 	NodeUnschedulable DeltaKind = "node.unschedulable" // it was cordoned or uncordoned
 	NodeAllocatable   DeltaKind = "node.allocatable"   // what it offers to pods changed
+	NodeLoad          DeltaKind = "node.load"          // by its measured load, pods should leave it now, or no more
 
 	PodScheduled DeltaKind = "pod.scheduled" // a pod got its node
 	PodDeleted   DeltaKind = "pod.deleted"   // a pod is gone
@@ -31,7 +32,7 @@ const (
 // DeltaKinds lists every kind, nodes first.
 func DeltaKinds() []DeltaKind {
 	return []DeltaKind{
-		NodeAdded, NodeRemoved, NodeReady, NodeLabels, NodeTaints, NodeUnschedulable, NodeAllocatable,
+		NodeAdded, NodeRemoved, NodeReady, NodeLabels, NodeTaints, NodeUnschedulable, NodeAllocatable, NodeLoad,
 		PodScheduled, PodDeleted, PodLabels, PodRestarted, PodFailed, PodStatus,
 	}
 }
@@ -56,6 +57,8 @@ type State struct {
 	Taints        []corev1.Taint         `json:"taints,omitempty"`
 	Unschedulable *bool                  `json:"unschedulable,omitempty"`
 	Allocatable   corev1.ResourceList    `json:"allocatable,omitempty"`
+	// Load is how much of what the node offers is in use by measurement, in whole percent by resource, [LoadMetric] included.
+	Load map[corev1.ResourceName]int64 `json:"load,omitempty"`
 	// Restarts is the sum over all containers, init containers included.
 	Restarts *int32          `json:"restarts,omitempty"`
 	Phase    corev1.PodPhase `json:"phase,omitempty"`

@@ -24,10 +24,20 @@
 // change of what they rest on wakes the pods that it concerns. A pod that fits nowhere else is remembered, and asked about
 // again when room may have appeared, at most once a second and for at most one twentieth of the time of one core.
 //
+// # Load
+//
+// For strategies that go by what is really used, and only for them, the leader measures it every five seconds, see package
+// load. When a sample changes which nodes should lose pods, that is a delta, node.load. A move shows in the load of the
+// nodes only after a while: for two minutes after one nothing is decided by load again, so that what was moved is not
+// moved twice over. As long as a node is over-used, it is looked at again as often.
+//
 // # Roles
 //
 // [Watcher.Run] keeps the caches warm, on every replica. [Watcher.Lead] publishes, on one of them. The watcher lists and
 // watches nodes, pods, namespaces, PersistentVolumeClaims, PersistentVolumes, PodDisruptionBudgets, PriorityClasses,
 // StorageClasses, CSINodes, CSIDrivers, CSIStorageCapacities and VolumeAttachments; it changes nothing. Without one of
 // these permissions the caches are never filled.
+//
+// For strategies that measure by KubernetesMetrics the leader also gets and lists nodes and pods of metrics.k8s.io; for
+// those that measure by Prometheus with a token of a Secret, it gets that Secret. Without these no load is known.
 package watcher

@@ -57,7 +57,11 @@ func newGroups(p *plan, labelsOf func(string) labels.Set) *groups {
 		case schemas.DomainKind:
 			g.indexes[i] = index.NewDomains(labelsOf)
 		case schemas.UsageKind:
-			g.indexes[i] = index.NewUsage()
+			usage := index.NewUsage()
+			if e.measured() {
+				usage.Settles = loadSettles
+			}
+			g.indexes[i] = usage
 		default:
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // batch bounds how many scopes are built and published together: enough to share the cost of a write to disk, few
@@ -36,6 +37,9 @@ type lead struct {
 	// asked are the evaluations of groups whose last scope had something in it, so that one that has nothing any more is
 	// published too, and withdraws. Only run uses it.
 	asked map[evaluation]bool
+	// sampler measures load for scopes.loads. It has no sources when no strategy goes by load.
+	sampler   *load.Sampler
+	crossings crossings
 	// offline: nothing comes to rest, since nobody replaces what is moved.
 	offline bool
 }
@@ -44,11 +48,13 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 	g := newGroups(p, w.cluster.labelsOfNamespace)
 	l := &lead{
 		w:      w,
-		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable, groups: g, loads: noLoads{}},
+		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable, groups: g},
 		groups: g, queue: newQueue(), held: newHeld(), pace: newPace(), outbox: o, waiting: newWaiting(),
 		asked: map[evaluation]bool{},
 	}
 	l.scopes.waiting = &l.waiting
+	l.sampler = l.newSampler()
+	l.scopes.loads = l.sampler
 	return l
 }
 
@@ -64,6 +70,7 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.followVerdicts(ctx) })
 	wg.Go(func() { l.resync(ctx) })
 	wg.Go(func() { l.followRoom(ctx) })
+	wg.Go(func() { l.sampler.Run(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -185,6 +192,9 @@ func (l *lead) rest(ev evaluation) time.Time {
 	if !found || !e.grouped() || l.offline {
 		return time.Time{}
 	}
+	if e.measured() && !l.scopes.loads.Asked(e.gauged.Load()) {
+		return l.w.now().Add(usageSettle)
+	}
 	rest := l.groups.rest(e, ev.key)
 	if paced := l.pace.next(ev); paced.After(rest) {
 		return paced
@@ -213,7 +223,7 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 	for _, s := range l.scopes.plan.woken(d) {
 		l.wake(s, d, groups, w)
 	}
-	if d.Object.Kind == "Node" {
+	if d.Object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
 		l.waiting.room(w)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // Offline makes scopes by the rules of a [Watcher] from objects that it is given: without a cluster, without a bus, and
@@ -21,6 +22,7 @@ type Offline struct {
 	l      *lead
 	stores map[reflect.Type]store
 	now    time.Time
+	loads  *givenLoads
 }
 
 // NewOffline makes one for a policy, without objects. One ready node is enough for it to decide: what happens to the pods
@@ -32,11 +34,14 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 		return nil, err
 	}
 	w.config.Settle = 0
+	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
 	w.usable.enough = 1
 	w.cluster, o.stores = newOfflineCluster(w)
 	o.w = w
 	o.l = newLead(w, w.plan.Load(), newOutbox(nil, w.log, w.metrics))
 	o.l.offline = true
+	o.loads = newGivenLoads()
+	o.l.scopes.loads = o.loads
 	w.lead.Store(o.l)
 	return o, nil
 }
@@ -67,6 +72,12 @@ func (o *Offline) change(object any, now time.Time, gone bool) error {
 // itself does, in the order in which they became due.
 func (o *Offline) Changed(now time.Time) []schemas.Event {
 	o.now = now
+	if o.loads.changed {
+		o.loads.changed = false
+		for _, from := range o.l.measures() {
+			o.l.sampled(from)
+		}
+	}
 	var events []schemas.Event
 	for {
 		due, _ := o.l.queue.due(now.Add(usageSettle), math.MaxInt)

@@ -23,6 +23,7 @@ type evaluation struct {
 type plan struct {
 	selector labels.Selector // the nodes that the policy looks at
 	signals  policy.Signals
+	metrics  policy.Metrics
 	deltas   policy.Deltas
 	wakes    map[schemas.DeltaKind][]enabled
 	all      []enabled
@@ -41,7 +42,10 @@ type enabled struct {
 }
 
 func newPlan(p policy.Policy) (*plan, error) {
-	pl := &plan{selector: p.Selector(), signals: p.Signals, deltas: p.Deltas, wakes: map[schemas.DeltaKind][]enabled{}}
+	pl := &plan{
+		selector: p.Selector(), signals: p.Signals, metrics: p.Metrics, deltas: p.Deltas,
+		wakes: map[schemas.DeltaKind][]enabled{},
+	}
 	for i := range p.Profiles {
 		for _, s := range p.Profiles[i].Strategies {
 			e := enabled{profile: &p.Profiles[i], strategy: s}
@@ -82,6 +86,11 @@ func (e enabled) grouped() bool {
 		return false
 	}
 	return true
+}
+
+// measured says whether the strategy goes by load that is measured.
+func (e enabled) measured() bool {
+	return e.gauged != nil && e.gauged.Load().Source != policy.LoadRequests
 }
 
 // published says whether a delta goes on the bus: one about a node always, one about a pod only if a strategy is woken

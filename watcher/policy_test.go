@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // collected is a bus in memory that keeps what was published.
@@ -79,10 +80,17 @@ func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
 
 func leadingWith(t *testing.T, s scopes, bus *collected, script func(*Watcher, *collected)) {
 	t.Helper()
+	leadingBy(t, s, bus, nil, script)
+}
+
+// leadingBy measures every load at one source.
+func leadingBy(t *testing.T, s scopes, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
+	t.Helper()
 	w := &Watcher{
 		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
 		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1), now: time.Now,
+		source: func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil },
 	}
 	w.plan.Store(s.plan)
 	ctx, end := context.WithCancel(t.Context())

@@ -9,12 +9,15 @@ import (
 	"github.com/rehome-dev/rehome/watcher/index"
 )
 
-// loads knows the real load of nodes and pods, as far as it was measured. Its methods may be called from many goroutines.
+// loads knows the real load of nodes and pods, as far as it was measured. Its methods may be called from many goroutines,
+// and the lists that they return may be changed.
 type loads interface {
-	// node is the load of a node; nil if it is not known. pods, their number, is not in it.
-	node(from policy.Load, name string) corev1.ResourceList
-	// pod is the load of a pod; nil if it is not known.
-	pod(from policy.Load, namespace, name string) corev1.ResourceList
+	// Asked says whether it was tried once to measure.
+	Asked(from policy.Load) bool
+	// Node is the load of a node; nil if it is not known. pods, their number, is not in it.
+	Node(from policy.Load, name string) corev1.ResourceList
+	// Pod is the load of a pod; nil if it is not known.
+	Pod(from policy.Load, namespace, name string) corev1.ResourceList
 }
 
 // usageOfNodes is what is used of every node, as far as the strategy looks at it. A node whose load is asked for and not
@@ -26,7 +29,7 @@ func (s scopes) usageOfNodes(e enabled, ix *index.Usage) []schemas.NodeUsage {
 	for _, n := range all {
 		used, capacity := n.Requested, capacityOf(n.Node)
 		if from.Source != policy.LoadRequests {
-			load := s.loads.node(from, n.Node.Name)
+			load := s.loads.Node(from, n.Node.Name)
 			if load == nil {
 				continue
 			}
@@ -49,7 +52,7 @@ func (s scopes) usageOfPod(e enabled, p *corev1.Pod) corev1.ResourceList {
 	from := e.gauged.Load()
 	used := index.Requests(p)
 	if from.Source != policy.LoadRequests {
-		used = s.loads.pod(from, p.Namespace, p.Name)
+		used = s.loads.Pod(from, p.Namespace, p.Name)
 		if used == nil {
 			return nil
 		}
@@ -76,9 +79,3 @@ func among(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.Resour
 	}
 	return kept
 }
-
-// noLoads knows nothing: only requests count.
-type noLoads struct{}
-
-func (noLoads) node(policy.Load, string) corev1.ResourceList        { return nil }
-func (noLoads) pod(policy.Load, string, string) corev1.ResourceList { return nil }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // Bus is what the watcher needs of the bus.
@@ -59,6 +60,8 @@ type Watcher struct {
 	usable  *usableNodes
 	outage  outage
 	now     func() time.Time
+	// source is where a load is measured; nil if there is nobody to ask.
+	source  func(policy.Load, policy.Metrics) (load.Source, error)
 	lead    atomic.Pointer[lead]
 	leading atomic.Bool
 	// replaced has one element when the policy was replaced since somebody last looked. Its capacity is 1.
@@ -96,6 +99,7 @@ func newWatcher(c Config) (*Watcher, error) {
 	w := &Watcher{
 		config: c, log: c.Log, now: c.Now, usable: &usableNodes{plan: plan, enough: 2}, replaced: make(chan struct{}, 1),
 	}
+	w.source = w.sourceOf
 	w.plan.Store(plan)
 	w.metrics = newMetrics(c.Metrics, func() float64 {
 		if l := w.lead.Load(); l != nil {

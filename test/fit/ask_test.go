@@ -35,7 +35,7 @@ type asker struct {
 	t      *testing.T
 	ctx    context.Context
 	client kubernetes.Interface
-	pods   <-chan watch.Event
+	pods   watch.Interface
 }
 
 // candidateLabel marks the pods that are asked about. Selectors of the tests do not use it.
@@ -43,12 +43,20 @@ const candidateLabel = "test.rehome.dev/candidate"
 
 func newAsker(ctx context.Context, t *testing.T, client kubernetes.Interface) *asker {
 	t.Helper()
-	w, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{LabelSelector: candidateLabel})
+	a := &asker{t: t, ctx: ctx, client: client}
+	a.watch()
+	t.Cleanup(func() { a.pods.Stop() })
+	return a
+}
+
+// watch watches the pods that are asked about, beginning with the state of those that are there.
+func (a *asker) watch() {
+	a.t.Helper()
+	var err error
+	a.pods, err = a.client.CoreV1().Pods("").Watch(a.ctx, metav1.ListOptions{LabelSelector: candidateLabel})
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	t.Cleanup(w.Stop)
-	return &asker{t: t, ctx: ctx, client: client, pods: w.ResultChan()}
 }
 
 // ask creates a pod, waits for what the scheduler says, and deletes the pod. The scheduler hears of that before it hears
@@ -101,9 +109,10 @@ func (a *asker) next(made *corev1.Pod) *corev1.Pod {
 	late := time.After(patience)
 	for {
 		select {
-		case event, open := <-a.pods:
-			if !open {
-				a.t.Fatal("the watch has ended")
+		case event, open := <-a.pods.ResultChan():
+			if !open { // the API server ends it when nobody reads for a while, as when a large scene is made
+				a.watch()
+				continue
 			}
 			if pod, ok := event.Object.(*corev1.Pod); ok && pod.UID == made.UID && event.Type != watch.Deleted {
 				return pod

@@ -16,6 +16,8 @@ const Cluster = "cluster"
 
 // Usage keeps what the pods on each node request together. It has one group.
 type Usage struct {
+	// Settles is how long after a move the group is at rest at the earliest. Zero: when the pod has been replaced.
+	Settles time.Duration
 	unrest
 	nodes map[string]*using
 }
@@ -85,7 +87,13 @@ func (u *Usage) Left(*corev1.Pod, time.Time) {}
 func (u *Usage) Moved(now time.Time) { u.left = now }
 
 // Rest implements [Index].
-func (u *Usage) Rest(string) time.Time { return u.until() }
+func (u *Usage) Rest(string) time.Time {
+	rest := u.until()
+	if settled := u.left.Add(u.Settles); u.Settles > 0 && !u.left.IsZero() && settled.After(rest) {
+		return settled
+	}
+	return rest
+}
 
 // Keys implements [Index].
 func (u *Usage) Keys() []string { return []string{Cluster} }

@@ -1,0 +1,81 @@
+package load
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// secure is a server with a certificate that no authority of the system has signed, and a file with what signed it.
+func secure(t *testing.T) (server *httptest.Server, file string) {
+	t.Helper()
+	server = httptest.NewUnstartedServer(http.HandlerFunc(vectorOf("n1", 0.25)))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	file = filepath.Join(t.TempDir(), "ca.crt")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server, file
+}
+
+func TestTheAuthorityOfTheClusterIsTrustedIfItIsThere(t *testing.T) {
+	server, file := secure(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, file, want string }{
+		{"it is there", file, ""},
+		{"it is not there", filepath.Join(t.TempDir(), "gone"), "certificate signed by unknown authority"},
+		{"it is no certificate", garbage, "no certificate in it"},
+		{"it cannot be read", t.TempDir(), "is a directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := fetch(t, server.URL, c.file)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want the words %q", err, c.want)
+			}
+		})
+	}
+}
+
+// fetch asks a server, trusting the authorities in a file.
+func fetch(t *testing.T, address, file string) error {
+	t.Helper()
+	roots, err := authorities(file)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func TestAServerWithAForeignCertificateIsNotAsked(t *testing.T) {
+	server, _ := secure(t)
+	s, err := NewPrometheus(server.URL, query, noToken, (&clock{noon}).now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
+		t.Errorf("got %v, want an unknown authority", err)
+	}
+}

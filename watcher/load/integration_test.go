@@ -1,0 +1,240 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// The users of the control plane besides its administrator.
+const (
+	sampler = "sampler" // may do what the watcher asks for
+	nobody  = "nobody"  // may nothing
+)
+
+// TestLoadFromTheAPIServer shares one control plane among its parts, which follow upon each other.
+func TestLoadFromTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: sampler}, {Name: nobody}}})
+	p := &place{T: t, c: c, client: c.Client()}
+	p.allow(sampler)
+	for _, part := range []struct {
+		name string
+		test func(*place)
+	}{
+		{"without the metrics API nothing is known and the error says so", testNoMetrics},
+		{"nodes and pods have the usage that the metrics API says", testMetrics},
+		{"without the right to list there is an error", testForbidden},
+		{"a sampler asks for pods when they are needed", testSampler},
+		{"a token comes from a Secret and is read again when it changes", testSecret},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			part.test(&place{T: t, c: c, client: c.Client()})
+		})
+	}
+}
+
+// place is the cluster of one part.
+type place struct {
+	*testing.T
+	c      *cluster.Cluster
+	client kubernetes.Interface
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// allow gives a user what the watcher's documentation says that it needs for load.
+func (p *place) allow(user string) {
+	p.Helper()
+	roles := p.client.RbacV1()
+	_, err := roles.ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"prometheus"}, Verbs: []string{"get"}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+}
+
+// as is a client of a user, set up as that of the program is: it prefers protobuf.
+func (p *place) as(user string) kubernetes.Interface {
+	p.Helper()
+	config, err := p.c.UserConfig(user)
+	p.must(err)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	p.must(err)
+	return client
+}
+
+func (p *place) source(user string) Kubernetes {
+	p.Helper()
+	return Kubernetes{Client: p.as(user).Discovery().RESTClient(), Now: func() time.Time { return noon }}
+}
+
+func (p *place) fails(what string, err error, words string) {
+	p.Helper()
+	if err == nil || !strings.Contains(err.Error(), words) {
+		p.Errorf("%s: got %v, want the words %q", what, err, words)
+	}
+}
+
+func testNoMetrics(p *place) {
+	s := p.source(sampler)
+	_, err := s.Nodes(p.Context())
+	p.fails("nodes", err, "list nodes of metrics.k8s.io: the server could not find the requested resource")
+	_, err = s.Pods(p.Context())
+	p.fails("pods", err, "list pods of metrics.k8s.io: the server could not find the requested resource")
+	p.must(p.c.ServeMetrics(p.Context()))
+}
+
+func testMetrics(p *place) {
+	ctx := p.Context()
+	only := corev1.ResourceList{"cpu": using("1", "1")["cpu"]}
+	for _, m := range []cluster.NodeMetrics{
+		{Name: "now", Usage: using("1500m", "1Gi"), Timestamp: noon, Window: 15 * time.Second},
+		{Name: "untimed", Usage: using("123456789n", "2Ki")},
+		{Name: "old", Usage: using("1", "1"), Timestamp: noon.Add(-time.Hour)},
+		{Name: "future", Usage: using("1", "1"), Timestamp: noon.Add(time.Hour), Window: -time.Hour},
+		{Name: "half", Usage: only, Timestamp: noon},
+		{Name: "empty"},
+	} {
+		p.must(p.c.SetNodeMetrics(ctx, m))
+	}
+	p.must(p.c.AddNamespace(ctx, "web"))
+	for _, m := range []cluster.PodMetrics{
+		{Namespace: "web", Name: "two", Containers: []corev1.ResourceList{using("100m", "1Mi"), using("1m", "1")}},
+		{Namespace: "default", Name: "two", Containers: []corev1.ResourceList{using("2", "2")}},
+		{Namespace: "web", Name: "half", Containers: []corev1.ResourceList{using("1", "1"), only}},
+		{Namespace: "web", Name: "empty"},
+	} {
+		p.must(p.c.SetPodMetrics(ctx, m))
+	}
+	s := p.source(sampler)
+	nodes, err := s.Nodes(ctx)
+	p.must(err)
+	same(p.T, "nodes", nodes, map[string]Sample{
+		"now":     {Used: using("1500m", "1Gi"), Good: noon.Add(75 * time.Second).Local()},
+		"untimed": {Used: using("123456789n", "2Ki"), Good: noon.Add(time.Minute)},
+		"old":     {Used: using("1", "1"), Good: noon.Add(-59 * time.Minute).Local()},
+		"future":  {Used: using("1", "1"), Good: noon.Add(time.Minute)},
+	})
+	pods, err := s.Pods(ctx)
+	p.must(err)
+	got := map[string]corev1.ResourceList{}
+	for name, used := range pods {
+		got[name.String()] = used
+	}
+	same(p.T, "pods", got, map[string]corev1.ResourceList{"web/two": using("101m", "1048577"), "default/two": using("2", "2")})
+}
+
+func testForbidden(p *place) {
+	s := p.source(nobody)
+	_, err := s.Nodes(p.Context())
+	p.fails("nodes", err, `list nodes of metrics.k8s.io: nodes.metrics.k8s.io is forbidden: User "nobody" cannot list resource`)
+	_, err = s.Pods(p.Context())
+	p.fails("pods", err, `list pods of metrics.k8s.io: pods.metrics.k8s.io is forbidden: User "nobody" cannot list resource`)
+}
+
+func testSampler(p *place) {
+	from := policy.Load{Source: policy.LoadKubernetes}
+	var needed atomic.Bool
+	sampled := make(chan struct{})
+	s := New(Config{
+		Sources:   map[policy.Load]Source{from: p.source(sampler)},
+		NeedsPods: func(policy.Load) bool { return needed.Load() },
+		Sampled:   func(policy.Load) { sampled <- struct{}{} },
+		Now:       func() time.Time { return noon },
+	})
+	ctx, end := context.WithCancel(p.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Run(ctx)
+	}()
+	round := func() {
+		p.Helper()
+		select {
+		case <-sampled:
+		case <-time.After(time.Minute):
+			p.Fatal("no round within a minute")
+		}
+	}
+	round()
+	same(p.T, "the first sample", s.Node(from, "now"), using("1500m", "1Gi"))
+	same(p.T, "an old sample", s.Node(from, "old"), nil)
+	same(p.T, "a pod that nobody needs", s.Pod(from, "web", "two"), nil)
+	needed.Store(true)
+	p.must(p.c.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: "now", Usage: using("2500m", "2Gi"), Timestamp: noon}))
+	p.must(p.c.RemoveNodeMetrics(ctx, "untimed"))
+	round()
+	same(p.T, "the second sample", s.Node(from, "now"), using("1600m", "1181116006"))
+	same(p.T, "a node that is gone", s.Node(from, "untimed"), nil)
+	same(p.T, "a pod that is needed", s.Pod(from, "web", "two"), using("101m", "1048577"))
+	same(p.T, "a pod of which not all is known", s.Pod(from, "web", "half"), nil)
+	end()
+	select {
+	case <-over:
+	case <-sampled:
+		<-over
+	}
+}
+
+func testSecret(p *place) {
+	ctx := p.Context()
+	secrets := p.client.CoreV1().Secrets("default")
+	ref := policy.SecretRef{Namespace: "default", Name: "prometheus"}
+	read := SecretToken(p.as(sampler), ref)
+	_, err := read(ctx)
+	p.fails("no Secret", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" not found`)
+	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = read(ctx)
+	p.fails("no key", err, "token for Prometheus: secret default/prometheus has nothing under the key prometheusAuthToken")
+	_, err = SecretToken(p.as(nobody), ref)(ctx)
+	p.fails("no right", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" is forbidden`)
+
+	server := newServer(p.T)
+	var log bytes.Buffer
+	s, err := NewPrometheus(server.URL, query, read, func() time.Time { return noon }, slog.New(slog.NewTextHandler(&log, nil)))
+	p.must(err)
+	defer s.Close()
+	for _, token := range []string{"one", "two"} {
+		secret.StringData = map[string]string{tokenKey: token + "\n"}
+		secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		p.must(err)
+		server.set(token, nil)
+		nodes, err := s.Nodes(ctx)
+		p.must(err)
+		same(p.T, "nodes with token "+token, nodes, map[string]Sample{"n1": {Used: percents(25), Good: noon.Add(time.Minute)}})
+	}
+	if strings.Contains(log.String(), "one") || strings.Contains(log.String(), "two") {
+		p.Errorf("a token is in the log:\n%s", &log)
+	}
+}

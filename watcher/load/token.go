@@ -1,0 +1,79 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+const (
+	// account is where a pod finds what its service account is given.
+	account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	// tokenKey is the key of the token in a Secret.
+	tokenKey = "prometheusAuthToken"
+	// tokenAge is how long a token is used without looking for another.
+	tokenAge = time.Minute
+)
+
+// Token reads a token to log in with. Empty: there is none, and nobody logs in.
+type Token func(ctx context.Context) (string, error)
+
+// SecretToken reads the token from a Secret. A Secret without one is an error.
+func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
+	return func(ctx context.Context) (string, error) {
+		secret, err := client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("token for Prometheus: secret %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		token := strings.TrimSpace(string(secret.Data[tokenKey]))
+		if token == "" {
+			return "", fmt.Errorf("token for Prometheus: secret %s/%s has nothing under the key %s", ref.Namespace, ref.Name, tokenKey)
+		}
+		return token, nil
+	}
+}
+
+// AccountToken reads the token of the service account of the pod that this process runs in; outside of a pod there is
+// none.
+func AccountToken(context.Context) (string, error) {
+	token, err := os.ReadFile(account + "token")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("token for Prometheus: %w", err)
+	}
+	return strings.TrimSpace(string(token)), nil
+}
+
+// login remembers a token for a while.
+type login struct {
+	read  Token
+	now   func() time.Time
+	token string
+	until time.Time
+}
+
+func (l *login) get(ctx context.Context) (string, error) {
+	if l.now().Before(l.until) {
+		return l.token, nil
+	}
+	token, err := l.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	l.token, l.until = token, l.now().Add(tokenAge)
+	return token, nil
+}
+
+// forget makes the token be read again.
+func (l *login) forget() { l.until = time.Time{} }
