@@ -51,14 +51,14 @@ func TestPodsMoveOffANodeThatIsOverUsedByItsLoadUntilItIsNotAndNoFurther(t *test
 		return &schemas.State{Load: map[corev1.ResourceName]int64{"cpu": cpu, "memory": 0}}
 	}
 	if got, want := events.loads(busy, 1), []*schemas.State{nil, percent(88)}; !reflect.DeepEqual(got, want) {
-		t.Errorf("the node became over-used: got %s, want %s", said(got), said(want))
+		t.Errorf("the node became over-used: got %s, want %s", loadsOf(got), loadsOf(want))
 	}
 
 	// What was moved shows in the smoothed load only slowly. Meanwhile no pod is moved because of what is past.
 	s.measures("2")
 	states := events.loads(busy, 2)
 	if after := states[3].Load["cpu"]; after > 55 {
-		t.Errorf("the node is no longer over-used: got %s, want at most 55 percent at the end", said(states))
+		t.Errorf("the node is no longer over-used: got %s, want at most 55 percent at the end", loadsOf(states))
 	}
 	if got := s.evictions(); len(got) != 3 {
 		t.Errorf("evicted %v, want three pods", got)
@@ -133,13 +133,13 @@ func (r *recording) loads(node string, n int) []*schemas.State {
 				states = append(states, d.Before, d.After)
 			}
 		}
-		return len(states) >= 2*n, said(states)
+		return len(states) >= 2*n, loadsOf(states)
 	})
 	return states
 }
 
-// said is what the states say of load.
-func said(states []*schemas.State) string {
+// loadsOf is what the states say of load.
+func loadsOf(states []*schemas.State) string {
 	return fmt.Sprint(slices.Collect(func(yield func(string) bool) {
 		for _, s := range states {
 			text := "unknown"
