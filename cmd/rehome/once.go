@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher"
 )
 
 func onceCommand() *cobra.Command {
@@ -92,6 +93,10 @@ func (o once) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var loads simulation.Loads
+	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, o.client, o.policy); err != nil {
+		return err
+	}
 	batches := actuator.New(actuator.Config{
 		Client: o.client, Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
 		Parallel: o.settings.Parallel,
@@ -99,7 +104,7 @@ func (o once) round(ctx context.Context) error {
 	defer batches.Close()
 	failed := 0
 	err = simulation.Run(ctx, simulation.Config{
-		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true,
+		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
 		Carry: func(ctx context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
 			verdicts, err := batches.Handle(ctx, intents)
 			if ctx.Err() == nil {

@@ -27,8 +27,9 @@ func simulateCommand() *cobra.Command {
 		Short: "Say what a policy would move, from a file of objects; no cluster is needed",
 		Long: "Say what a policy would move, from a file of objects; no cluster is needed and nothing is changed.\n\n" +
 			"The objects are those that kubectl prints, as YAML or JSON, or written by hand: nodes, pods and\n" +
-			"PodDisruptionBudgets, and what pods refer to. Kinds that say nothing about it are left out. Every strategy of the\n" +
-			"policy is asked about everything once, in the order of the file; one node alone is enough. A pod is\n" +
+			"PodDisruptionBudgets, and what pods refer to; NodeMetrics and PodMetrics for a policy that goes by load. Kinds\n" +
+			"that say nothing about it are left out. Every strategy of the policy is asked about everything once, in the order\n" +
+			"of the file; one node alone is enough. A pod is\n" +
 			"  evicted   it would move\n" +
 			"  deferred  it should move, and a PodDisruptionBudget holds it: the disruptions that its status allows are used up\n" +
 			"  rejected  it would move if nothing protected it. A strategy that chooses among the pods of a group can name one\n" +
@@ -99,8 +100,9 @@ func (q simulateQuestion) answer(ctx context.Context, stdin io.Reader, out, note
 	if err != nil {
 		return usageError{err}
 	}
+	found, loads := apartLoads(found)
 	err = simulation.Run(ctx, simulation.Config{
-		Policy: p, Functions: functions.All(), Now: func() time.Time { return now }, NoLimits: q.noLimits,
+		Policy: p, Functions: functions.All(), Now: func() time.Time { return now }, NoLimits: q.noLimits, Loads: loads,
 	}, found, output.Verdicts)
 	return errors.Join(err, output.End())
 }
@@ -150,6 +152,7 @@ func deciding() []schema.GroupVersionKind {
 		{Group: "storage.k8s.io", Version: "v1"}: {
 			"StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
 		},
+		objects.MetricsVersion(): {"NodeMetrics", "PodMetrics"},
 	} {
 		for _, name := range names {
 			kinds = append(kinds, version.WithKind(name))
@@ -159,11 +162,10 @@ func deciding() []schema.GroupVersionKind {
 }
 
 // idle are kinds that belong to what is decided, though nothing is read from them: what a pod needs of its owner is in the
-// pod, and loads are not taken in yet.
+// pod.
 func idle() []schema.GroupKind {
 	return []schema.GroupKind{
 		{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"},
-		{Group: "metrics.k8s.io", Kind: "NodeMetrics"}, {Group: "metrics.k8s.io", Kind: "PodMetrics"},
 	}
 }
 

@@ -15,12 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Found is what was in the sources.
 type Found struct {
-	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api, in the order of their kinds, namespaces
+	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], in the order of their kinds, namespaces
 	// and names. An object that is there twice, the same both times, is listed once.
 	Objects []metav1.Object
 	// LeftOut counts the others by their kinds, such as ConfigMap or Widget.example.com.
@@ -268,7 +267,7 @@ func (r reader) typed(text []byte, is header, at place, got *result) error {
 		got.leftOut[kind.GroupKind().String()]++
 		return nil
 	}
-	made, err := scheme.Scheme.New(kind)
+	made, err := newObject(kind)
 	if err != nil {
 		return fmt.Errorf("%v: %w", at, err)
 	}

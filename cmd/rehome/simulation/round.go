@@ -30,6 +30,8 @@ type Config struct {
 	TwoNodes bool
 	// NoLimits leaves out how many pods the policy lets be moved.
 	NoLimits bool
+	// Loads are for strategies that go by load.
+	Loads Loads
 	// Carry carries out the intents of one turn and returns a verdict for each, in their order, also with an error. nil:
 	// nothing is carried out; each pod is evicted unless the PodDisruptionBudgets among the objects hold it.
 	Carry func(context.Context, []actuator.Open) ([]schemas.Verdict, error)
@@ -62,6 +64,7 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 	if c.NoLimits {
 		r.limits = newLimits(nil, nil, nil)
 	}
+	r.load()
 	if err := r.fill(objects); err != nil {
 		return err
 	}
