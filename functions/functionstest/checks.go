@@ -9,16 +9,25 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // ThroughJSON is what arrives of the arguments of a strategy in a scope. The test fails if something gets lost.
 func ThroughJSON[A any](t testing.TB, args A) A {
 	t.Helper()
+	var none A
+	return ThroughJSONOver(t, none, args)
+}
+
+// ThroughJSONOver is [ThroughJSON] for a strategy with defaults, over which its arguments are decoded.
+func ThroughJSONOver[A any](t testing.TB, defaults, args A) A {
+	t.Helper()
 	data, err := json.Marshal(args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got A
+	got := defaults
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +35,27 @@ func ThroughJSON[A any](t testing.TB, args A) A {
 		t.Errorf("got %+v from %s, want %+v", got, data, args)
 	}
 	return got
+}
+
+// Strategy is the arguments of a strategy that decides about one kind of scope.
+type Strategy[S any] interface {
+	Validate() error
+	Decide(scope S) []schemas.Intent
+}
+
+// Decides compares the whole answer to a scope with the one that is wanted: under the arguments, which have to be
+// right, and under what arrives of them when they are decoded over the defaults of the strategy. An answer of nothing
+// is nil.
+func Decides[A Strategy[S], S any](t testing.TB, args, defaults A, scope S, want []schemas.Intent) {
+	t.Helper()
+	if err := args.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []A{args, ThroughJSONOver(t, defaults, args)} {
+		if got := args.Decide(scope); !reflect.DeepEqual(got, want) {
+			t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, want)
+		}
+	}
 }
 
 // Refused compares what is wrong with some arguments, as their Validate says it, with the lines that are wanted.
@@ -55,4 +85,34 @@ func Random(t testing.TB) *rand.Rand {
 	}
 	t.Logf("repeat with %s=%d", SeedVariable, seed)
 	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// Shuffled is the same list in an order by chance; the list itself stays as it is.
+func Shuffled[E any](r *rand.Rand, list []E) []E {
+	other := slices.Clone(list)
+	r.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+	return other
+}
+
+// Steady is the answer to a scope. The test fails if the answer differs when it is asked for again, or for the same
+// scope in another order, or if deciding changed the scope: copied is equal to it and shares nothing with it that could
+// change.
+func Steady[S any](t testing.TB, decide func(S) []schemas.Intent, scope, copied, reordered S) []schemas.Intent {
+	t.Helper()
+	unchanged := func() { // after each answer, since what changes it twice can make it what it was
+		t.Helper()
+		if !reflect.DeepEqual(scope, copied) {
+			t.Fatalf("the scope was changed:\n%+v\n%+v", scope, copied)
+		}
+	}
+	first := decide(scope)
+	unchanged()
+	if again := decide(scope); !reflect.DeepEqual(again, first) {
+		t.Fatalf("the second answer differs:\n%+v\n%+v", again, first)
+	}
+	unchanged()
+	if got := decide(reordered); !reflect.DeepEqual(got, first) {
+		t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, first)
+	}
+	return first
 }

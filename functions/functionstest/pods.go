@@ -2,6 +2,7 @@
 package functionstest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,16 @@ func Pod(name string, options ...PodOption) schemas.ScopedPod {
 	}}
 	for _, option := range options {
 		option(&p)
+	}
+	return p
+}
+
+// Copy is an equal pod that shares nothing with the other.
+func Copy(p schemas.ScopedPod) schemas.ScopedPod {
+	p.Pod, p.Protected = *p.Pod.DeepCopy(), slices.Clone(p.Protected)
+	if p.Elsewhere != nil {
+		elsewhere := *p.Elsewhere
+		p.Elsewhere = &elsewhere
 	}
 	return p
 }
@@ -86,9 +97,14 @@ func Protected(rule string) PodOption {
 // Terminating marks the pod as being deleted, and protects it as that does.
 func Terminating() PodOption {
 	return func(p *schemas.ScopedPod) {
-		p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_790_000_000, 0)}
+		Deleted()(p)
 		Protected(policy.TerminatingPods)(p)
 	}
+}
+
+// Deleted marks the pod as being deleted, and does not protect it: that it stays is up to the strategy alone.
+func Deleted() PodOption {
+	return func(p *schemas.ScopedPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_790_000_000, 0)} }
 }
 
 // OwnedBy adds an owner.
@@ -123,6 +139,15 @@ func containers(images []string) []corev1.Container {
 // Tolerating adds tolerations.
 func Tolerating(tolerations ...corev1.Toleration) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, tolerations...) }
+}
+
+// ToleratingKeys adds a toleration of every taint with the key for each of the keys; the empty key is any key.
+func ToleratingKeys(keys ...string) PodOption {
+	return func(p *schemas.ScopedPod) {
+		for _, key := range keys {
+			Tolerating(corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})(p)
+		}
+	}
 }
 
 // with is the map with one more entry.

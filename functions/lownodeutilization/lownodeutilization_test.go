@@ -1,125 +1,20 @@
 package lownodeutilization
 
 import (
-	"encoding/json"
-	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// amounts reads "cpu=8 memory=20".
-func amounts(text string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for entry := range strings.FieldsSeq(text) {
-		name, amount, _ := strings.Cut(entry, "=")
-		list[corev1.ResourceName(name)] = resource.MustParse(amount)
-	}
-	return list
-}
-
-// node has 10 CPUs, 100 bytes of memory and place for 100 pods, with changes.
-func node(name, used string, changes ...func(*schemas.NodeUsage)) schemas.NodeUsage {
-	n := schemas.NodeUsage{Name: name, Capacity: amounts("cpu=10 memory=100 pods=100"), Used: amounts(used)}
-	for _, change := range changes {
-		change(&n)
-	}
-	return n
-}
-
-func cordoned(n *schemas.NodeUsage) { n.Unschedulable = true }
-
-func with(capacity string) func(*schemas.NodeUsage) {
-	return func(n *schemas.NodeUsage) { n.Capacity = amounts(capacity) }
-}
-
-// tainted reads KEY:EFFECT.
-func tainted(taints ...string) func(*schemas.NodeUsage) {
-	return func(n *schemas.NodeUsage) {
-		for _, text := range taints {
-			key, effect, _ := strings.Cut(text, ":")
-			n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffect(effect)})
-		}
-	}
-}
-
-// pod is a running pod in the namespace web that nothing protects, with changes. used is what it uses besides its place.
-func pod(on, name, used string, changes ...func(*schemas.UsingPod)) schemas.UsingPod {
-	p := schemas.UsingPod{
-		ScopedPod: schemas.ScopedPod{Pod: corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
-			Spec:       corev1.PodSpec{NodeName: on},
-			Status:     corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable},
-		}},
-		Used: amounts(used + " pods=1"),
-	}
-	for _, change := range changes {
-		change(&p)
-	}
-	return p
-}
-
-func tolerating(keys ...string) func(*schemas.UsingPod) {
-	return func(p *schemas.UsingPod) {
-		for _, key := range keys {
-			p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
-		}
-	}
-}
-
-func in(namespace string) func(*schemas.UsingPod) {
-	return func(p *schemas.UsingPod) { p.Pod.Namespace = namespace }
-}
-
-func phase(phase corev1.PodPhase) func(*schemas.UsingPod) {
-	return func(p *schemas.UsingPod) { p.Pod.Status.Phase = phase }
-}
-
-func quality(class corev1.PodQOSClass) func(*schemas.UsingPod) {
-	return func(p *schemas.UsingPod) { p.Pod.Status.QOSClass = class }
-}
-
-func priority(value int32) func(*schemas.UsingPod) {
-	return func(p *schemas.UsingPod) { p.Pod.Spec.Priority = &value }
-}
-
-func terminating(p *schemas.UsingPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
-
-func preferring(p *schemas.UsingPod) {
-	p.Pod.Annotations = map[string]string{policy.PreferNoEviction: ""}
-}
-
-func protected(p *schemas.UsingPod) {
-	p.Protected = []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet agent"}}
-}
-
-func unmeasured(p *schemas.UsingPod) { p.Used = nil }
-
 // moves are the intents to move pods in the namespace web, each NAME, off one node.
 func moves(from, reason string, names ...string) []schemas.Intent {
-	var list []schemas.Intent
-	for _, name := range names {
-		list = append(list, schemas.Intent{
-			Pod: schemas.PodRef{Namespace: "web", Name: name, UID: types.UID("uid-" + name)}, Node: from, Reason: from + " is over-used: " + reason,
-		})
-	}
-	return list
-}
-
-func scope(nodes []schemas.NodeUsage, pods []schemas.UsingPod) schemas.UsageScope {
-	return schemas.UsageScope{
-		ScopeHead: schemas.ScopeHead{Kind: schemas.UsageKind, Key: "cluster", Now: time.Unix(1000, 0)}, Nodes: nodes, Pods: pods,
-	}
+	return test.MovesFrom(from, from+" is over-used: "+reason, names...)
 }
 
 type (
@@ -171,127 +66,94 @@ type nodesCase struct {
 }
 
 func (c nodesCase) run(t *testing.T) {
-	if err := c.args.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	s := scope(c.nodes, c.pods)
-	backwards := scope(slices.Clone(c.nodes), slices.Clone(c.pods))
-	slices.Reverse(backwards.Nodes)
-	slices.Reverse(backwards.Pods)
-	for _, args := range []Args{c.args, throughJSON(t, c.args)} {
-		for _, s := range []schemas.UsageScope{s, backwards} {
-			if got := args.Sources(s.Nodes); !slices.Equal(got, c.sources) {
-				t.Errorf("sources: got %q, want %q", got, c.sources)
-			}
-			if got := args.Decide(s); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-			}
-		}
-	}
-}
-
-// throughJSON is what arrives of the arguments in a scope.
-func throughJSON(t *testing.T, args Args) Args {
-	t.Helper()
-	data, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got Args
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got, args) {
-		t.Errorf("got %+v from %s, want %+v", got, data, args)
-	}
-	return got
+	test.Balances(t, c.args, c.nodes, c.pods, c.sources, c.want)
 }
 
 func TestPodsLeaveNodesThatAreUsedTooMuch(t *testing.T) {
-	two := pods{pod("n1", "a", "cpu=1"), pod("n1", "b", "cpu=1")}
+	two := pods{test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1")}
 	for _, c := range []nodesCase{
-		{"until the node is not over-used any more", cpu(), nodes{node("n1", "cpu=8"), node("n2", "cpu=1")},
-			pods{pod("n1", "a", "cpu=1"), pod("n1", "b", "cpu=1500m"), pod("n1", "c", "cpu=500m"), pod("n1", "d", "cpu=1")},
+		{"until the node is not over-used any more", cpu(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=1")},
+			pods{test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1500m"), test.Using("n1", "c", "cpu=500m"), test.Using("n1", "d", "cpu=1")},
 			[]string{"n1"}, moves("n1", "cpu 80 % of 50 %", "a", "b", "c")},
-		{"a node exactly at the target is not over-used", cpu(), nodes{node("n1", "cpu=5"), node("n2", "cpu=1")}, two, nil, nil},
-		{"a node a little above it is", cpu(), nodes{node("n1", "cpu=5001m"), node("n2", "cpu=1")}, two,
+		{"a node exactly at the target is not over-used", cpu(), nodes{test.Usage("n1", "cpu=5"), test.Usage("n2", "cpu=1")}, two, nil, nil},
+		{"a node a little above it is", cpu(), nodes{test.Usage("n1", "cpu=5001m"), test.Usage("n2", "cpu=1")}, two,
 			[]string{"n1"}, moves("n1", "cpu 50.01 % of 50 %", "a")},
-		{"a node exactly at the threshold is under-used", cpu(), nodes{node("n1", "cpu=6"), node("n2", "cpu=2")}, two,
+		{"a node exactly at the threshold is under-used", cpu(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=2")}, two,
 			[]string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
-		{"a node a little above it is not", cpu(), nodes{node("n1", "cpu=6"), node("n2", "cpu=2001m")}, two, nil, nil},
-		{"a share is not rounded", cpu(), nodes{node("n1", "cpu=6"), node("n2", "cpu=2", with("cpu=9999m memory=100 pods=100"))}, two, nil, nil},
+		{"a node a little above it is not", cpu(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=2001m")}, two, nil, nil},
+		{"a share is not rounded", cpu(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=2", test.Capacity("cpu=9999m memory=100 pods=100"))}, two, nil, nil},
 
 		{"a node is under-used when all its resources are",
 			Args{Thresholds: shares{"cpu": 20, "memory": 20}, TargetThresholds: shares{"cpu": 50, "memory": 50}},
-			nodes{node("n1", "cpu=6"), node("n2", "cpu=1 memory=21")}, two, nil, nil},
+			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=1 memory=21")}, two, nil, nil},
 		{"a node is over-used when one of its resources is, and each that is is named",
 			Args{Thresholds: shares{"cpu": 20, "memory": 20, "pods": 20}, TargetThresholds: shares{"cpu": 50, "memory": 33.3, "pods": 50}},
-			nodes{node("n1", "cpu=1 memory=34 pods=51"), node("n2", "cpu=2 memory=20 pods=20")},
-			pods{pod("n1", "a", "memory=1"), pod("n1", "b", "cpu=1")},
+			nodes{test.Usage("n1", "cpu=1 memory=34 pods=51"), test.Usage("n2", "cpu=2 memory=20 pods=20")},
+			pods{test.Using("n1", "a", "memory=1"), test.Using("n1", "b", "cpu=1")},
 			[]string{"n1"}, moves("n1", "memory 34 % of 33.3 %, pods 51 % of 50 %", "a")},
 		{"a node between the thresholds neither loses nor takes", cpu(),
-			nodes{node("n1", "cpu=6"), node("n2", "cpu=3"), node("n3", "cpu=2")},
-			append(pods{pod("n2", "c", "cpu=1")}, two...), []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
-		{"a cordoned node is not under-used", cpu(), nodes{node("n1", "cpu=6"), node("n2", "cpu=1", cordoned)}, two, nil, nil},
-		{"a cordoned node can be over-used", cpu(), nodes{node("n1", "cpu=6", cordoned), node("n2", "cpu=1")}, two,
+			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=3"), test.Usage("n3", "cpu=2")},
+			append(pods{test.Using("n2", "c", "cpu=1")}, two...), []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
+		{"a cordoned node is not under-used", cpu(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=1", test.Cordoned())}, two, nil, nil},
+		{"a cordoned node can be over-used", cpu(), nodes{test.Usage("n1", "cpu=6", test.Cordoned()), test.Usage("n2", "cpu=1")}, two,
 			[]string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
 
 		{"no node at all", cpu(), nil, nil, nil, nil},
-		{"no node is under-used", cpu(), nodes{node("n1", "cpu=6"), node("n2", "cpu=3")}, two, nil, nil},
-		{"all are under-used", cpu(), nodes{node("n1", "cpu=1"), node("n2", "cpu=2")}, two, nil, nil},
-		{"none is over-used", cpu(), nodes{node("n1", "cpu=4"), node("n2", "cpu=2")}, two, nil, nil},
+		{"no node is under-used", cpu(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=3")}, two, nil, nil},
+		{"all are under-used", cpu(), nodes{test.Usage("n1", "cpu=1"), test.Usage("n2", "cpu=2")}, two, nil, nil},
+		{"none is over-used", cpu(), nodes{test.Usage("n1", "cpu=4"), test.Usage("n2", "cpu=2")}, two, nil, nil},
 		{"as many are under-used as may be", cpu(func(a *Args) { a.NumberOfNodes = 2 }),
-			nodes{node("n1", "cpu=6"), node("n2", "cpu=2"), node("n3", "cpu=2")}, two, nil, nil},
+			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=2"), test.Usage("n3", "cpu=2")}, two, nil, nil},
 		{"more are under-used than may be", cpu(func(a *Args) { a.NumberOfNodes = 1 }),
-			nodes{node("n1", "cpu=6"), node("n2", "cpu=2"), node("n3", "cpu=2")}, two, []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
+			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=2"), test.Usage("n3", "cpu=2")}, two, []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
 
 		{"the highest share first, by whatever resource, and not the most bytes", cpu(), nodes{
-			node("n1", "cpu=6 memory=90", with("cpu=10 memory=1000 pods=100")), node("n2", "cpu=7 memory=1"), node("n3", "cpu=6 memory=71"), node("n4", ""),
-		}, pods{pod("n1", "a", "cpu=1"), pod("n2", "b", "cpu=2"), pod("n3", "c", "cpu=1")}, []string{"n3", "n2", "n1"},
+			test.Usage("n1", "cpu=6 memory=90", test.Capacity("cpu=10 memory=1000 pods=100")), test.Usage("n2", "cpu=7 memory=1"), test.Usage("n3", "cpu=6 memory=71"), test.Usage("n4", ""),
+		}, pods{test.Using("n1", "a", "cpu=1"), test.Using("n2", "b", "cpu=2"), test.Using("n3", "c", "cpu=1")}, []string{"n3", "n2", "n1"},
 			slices.Concat(moves("n3", "cpu 60 % of 50 %", "c"), moves("n2", "cpu 70 % of 50 %", "b"), moves("n1", "cpu 60 % of 50 %", "a"))},
-		{"of equal shares the first by name", cpu(), nodes{node("n3", "cpu=6"), node("n2", "cpu=6"), node("n1", "cpu=1")},
-			pods{pod("n3", "a", "cpu=1"), pod("n2", "b", "cpu=1")}, []string{"n2", "n3"},
+		{"of equal shares the first by name", cpu(), nodes{test.Usage("n3", "cpu=6"), test.Usage("n2", "cpu=6"), test.Usage("n1", "cpu=1")},
+			pods{test.Using("n3", "a", "cpu=1"), test.Using("n2", "b", "cpu=1")}, []string{"n2", "n3"},
 			slices.Concat(moves("n2", "cpu 60 % of 50 %", "b"), moves("n3", "cpu 60 % of 50 %", "a"))},
-		{"a node without pods that may leave is passed over", cpu(), nodes{node("n1", "cpu=9"), node("n2", "cpu=6"), node("n3", "")},
-			pods{pod("n1", "a", "cpu=1", protected), pod("n2", "b", "cpu=1")}, []string{"n1", "n2"}, moves("n2", "cpu 60 % of 50 %", "b")},
+		{"a node without pods that may leave is passed over", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=6"), test.Usage("n3", "")},
+			pods{test.Using("n1", "a", "cpu=1", test.Protected(policy.DaemonSetPods)), test.Using("n2", "b", "cpu=1")}, []string{"n1", "n2"}, moves("n2", "cpu 60 % of 50 %", "b")},
 	} {
 		t.Run(c.name, c.run)
 	}
 }
 
 func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
-	three := pods{pod("n1", "a", "cpu=1 memory=10"), pod("n1", "b", "cpu=1 memory=10"), pod("n1", "c", "cpu=1 memory=10")}
+	three := pods{test.Using("n1", "a", "cpu=1 memory=10"), test.Using("n1", "b", "cpu=1 memory=10"), test.Using("n1", "c", "cpu=1 memory=10")}
 	for _, c := range []nodesCase{
-		{"up to the target, with the pod that fills it", cpu(), nodes{node("n1", "cpu=9"), node("n2", "cpu=1500m", with("cpu=8 memory=100 pods=100"))},
-			append(pods{pod("n1", "d", "cpu=1"), pod("n1", "e", "cpu=1")}, three...),
+		{"up to the target, with the pod that fills it", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1500m", test.Capacity("cpu=8 memory=100 pods=100"))},
+			append(pods{test.Using("n1", "d", "cpu=1"), test.Using("n1", "e", "cpu=1")}, three...),
 			[]string{"n1"}, moves("n1", "cpu 90 % of 50 %", "a", "b", "c")},
-		{"no room at all when it is filled exactly", cpu(), nodes{node("n1", "cpu=9"), node("n2", "cpu=1", with("cpu=6 memory=100 pods=100"))},
+		{"no room at all when it is filled exactly", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=6 memory=100 pods=100"))},
 			three, []string{"n1"}, moves("n1", "cpu 90 % of 50 %", "a", "b")},
 		{"the room of all that are under-used, together", cpu(),
-			nodes{node("n1", "cpu=9"), node("n2", "", with("cpu=2 memory=50 pods=50")), node("n3", "", with("cpu=2 memory=50 pods=50"))},
+			nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "", test.Capacity("cpu=2 memory=50 pods=50")), test.Usage("n3", "", test.Capacity("cpu=2 memory=50 pods=50"))},
 			three, []string{"n1"}, moves("n1", "cpu 90 % of 50 %", "a", "b")},
-		{"one room for all that are over-used", cpu(), nodes{node("n1", "cpu=8"), node("n2", "cpu=9"), node("n3", "", with("cpu=4 memory=50 pods=50"))},
-			pods{pod("n1", "a", "cpu=1"), pod("n2", "b", "cpu=1500m"), pod("n2", "c", "cpu=1"), pod("n2", "d", "cpu=1")},
+		{"one room for all that are over-used", cpu(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=9"), test.Usage("n3", "", test.Capacity("cpu=4 memory=50 pods=50"))},
+			pods{test.Using("n1", "a", "cpu=1"), test.Using("n2", "b", "cpu=1500m"), test.Using("n2", "c", "cpu=1"), test.Using("n2", "d", "cpu=1")},
 			[]string{"n2", "n1"}, moves("n2", "cpu 90 % of 50 %", "b", "c")},
-		{"a resource without a threshold can be used up, too", cpu(), nodes{node("n1", "cpu=9"), node("n2", "memory=85")},
+		{"a resource without a threshold can be used up, too", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "memory=85")},
 			three, []string{"n1"}, moves("n1", "cpu 90 % of 50 %", "a", "b")},
-		{"places for pods as well", cpu(), nodes{node("n1", "cpu=9"), node("n2", "pods=98")},
+		{"places for pods as well", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "pods=98")},
 			three, []string{"n1"}, moves("n1", "cpu 90 % of 50 %", "a", "b")},
-		{"nothing moves when one of them is used up before", cpu(), nodes{node("n1", "cpu=9"), node("n2", "memory=100")}, three, nil, nil},
+		{"nothing moves when one of them is used up before", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "memory=100")}, three, nil, nil},
 		{"nor when thresholds leave no room", Args{Thresholds: shares{"cpu": 50}, TargetThresholds: shares{"cpu": 50}},
-			nodes{node("n1", "cpu=9"), node("n2", "cpu=5")}, three, nil, nil},
+			nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=5")}, three, nil, nil},
 		{"a resource without a threshold that is promised twice keeps pods leaving", cpu(),
-			nodes{node("n1", "cpu=6 memory=115"), node("n2", "")}, three, []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a", "b")},
+			nodes{test.Usage("n1", "cpu=6 memory=115"), test.Usage("n2", "")}, three, []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a", "b")},
 		{"a threshold of a resource that takers lack", Args{Thresholds: shares{"cpu": 20, "nvidia.com/gpu": 20}, TargetThresholds: shares{"cpu": 50, "nvidia.com/gpu": 50}},
-			nodes{node("n1", "cpu=9"), node("n2", "")}, three, nil, nil},
+			nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")}, three, nil, nil},
 		{"a threshold of a resource that only takers have", Args{Thresholds: shares{"nvidia.com/gpu": 20, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
-			nodes{node("n1", "cpu=6"), node("n2", "", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))}, three,
+			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))}, three,
 			[]string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
 		{"a share of a resource of which there is nothing is 0", Args{Thresholds: shares{"nvidia.com/gpu": 0, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
-			nodes{node("n1", "cpu=6", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=0")), node("n2", "", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))},
+			nodes{test.Usage("n1", "cpu=6", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=0")), test.Usage("n2", "", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))},
 			three, []string{"n1"}, moves("n1", "cpu 60 % of 50 %", "a")},
 		{"a part of a unit is cut off a target", Args{Thresholds: shares{"pods": 10}, TargetThresholds: shares{"pods": 50}},
-			nodes{node("n1", "pods=3", with("cpu=10 memory=100 pods=5")), node("n2", "")}, three, // 2.5 may stay, so 2
+			nodes{test.Usage("n1", "pods=3", test.Capacity("cpu=10 memory=100 pods=5")), test.Usage("n2", "")}, three, // 2.5 may stay, so 2
 			[]string{"n1"}, moves("n1", "pods 60 % of 50 %", "a")},
 	} {
 		t.Run(c.name, c.run)
@@ -299,63 +161,63 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 }
 
 func TestWhichPodsLeave(t *testing.T) {
-	hot, cold := node("n1", "cpu=9"), node("n2", "")
+	hot, cold := test.Usage("n1", "cpu=9"), test.Usage("n2", "")
 	const because = "cpu 90 % of 50 %"
-	p := func(name string, changes ...func(*schemas.UsingPod)) schemas.UsingPod {
-		return pod("n1", name, "cpu=2", changes...)
+	p := func(name string, options ...test.PodOption) schemas.UsingPod {
+		return test.Using("n1", name, "cpu=2", options...)
 	}
-	small := func(name string, changes ...func(*schemas.UsingPod)) schemas.UsingPod {
-		return pod("n1", name, "cpu=100m", changes...)
+	small := func(name string, options ...test.PodOption) schemas.UsingPod {
+		return test.Using("n1", name, "cpu=100m", options...)
 	}
 	other := moves("n1", because, "a")
 	other[0].Pod.Namespace = "db"
 	for _, c := range []nodesCase{
-		{"protected pods stay", cpu(), nodes{hot, cold}, pods{p("a", protected), p("b")}, []string{"n1"}, moves("n1", because, "b")},
+		{"protected pods stay", cpu(), nodes{hot, cold}, pods{p("a", test.Protected(policy.DaemonSetPods)), p("b")}, []string{"n1"}, moves("n1", because, "b")},
 		{"pods that have ended stay, pending ones do not", cpu(), nodes{hot, cold},
-			pods{p("a", phase(corev1.PodSucceeded)), p("b", phase(corev1.PodFailed)), p("c", phase(corev1.PodPending))}, []string{"n1"}, moves("n1", because, "c")},
-		{"pods of other nodes stay", cpu(), nodes{hot, cold}, pods{pod("n2", "a", "cpu=1"), pod("n9", "b", "cpu=1")}, []string{"n1"}, nil},
+			pods{p("a", test.Phase(corev1.PodSucceeded)), p("b", test.Phase(corev1.PodFailed)), p("c", test.Phase(corev1.PodPending))}, []string{"n1"}, moves("n1", because, "c")},
+		{"pods of other nodes stay", cpu(), nodes{hot, cold}, pods{test.Using("n2", "a", "cpu=1"), test.Using("n9", "b", "cpu=1")}, []string{"n1"}, nil},
 		{"pods of namespaces that are excluded stay", cpu(func(a *Args) { a.EvictableNamespaces.Exclude = []string{"web", "kube-system"} }),
-			nodes{hot, cold}, pods{p("a", in("db")), p("b"), p("c", in("kube-system"))}, []string{"n1"}, other},
+			nodes{hot, cold}, pods{p("a", test.In("db")), p("b"), p("c", test.In("kube-system"))}, []string{"n1"}, other},
 		{"lower priority first, none before all; then lower quality of service; then those without the wish to stay; then by namespace and name",
 			cpu(), nodes{hot, cold}, pods{
-				small("a", priority(5)), small("b", priority(-5)), small("c"), small("d", quality(corev1.PodQOSGuaranteed)),
-				small("e", quality(corev1.PodQOSBestEffort)), small("f", preferring), small("h"), small("g"),
+				small("a", test.Priority(5)), small("b", test.Priority(-5)), small("c"), small("d", test.Quality(corev1.PodQOSGuaranteed)),
+				small("e", test.Quality(corev1.PodQOSBestEffort)), small("f", test.ReluctantToMove()), small("h"), small("g"),
 			}, []string{"n1"}, moves("n1", because, "e", "c", "g", "h", "f", "d", "b", "a")},
-		{"a pod of which the usage is not known stays", cpu(kubernetes), nodes{hot, cold}, pods{p("a", unmeasured), p("b"), p("c")},
+		{"a pod of which the usage is not known stays", cpu(kubernetes), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b"), p("c")},
 			[]string{"n1"}, moves("n1", because, "b", "c")},
-		{"also when it is asked for requests", cpu(), nodes{hot, cold}, pods{p("a", unmeasured), p("b")}, []string{"n1"}, moves("n1", because, "b")},
+		{"also when it is asked for requests", cpu(), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, moves("n1", because, "b")},
 
-		{"a pod that tolerates no taker stays", cpu(), nodes{hot, node("n2", "", tainted("gpu:NoSchedule"))},
-			pods{p("a"), p("b", tolerating("gpu")), p("c", tolerating("spot"))}, []string{"n1"}, moves("n1", because, "b")},
-		{"NoExecute counts, PreferNoSchedule does not", cpu(), nodes{hot, node("n2", "", tainted("gone:NoExecute", "soft:PreferNoSchedule"))},
-			pods{p("a"), p("b", tolerating("soft")), p("c", tolerating("gone"))}, []string{"n1"}, moves("n1", because, "c")},
-		{"one wildcard tolerates two taints", cpu(), nodes{hot, node("n2", "", tainted("gpu:NoSchedule", "gone:NoExecute"))},
-			pods{p("a", tolerating("gpu")), p("b", tolerating("")), p("c", tolerating("gpu", "gone"))}, []string{"n1"}, moves("n1", because, "b", "c")},
-		{"one taker is enough", cpu(), nodes{hot, node("n2", "", tainted("gpu:NoSchedule")), node("n3", "", tainted("spot:NoSchedule"))},
-			pods{p("a", tolerating("spot")), p("b", tolerating("gpu")), p("c")}, []string{"n1"}, moves("n1", because, "a", "b")},
-		{"one taker without taints takes any", cpu(), nodes{hot, node("n2", "", tainted("gpu:NoSchedule")), node("n3", "")},
+		{"a pod that tolerates no taker stays", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule"))},
+			pods{p("a"), p("b", test.ToleratingKeys("gpu")), p("c", test.ToleratingKeys("spot"))}, []string{"n1"}, moves("n1", because, "b")},
+		{"NoExecute counts, PreferNoSchedule does not", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gone:NoExecute", "soft:PreferNoSchedule"))},
+			pods{p("a"), p("b", test.ToleratingKeys("soft")), p("c", test.ToleratingKeys("gone"))}, []string{"n1"}, moves("n1", because, "c")},
+		{"one wildcard tolerates two taints", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule", "gone:NoExecute"))},
+			pods{p("a", test.ToleratingKeys("gpu")), p("b", test.ToleratingKeys("")), p("c", test.ToleratingKeys("gpu", "gone"))}, []string{"n1"}, moves("n1", because, "b", "c")},
+		{"one taker is enough", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule")), test.Usage("n3", "", test.Tainted("spot:NoSchedule"))},
+			pods{p("a", test.ToleratingKeys("spot")), p("b", test.ToleratingKeys("gpu")), p("c")}, []string{"n1"}, moves("n1", because, "a", "b")},
+		{"one taker without taints takes any", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule")), test.Usage("n3", "")},
 			pods{p("a"), p("b")}, []string{"n1"}, moves("n1", because, "a", "b")},
-		{"a node between the thresholds is no taker", cpu(), nodes{hot, node("n2", "", tainted("gpu:NoSchedule")), node("n3", "cpu=3")},
+		{"a node between the thresholds is no taker", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule")), test.Usage("n3", "cpu=3")},
 			pods{p("a")}, []string{"n1"}, nil},
 
-		{"no more of a node than the limit", cpu(atMost(1)), nodes{hot, node("n0", "cpu=8"), cold},
-			pods{p("a"), p("b"), pod("n0", "c", "cpu=1"), pod("n0", "d", "cpu=1")}, []string{"n1", "n0"},
+		{"no more of a node than the limit", cpu(atMost(1)), nodes{hot, test.Usage("n0", "cpu=8"), cold},
+			pods{p("a"), p("b"), test.Using("n0", "c", "cpu=1"), test.Using("n0", "d", "cpu=1")}, []string{"n1", "n0"},
 			slices.Concat(moves("n1", because, "a"), moves("n0", "cpu 80 % of 50 %", "c"))},
 		{"a limit that is not reached", cpu(atMost(9)), nodes{hot, cold}, pods{p("a"), p("b"), p("c")}, []string{"n1"}, moves("n1", because, "a", "b")},
 		{"a limit of none", cpu(atMost(0)), nodes{hot, cold}, pods{p("a"), p("b")}, nil, nil},
-		{"those that stay do not count in the limit", cpu(atMost(1)), nodes{hot, cold}, pods{p("a", protected), p("b", unmeasured), p("c"), p("d")},
+		{"those that stay do not count in the limit", cpu(atMost(1)), nodes{hot, cold}, pods{p("a", test.Protected(policy.DaemonSetPods)), test.Unmeasured(p("b")), p("c"), p("d")},
 			[]string{"n1"}, moves("n1", because, "c")},
 
-		{"a pod that is being deleted is gone from its node", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", terminating)},
+		{"a pod that is being deleted is gone from its node", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted())},
 			[]string{"n1"}, moves("n1", because, "a")},
-		{"and enough of them are enough", cpu(), nodes{hot, cold}, pods{p("a"), p("b", terminating), p("c", terminating)}, []string{"n1"}, nil},
-		{"it takes room elsewhere, before the turn of its node", cpu(), nodes{hot, node("n0", "cpu=8"), node("n2", "", with("cpu=4 memory=100 pods=100"))},
-			pods{pod("n0", "a", "cpu=1500m", terminating), p("b"), p("c")}, []string{"n1", "n0"}, moves("n1", because, "b")},
-		{"it counts in the limit, protected or not", cpu(atMost(2)), nodes{hot, cold}, pods{small("a", terminating, protected), small("b"), small("c")},
+		{"and enough of them are enough", cpu(), nodes{hot, cold}, pods{p("a"), p("b", test.Deleted()), p("c", test.Deleted())}, []string{"n1"}, nil},
+		{"it takes room elsewhere, before the turn of its node", cpu(), nodes{hot, test.Usage("n0", "cpu=8"), test.Usage("n2", "", test.Capacity("cpu=4 memory=100 pods=100"))},
+			pods{test.Using("n0", "a", "cpu=1500m", test.Deleted()), p("b"), p("c")}, []string{"n1", "n0"}, moves("n1", because, "b")},
+		{"it counts in the limit, protected or not", cpu(atMost(2)), nodes{hot, cold}, pods{small("a", test.Deleted(), test.Protected(policy.DaemonSetPods)), small("b"), small("c")},
 			[]string{"n1"}, moves("n1", because, "b")},
-		{"one of which the usage is not known holds up no other", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c"), p("d", unmeasured, terminating)},
+		{"one of which the usage is not known holds up no other", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c"), test.Unmeasured(p("d", test.Deleted()))},
 			[]string{"n1"}, moves("n1", because, "a", "b")},
-		{"one that has ended is long gone", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", terminating, phase(corev1.PodFailed))},
+		{"one that has ended is long gone", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted(), test.Phase(corev1.PodFailed))},
 			[]string{"n1"}, moves("n1", because, "a", "b")},
 	} {
 		t.Run(c.name, c.run)
@@ -368,66 +230,66 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 		a.Thresholds, a.TargetThresholds = shares{"cpu": 10}, shares{"cpu": 10}
 		return a
 	}
-	two := pods{pod("n1", "a", "cpu=1"), pod("n1", "b", "cpu=1"), pod("n1", "c", "cpu=1")}
+	two := pods{test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1"), test.Using("n1", "c", "cpu=1")}
 	gpu := Args{Thresholds: shares{"cpu": 10, "nvidia.com/gpu": 10}, TargetThresholds: shares{"cpu": 10, "nvidia.com/gpu": 10}, UseDeviationThresholds: true}
 	for _, c := range []nodesCase{
-		{"of all nodes", ten(), nodes{node("n1", "cpu=8"), node("n2", "cpu=5"), node("n3", "cpu=2")}, two, // mean 50: 40 to 60
+		{"of all nodes", ten(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=5"), test.Usage("n3", "cpu=2")}, two, // mean 50: 40 to 60
 			[]string{"n1"}, moves("n1", "cpu 80 % of 60 %", "a", "b")},
-		{"of cordoned ones, too", ten(), nodes{node("n1", "cpu=8"), node("n2", "cpu=5", cordoned), node("n3", "cpu=2")}, two,
+		{"of cordoned ones, too", ten(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=5", test.Cordoned()), test.Usage("n3", "cpu=2")}, two,
 			[]string{"n1"}, moves("n1", "cpu 80 % of 60 %", "a", "b")},
-		{"of shares, not of amounts", ten(), nodes{node("n1", "cpu=8"), node("n2", "cpu=2", with("cpu=100 memory=100 pods=100"))}, two, // mean 41
+		{"of shares, not of amounts", ten(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2", test.Capacity("cpu=100 memory=100 pods=100"))}, two, // mean 41
 			[]string{"n1"}, moves("n1", "cpu 80 % of 51 %", "a", "b", "c")},
-		{"takers are filled up to the mean and what is added", ten(), nodes{node("n1", "cpu=9"), node("n2", "cpu=1", with("cpu=4 memory=100 pods=100"))}, two, // mean 57.5
+		{"takers are filled up to the mean and what is added", ten(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=4 memory=100 pods=100"))}, two, // mean 57.5
 			[]string{"n1"}, moves("n1", "cpu 90 % of 67.5 %", "a", "b")},
-		{"on the edge nothing is over-used", ten(), nodes{node("n1", "cpu=6"), node("n2", "cpu=4")}, two, nil, nil},
+		{"on the edge nothing is over-used", ten(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=4")}, two, nil, nil},
 		{"not below 0", Args{Thresholds: shares{"cpu": 50}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
-			nodes{node("n1", "cpu=3"), node("n2", "")}, two, []string{"n1"}, moves("n1", "cpu 30 % of 25 %", "a")},
+			nodes{test.Usage("n1", "cpu=3"), test.Usage("n2", "")}, two, []string{"n1"}, moves("n1", "cpu 30 % of 25 %", "a")},
 		{"not above 100", Args{Thresholds: shares{"cpu": 10}, TargetThresholds: shares{"cpu": 50}, UseDeviationThresholds: true},
-			nodes{node("n1", "cpu=11"), node("n2", "cpu=5")}, two, []string{"n1"}, moves("n1", "cpu 110 % of 100 %", "a")},
+			nodes{test.Usage("n1", "cpu=11"), test.Usage("n2", "cpu=5")}, two, []string{"n1"}, moves("n1", "cpu 110 % of 100 %", "a")},
 		{"nor is a node above 100 under-used, whatever the mean", Args{Thresholds: shares{"cpu": 10}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
-			nodes{node("n1", "cpu=35"), node("n2", "cpu=11"), node("n3", "")}, pods{pod("n2", "a", "cpu=1"), pod("n2", "b", "cpu=1")}, // mean 153
+			nodes{test.Usage("n1", "cpu=35"), test.Usage("n2", "cpu=11"), test.Usage("n3", "")}, pods{test.Using("n2", "a", "cpu=1"), test.Using("n2", "b", "cpu=1")}, // mean 153
 			[]string{"n1", "n2"}, moves("n2", "cpu 110 % of 100 %", "a")},
 		{"a threshold may be above the target then", Args{Thresholds: shares{"cpu": 20}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
-			nodes{node("n1", "cpu=8"), node("n2", "cpu=2")}, two, []string{"n1"}, moves("n1", "cpu 80 % of 60 %", "a", "b")},
+			nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2")}, two, []string{"n1"}, moves("n1", "cpu 80 % of 60 %", "a", "b")},
 		{"the mean of a resource is that of the nodes that have it", gpu, nodes{
-			node("n1", "cpu=5 nvidia.com/gpu=4", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
-			node("n2", "cpu=5", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), node("n3", "cpu=5"),
-		}, pods{pod("n1", "a", "nvidia.com/gpu=2"), pod("n1", "b", "nvidia.com/gpu=2")}, nil, nil}, // cpu at the mean: none is under-used
+			test.Usage("n1", "cpu=5 nvidia.com/gpu=4", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
+			test.Usage("n2", "cpu=5", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), test.Usage("n3", "cpu=5"),
+		}, pods{test.Using("n1", "a", "nvidia.com/gpu=2"), test.Using("n1", "b", "nvidia.com/gpu=2")}, nil, nil}, // cpu at the mean: none is under-used
 		{"of which those that lack it are under-used", Args{Thresholds: shares{"nvidia.com/gpu": 10}, TargetThresholds: shares{"nvidia.com/gpu": 10}, UseDeviationThresholds: true},
 			nodes{
-				node("n1", "cpu=5 nvidia.com/gpu=4", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
-				node("n2", "cpu=5", with("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), node("n3", "cpu=5"),
-			}, pods{pod("n1", "a", "nvidia.com/gpu=1"), pod("n1", "b", "nvidia.com/gpu=1"), pod("n1", "c", "nvidia.com/gpu=1")}, // mean 50
+				test.Usage("n1", "cpu=5 nvidia.com/gpu=4", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
+				test.Usage("n2", "cpu=5", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), test.Usage("n3", "cpu=5"),
+			}, pods{test.Using("n1", "a", "nvidia.com/gpu=1"), test.Using("n1", "b", "nvidia.com/gpu=1"), test.Using("n1", "c", "nvidia.com/gpu=1")}, // mean 50
 			[]string{"n1"}, moves("n1", "nvidia.com/gpu 100 % of 60 %", "a", "b")},
-		{"a resource that no node has does not count", gpu, nodes{node("n1", "cpu=8"), node("n2", "cpu=2")}, two, nil, nil}, // no room for it
+		{"a resource that no node has does not count", gpu, nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2")}, two, nil, nil}, // no room for it
 	} {
 		t.Run(c.name, c.run)
 	}
 }
 
 func TestALoadFromPrometheusMovesPodsWithoutKnowingTheirs(t *testing.T) {
-	hot, cold := node("n1", "MetricResource=90"), node("n2", "MetricResource=10")
-	p := func(on, name string, changes ...func(*schemas.UsingPod)) schemas.UsingPod {
-		return pod(on, name, "", append(changes, unmeasured)...)
+	hot, cold := test.Usage("n1", "MetricResource=90"), test.Usage("n2", "MetricResource=10")
+	p := func(on, name string, options ...test.PodOption) schemas.UsingPod {
+		return test.Unmeasured(test.Using(on, name, "", options...))
 	}
 	const because = "load 90 % of 50 %"
 	three := pods{p("n1", "a"), p("n1", "b"), p("n1", "c")}
 	for _, c := range []nodesCase{
-		{"one of each node", load(), nodes{hot, node("n0", "MetricResource=60"), cold}, append(pods{p("n0", "d"), p("n0", "e")}, three...),
+		{"one of each node", load(), nodes{hot, test.Usage("n0", "MetricResource=60"), cold}, append(pods{p("n0", "d"), p("n0", "e")}, three...),
 			[]string{"n1", "n0"}, slices.Concat(moves("n1", because, "a"), moves("n0", "load 60 % of 50 %", "d"))},
-		{"or as many as the limit says, however little is left to do", load(atMost(2)), nodes{node("n1", "MetricResource=51"), cold}, three,
+		{"or as many as the limit says, however little is left to do", load(atMost(2)), nodes{test.Usage("n1", "MetricResource=51"), cold}, three,
 			[]string{"n1"}, moves("n1", "load 51 % of 50 %", "a", "b")},
-		{"other resources do not count", load(), nodes{node("n1", "MetricResource=90 cpu=1"), node("n2", "MetricResource=10 memory=100 pods=100")}, three,
+		{"other resources do not count", load(), nodes{test.Usage("n1", "MetricResource=90 cpu=1"), test.Usage("n2", "MetricResource=10 memory=100 pods=100")}, three,
 			[]string{"n1"}, moves("n1", because, "a")},
-		{"the capacity may say it is 100", load(), nodes{node("n1", "MetricResource=90", with("MetricResource=100")), cold}, three,
+		{"the capacity may say it is 100", load(), nodes{test.Usage("n1", "MetricResource=90", test.Capacity("MetricResource=100")), cold}, three,
 			[]string{"n1"}, moves("n1", because, "a")},
-		{"the next one waits for the end of the one before", load(), nodes{hot, cold}, pods{p("n1", "a", terminating), p("n1", "b")}, []string{"n1"}, nil},
-		{"and counts in the limit", load(atMost(2)), nodes{hot, cold}, append(pods{p("n1", "d", terminating)}, three...), []string{"n1"}, moves("n1", because, "a")},
-		{"the first that may leave", load(), nodes{hot, cold}, pods{p("n1", "a", protected), p("n1", "b", in("x")), p("n1", "c", priority(3)), p("n1", "d")},
-			[]string{"n1"}, list{{Pod: schemas.PodRef{Namespace: "web", Name: "d", UID: "uid-d"}, Node: "n1", Reason: "n1 is over-used: " + because}}},
+		{"the next one waits for the end of the one before", load(), nodes{hot, cold}, pods{p("n1", "a", test.Deleted()), p("n1", "b")}, []string{"n1"}, nil},
+		{"and counts in the limit", load(atMost(2)), nodes{hot, cold}, append(pods{p("n1", "d", test.Deleted())}, three...), []string{"n1"}, moves("n1", because, "a")},
+		{"the first that may leave", load(), nodes{hot, cold}, pods{p("n1", "a", test.Protected(policy.DaemonSetPods)), p("n1", "b", test.In("x")), p("n1", "c", test.Priority(3)), p("n1", "d")},
+			[]string{"n1"}, list{test.Intent("d", "n1", "n1 is over-used: "+because)}},
 		{"nothing when no node has room", load(func(a *Args) { a.Thresholds = shares{schemas.LoadMetric: 50} }),
-			nodes{hot, node("n2", "MetricResource=50")}, three, nil, nil},
-		{"from the mean", load(deviation), nodes{node("n1", "MetricResource=100"), node("n2", "MetricResource=0"), node("n3", "")}, three, // mean 33.3
+			nodes{hot, test.Usage("n2", "MetricResource=50")}, three, nil, nil},
+		{"from the mean", load(deviation), nodes{test.Usage("n1", "MetricResource=100"), test.Usage("n2", "MetricResource=0"), test.Usage("n3", "")}, three, // mean 33.3
 			[]string{"n1"}, moves("n1", "load 100 % of 83.3 %", "a")},
 	} {
 		t.Run(c.name, c.run)
@@ -541,13 +403,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			if err := c.args.Validate(); err != nil {
-				got = strings.Split(err.Error(), "\n")
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
+			test.Refused(t, c.args.Validate(), c.want...)
 		})
 	}
 }

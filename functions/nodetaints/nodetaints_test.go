@@ -1,10 +1,8 @@
 package nodetaints
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,80 +10,30 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// taint reads KEY[=VALUE]:EFFECT.
-func taint(text string) corev1.Taint {
-	rest, effect, _ := strings.Cut(text, ":")
-	key, value, _ := strings.Cut(rest, "=")
-	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
-}
-
 func node(taints ...string) corev1.Node {
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
+	n := test.Node("worker-1")
 	for _, text := range taints {
-		n.Spec.Taints = append(n.Spec.Taints, taint(text))
+		n.Spec.Taints = append(n.Spec.Taints, test.Taint(text))
 	}
 	return n
 }
 
 func withReady(n corev1.Node, status corev1.ConditionStatus) corev1.Node {
-	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: status},
-	}
+	test.Ready(status)(&n)
 	return n
 }
 
-// pod is a running pod in the namespace web that nothing protects, with changes.
-func pod(name string, changes ...func(*schemas.ScopedPod)) schemas.ScopedPod {
-	p := schemas.ScopedPod{Pod: corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
-		Spec:       corev1.PodSpec{NodeName: "worker-1"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable},
-	}}
-	for _, change := range changes {
-		change(&p)
-	}
-	return p
+func pod(name string, options ...test.PodOption) schemas.ScopedPod {
+	return test.Pod(name, append([]test.PodOption{test.On("worker-1")}, options...)...)
 }
 
-func tolerating(tolerations ...corev1.Toleration) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, tolerations...) }
-}
-
-func in(namespace string) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Namespace = namespace }
-}
-
-func labelled(key, value string) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Labels = map[string]string{key: value} }
-}
-
-func phase(phase corev1.PodPhase) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Status.Phase = phase }
-}
-
-func priority(value int32) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Spec.Priority = &value }
-}
-
-func quality(class corev1.PodQOSClass) func(*schemas.ScopedPod) {
-	return func(p *schemas.ScopedPod) { p.Pod.Status.QOSClass = class }
-}
-
-func terminating(p *schemas.ScopedPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
-
-func preferring(p *schemas.ScopedPod) {
-	p.Pod.Annotations = map[string]string{policy.PreferNoEviction: ""}
-}
-
-func protected(p *schemas.ScopedPod) {
-	p.Protected = []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet agent"}}
-}
+func protected() test.PodOption { return test.Protected(policy.DaemonSetPods) }
 
 // intent is the intent to move web/NAME, with the taints that it does not tolerate.
 func intent(name string, violated ...string) schemas.Intent {
@@ -93,10 +41,7 @@ func intent(name string, violated ...string) schemas.Intent {
 }
 
 func intentIn(namespace, name string, violated ...string) schemas.Intent {
-	return schemas.Intent{
-		Pod:  schemas.PodRef{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
-		Node: "worker-1", Reason: "does not tolerate " + strings.Join(violated, ", "),
-	}
+	return test.IntentIn(namespace, name, "worker-1", "does not tolerate "+strings.Join(violated, ", "))
 }
 
 func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
@@ -110,9 +55,6 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 	const cordoned = "node.kubernetes.io/unschedulable:NoSchedule"
 	type pods = []schemas.ScopedPod
 	type list = []schemas.Intent
-	exists := func(key string) corev1.Toleration {
-		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
-	}
 	a := pod("a")
 	for _, c := range []struct {
 		name string
@@ -125,37 +67,37 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		{"a node without pods", Args{}, node(gpu), nil, nil},
 		{"a pod without tolerations", Args{}, node(gpu), pods{a}, list{intent("a", gpu)}},
 		{"every taint that is violated is named, in the node's order", Args{}, node(spot, gpu),
-			pods{a, pod("b", tolerating(exists("spot")))}, list{intent("a", spot, gpu), intent("b", gpu)}},
+			pods{a, pod("b", test.ToleratingKeys("spot"))}, list{intent("a", spot, gpu), intent("b", gpu)}},
 		{"a cordoned node through its taint", Args{}, node(cordoned), pods{a}, list{intent("a", cordoned)}},
 
 		{"an equal value tolerates", Args{}, node(gpu),
-			pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "gpu"}))}, nil},
-		{"no operator means equal", Args{}, node(gpu), pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"}))}, nil},
+			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "gpu"}))}, nil},
+		{"no operator means equal", Args{}, node(gpu), pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"}))}, nil},
 		{"another value does not tolerate", Args{}, node(gpu),
-			pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Value: "web"}))}, list{intent("a", gpu)}},
-		{"another key does not tolerate", Args{}, node(gpu), pods{pod("a", tolerating(exists("spot")))}, list{intent("a", gpu)}},
+			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Value: "web"}))}, list{intent("a", gpu)}},
+		{"another key does not tolerate", Args{}, node(gpu), pods{pod("a", test.ToleratingKeys("spot"))}, list{intent("a", gpu)}},
 		{"another effect does not tolerate", Args{}, node(gpu),
-			pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpExists,
+			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpExists,
 				Effect: corev1.TaintEffectNoExecute}))}, list{intent("a", gpu)}},
 		{"the same effect tolerates", Args{}, node(gpu),
-			pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpExists,
+			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpExists,
 				Effect: corev1.TaintEffectNoSchedule}))}, nil},
 		{"one wildcard tolerates two taints", Args{}, node(gpu, spot),
-			pods{pod("a", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}))}, nil},
+			pods{pod("a", test.ToleratingKeys(""))}, nil},
 		{"two taints of one key differ by value", Args{}, node(gpu, "dedicated=web:NoSchedule"),
-			pods{pod("a", tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"}))},
+			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"}))},
 			list{intent("a", "dedicated=web:NoSchedule")}},
 		{"greater than compares numbers", Args{}, node("level=9:NoSchedule"), pods{
-			pod("low", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "5"})),
-			pod("same", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "9"})),
-			pod("high", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "10"})),
+			pod("low", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "5"})),
+			pod("same", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "9"})),
+			pod("high", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpGt, Value: "10"})),
 		}, list{intent("high", "level=9:NoSchedule"), intent("same", "level=9:NoSchedule")}},
 		{"less than compares numbers", Args{}, node("level=9:NoSchedule"), pods{
-			pod("high", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "10"})),
-			pod("low", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "9"})),
+			pod("high", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "10"})),
+			pod("low", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "9"})),
 		}, list{intent("low", "level=9:NoSchedule")}},
 		{"a comparison of text tolerates nothing", Args{}, node("level=high:NoSchedule"), pods{
-			pod("a", tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "10"})),
+			pod("a", test.Tolerating(corev1.Toleration{Key: "level", Operator: corev1.TolerationOpLt, Value: "10"})),
 		}, list{intent("a", "level=high:NoSchedule")}},
 
 		{"NoExecute and PreferNoSchedule do not count by default", Args{}, node(kill, soft), pods{a}, nil},
@@ -176,64 +118,47 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		{"a key with a value that is included and a taint without one", Args{IncludedTaints: []string{"spot=yes"}}, node(spot), pods{a}, nil},
 
 		{"only namespaces that are included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}}, node(gpu),
-			pods{a, pod("b", in("db"))}, list{intent("a", gpu)}},
+			pods{a, pod("b", test.In("db"))}, list{intent("a", gpu)}},
 		{"not namespaces that are excluded", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}, node(gpu),
-			pods{a, pod("b", in("db"))}, list{intentIn("db", "b", gpu)}},
+			pods{a, pod("b", test.In("db"))}, list{intentIn("db", "b", gpu)}},
 		{"only pods that are selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
-			node(gpu), pods{a, pod("b", labelled("tier", "web")), pod("c", labelled("tier", "db"))}, list{intent("b", gpu)}},
+			node(gpu), pods{a, pod("b", test.Labelled("tier", "web")), pod("c", test.Labelled("tier", "db"))}, list{intent("b", gpu)}},
 		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}}, node(gpu), pods{a}, list{intent("a", gpu)}},
 
-		{"a protected pod stays", Args{}, node(gpu), pods{pod("a", protected), pod("b")}, list{intent("b", gpu)}},
-		{"a terminating pod is left alone", Args{}, node(gpu), pods{pod("a", terminating)}, nil},
+		{"a protected pod stays", Args{}, node(gpu), pods{pod("a", protected()), pod("b")}, list{intent("b", gpu)}},
+		{"a terminating pod is left alone", Args{}, node(gpu), pods{pod("a", test.Deleted())}, nil},
 		{"pods that have ended are left alone, pending ones are not", Args{}, node(gpu),
-			pods{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)), pod("c", phase(corev1.PodPending)),
-				pod("d", phase(corev1.PodUnknown))}, list{intent("c", gpu), intent("d", gpu)}},
+			pods{pod("a", test.Phase(corev1.PodSucceeded)), pod("b", test.Phase(corev1.PodFailed)), pod("c", test.Phase(corev1.PodPending)),
+				pod("d", test.Phase(corev1.PodUnknown))}, list{intent("c", gpu), intent("d", gpu)}},
 
 		{"a node that is not ready keeps its pods", Args{}, withReady(node(gpu), corev1.ConditionFalse), pods{a}, nil},
 		{"a node that does not answer keeps its pods", Args{}, withReady(node(gpu), corev1.ConditionUnknown), pods{a}, nil},
 		{"a node that is ready", Args{}, withReady(node(gpu), corev1.ConditionTrue), pods{a}, list{intent("a", gpu)}},
 
 		{"lower priority first, none before all", Args{}, node(gpu),
-			pods{pod("a", priority(5)), pod("b", priority(-5)), pod("c", priority(0)), pod("d")},
+			pods{pod("a", test.Priority(5)), pod("b", test.Priority(-5)), pod("c", test.Priority(0)), pod("d")},
 			list{intent("d", gpu), intent("b", gpu), intent("c", gpu), intent("a", gpu)}},
 		{"of the same priority, lower quality of service first", Args{}, node(gpu),
-			pods{pod("a", quality(corev1.PodQOSGuaranteed)), pod("b", quality(corev1.PodQOSBurstable)),
-				pod("c", quality(corev1.PodQOSBestEffort))},
+			pods{pod("a", test.Quality(corev1.PodQOSGuaranteed)), pod("b", test.Quality(corev1.PodQOSBurstable)),
+				pod("c", test.Quality(corev1.PodQOSBestEffort))},
 			list{intent("c", gpu), intent("b", gpu), intent("a", gpu)}},
 		{"of the same quality, those that would rather stay last", Args{}, node(gpu),
-			pods{pod("a", preferring), pod("b")}, list{intent("b", gpu), intent("a", gpu)}},
+			pods{pod("a", test.ReluctantToMove()), pod("b")}, list{intent("b", gpu), intent("a", gpu)}},
 		{"else by namespace and name", Args{}, node(gpu),
-			pods{pod("b", in("b")), pod("c", in("a")), pod("a", in("b"))},
+			pods{pod("b", test.In("b")), pod("c", test.In("a")), pod("a", test.In("b"))},
 			list{intentIn("a", "c", gpu), intentIn("b", "a", gpu), intentIn("b", "b", gpu)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.args.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			for _, args := range []Args{c.args, throughJSON(t, c.args)} {
+			for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
 				if got := args.Decide(scope(c.node, c.pods...)); !slices.Equal(got, c.want) {
 					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
 				}
 			}
 		})
 	}
-}
-
-// throughJSON is what arrives of the arguments in a scope.
-func throughJSON(t *testing.T, args Args) Args {
-	t.Helper()
-	data, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got Args
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got, args) {
-		t.Errorf("got %+v from %s, want %+v", got, data, args)
-	}
-	return got
 }
 
 func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
@@ -269,13 +194,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			if err := c.args.Validate(); err != nil {
-				got = strings.Split(err.Error(), "\n")
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
+			test.Refused(t, c.args.Validate(), c.want...)
 		})
 	}
 }
@@ -286,17 +205,17 @@ func randomScope(r *rand.Rand) schemas.NodeScope {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	n := node()
 	for range r.IntN(4) {
-		n.Spec.Taints = append(n.Spec.Taints, taint(pick(keys...)+"="+pick("1", "2")+":"+pick("NoSchedule", "PreferNoSchedule", "NoExecute")))
+		n.Spec.Taints = append(n.Spec.Taints, test.Taint(pick(keys...)+"="+pick("1", "2")+":"+pick("NoSchedule", "PreferNoSchedule", "NoExecute")))
 	}
 	var pods []schemas.ScopedPod
 	for i := range r.IntN(20) {
-		p := pod(fmt.Sprint("p", i), in(pick("web", "db")), labelled("tier", pick("web", "db")))
+		p := pod(fmt.Sprint("p", i), test.In(pick("web", "db")), test.Labelled("tier", pick("web", "db")))
 		for range r.IntN(3) {
-			tolerating(corev1.Toleration{Key: pick(keys...), Operator: corev1.TolerationOpExists})(&p)
+			test.ToleratingKeys(pick(keys...))(&p)
 		}
-		for _, change := range []func(*schemas.ScopedPod){
-			terminating, preferring, protected, priority(1), priority(2), phase(corev1.PodSucceeded),
-			quality(corev1.PodQOSBestEffort), quality(""), func(p *schemas.ScopedPod) { p.Pod.Name = "same" },
+		for _, change := range []test.PodOption{
+			test.Deleted(), test.ReluctantToMove(), protected(), test.Priority(1), test.Priority(2), test.Phase(corev1.PodSucceeded),
+			test.Quality(corev1.PodQOSBestEffort), test.Quality(""), func(p *schemas.ScopedPod) { p.Pod.Name = "same" },
 		} {
 			if r.IntN(4) == 0 {
 				change(&p)
@@ -307,10 +226,17 @@ func randomScope(r *rand.Rand) schemas.NodeScope {
 	return scope(n, pods...)
 }
 
+// deepCopy is for comparing: Decide must not change its scope.
+func deepCopy(s schemas.NodeScope) schemas.NodeScope {
+	s.Node, s.Pods = *s.Node.DeepCopy(), slices.Clone(s.Pods)
+	for i := range s.Pods {
+		s.Pods[i] = test.Copy(s.Pods[i])
+	}
+	return s
+}
+
 func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := test.Random(t)
 	some := 0
 	for range 500 {
 		s := randomScope(r)
@@ -318,23 +244,9 @@ func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {
 		if r.IntN(3) == 0 {
 			args.ExcludedTaints = []string{"a=1", "b"}
 		}
-		before := schemas.NodeScope{ScopeHead: s.ScopeHead, Node: *s.Node.DeepCopy(), Pods: slices.Clone(s.Pods)}
-		first := args.Decide(s)
-		if again := args.Decide(s); !reflect.DeepEqual(again, first) {
-			t.Fatalf("the second answer differs:\n%+v\n%+v", again, first)
-		}
-		if !reflect.DeepEqual(s, before) {
-			t.Fatal("the scope was changed")
-		}
-		shuffled := s
-		shuffled.Pods = slices.Clone(s.Pods)
-		r.Shuffle(len(shuffled.Pods), func(i, j int) {
-			shuffled.Pods[i], shuffled.Pods[j] = shuffled.Pods[j], shuffled.Pods[i]
-		})
-		if got := args.Decide(shuffled); !reflect.DeepEqual(got, first) {
-			t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, first)
-		}
-		some += len(first)
+		reordered := s
+		reordered.Pods = test.Shuffled(r, s.Pods)
+		some += len(test.Steady(t, args.Decide, s, deepCopy(s), reordered))
 	}
 	if some == 0 {
 		t.Error("no pod moved in any round: the test tests nothing")
@@ -345,12 +257,12 @@ func BenchmarkDecide(b *testing.B) {
 	// As many pods as a kubelet runs by default; half of them tolerate the taint.
 	var pods []schemas.ScopedPod
 	for i := range 110 {
-		p := pod(fmt.Sprint("p", (i*37)%110), labelled("tier", "web"), priority(int32(i%3)))
-		tolerating(
+		p := pod(fmt.Sprint("p", (i*37)%110), test.Labelled("tier", "web"), test.Priority(int32(i%3)))
+		test.Tolerating(
 			corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 			corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})(&p)
 		if i%2 == 0 {
-			tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"})(&p)
+			test.Tolerating(corev1.Toleration{Key: "dedicated", Value: "gpu"})(&p)
 		}
 		pods = append(pods, p)
 	}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -24,7 +25,7 @@ func hosts(picky bool) schemas.SpreadScope {
 		d := schemas.Domain{Value: name(i), Eligible: true}
 		if i%3 != 0 {
 			for j := range 6 + i%3 {
-				p := pod(fmt.Sprintf("api-%d-%d", i, j), priority(int32(j%3)), fits(empty...))
+				p := pod(fmt.Sprintf("api-%d-%d", i, j), empty, test.Priority(int32(j%3)))
 				if picky {
 					p.Fits = append(append([]string{}, empty[:j*10]...), empty[j*10+1:]...)
 				}
@@ -39,7 +40,7 @@ func hosts(picky bool) schemas.SpreadScope {
 
 // zones is 5,000 pods in three zones, the last of which was lost for a while.
 func zones() schemas.SpreadScope {
-	return scope(constraint(1), full("eu-1a", pods("a", 2500, fits("eu-1c"))), full("eu-1b", pods("b", 2500, fits("eu-1c"))),
+	return scope(constraint(1), full("eu-1a", pods("a", 2500, fits{"eu-1c"})), full("eu-1b", pods("b", 2500, fits{"eu-1c"})),
 		holding("eu-1c", 0))
 }
 

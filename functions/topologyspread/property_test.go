@@ -4,16 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"reflect"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -65,19 +62,19 @@ func randomCluster(r *rand.Rand, k kind) cluster {
 }
 
 func randomPod(r *rand.Rand, k kind, home, domains, number int) inhabitant {
-	p := inhabitant{pod: pod(fmt.Sprint("p", number), priority(int32(r.IntN(3)))), home: home}
+	p := inhabitant{pod: pod(fmt.Sprint("p", number), nil, test.Priority(int32(r.IntN(3)))), home: home}
 	fitsSomewhere := k != mixed || r.IntN(4) > 0
 	for range domains {
 		p.room = append(p.room, fitsSomewhere && (k != picky || r.IntN(2) == 0))
 	}
-	for _, change := range []change{selecting, wantingToStay, quality(corev1.PodQOSBestEffort)} {
+	for _, change := range []test.PodOption{selecting(), test.ReluctantToMove(), test.Quality(corev1.PodQOSBestEffort)} {
 		if r.IntN(4) == 0 {
-			change(&p.pod)
+			change(&p.pod.ScopedPod)
 		}
 	}
-	for _, change := range []change{protected, terminating, in("left-out")} {
+	for _, change := range []test.PodOption{protected(), test.Deleted(), test.In("left-out")} {
 		if k != alike && r.IntN(8) == 0 {
-			change(&p.pod)
+			change(&p.pod.ScopedPod)
 		}
 	}
 	return p
@@ -263,24 +260,8 @@ func (c cluster) onlyMovable(t *testing.T, s schemas.SpreadScope, moves []schema
 	}
 }
 
-// seedVariable names the environment variable that repeats a run.
-const seedVariable = "REHOME_TEST_SEED"
-
-func random(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Logf("seed %d; to repeat: %s=%d go test -run '^%s$' ./functions/topologyspread", seed, seedVariable, seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 func TestTheMovesAreTheFewestThatMakeTheDomainsEven(t *testing.T) {
-	r := random(t)
+	r := test.Random(t)
 	evened, stuck := 0, 0
 	for round := range 3000 {
 		c := randomCluster(r, []kind{alike, mixed}[round%2])
@@ -315,7 +296,7 @@ func TestTheMovesAreTheFewestThatMakeTheDomainsEven(t *testing.T) {
 }
 
 func TestWherePodsFitIntoDifferentDomainsTheMovesAreNearlyAlwaysTheFewest(t *testing.T) {
-	r := random(t)
+	r := test.Random(t)
 	const rounds = 4000
 	possible, perfect := 0, 0
 	for round := range rounds {
@@ -381,7 +362,7 @@ func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 }
 
 func TestNeverMorePodsMoveThanInThePeer(t *testing.T) {
-	r := random(t)
+	r := test.Random(t)
 	compared, fewer := 0, 0
 	for range 5000 {
 		c := randomCluster(r, alike)
@@ -405,30 +386,25 @@ func TestNeverMorePodsMoveThanInThePeer(t *testing.T) {
 	}
 }
 
+// reordered is the same scope in another order.
+func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
+	s.Domains = test.Shuffled(r, s.Domains)
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		d.Pods = test.Shuffled(r, d.Pods)
+		for j := range d.Pods {
+			d.Pods[j].Fits = test.Shuffled(r, d.Pods[j].Fits)
+		}
+	}
+	return s
+}
+
 func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {
-	r := random(t)
+	r := test.Random(t)
 	some := 0
 	for round := range 500 {
 		c := randomCluster(r, kind(round%3))
-		s, before := c.scope(), c.scope()
-		first := c.args.Decide(s)
-		if again := c.args.Decide(s); !reflect.DeepEqual(again, first) {
-			t.Fatalf("the second answer differs:\n%+v\n%+v", again, first)
-		}
-		if !reflect.DeepEqual(s, before) {
-			t.Fatal("the scope was changed")
-		}
-		r.Shuffle(len(s.Domains), func(i, j int) { s.Domains[i], s.Domains[j] = s.Domains[j], s.Domains[i] })
-		for _, d := range s.Domains {
-			r.Shuffle(len(d.Pods), func(i, j int) { d.Pods[i], d.Pods[j] = d.Pods[j], d.Pods[i] })
-			for _, p := range d.Pods {
-				r.Shuffle(len(p.Fits), func(i, j int) { p.Fits[i], p.Fits[j] = p.Fits[j], p.Fits[i] })
-			}
-		}
-		if got := c.args.Decide(s); !reflect.DeepEqual(got, first) {
-			t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, first)
-		}
-		some += len(first)
+		some += len(test.Steady(t, c.args.Decide, c.scope(), c.scope(), reordered(r, c.scope())))
 	}
 	if some == 0 {
 		t.Error("no pod moved in any round: the test tests nothing")

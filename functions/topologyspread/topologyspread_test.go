@@ -1,84 +1,49 @@
 package topologyspread
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 const zoneKey = corev1.LabelTopologyZone
 
-type change = func(*schemas.SpreadPod)
+// fits are the domains into which a pod fits.
+type fits []string
 
-// pod is a running pod in the namespace web, on a node of its own, that nothing protects, with changes.
-func pod(name string, changes ...change) schemas.SpreadPod {
-	p := schemas.SpreadPod{ScopedPod: schemas.ScopedPod{Pod: corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
-		Spec:       corev1.PodSpec{NodeName: "node-" + name},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable},
-	}}}
-	for _, change := range changes {
-		change(&p)
-	}
-	return p
+// pod is a pod in the namespace web, on a node of its own.
+func pod(name string, into fits, options ...test.PodOption) schemas.SpreadPod {
+	return schemas.SpreadPod{ScopedPod: test.Pod(name, append([]test.PodOption{test.On("node-" + name)}, options...)...), Fits: into}
 }
 
-// pods are the pods NAME-1 to NAME-n, all with the same changes.
-func pods(name string, n int, changes ...change) []schemas.SpreadPod {
+// pods are the pods NAME-1 to NAME-n, all with the same options.
+func pods(name string, n int, into fits, options ...test.PodOption) []schemas.SpreadPod {
 	var all []schemas.SpreadPod
 	for i := range n {
-		all = append(all, pod(fmt.Sprintf("%s-%d", name, i+1), changes...))
+		all = append(all, pod(fmt.Sprintf("%s-%d", name, i+1), into, options...))
 	}
 	return all
 }
 
-func fits(domains ...string) change { return func(p *schemas.SpreadPod) { p.Fits = domains } }
+func selecting() test.PodOption { return test.Selecting("disk", "ssd") }
 
-func in(namespace string) change { return func(p *schemas.SpreadPod) { p.Pod.Namespace = namespace } }
-
-func labelled(key, value string) change {
-	return func(p *schemas.SpreadPod) { p.Pod.Labels = map[string]string{key: value} }
-}
-
-func priority(value int32) change { return func(p *schemas.SpreadPod) { p.Pod.Spec.Priority = &value } }
-
-func quality(class corev1.PodQOSClass) change {
-	return func(p *schemas.SpreadPod) { p.Pod.Status.QOSClass = class }
-}
-
-func phase(phase corev1.PodPhase) change {
-	return func(p *schemas.SpreadPod) { p.Pod.Status.Phase = phase }
-}
-
-func selecting(p *schemas.SpreadPod) { p.Pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
-
-func preferringNodes(p *schemas.SpreadPod) {
+func preferringNodes(p *schemas.ScopedPod) {
 	p.Pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 }
 
-func preferringPods(p *schemas.SpreadPod) {
+func preferringPods(p *schemas.ScopedPod) {
 	p.Pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
 }
 
-func terminating(p *schemas.SpreadPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
-
-func wantingToStay(p *schemas.SpreadPod) {
-	p.Pod.Annotations = map[string]string{policy.PreferNoEviction: ""}
-}
-
-func protected(p *schemas.SpreadPod) {
-	p.Protected = []schemas.Protection{{Rule: "SystemCriticalPods", Detail: "priority 2000000000"}}
-}
+func protected() test.PodOption { return test.Protected(policy.SystemCriticalPods) }
 
 // full is an eligible domain with the pods that it has; holding is one of which only their number is known.
 func full(value string, lists ...[]schemas.SpreadPod) schemas.Domain {
@@ -135,9 +100,7 @@ func scope(c corev1.TopologySpreadConstraint, domains ...schemas.Domain) schemas
 func intents(reason string, names ...string) []schemas.Intent {
 	var all []schemas.Intent
 	for _, name := range names {
-		all = append(all, schemas.Intent{
-			Pod: schemas.PodRef{Namespace: "web", Name: name, UID: types.UID("uid-" + name)}, Node: "node-" + name, Reason: reason,
-		})
+		all = append(all, test.Intent(name, "node-"+name, reason))
 	}
 	return all
 }
@@ -158,33 +121,9 @@ func check(t *testing.T, decisions []decision) {
 	t.Helper()
 	for _, c := range decisions {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.args.Validate(); err != nil {
-				t.Fatal(err)
-			}
-			for _, args := range []Args{c.args, throughJSON(t, c.args)} {
-				if got := args.Decide(c.scope); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-				}
-			}
+			test.Decides(t, c.args, Args{}, c.scope, c.want)
 		})
 	}
-}
-
-// throughJSON is what arrives of the arguments in a scope.
-func throughJSON(t *testing.T, args Args) Args {
-	t.Helper()
-	data, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got Args
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got, args) {
-		t.Errorf("got %+v from %s, want %+v", got, data, args)
-	}
-	return got
 }
 
 // anywhere are the arguments under which room does not matter.
@@ -194,10 +133,10 @@ func anywhere() Args {
 }
 
 func TestTheFewestPodsMoveFromTheFullestDomainsToTheEmptiest(t *testing.T) {
-	c := fits("c")
+	c := fits{"c"}
 	check(t, []decision{
 		{"no domains", Args{}, scope(constraint(1)), nil},
-		{"one domain has nowhere to move to", Args{}, scope(constraint(1), full("a", pods("a", 7))), nil},
+		{"one domain has nowhere to move to", Args{}, scope(constraint(1), full("a", pods("a", 7, nil))), nil},
 		{"domains without pods", Args{}, scope(constraint(1), holding("a", 0), holding("b", 0)), nil},
 		{"as far apart as is allowed", Args{}, scope(constraint(1), full("a", pods("a", 4, c)), holding("c", 3)), nil},
 		{"one more than is allowed", Args{}, scope(constraint(1), full("a", pods("a", 5, c)), holding("c", 3)),
@@ -208,54 +147,54 @@ func TestTheFewestPodsMoveFromTheFullestDomainsToTheEmptiest(t *testing.T) {
 		{"an odd number may stay one apart", Args{}, scope(constraint(1), full("a", pods("a", 7, c)), holding("c", 0)),
 			intents(apart("a", 7, "c", 0, 1), "a-1", "a-2", "a-3")},
 		{"two domains that are too empty are filled in turn", Args{},
-			scope(constraint(1), full("a", pods("a", 7, fits("b", "c"))), holding("b", 3), holding("c", 3)),
+			scope(constraint(1), full("a", pods("a", 7, fits{"b", "c"})), holding("b", 3), holding("c", 3)),
 			intents(apart("a", 7, "b", 3, 1), "a-1", "a-2")},
 		{"the fullest gives first, and of two as full the last", Args{},
-			scope(constraint(1), full("a", pods("a", 4, fits("d"))), full("b", pods("b", 5, fits("d"))),
-				full("c", pods("c", 4, fits("d"))), holding("d", 0)),
+			scope(constraint(1), full("a", pods("a", 4, fits{"d"})), full("b", pods("b", 5, fits{"d"})),
+				full("c", pods("c", 4, fits{"d"})), holding("d", 0)),
 			append(append(intents(apart("b", 5, "d", 0, 1), "b-1"), intents(apart("c", 4, "d", 0, 1), "c-1")...),
 				intents(apart("b", 5, "d", 0, 1), "b-2")...)},
 		{"a full domain that can give nothing more helps by what others fill", Args{},
-			scope(constraint(2), full("a", pods("a", 10, protected)), full("b", pods("b", 9, c)), holding("c", 7)),
+			scope(constraint(2), full("a", pods("a", 10, nil, protected())), full("b", pods("b", 9, c)), holding("c", 7)),
 			intents("zone a keeps 10 pods, c has 7: more than 2 apart (topology.kubernetes.io/zone)", "b-1")},
 		{"others do not help in vain", Args{},
-			scope(constraint(2), full("a", pods("a", 12, protected)), full("b", pods("b", 9, c)), holding("c", 7)), nil},
+			scope(constraint(2), full("a", pods("a", 12, nil, protected())), full("b", pods("b", 9, c)), holding("c", 7)), nil},
 		{"a full domain that could not give is asked again when the emptiest has become fuller", Args{},
-			scope(constraint(1), full("a", pods("a", 5, fits("b"))), holding("b", 2), holding("c", 1), full("d", pods("d", 4, c))),
+			scope(constraint(1), full("a", pods("a", 5, fits{"b"})), holding("b", 2), holding("c", 1), full("d", pods("d", 4, c))),
 			append(intents(apart("d", 4, "c", 1, 1), "d-1"), intents(apart("a", 5, "c", 1, 1), "a-1")...)},
 		{"the word is the end of the key", Args{},
-			scope(constraint(1, over("kubernetes.io/hostname")), full("n1", pods("a", 2, fits("n2"))), holding("n2", 0)),
+			scope(constraint(1, over("kubernetes.io/hostname")), full("n1", pods("a", 2, fits{"n2"})), holding("n2", 0)),
 			intents("hostname n1 has 2 pods, n2 has 0: more than 1 apart (kubernetes.io/hostname)", "a-1")},
-		{"a key without a prefix", Args{}, scope(constraint(1, over("rack")), full("r1", pods("a", 2, fits("r2"))), holding("r2", 0)),
+		{"a key without a prefix", Args{}, scope(constraint(1, over("rack")), full("r1", pods("a", 2, fits{"r2"})), holding("r2", 0)),
 			intents("rack r1 has 2 pods, r2 has 0: more than 1 apart (rack)", "a-1")},
 	})
 }
 
 func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
-	c := fits("c")
+	c := fits{"c"}
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	check(t, []decision{
 		{"a protected pod counts and stays", Args{},
-			scope(constraint(1), full("a", one(pod("a", c, protected), pod("b", c), pod("d", c))), holding("c", 0)),
+			scope(constraint(1), full("a", one(pod("a", c, protected()), pod("b", c), pod("d", c))), holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "b")},
 		{"when only protected pods are left it stays uneven", Args{},
-			scope(constraint(1), full("a", pods("a", 6, c, protected), one(pod("b", c))), holding("c", 0)),
+			scope(constraint(1), full("a", pods("a", 6, c, protected()), one(pod("b", c))), holding("c", 0)),
 			intents(apart("a", 7, "c", 0, 1), "b")},
 		{"a terminating pod is left alone", Args{},
-			scope(constraint(1), full("a", one(pod("a", c, terminating), pod("b", c))), holding("c", 0)),
+			scope(constraint(1), full("a", one(pod("a", c, test.Deleted()), pod("b", c))), holding("c", 0)),
 			intents(apart("a", 2, "c", 0, 1), "b")},
 		{"pods that have ended are left alone, pending ones are not", Args{},
-			scope(constraint(1), full("a", one(pod("a", c, phase(corev1.PodSucceeded)), pod("b", c, phase(corev1.PodFailed)),
-				pod("d", c, phase(corev1.PodPending)))), holding("c", 0)),
+			scope(constraint(1), full("a", one(pod("a", c, test.Phase(corev1.PodSucceeded)), pod("b", c, test.Phase(corev1.PodFailed)),
+				pod("d", c, test.Phase(corev1.PodPending)))), holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "d")},
 		{"pods that the selector leaves out count and stay", Args{LabelSelector: web},
-			scope(constraint(1), full("a", one(pod("a", c, labelled("tier", "db")), pod("b", c), pod("d", c, labelled("tier", "web")))),
+			scope(constraint(1), full("a", one(pod("a", c, test.Labelled("tier", "db")), pod("b", c), pod("d", c, test.Labelled("tier", "web")))),
 				holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "d")},
 		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}},
 			scope(constraint(1), full("a", pods("a", 2, c)), holding("c", 0)), intents(apart("a", 2, "c", 0, 1), "a-1")},
 		{"only namespaces that are included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}},
-			scope(constraint(1), full("a", one(pod("a", c, in("db")), pod("b", c))), holding("c", 0)),
+			scope(constraint(1), full("a", one(pod("a", c, test.In("db")), pod("b", c))), holding("c", 0)),
 			intents(apart("a", 2, "c", 0, 1), "b")},
 		{"not namespaces that are excluded", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}},
 			scope(constraint(1), full("a", pods("a", 2, c)), holding("c", 0)), nil},
@@ -266,7 +205,7 @@ func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
 }
 
 func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
-	c := fits("c")
+	c := fits{"c"}
 	// two of four move
 	first := func(list ...schemas.SpreadPod) schemas.SpreadScope {
 		return scope(constraint(1), full("a", list), holding("c", 0))
@@ -274,19 +213,19 @@ func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
 	reason := apart("a", 4, "c", 0, 1)
 	check(t, []decision{
 		{"lower priority first, none before all", Args{},
-			first(pod("a", c, priority(5)), pod("b", c, priority(-5)), pod("d", c, priority(0)), pod("e", c)), intents(reason, "e", "b")},
+			first(pod("a", c, test.Priority(5)), pod("b", c, test.Priority(-5)), pod("d", c, test.Priority(0)), pod("e", c)), intents(reason, "e", "b")},
 		{"of the same priority, lower quality of service first", Args{},
-			first(pod("a", c, quality(corev1.PodQOSGuaranteed)), pod("b", c), pod("d", c, quality(corev1.PodQOSBestEffort)),
+			first(pod("a", c, test.Quality(corev1.PodQOSGuaranteed)), pod("b", c), pod("d", c, test.Quality(corev1.PodQOSBestEffort)),
 				pod("e", c)), intents(reason, "d", "b")},
 		{"of the same quality, those that would rather stay last", Args{},
-			first(pod("a", c, wantingToStay), pod("b", c), pod("d", c, wantingToStay), pod("e", c)), intents(reason, "b", "e")},
+			first(pod("a", c, test.ReluctantToMove()), pod("b", c), pod("d", c, test.ReluctantToMove()), pod("e", c)), intents(reason, "b", "e")},
 		{"else by name", Args{}, first(pod("e", c), pod("b", c), pod("d", c), pod("a", c)), intents(reason, "a", "b")},
 		{"pods that ask for certain nodes last, whatever their priority", Args{},
-			first(pod("a", c, selecting), pod("b", c, preferringNodes), pod("d", c, priority(9), preferringPods), pod("e", c, priority(7))),
+			first(pod("a", c, selecting()), pod("b", c, preferringNodes), pod("d", c, test.Priority(9), preferringPods), pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},
 		{"and among those by priority again", Args{},
-			first(pod("a", c, selecting, priority(3)), pod("b", c, preferringNodes, priority(2)), pod("d", c, selecting, priority(1)),
-				pod("e", c, priority(7))),
+			first(pod("a", c, selecting(), test.Priority(3)), pod("b", c, preferringNodes, test.Priority(2)), pod("d", c, selecting(), test.Priority(1)),
+				pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},
 	})
 }
@@ -294,36 +233,36 @@ func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
 func TestAPodMovesOnlyWhereItFits(t *testing.T) {
 	yes := true
 	check(t, []decision{
-		{"a pod that fits nowhere stays", Args{}, scope(constraint(1), full("a", pods("a", 7)), holding("c", 3)), nil},
-		{"room does not matter if it is not asked for", anywhere(), scope(constraint(1), full("a", pods("a", 7)), holding("c", 3)),
+		{"a pod that fits nowhere stays", Args{}, scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)), nil},
+		{"room does not matter if it is not asked for", anywhere(), scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)),
 			intents(apart("a", 7, "c", 3, 1), "a-1", "a-2")},
 		{"room is asked for in so many words", Args{TopologyBalanceNodeFit: &yes},
-			scope(constraint(1), full("a", pods("a", 7)), holding("c", 3)), nil},
+			scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)), nil},
 		{"another one goes in the place of a pod that fits nowhere", Args{},
-			scope(constraint(1), full("a", one(pod("a"), pod("b"), pod("d", fits("c"), priority(9)))), holding("c", 0)),
+			scope(constraint(1), full("a", one(pod("a", nil), pod("b", nil), pod("d", fits{"c"}, test.Priority(9)))), holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "d")},
 		{"what fits into the emptiest goes before what fits into the next", Args{},
-			scope(constraint(2), full("a", one(pod("a", fits("b")), pod("d", fits("c"), priority(9)), pod("e"), pod("f"), pod("g"))),
+			scope(constraint(2), full("a", one(pod("a", fits{"b"}), pod("d", fits{"c"}, test.Priority(9)), pod("e", nil), pod("f", nil), pod("g", nil))),
 				holding("b", 2), holding("c", 1)),
 			intents(apart("a", 5, "c", 1, 2), "d")},
 		{"a domain that is not eligible gives", Args{},
-			scope(constraint(1), ineligible(full("a", pods("a", 4, fits("c")))), holding("c", 0)),
+			scope(constraint(1), ineligible(full("a", pods("a", 4, fits{"c"}))), holding("c", 0)),
 			intents(apart("a", 4, "c", 0, 1), "a-1", "a-2")},
 		{"a domain that is not eligible takes nothing", Args{},
-			scope(constraint(1), full("a", pods("a", 4, fits("c"))), ineligible(holding("c", 0))), nil},
+			scope(constraint(1), full("a", pods("a", 4, fits{"c"})), ineligible(holding("c", 0))), nil},
 		{"nor if room does not matter", anywhere(),
-			scope(constraint(1), full("a", pods("a", 4)), ineligible(holding("c", 0))), nil},
+			scope(constraint(1), full("a", pods("a", 4, nil)), ineligible(holding("c", 0))), nil},
 		{"a domain that is not eligible is not the emptiest", Args{},
-			scope(constraint(1), full("a", pods("a", 4, fits("b"))), holding("b", 3), ineligible(holding("c", 0))), nil},
+			scope(constraint(1), full("a", pods("a", 4, fits{"b"})), holding("b", 3), ineligible(holding("c", 0))), nil},
 		{"when no domain is eligible nothing moves", anywhere(),
-			scope(constraint(1), ineligible(full("a", pods("a", 4))), ineligible(holding("c", 0))), nil},
+			scope(constraint(1), ineligible(full("a", pods("a", 4, nil))), ineligible(holding("c", 0))), nil},
 		{"a domain that there is not takes nothing", Args{},
-			scope(constraint(1), full("a", pods("a", 4, fits("d"))), holding("c", 0)), nil},
+			scope(constraint(1), full("a", pods("a", 4, fits{"d"})), holding("c", 0)), nil},
 		{"a pod is not put where it would be too many by the constraint itself", Args{},
-			scope(constraint(1), full("a", pods("a", 9, fits("b"))), holding("b", 0), holding("c", 0)),
+			scope(constraint(1), full("a", pods("a", 9, fits{"b"})), holding("b", 0), holding("c", 0)),
 			intents(apart("a", 9, "b", 0, 1), "a-1")},
 		{"with ScheduleAnyway it is, as even as the others can be", Args{},
-			scope(constraint(1, anyway), full("a", pods("a", 5, fits("b"))), holding("b", 0), holding("c", 0)),
+			scope(constraint(1, anyway), full("a", pods("a", 5, fits{"b"})), holding("b", 0), holding("c", 0)),
 			intents(apart("a", 5, "b", 0, 1), "a-1", "a-2")},
 	})
 }
@@ -333,7 +272,7 @@ func TestWithTooFewDomainsTheLeastCountIsNothing(t *testing.T) {
 		return fmt.Sprintf("zone a has %d pods: more than %d while there are %d of at least %d domains (topology.kubernetes.io/zone)",
 			has, most, domains, wanted)
 	}
-	c := fits("c")
+	c := fits{"c"}
 	check(t, []decision{
 		{"as many domains as are asked for", Args{}, scope(constraint(2, atLeast(2)), full("a", pods("a", 5, c)), holding("c", 3)), nil},
 		{"pods beyond maxSkew move to a domain with fewer", Args{},
@@ -347,7 +286,7 @@ func TestWithTooFewDomainsTheLeastCountIsNothing(t *testing.T) {
 		{"a domain that is not eligible does not make up for one that is missing", Args{},
 			scope(constraint(2, atLeast(3)), full("a", pods("a", 4, c)), ineligible(holding("b", 0)), holding("c", 0)),
 			intents(few(4, 2, 2, 3), "a-1", "a-2")},
-		{"nor does room make one", anywhere(), scope(constraint(1, atLeast(2)), full("a", pods("a", 4))), nil},
+		{"nor does room make one", anywhere(), scope(constraint(1, atLeast(2)), full("a", pods("a", 4, nil))), nil},
 	})
 }
 
@@ -381,20 +320,14 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			if err := c.args.Validate(); err != nil {
-				got = strings.Split(err.Error(), "\n")
-			}
-			if !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
+			test.Refused(t, c.args.Validate(), c.want...)
 		})
 	}
 }
 
 func TestTheConstraintsOfAPodAreThoseThatTheArgumentsAskFor(t *testing.T) {
 	hard, soft := constraint(1), constraint(2, over(corev1.LabelHostname), anyway)
-	both := pod("a", labelled("tier", "web"))
+	both := pod("a", nil, test.Labelled("tier", "web"))
 	both.Pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{soft, hard}
 	type list = []corev1.TopologySpreadConstraint
 	actions := func(list ...corev1.UnsatisfiableConstraintAction) Args { return Args{WhenUnsatisfiable: list} }
@@ -408,7 +341,7 @@ func TestTheConstraintsOfAPodAreThoseThatTheArgumentsAskFor(t *testing.T) {
 		{"an empty list is the default", actions([]corev1.UnsatisfiableConstraintAction{}...), both, list{hard}},
 		{"only ScheduleAnyway", actions(corev1.ScheduleAnyway), both, list{soft}},
 		{"both, in the pod's order", actions(corev1.DoNotSchedule, corev1.ScheduleAnyway), both, list{soft, hard}},
-		{"a pod without constraints", Args{}, pod("b"), nil},
+		{"a pod without constraints", Args{}, pod("b", nil), nil},
 		{"a namespace that is left out", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}, both, nil},
 		{"a namespace that is included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}}, both, list{hard}},
 		{"a pod that is selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}, both, list{hard}},

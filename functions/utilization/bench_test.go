@@ -6,12 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
 	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -39,25 +39,20 @@ func uneven(s strategy, nodes, loaded, pods int) schemas.UsageScope {
 		n.Used = amount(250*count, 512*count, count)
 		scope.Nodes = append(scope.Nodes, n)
 	}
-	zero := int32(0)
+	usual := []test.PodOption{
+		test.Priority(0), test.Tolerating(
+			corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			corev1.Toleration{Key: "pool", Value: "2"}),
+		func(p *schemas.ScopedPod) { p.Pod.Annotations = map[string]string{"checksum/config": "5d9c7b8f6d"} },
+	}
 	for _, name := range s.Sources(scope.Nodes) {
 		for i := range on[name] {
-			p := schemas.UsingPod{Used: amount(250, 512, 1), ScopedPod: schemas.ScopedPod{Pod: corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "web", Name: fmt.Sprintf("api-%s-%d", name, (i*37)%110), UID: types.UID(fmt.Sprint(name, i)),
-					Annotations: map[string]string{"checksum/config": "5d9c7b8f6d"},
-				},
-				Spec: corev1.PodSpec{
-					NodeName: name, Priority: &zero, Tolerations: []corev1.Toleration{
-						{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
-						{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
-						{Key: "pool", Value: "2"},
-					},
-				},
-				Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable},
-			}}}
+			p := schemas.UsingPod{
+				ScopedPod: test.Pod(fmt.Sprintf("api-%s-%d", name, (i*37)%110), append(usual, test.On(name))...), Used: amount(250, 512, 1),
+			}
 			if i%10 == 0 {
-				p.Protected = []schemas.Protection{{Rule: "DaemonSetPods"}}
+				test.Protected(policy.DaemonSetPods)(&p.ScopedPod)
 			}
 			scope.Pods = append(scope.Pods, p)
 		}

@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
 	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
@@ -29,20 +29,16 @@ func (r random) rarely() bool { return r.IntN(8) == 0 }
 func (r random) taints() []corev1.Taint {
 	var list []corev1.Taint
 	for r.IntN(3) == 0 {
-		list = append(list, corev1.Taint{
-			Key: r.one("a", "b"), Effect: corev1.TaintEffect(r.one("NoSchedule", "NoExecute", "PreferNoSchedule")),
-		})
+		list = append(list, test.Taint(r.one("a", "b")+":"+r.one("NoSchedule", "NoExecute", "PreferNoSchedule")))
 	}
 	return list
 }
 
 // pod runs on the node, or has ended there, or is about to.
 func (r random) pod(node string, i int) schemas.UsingPod {
-	p := schemas.UsingPod{ScopedPod: schemas.ScopedPod{Pod: corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.one("web", "db"), Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(node, "/", i))},
-		Spec:       corev1.PodSpec{NodeName: node},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSClass(r.one("BestEffort", "Burstable"))},
-	}}}
+	p := schemas.UsingPod{ScopedPod: test.Pod(fmt.Sprint("p", i), test.In(r.one("web", "db")), test.On(node),
+		test.Quality(corev1.PodQOSClass(r.one("BestEffort", "Burstable"))))}
+	p.Pod.UID = types.UID(fmt.Sprint(node, "/", i))
 	p.Used = corev1.ResourceList{
 		"cpu": *resource.NewMilliQuantity(r.Int64N(4)*250, resource.DecimalSI), "memory": *resource.NewQuantity(r.Int64N(5), resource.BinarySI),
 		"pods": *resource.NewQuantity(1, resource.DecimalSI),
@@ -56,14 +52,13 @@ func (r random) pod(node string, i int) schemas.UsingPod {
 		p.Pod.Spec.Containers[0].Resources.Requests[gpu] = p.Used[gpu]
 	}
 	for r.IntN(2) == 0 {
-		p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, corev1.Toleration{Key: r.one("a", "b", ""), Operator: corev1.TolerationOpExists})
+		test.ToleratingKeys(r.one("a", "b", ""))(&p.ScopedPod)
 	}
-	for _, change := range []func(){
-		func() { p.Pod.DeletionTimestamp = &metav1.Time{} }, func() { p.Pod.Status.Phase = corev1.PodSucceeded },
-		func() { p.Protected = []schemas.Protection{{Rule: "Any"}} }, func() { p.Pod.Spec.Priority = new(int32(1)) },
+	for _, change := range []test.PodOption{
+		test.Deleted(), test.Phase(corev1.PodSucceeded), test.Protected("Any"), test.Priority(1),
 	} {
 		if r.rarely() {
-			change()
+			change(&p.ScopedPod)
 		}
 	}
 	return p
@@ -154,8 +149,20 @@ func (r random) high() highnodeutilization.Args {
 
 // shuffled is the same scope in another order.
 func (r random) shuffled(s schemas.UsageScope) schemas.UsageScope {
+	s.Nodes, s.Pods = test.Shuffled(r.Rand, s.Nodes), test.Shuffled(r.Rand, s.Pods)
+	return s
+}
+
+// deepCopy is for comparing: Decide must not change its scope.
+func deepCopy(s schemas.UsageScope) schemas.UsageScope {
 	s.Nodes, s.Pods = slices.Clone(s.Nodes), slices.Clone(s.Pods)
-	r.Shuffle(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
-	r.Shuffle(len(s.Pods), func(i, j int) { s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i] })
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		n.Taints, n.Capacity, n.Used = slices.Clone(n.Taints), n.Capacity.DeepCopy(), n.Used.DeepCopy()
+	}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		p.ScopedPod, p.Used = test.Copy(p.ScopedPod), p.Used.DeepCopy()
+	}
 	return s
 }

@@ -2,16 +2,14 @@ package utilization_test
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -25,9 +23,8 @@ type strategy interface {
 
 // each calls do with both strategies, under random arguments and in random clusters, many times.
 func each(t *testing.T, do func(r random, s strategy, scope schemas.UsageScope, rules rules)) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d; to repeat, write it in the place of the time above", seed)
-	r := random{rand.New(rand.NewPCG(seed, 0))}
+	t.Helper()
+	r := random{test.Random(t)}
 	for range 700 {
 		low, high := r.low(), r.high()
 		scope := r.cluster(low.Load().Source)
@@ -84,18 +81,8 @@ func TestTheAnswerIsWhatTheRulesSayOnePodAfterTheOther(t *testing.T) {
 
 func TestTheAnswerDependsOnNothingButTheSetsOfNodesAndPods(t *testing.T) {
 	each(t, func(r random, s strategy, scope schemas.UsageScope, _ rules) {
-		before := asJSON(t, scope)
-		first := s.Decide(scope)
-		if again := s.Decide(scope); !reflect.DeepEqual(again, first) {
-			t.Fatalf("the second answer differs:\n%+v\n%+v", again, first)
-		}
-		if got := asJSON(t, scope); got != before {
-			t.Fatalf("the scope was changed:\n%s\n%s", got, before)
-		}
 		other := r.shuffled(scope)
-		if got := s.Decide(other); !reflect.DeepEqual(got, first) {
-			t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, first)
-		}
+		test.Steady(t, s.Decide, scope, deepCopy(scope), other)
 		if got, want := s.Sources(other.Nodes), s.Sources(scope.Nodes); !slices.Equal(got, want) {
 			t.Fatalf("sources in another order: got %q, want %q", got, want)
 		}
@@ -126,7 +113,7 @@ func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
 		scope.Pods = slices.Clone(scope.Pods)
 		for i := range scope.Pods {
 			if slices.ContainsFunc(all[:done], func(m schemas.Intent) bool { return m.Pod.UID == scope.Pods[i].Pod.UID }) {
-				scope.Pods[i].Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+				test.Deleted()(&scope.Pods[i].ScopedPod)
 			}
 		}
 		got := s.Decide(scope)
