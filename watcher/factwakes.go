@@ -79,6 +79,7 @@ func (l *lead) wakeFor(s enabled, p *corev1.Pod, w wake) {
 // podFacts is told of every change of a pod: how many pods its owners have, whether a budget selects it, and whether it
 // leaves room to others.
 func (l *lead) podFacts(old, new *corev1.Pod) {
+	l.arrived(old, new)
 	if roomDiffers(old, new) {
 		p := old
 		if p == nil {

@@ -24,16 +24,17 @@ const overlap = 5 * time.Second
 
 // lead is the work of one watcher while it leads under one policy. Nothing of it outlives [lead.run] but the outbox.
 type lead struct {
-	w       *Watcher
-	before  *plan // the one that this one's replaced while the watcher led; nil: none
-	scopes  scopes
-	groups  *groups
-	queue   *queue
-	held    *held
-	pace    *pace
-	outbox  *outbox
-	backoff backoff
-	waiting waiting
+	w        *Watcher
+	before   *plan // the one that this one's replaced while the watcher led; nil: none
+	scopes   scopes
+	groups   *groups
+	queue    *queue
+	held     *held
+	pace     *pace
+	outbox   *outbox
+	backoff  backoff
+	waiting  waiting
+	promises promises
 	// asked are the evaluations of groups whose last scope had something in it, so that one that has nothing any more is
 	// published too, and withdraws. Only run uses it.
 	asked map[evaluation]bool
@@ -315,8 +316,8 @@ func (l *lead) verdict(e schemas.Event) {
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:
-		if e, ok := l.scopes.plan.find(ev); ok && e.grouped() && v.Outcome == schemas.Evicted {
-			l.groups.moved(e, l.w.now())
+		if v.Outcome == schemas.Evicted {
+			l.moved(v, ev)
 		}
 		l.held.forget(v.Intent.Pod.UID)
 		return
@@ -329,4 +330,12 @@ func (l *lead) verdict(e schemas.Event) {
 			Kind: "Pod", Namespace: v.Intent.Pod.Namespace, Name: v.Intent.Pod.Name, UID: v.Intent.Pod.UID,
 		},
 	}, e)
+}
+
+// moved takes note of a pod that was moved.
+func (l *lead) moved(v schemas.Verdict, ev evaluation) {
+	if e, ok := l.scopes.plan.find(ev); ok && e.grouped() {
+		l.groups.moved(e, l.w.now())
+	}
+	l.promise(v)
 }
