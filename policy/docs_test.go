@@ -22,8 +22,7 @@ func paths(typ reflect.Type, at string) []string {
 		return []string{at}
 	}
 	var all []string
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
 			all = append(all, paths(f.Type, strings.TrimPrefix(at+"."+name, "."))...)

@@ -19,8 +19,8 @@ import (
 
 // Found is what was in the sources.
 type Found struct {
-	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], in the order of their kinds, namespaces
-	// and names. An object that is there twice, the same both times, is listed once.
+	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], in
+	// the order of their kinds, namespaces and names. An object that is there twice, the same both times, is listed once.
 	Objects []metav1.Object
 	// LeftOut counts the others by their kinds, such as ConfigMap or Widget.example.com.
 	LeftOut map[string]int
