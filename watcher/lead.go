@@ -6,9 +6,7 @@ import (
 	"sync"
 	"time"
 
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
@@ -17,10 +15,6 @@ import (
 // batch bounds how many scopes are built and published together: enough to share the cost of a write to disk, few
 // enough that 110 pods in each stay far below the memory that matters.
 const batch = 64
-
-// overlap is how far before its start a new leader reads verdicts, for clocks that differ. Reading one twice does no
-// harm.
-const overlap = 5 * time.Second
 
 // lead is the work of one watcher while it leads under one policy. Nothing of it outlives [lead.run] but the outbox.
 type lead struct {
@@ -136,73 +130,6 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 	}
 }
 
-// events builds the scopes of what is due. A group that is not at rest stays pending.
-func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
-	events := make([]schemas.Event, 0, len(due))
-	for _, p := range due {
-		if rest := l.rest(p.evaluation); rest.After(now) {
-			l.queue.restore([]*pending{p}, rest)
-			continue
-		}
-		b, err := l.build(p, now)
-		if err == nil && b.scope == nil {
-			continue
-		}
-		if !b.again.IsZero() {
-			l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
-		}
-		var e schemas.Event
-		if err == nil {
-			e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
-		}
-		if err != nil {
-			l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
-			continue
-		}
-		e.Expires = now.Add(l.w.config.Resync).UTC()
-		events = append(events, e)
-		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
-	}
-	return events
-}
-
-// build builds one scope. There is none for a group in which nothing could be moved and from which nothing is wanted.
-func (l *lead) build(p *pending, now time.Time) (built, error) {
-	began, moment := time.Now(), l.waiting.now()
-	b, err := l.scopes.build(p, now)
-	l.waiting.seek(p.evaluation, b.seeks, moment)
-	e, found := l.scopes.plan.find(p.evaluation)
-	if err != nil || !found || !e.grouped() {
-		return b, err
-	}
-	l.pace.spent(p.evaluation, began, time.Now())
-	if b.empty && !l.asked[p.evaluation] {
-		b.scope = nil
-	}
-	if b.empty {
-		delete(l.asked, p.evaluation)
-	} else {
-		l.asked[p.evaluation] = true
-	}
-	return b, nil
-}
-
-// rest is when an evaluation may be built: the group is at rest then, and not too much time went into building it.
-func (l *lead) rest(ev evaluation) time.Time {
-	e, found := l.scopes.plan.find(ev)
-	if !found || !e.grouped() || l.offline {
-		return time.Time{}
-	}
-	if e.measured() && !l.scopes.loads.Asked(e.gauged.Load()) {
-		return l.w.now().Add(usageSettle)
-	}
-	rest := l.groups.rest(e, ev.key)
-	if paced := l.pace.next(ev); paced.After(rest) {
-		return paced
-	}
-	return rest
-}
-
 // observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes. groups are those that the
 // change concerns.
 func (l *lead) observed(d schemas.Delta, groups touched) {
@@ -276,66 +203,4 @@ func (l *lead) resync(ctx context.Context) {
 			l.evaluateAll()
 		}
 	}
-}
-
-// freed makes the evaluations pending whose pods the budget held.
-func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
-	now := l.w.now()
-	cause := schemas.Cause{
-		Kind:   schemas.CauseBudgetFreed,
-		Object: &schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID},
-		Time:   now.UTC(),
-	}
-	for _, ev := range l.held.freed(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
-		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
-	}
-}
-
-func (l *lead) followVerdicts(ctx context.Context) {
-	err := l.w.config.Bus.FollowVerdicts(ctx, l.w.now().Add(-overlap), l.verdict)
-	if err != nil && ctx.Err() == nil {
-		l.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
-	}
-}
-
-// verdict takes note of what became of an intent. A deferred pod is evaluated again later, an expired one now; any
-// other verdict ends what is remembered of the pod. An actuator that does not know the profile or the strategy has not
-// read the policy yet that the watcher has, so that pod is evaluated again later, too.
-func (l *lead) verdict(e schemas.Event) {
-	v, err := schemas.Decode[schemas.Verdict](e)
-	if err != nil {
-		l.w.log.Warn("verdict is not readable", "error", err)
-		return
-	}
-	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
-	var delay time.Duration
-	_, wanted := l.scopes.plan.find(ev)
-	switch {
-	case v.Outcome == schemas.Deferred, wanted && v.Reason == schemas.ReasonProfileUnknown:
-		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
-	case v.Outcome == schemas.Expired:
-		delay = l.w.config.Settle
-	default:
-		if v.Outcome == schemas.Evicted {
-			l.moved(v, ev)
-		}
-		l.held.forget(v.Intent.Pod.UID)
-		return
-	}
-	now := l.w.now()
-	e.Data = nil
-	l.queue.add(ev, now.Add(delay), schemas.Cause{
-		Kind: schemas.CauseRetry, Event: e.ID, Time: now.UTC(),
-		Object: &schemas.ObjectRef{
-			Kind: "Pod", Namespace: v.Intent.Pod.Namespace, Name: v.Intent.Pod.Name, UID: v.Intent.Pod.UID,
-		},
-	}, e)
-}
-
-// moved takes note of a pod that was moved.
-func (l *lead) moved(v schemas.Verdict, ev evaluation) {
-	if e, ok := l.scopes.plan.find(ev); ok && e.grouped() {
-		l.groups.moved(e, l.w.now())
-	}
-	l.promise(v)
 }

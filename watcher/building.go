@@ -1,0 +1,74 @@
+package watcher
+
+import (
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// events builds the scopes of what is due. A group that is not at rest stays pending.
+func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
+	events := make([]schemas.Event, 0, len(due))
+	for _, p := range due {
+		if rest := l.rest(p.evaluation); rest.After(now) {
+			l.queue.restore([]*pending{p}, rest)
+			continue
+		}
+		b, err := l.build(p, now)
+		if err == nil && b.scope == nil {
+			continue
+		}
+		if !b.again.IsZero() {
+			l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
+		}
+		var e schemas.Event
+		if err == nil {
+			e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
+		}
+		if err != nil {
+			l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
+			continue
+		}
+		e.Expires = now.Add(l.w.config.Resync).UTC()
+		events = append(events, e)
+		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
+	}
+	return events
+}
+
+// build builds one scope. There is none for a group in which nothing could be moved and from which nothing is wanted.
+func (l *lead) build(p *pending, now time.Time) (built, error) {
+	began, moment := time.Now(), l.waiting.now()
+	b, err := l.scopes.build(p, now)
+	l.waiting.seek(p.evaluation, b.seeks, moment)
+	e, found := l.scopes.plan.find(p.evaluation)
+	if err != nil || !found || !e.grouped() {
+		return b, err
+	}
+	l.pace.spent(p.evaluation, began, time.Now())
+	if b.empty && !l.asked[p.evaluation] {
+		b.scope = nil
+	}
+	if b.empty {
+		delete(l.asked, p.evaluation)
+	} else {
+		l.asked[p.evaluation] = true
+	}
+	return b, nil
+}
+
+// rest is when an evaluation may be built: the group is at rest then, and not too much time went into building it.
+func (l *lead) rest(ev evaluation) time.Time {
+	e, found := l.scopes.plan.find(ev)
+	if !found || !e.grouped() || l.offline {
+		return time.Time{}
+	}
+	if e.measured() && !l.scopes.loads.Asked(e.gauged.Load()) {
+		return l.w.now().Add(usageSettle)
+	}
+	rest := l.groups.rest(e, ev.key)
+	if paced := l.pace.next(ev); paced.After(rest) {
+		return paced
+	}
+	return rest
+}

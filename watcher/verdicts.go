@@ -1,0 +1,77 @@
+package watcher
+
+import (
+	"context"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// overlap is how far before its start a new leader reads verdicts, for clocks that differ. Reading one twice does no
+// harm.
+const overlap = 5 * time.Second
+
+// freed makes the evaluations pending whose pods the budget held.
+func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
+	now := l.w.now()
+	cause := schemas.Cause{
+		Kind:   schemas.CauseBudgetFreed,
+		Object: &schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID},
+		Time:   now.UTC(),
+	}
+	for _, ev := range l.held.freed(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
+		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
+	}
+}
+
+func (l *lead) followVerdicts(ctx context.Context) {
+	err := l.w.config.Bus.FollowVerdicts(ctx, l.w.now().Add(-overlap), l.verdict)
+	if err != nil && ctx.Err() == nil {
+		l.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
+	}
+}
+
+// verdict takes note of what became of an intent. A deferred pod is evaluated again later, an expired one now; any
+// other verdict ends what is remembered of the pod. An actuator that does not know the profile or the strategy has not
+// read the policy yet that the watcher has, so that pod is evaluated again later, too.
+func (l *lead) verdict(e schemas.Event) {
+	v, err := schemas.Decode[schemas.Verdict](e)
+	if err != nil {
+		l.w.log.Warn("verdict is not readable", "error", err)
+		return
+	}
+	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
+	var delay time.Duration
+	_, wanted := l.scopes.plan.find(ev)
+	switch {
+	case v.Outcome == schemas.Deferred, wanted && v.Reason == schemas.ReasonProfileUnknown:
+		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
+	case v.Outcome == schemas.Expired:
+		delay = l.w.config.Settle
+	default:
+		if v.Outcome == schemas.Evicted {
+			l.moved(v, ev)
+		}
+		l.held.forget(v.Intent.Pod.UID)
+		return
+	}
+	now := l.w.now()
+	e.Data = nil
+	l.queue.add(ev, now.Add(delay), schemas.Cause{
+		Kind: schemas.CauseRetry, Event: e.ID, Time: now.UTC(),
+		Object: &schemas.ObjectRef{
+			Kind: "Pod", Namespace: v.Intent.Pod.Namespace, Name: v.Intent.Pod.Name, UID: v.Intent.Pod.UID,
+		},
+	}, e)
+}
+
+// moved takes note of a pod that was moved.
+func (l *lead) moved(v schemas.Verdict, ev evaluation) {
+	if e, ok := l.scopes.plan.find(ev); ok && e.grouped() {
+		l.groups.moved(e, l.w.now())
+	}
+	l.promise(v)
+}
