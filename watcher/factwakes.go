@@ -224,9 +224,7 @@ func (w *Watcher) classChanged(old, new *schedulingv1.PriorityClass, initial boo
 			l.wakeNode(s, n, fact)
 		}
 		if s.grouped() {
-			for _, key := range l.groups.keys(s) {
-				l.add(s, key, fact)
-			}
+			l.wakeAllGroups(s, fact)
 		}
 	}
 }

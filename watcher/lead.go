@@ -167,7 +167,8 @@ func (l *lead) evaluateAll() {
 	l.evaluateGroups()
 }
 
-// evaluateGroups makes the evaluations of all groups pending in which something could be moved, or was wanted moved.
+// evaluateGroups makes the evaluations of all groups pending in which something could be moved. One from which something
+// was wanted, and in which nothing could be moved any more, was woken by the change that made it so.
 func (l *lead) evaluateGroups() {
 	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
@@ -175,9 +176,14 @@ func (l *lead) evaluateGroups() {
 		if !s.grouped() {
 			continue
 		}
-		for _, key := range l.groups.keys(s) {
-			l.add(s, key, w)
-		}
+		l.wakeAllGroups(s, w)
+	}
+}
+
+// wakeAllGroups makes the evaluations of one strategy pending for all groups in which something could be moved.
+func (l *lead) wakeAllGroups(s enabled, w wake) {
+	for _, key := range l.groups.keys(s) {
+		l.add(s, key, w)
 	}
 }
 

@@ -80,6 +80,7 @@ func (l *lead) begin() {
 		return
 	}
 	l.evaluate(nodes)
+	l.evaluateGroups()
 	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, old := range l.before.all {

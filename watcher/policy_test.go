@@ -256,3 +256,25 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 		})
 	})
 }
+
+func TestAPolicyThatReplacesAnotherIsEvaluatedForGroupsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := []*corev1.Pod{
+			placed("a", "n1", func(p *corev1.Pod) { p.UID = "a" }), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),
+		}
+		s := view(t, with(""), []*corev1.Node{named("n1"), named("n2")}, replicas)
+		leading(t, s, func(w *Watcher, bus *collected) {
+			bus.take(t)
+			err := w.SetPolicy(with("", policy.Strategy{
+				Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &all{} },
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	})
+}
