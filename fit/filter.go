@@ -15,7 +15,7 @@ func (q *Question) node(h *host) Verdict {
 	}) {
 		return no(Cordoned, "")
 	}
-	if taint := untolerated(h.node.Spec.Taints, tolerations); taint != nil {
+	if taint := Untolerated(h.node.Spec.Taints, tolerations); taint != nil {
 		return no(Taint, taint.Key)
 	}
 	if !q.nodes.matches(h.node) {
@@ -29,15 +29,19 @@ func (q *Question) node(h *host) Verdict {
 	return q.claims.on(h)
 }
 
-// untolerated is the first taint that keeps the pod away, nil if there is none.
-func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
+// Untolerated is the first taint that keeps a pod with these tolerations away, nil if there is none.
+func Untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
 	for i := range taints {
-		keepsAway := taints[i].Effect == corev1.TaintEffectNoSchedule || taints[i].Effect == corev1.TaintEffectNoExecute
-		if keepsAway && !tolerates(tolerations, &taints[i]) {
+		if KeepsAway(&taints[i]) && !tolerates(tolerations, &taints[i]) {
 			return &taints[i]
 		}
 	}
 	return nil
+}
+
+// KeepsAway says whether the scheduler places no pod on a node with the taint that does not tolerate it.
+func KeepsAway(t *corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 }
 
 // tolerates asks the scheduler's own rule. The operators Gt and Lt count: where they are switched off, the API server

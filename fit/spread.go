@@ -144,7 +144,7 @@ func (q *Question) takesPart(c *constraint, h *host, affine bool) bool {
 	if c.honorAffinity && !affine {
 		return false
 	}
-	return !c.honorTaints || untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
+	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
 }
 
 func least(counts map[string]int, minDomains int) int {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -23,7 +24,7 @@ func alike(nodes map[string]*corev1.Node, asked []string) []schemas.NodeGroup {
 			}
 		}
 		for i := range n.Spec.Taints {
-			if t := &n.Spec.Taints[i]; keepsAway(t) {
+			if t := &n.Spec.Taints[i]; fit.KeepsAway(t) {
 				looks.WriteString("\x00" + t.Key + "\x00" + t.Value + "\x00" + string(t.Effect))
 			}
 		}
@@ -55,16 +56,11 @@ func newNodeGroup(n *corev1.Node, asked []string) *schemas.NodeGroup {
 		}
 	}
 	for i := range n.Spec.Taints {
-		if t := &n.Spec.Taints[i]; keepsAway(t) {
+		if t := &n.Spec.Taints[i]; fit.KeepsAway(t) {
 			g.Taints = append(g.Taints, *t)
 		}
 	}
 	return &g
-}
-
-// keepsAway says whether the scheduler places no pod on a node with the taint that does not tolerate it.
-func keepsAway(t *corev1.Taint) bool {
-	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 }
 
 // askedLabels are the keys that the node selector or the required node affinity of one of the pods names, sorted.

@@ -123,10 +123,7 @@ func (l *lead) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
 
 // budgetFacts is told of every change of a budget. What it allows is no fact here.
 func (l *lead) budgetFacts(old, new *policyv1.PodDisruptionBudget) {
-	b := new
-	if b == nil {
-		b = old
-	}
+	b := newest(old, new)
 	if old != nil && new != nil && equality.Semantic.DeepEqual(old.Spec.Selector, new.Spec.Selector) {
 		return
 	}
@@ -151,10 +148,7 @@ func (w *Watcher) namespaceChanged(old, new *corev1.Namespace, initial bool) {
 	if l == nil || initial {
 		return
 	}
-	n := new
-	if n == nil {
-		n = old
-	}
+	n := newest(old, new)
 	if old != nil && new != nil && maps.Equal(old.Labels, new.Labels) {
 		return
 	}
@@ -175,10 +169,7 @@ func (w *Watcher) claimChanged(old, new *corev1.PersistentVolumeClaim, initial b
 	if l == nil || initial {
 		return
 	}
-	c := new
-	if c == nil {
-		c = old
-	}
+	c := newest(old, new)
 	l.storageRoom("PersistentVolumeClaim", c)
 	if old != nil && new != nil && classOf(old) == classOf(new) {
 		return
@@ -202,10 +193,7 @@ func (w *Watcher) classChanged(old, new *schedulingv1.PriorityClass, initial boo
 	if l == nil || initial {
 		return
 	}
-	c := new
-	if c == nil {
-		c = old
-	}
+	c := newest(old, new)
 	if old != nil && new != nil && old.Value == new.Value {
 		return
 	}

@@ -114,18 +114,20 @@ func (l *lead) changed(deltas []schemas.Delta, groups touched, object schemas.Ob
 	}
 }
 
-func nodeOf(old, new *corev1.Node) schemas.ObjectRef {
-	n := new
-	if n == nil {
-		n = old
+// newest is the state of an object after a change, or the last one of an object that is gone.
+func newest[T any](old, new *T) *T {
+	if new == nil {
+		return old
 	}
+	return new
+}
+
+func nodeOf(old, new *corev1.Node) schemas.ObjectRef {
+	n := newest(old, new)
 	return schemas.ObjectRef{Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
 func podOf(old, new *corev1.Pod) schemas.ObjectRef {
-	p := new
-	if p == nil {
-		p = old
-	}
+	p := newest(old, new)
 	return schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }

@@ -190,10 +190,7 @@ func (w *Watcher) budgetChanged(old, new *policyv1.PodDisruptionBudget, initial 
 	if l == nil || initial {
 		return
 	}
-	b := new
-	if b == nil {
-		b = old
-	}
+	b := newest(old, new)
 	if new == nil || allows(new) {
 		l.freed(b)
 	}

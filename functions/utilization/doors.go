@@ -4,7 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/rehome-dev/rehome/functions/placement"
 )
 
 // doors are what stands between pods and the targets: the sets of taints that keep pods out, each once. nil: a target
@@ -53,18 +54,10 @@ func written(text []byte, taints []corev1.Taint) []byte {
 func (d doors) open(tolerations []corev1.Toleration) bool {
 	return d == nil || slices.ContainsFunc(d, func(taints []corev1.Taint) bool {
 		for i := range taints {
-			if !tolerated(schedulingv1.TolerationsTolerateTaint, tolerations, &taints[i]) {
+			if !placement.Tolerates(tolerations, &taints[i]) {
 				return false
 			}
 		}
 		return true
 	})
-}
-
-// tolerated asks the scheduler's own rule, with the operators Gt and Lt. L is the rule's logger; its zero value writes
-// nothing, and being inferred it spares this package to import a logger.
-func tolerated[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool,
-	tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	var silent L
-	return rule(silent, tolerations, taint, true)
 }

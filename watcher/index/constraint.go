@@ -9,8 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/rehome-dev/rehome/fit"
 )
 
 // constraint is what decides which pods a topology spread constraint counts and on which nodes. Two pods of a namespace
@@ -90,22 +91,5 @@ func (c *constraint) eligible(node *corev1.Node) bool {
 			return false
 		}
 	}
-	if !c.honourTaint {
-		return true
-	}
-	for i := range node.Spec.Taints {
-		t := &node.Spec.Taints[i]
-		keepsAway := t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-		if keepsAway && !tolerates(schedulingv1.TolerationsTolerateTaint, c.tolerations, t) {
-			return false
-		}
-	}
-	return true
-}
-
-// tolerates asks the scheduler's own rule, with the operators Gt and Lt. Its logger is inferred and writes nothing.
-func tolerates[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool,
-	tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	var silent L
-	return rule(silent, tolerations, taint, true)
+	return !c.honourTaint || fit.Untolerated(node.Spec.Taints, c.tolerations) == nil
 }
