@@ -84,6 +84,13 @@ type Policy struct {
 	// Rate is how fast pods are moved, Limits how many within a window of time.
 	Rate   Rate
 	Limits Limits
+	// Brakes stop moving what does not get better by it. The zero value has none; a file that says nothing gets
+	// [DefaultBrakes].
+	Brakes Brakes
+	// Restart lets workloads make a replacement first.
+	Restart Restart
+	// EvictionRequests is how long an EvictionRequest may remain without an answer before the pod is evicted. 0: none is made.
+	EvictionRequests time.Duration
 	// FailureEvents: an eviction that fails or is refused is a Kubernetes Event of the type Warning with the reason
 	// EvictionFailed.
 	FailureEvents bool
@@ -115,6 +122,14 @@ type Rate struct {
 	EvictionsPerSecond float64 `json:"evictionsPerSecond"`
 	// Burst is how many may be moved at once after a pause, at least 1.
 	Burst int `json:"burst"`
+	// PerNamespace is a rate that holds for each namespace by itself. nil: none.
+	PerNamespace *NamespaceRate `json:"perNamespace,omitempty"`
+}
+
+// NamespaceRate is how fast pods of one namespace are moved. Its fields are those of [Rate].
+type NamespaceRate struct {
+	EvictionsPerSecond float64 `json:"evictionsPerSecond"`
+	Burst              int     `json:"burst"`
 }
 
 // DefaultRate is what a file that says nothing gets. Ten a second moves all pods of a full node, 110 by default in the
