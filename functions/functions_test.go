@@ -138,7 +138,8 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 	})
 	grace := int64(30)
 	want := policy.Policy{
-		NodeSelector: "pool=web", GracePeriodSeconds: &grace, Rate: policy.DefaultRate(), Deltas: policy.DeltasNeeded,
+		NodeSelector: "pool=web", GracePeriodSeconds: &grace, Rate: policy.DefaultRate(),
+		Brakes: policy.DefaultBrakes(), Deltas: policy.DeltasNeeded,
 		Profiles: []policy.Profile{{Name: "taints", Evictor: evictor, Strategies: []policy.Enabled{{Args: args}}}},
 	}
 	if len(p.Profiles) != 1 || len(p.Profiles[0].Strategies) != 1 {

@@ -21,6 +21,9 @@ type decoder struct {
 	open     []*yaml.Node // the aliases that are being followed, outermost first
 }
 
+// defaulted is a part of a file that is absent by default, and has defaults as soon as it is there.
+type defaulted interface{ setDefaults() }
+
 // place is where a value stands: its path, and the line of its key, which is where a person looks for it.
 type place struct {
 	path string
@@ -67,6 +70,8 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, at place) {
 		to := reflect.New(v.Type().Elem())
 		if !v.IsNil() {
 			to.Elem().Set(v.Elem()) // keep the defaults, leave the value that they came in alone
+		} else if section, ok := reflect.TypeAssert[defaulted](to); ok {
+			section.setDefaults()
 		}
 		d.decode(n, to.Elem(), at)
 		v.Set(to)

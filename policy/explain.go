@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -17,9 +16,13 @@ import (
 func (p Policy) Explain() string {
 	var t text
 	t.line(0, "%s", p.nodesInWords())
-	t.line(0, "Moves at most %s in the long run, and %d at once after a pause.",
-		perSecond(p.Rate.EvictionsPerSecond), p.Rate.Burst)
+	t.rate(p.Rate)
 	t.limits(p.Limits)
+	t.brakes(p.Brakes)
+	t.restart(p.Restart)
+	if wait := p.EvictionRequests; wait != 0 {
+		t.line(0, "Asks with an EvictionRequest first. One that has no answer for %v is withdrawn, and the pod is evicted.", wait)
+	}
 	t.line(0, "%s", p.graceInWords())
 	if p.FailureEvents {
 		t.line(0, "An eviction that fails or is refused is a Kubernetes Event EvictionFailed on the pod.")
@@ -58,25 +61,6 @@ func (t *text) nodeSignals(s Signals) {
 	}
 }
 
-// limits says how many pods may be moved.
-func (t *text) limits(l Limits) {
-	for _, one := range []struct {
-		most *uint
-		of   string
-	}{{l.PerNode, " off one node"}, {l.PerNamespace, " out of one namespace"}, {l.Total, ""}} {
-		switch {
-		case one.most == nil:
-		case *one.most == 0:
-			t.line(0, "Moves no pod at all: a limit is 0.")
-			return
-		case *one.most == 1:
-			t.line(0, "Moves at most one pod%s in any %v; others wait.", one.of, l.Over())
-		default:
-			t.line(0, "Moves at most %d pods%s in any %v; others wait.", *one.most, one.of, l.Over())
-		}
-	}
-}
-
 // metrics says where real usage is read.
 func (t *text) metrics(m Metrics) {
 	if m.Kubernetes {
@@ -107,13 +91,6 @@ func (p Policy) graceInWords() string {
 	default:
 		return fmt.Sprintf("A pod that is moved gets %d seconds to end, whatever grace period it asks for.", *s)
 	}
-}
-
-func perSecond(rate float64) string {
-	if rate >= 1 {
-		return fmt.Sprintf("%g pods a second", rate)
-	}
-	return fmt.Sprintf("one pod in %v", time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
 }
 
 // text is lines that are indented by steps of two.

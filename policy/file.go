@@ -22,6 +22,9 @@ type file struct {
 	Rate               Rate          `json:"rate"`
 	Deltas             Deltas        `json:"deltas"`
 	Signals            fileSignals   `json:"signals"`
+	Brakes             fileBrakes    `json:"brakes"`
+	Restart            *fileRestart  `json:"restart"`
+	EvictionRequests   *fileRequests `json:"evictionRequests"`
 	Profiles           []fileProfile `json:"profiles"`
 
 	Presets              []string       `json:"presets"`
@@ -38,7 +41,9 @@ type file struct {
 
 // own lists the fields that only OwnVersion has.
 func own() []string {
-	return []string{"rate", "deltas", "signals", "limits", "presets", "presetCustomizations"}
+	return []string{
+		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "presets", "presetCustomizations",
+	}
 }
 
 func (f file) validate() error {
@@ -55,19 +60,14 @@ func (f file) validate() error {
 	}
 	found.Join("signals", f.Signals.validate())
 	found.Join("limits", f.Limits.validate())
+	found.Join("brakes", f.Brakes.validate())
+	if f.Restart != nil {
+		found.Join("restart", f.Restart.validate())
+	}
+	if f.EvictionRequests != nil {
+		found.Join("evictionRequests", f.EvictionRequests.validate())
+	}
 	found.Join("", f.validateMetrics())
-	return found.Err()
-}
-
-// Validate says what is wrong with the rate; each error in it is a *[FieldError].
-func (r Rate) Validate() error {
-	var found Findings
-	if !(r.EvictionsPerSecond > 0) {
-		found.Add("evictionsPerSecond", r.EvictionsPerSecond, "must be greater than 0", "")
-	}
-	if r.Burst < 1 {
-		found.Add("burst", r.Burst, "must be at least 1", "")
-	}
 	return found.Err()
 }
 

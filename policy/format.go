@@ -24,13 +24,14 @@ func (p Policy) Format(version string) ([]byte, error) {
 	out := formatFile{
 		APIVersion: version, Kind: Kind, NodeSelector: p.NodeSelector, GracePeriodSeconds: p.GracePeriodSeconds,
 		PerNode: p.Limits.PerNode, PerNamespace: p.Limits.PerNamespace, Total: p.Limits.Total,
+		Limits: p.Limits.written(), Brakes: p.Brakes.written(), Restart: p.Restart.written(),
 		FailureEvents: p.FailureEvents, Metrics: p.Metrics.written(),
-	}
-	if w := p.Limits.Window; w != 0 {
-		out.Limits = &fileLimits{&metav1.Duration{Duration: w}}
 	}
 	if p.Rate != DefaultRate() {
 		out.Rate = &p.Rate
+	}
+	if wait := p.EvictionRequests; wait != 0 {
+		out.Requests = &fileRequests{metav1.Duration{Duration: wait}}
 	}
 	if p.Deltas != DeltasNeeded {
 		out.Deltas = p.Deltas
@@ -60,6 +61,9 @@ type formatFile struct {
 	PerNamespace       *uint             `json:"maxNoOfPodsToEvictPerNamespace,omitzero"`
 	Total              *uint             `json:"maxNoOfPodsToEvictTotal,omitzero"`
 	Limits             *fileLimits       `json:"limits,omitzero"`
+	Brakes             *fileBrakes       `json:"brakes,omitzero"`
+	Restart            *fileRestart      `json:"restart,omitzero"`
+	Requests           *fileRequests     `json:"evictionRequests,omitzero"`
 	FailureEvents      bool              `json:"evictionFailureEventNotification,omitzero"`
 	Metrics            []metricsProvider `json:"metricsProviders,omitzero"`
 	Deltas             Deltas            `json:"deltas,omitzero"`
@@ -82,8 +86,9 @@ func (p Policy) missingIn(version string) error {
 		name  string
 		given bool
 	}{
-		{"rate", p.Rate != DefaultRate()}, {"limits", p.Limits.Window != 0}, {"deltas", p.Deltas != DeltasNeeded},
-		{"signals", p.Signals.rows != nil},
+		{"rate", p.Rate != DefaultRate()}, {"limits", p.Limits.written() != nil}, {"brakes", p.Brakes != DefaultBrakes()},
+		{"restart", p.Restart != Restart{}}, {"evictionRequests", p.EvictionRequests != 0},
+		{"deltas", p.Deltas != DeltasNeeded}, {"signals", p.Signals.rows != nil},
 	} {
 		if f.given {
 			found.Add(f.name, nil, "is not part of "+PeerVersion, "convert to "+OwnVersion)

@@ -67,6 +67,19 @@ func withoutFunctions(p Policy) Policy {
 	return p
 }
 
+// onlyOwn lists the fields of some of testdata/convert that the peer's version does not have.
+func onlyOwn(name string) []string {
+	switch name {
+	case "own":
+		return []string{"rate", "limits", "brakes", "restart", "evictionRequests", "deltas", "signals"}
+	case "own-parts":
+		return []string{"limits", "brakes", "restart"}
+	case "own-rate":
+		return []string{"rate"}
+	}
+	return nil
+}
+
 // TestAPolicyThatIsWrittenIsReadAsTheSamePolicy also compares what is written with testdata/convert/CASE.txt.
 func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 	files, err := filepath.Glob("testdata/convert/*.yaml")
@@ -74,7 +87,8 @@ func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 		t.Fatalf("got %d cases, %v, want at least 4", len(files), err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -85,11 +99,11 @@ func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 			}
 			for _, version := range []string{OwnVersion, PeerVersion} {
 				written, err := p.Format(version)
-				if version == PeerVersion && strings.HasSuffix(file, "own.yaml") {
-					const want = "rate: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1\n" +
-						"limits: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1\n" +
-						"deltas: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1\n" +
-						"signals: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1"
+				if fields := onlyOwn(name); version == PeerVersion && fields != nil {
+					for i, field := range fields {
+						fields[i] = field + ": is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1"
+					}
+					want := strings.Join(fields, "\n")
 					if err == nil || err.Error() != want || written != nil {
 						t.Errorf("got %s and %v, want %s", written, err, want)
 					}

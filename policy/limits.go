@@ -3,16 +3,12 @@ package policy
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // DefaultWindow is the [Limits.Window] of a file that says nothing. The peer counts anew in each of its cycles, which come
 // every five minutes where it runs on as a Deployment.
 const DefaultWindow = 5 * time.Minute
-
-// longestWindow bounds how long a move has to be remembered.
-const longestWindow = 24 * time.Hour
 
 // Limits are how many pods may be moved within a window of time, and at once. The zero value limits nothing but
 // Unavailable.
@@ -33,7 +29,10 @@ type Limits struct {
 
 // InFlight is how many moves may be in flight at once. nil: any number. 0: none.
 type InFlight struct {
-	PerNode, PerNamespace, PerWorkload, Total *uint
+	PerNode      *uint `json:"perNode,omitzero"`
+	PerNamespace *uint `json:"perNamespace,omitzero"`
+	PerWorkload  *uint `json:"perWorkload,omitzero"`
+	Total        *uint `json:"total,omitzero"`
 }
 
 // DefaultUnavailable is what a file that says nothing gets: as much as a Deployment's own rolling update takes by default.
@@ -64,28 +63,4 @@ func (l Limits) Over() time.Duration {
 		return DefaultWindow
 	}
 	return l.Window
-}
-
-// fileLimits is what only OwnVersion says about limits.
-type fileLimits struct {
-	Window *metav1.Duration `json:"window,omitzero"`
-}
-
-func (f fileLimits) validate() error {
-	var found Findings
-	if w := f.Window; w != nil && (w.Duration <= 0 || w.Duration > longestWindow) {
-		found.Add("window", w, "must be greater than 0 and at most "+longestWindow.String(), "")
-	}
-	return found.Err()
-}
-
-// limits is what the file says about limits, all of it together.
-func (f file) limits() Limits {
-	l := Limits{
-		PerNode: f.MaxNoOfPodsToEvictPerNode, PerNamespace: f.MaxNoOfPodsToEvictPerNamespace, Total: f.MaxNoOfPodsToEvictTotal,
-	}
-	if f.Limits.Window != nil {
-		l.Window = f.Limits.Window.Duration
-	}
-	return l
 }

@@ -129,7 +129,9 @@ func (r *reader) older() Policy {
 		MaxNoOfPodsToEvictTotal:        doc.MaxNoOfPodsToEvictTotal,
 	}
 	r.check("", top.validate())
-	p := Policy{NodeSelector: doc.NodeSelector, Rate: top.Rate, Limits: top.limits(), Deltas: top.Deltas}
+	p := Policy{
+		NodeSelector: doc.NodeSelector, Rate: top.Rate, Limits: top.limits(), Brakes: top.Brakes.brakes(), Deltas: top.Deltas,
+	}
 	if doc.Strategies == nil {
 		return p
 	}

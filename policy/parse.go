@@ -54,6 +54,7 @@ func (r *reader) read(data []byte) Policy {
 		NodeSelector: doc.NodeSelector, GracePeriodSeconds: doc.GracePeriodSeconds, Rate: doc.Rate,
 		Limits: doc.limits(), FailureEvents: doc.EvictionFailureEventNotification, Metrics: doc.metrics(),
 		Deltas: doc.Deltas, Signals: doc.Signals.signals(),
+		Brakes: doc.Brakes.brakes(), Restart: doc.Restart.restart(), EvictionRequests: doc.EvictionRequests.wait(),
 	}
 	r.metrics = p.Metrics
 	if r.isOwn { // else they were refused

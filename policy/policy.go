@@ -116,26 +116,6 @@ const (
 	DeltasAll    Deltas = "All"    // every one, for listeners that want to know
 )
 
-// Rate is how fast pods are moved.
-type Rate struct {
-	// EvictionsPerSecond is the long-term mean, greater than 0.
-	EvictionsPerSecond float64 `json:"evictionsPerSecond"`
-	// Burst is how many may be moved at once after a pause, at least 1.
-	Burst int `json:"burst"`
-	// PerNamespace is a rate that holds for each namespace by itself. nil: none.
-	PerNamespace *NamespaceRate `json:"perNamespace,omitempty"`
-}
-
-// NamespaceRate is how fast pods of one namespace are moved. Its fields are those of [Rate].
-type NamespaceRate struct {
-	EvictionsPerSecond float64 `json:"evictionsPerSecond"`
-	Burst              int     `json:"burst"`
-}
-
-// DefaultRate is what a file that says nothing gets. Ten a second moves all pods of a full node, 110 by default in the
-// kubelet, in about ten seconds, and is far below what an API server answers in parallel.
-func DefaultRate() Rate { return Rate{EvictionsPerSecond: 10, Burst: 10} }
-
 // Profile is a set of strategies that share one set of protections.
 type Profile struct {
 	Name       string

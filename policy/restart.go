@@ -3,7 +3,8 @@ package policy
 import "time"
 
 // Restart lets workloads make a replacement before a pod goes, instead of evicting it. It is about Deployments with one
-// replica, which an eviction would stop for as long as the replacement takes to start. The zero value never does.
+// replica, which an eviction would stop for as long as the replacement takes to start. The zero value never does. [Parse]
+// fills in what is empty, but for Timeout.
 type Restart struct {
 	// Workloads says which Deployments take part. Empty: none.
 	Workloads RestartWorkloads
@@ -56,6 +57,6 @@ const (
 	RestartMark = "rehome.dev/restart"
 	// DefaultRestartAnnotation is the key that kubectl uses, which tools that compare templates are often told to ignore.
 	DefaultRestartAnnotation = "kubectl.kubernetes.io/restartedAt"
-	// DefaultRestartCooldown: each restart makes a revision, and reads configuration anew.
+	// DefaultRestartCooldown is that long because each restart makes a revision, and reads configuration anew.
 	DefaultRestartCooldown = 10 * time.Minute
 )

@@ -35,6 +35,8 @@ func (d *decoder) special(n *yaml.Node, v reflect.Value, at place) bool {
 		default:
 			d.wrongType(n, v.Type(), at)
 		}
+	case *percent:
+		d.percent(n, to, at)
 	case json.Unmarshaler:
 		data, err := json.Marshal(d.plain(n, at))
 		if err == nil {
@@ -47,6 +49,18 @@ func (d *decoder) special(n *yaml.Node, v reflect.Value, at place) bool {
 		return false
 	}
 	return true
+}
+
+func (d *decoder) percent(n *yaml.Node, to *percent, at place) {
+	share, ok := percentage(n.Value)
+	switch {
+	case isText(n) && ok:
+		*to = percent(share)
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int":
+		d.report(at, "want a percentage", describe(n), "write it with its sign: "+shorten(n.Value)+"%")
+	default:
+		d.report(at, "want a percentage", describe(n), `write a whole number with its sign, such as "30%"`)
+	}
 }
 
 // plain is a value as encoding/json would read it into an any.
