@@ -118,6 +118,7 @@ func TestEveryConstantIsInItsEnumAndTheOtherWayRound(t *testing.T) {
 		{"kinds of scopes", schemaOf(t, "scope").get("$defs").get("scopeKind").enum(t), valuesOf(t, "ScopeKind")},
 		{"kinds of causes", schemaOf(t, "scope").get("$defs").get("causeKind").enum(t), causes},
 		{"outcomes", schemaOf(t, "verdict").get("properties").get("outcome").enum(t), valuesOf(t, "Outcome")},
+		{"methods", schemaOf(t, "verdict").get("$defs").get("method").enum(t), valuesOf(t, "Method")},
 		{"reason codes", schemaOf(t, "verdict").get("properties").get("reason").enum(t), valuesOf(t, "ReasonCode")},
 	} {
 		sameSet(t, test.what, test.enum, test.want)

@@ -85,25 +85,31 @@ func TestEveryExampleIsTheSameAfterItWasReadAndWritten(t *testing.T) {
 	}
 }
 
-func TestTheExamplesAreOneChainFromATaintToItsVerdicts(t *testing.T) {
+func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
 	delta, change := example[schemas.Delta](t, "delta")
 	scope, question := example[schemas.NodeScope](t, "scope")
 	intents, answer := example[schemas.Intents](t, "intents")
 	deferred, later := example[schemas.Verdict](t, "verdict-deferred")
 	evicted, done := example[schemas.Verdict](t, "verdict")
+	restarted, begun := example[schemas.Verdict](t, "verdict-restarted")
+	settled, over := example[schemas.Verdict](t, "verdict-settled")
 
 	type link struct{ id, correlation, causation, trace string }
 	linkOf := func(e schemas.Event) link {
 		return link{e.ID, e.CorrelationID, e.CausationID, e.TraceParent[3:35]}
 	}
 	trace := delta.TraceParent[3:35]
-	got := []link{linkOf(delta), linkOf(scope), linkOf(intents), linkOf(deferred), linkOf(evicted)}
+	got := []link{
+		linkOf(delta), linkOf(scope), linkOf(intents), linkOf(deferred), linkOf(evicted), linkOf(restarted), linkOf(settled),
+	}
 	want := []link{
 		{delta.ID, delta.ID, "", trace},
 		{scope.ID, delta.ID, delta.ID, trace},
 		{intents.ID, delta.ID, scope.ID, trace},
 		{deferred.ID, delta.ID, intents.ID, trace},
 		{evicted.ID, delta.ID, intents.ID, trace},
+		{restarted.ID, delta.ID, intents.ID, trace},
+		{settled.ID, delta.ID, evicted.ID, trace},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("chain:\n got %v\nwant %v", got, want)
@@ -114,19 +120,29 @@ func TestTheExamplesAreOneChainFromATaintToItsVerdicts(t *testing.T) {
 	ref := schemas.ScopeRef{
 		Kind: question.Kind, Key: question.Key, Event: scope.ID, Sequence: answer.Scope.Sequence, Since: question.Since,
 	}
-	same(t, "scopes named", []schemas.ScopeRef{answer.Scope, later.Scope, done.Scope}, []schemas.ScopeRef{ref, ref, ref})
-	same(t, "intents with a verdict", []schemas.Intent{later.Intent, done.Intent}, answer.Intents)
+	named := []schemas.ScopeRef{answer.Scope, later.Scope, done.Scope, begun.Scope, over.Scope}
+	same(t, "scopes named", named, []schemas.ScopeRef{ref, ref, ref, ref, ref})
+	same(t, "intents with a verdict", []schemas.Intent{later.Intent, done.Intent, begun.Intent}, answer.Intents)
 	var movable []schemas.PodRef
 	for _, p := range question.Pods {
 		if len(p.Protected) == 0 {
 			movable = append(movable, p.Move("").Pod)
 		}
 	}
-	same(t, "pods to move", []schemas.PodRef{answer.Intents[0].Pod, answer.Intents[1].Pod}, movable)
+	var moved []schemas.PodRef
 	for _, i := range answer.Intents {
+		moved = append(moved, i.Pod)
 		if want := scope.ID + "." + string(i.Pod.UID); i.ID != want {
 			t.Errorf("id of the intent is %q, want %q", i.ID, want)
 		}
+	}
+	same(t, "pods to move", moved, movable)
+
+	end := done // the same of the same pod, but for what came of it
+	end.Outcome, end.Reason, end.Message, end.Settlement = over.Outcome, over.Reason, over.Message, over.Settlement
+	same(t, "the move that is settled", over, end)
+	if took := settled.Time.Sub(evicted.Time).Seconds(); over.Outcome != schemas.Settled || over.Settlement.Seconds != took {
+		t.Errorf("%s after %v seconds, want settled after %v", over.Outcome, over.Settlement.Seconds, took)
 	}
 }
 

@@ -74,6 +74,8 @@ func scalar(kind reflect.Kind) string {
 		return "string"
 	case reflect.Bool:
 		return "boolean"
+	case reflect.Float64:
+		return "number"
 	}
 	return "integer"
 }

@@ -83,6 +83,7 @@ func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
 	scope, _ := example[schemas.NodeScope](t, "scope")
 	intents, _ := example[schemas.Intents](t, "intents")
 	verdict, _ := example[schemas.Verdict](t, "verdict-deferred")
+	settled, _ := example[schemas.Verdict](t, "verdict-settled")
 	for _, e := range []schemas.Event{
 		with(t, delta, 1, "unknown"),
 		with(t, delta, 1, "object", "unknown"),
@@ -97,6 +98,9 @@ func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
 		with(t, intents, 1, "intents", 0, "pod", "unknown"),
 		with(t, verdict, 1, "unknown"),
 		with(t, verdict, 1, "blockers", 0, "unknown"),
+		with(t, settled, 1, "workload", "unknown"),
+		with(t, settled, 1, "settlement", "unknown"),
+		with(t, settled, 1, "settlement", "replacement", "unknown"),
 	} {
 		if err := open.Validate(e); err != nil {
 			t.Errorf("published schema: %v", err)
@@ -120,12 +124,26 @@ func TestFieldsOfKubernetesObjectsAreNotRehomesToForbid(t *testing.T) {
 	)
 }
 
+func instead(method, reason string) map[string]any {
+	return map[string]any{"method": method, "reason": reason, "message": "m"}
+}
+
+func TestAnEvictionMaySayWhatItIsInsteadOf(t *testing.T) {
+	evicted, _ := example[schemas.Verdict](t, "verdict")
+	schematest.Check(t,
+		with(t, evicted, instead("rollout-restart", "RestartVolume"), "instead"),
+		with(t, evicted, instead("surge", "RestartNoRoom"), "instead"),
+	)
+}
+
 func TestWhatTheContractForbidsIsAnError(t *testing.T) {
 	delta, _ := example[schemas.Delta](t, "delta")
 	gone, _ := example[schemas.Delta](t, "delta-pod")
 	scope, _ := example[schemas.NodeScope](t, "scope")
 	intents, _ := example[schemas.Intents](t, "intents")
 	verdict, _ := example[schemas.Verdict](t, "verdict")
+	restarted, _ := example[schemas.Verdict](t, "verdict-restarted")
+	settled, _ := example[schemas.Verdict](t, "verdict-settled")
 	envelope := func(e schemas.Event, change func(*schemas.Event)) schemas.Event {
 		change(&e)
 		return e
@@ -149,6 +167,13 @@ func TestWhatTheContractForbidsIsAnError(t *testing.T) {
 		"a sequence below zero":                                 with(t, intents, -1, "scope", "sequence"),
 		"an outcome that does not exist":                        with(t, verdict, "vanished", "outcome"),
 		"a reason that belongs to another outcome":              with(t, verdict, "PodGone", "reason"),
+		"a method that does not exist":                          with(t, restarted, "persuasion", "method"),
+		"a method instead of one that does not exist":           with(t, restarted, instead("persuasion", "RestartNoRoom"), "instead"),
+		"a reason to use another method that is none":           with(t, restarted, instead("surge", "Replaced"), "instead"),
+		"a settlement of a move that has just begun":            with(t, restarted, map[string]any{"seconds": 1}, "settlement"),
+		"a move that is settled without saying how":             with(t, settled, nil, "settlement"),
+		"a settlement without its time":                         with(t, settled, nil, "settlement", "seconds"),
+		"a settlement before the move began":                    with(t, settled, -1, "settlement", "seconds"),
 		"an event without an id":                                envelope(delta, func(e *schemas.Event) { e.ID, e.CorrelationID = "", "" }),
 		"an event without a time":                               envelope(scope, func(e *schemas.Event) { e.Time = time.Time{} }),
 		"an event without a source":                             envelope(delta, func(e *schemas.Event) { e.Source = "" }),

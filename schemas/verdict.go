@@ -107,8 +107,9 @@ const (
 )
 
 // Verdict says what became of one intent. There is exactly one for each intent that is final, and for an intent that began
-// a move a second one, with the outcome [Settled], when the move is over. An intent whose pod an earlier intent of the same
-// scope had asked for, without a verdict yet, is the same wish: the verdict on the earlier one is the verdict on both.
+// a move a second one, with the outcome [Settled], when the move is over; its cause is the first. An intent whose pod an
+// earlier intent of the same scope had asked for, without a verdict yet, is the same wish: the verdict on the earlier one is
+// the verdict on both.
 type Verdict struct {
 	Outcome  Outcome    `json:"outcome"`
 	Reason   ReasonCode `json:"reason"`

@@ -211,8 +211,37 @@ func describeVerdict(v schemas.Verdict) string {
 	if v.DryRun {
 		text += " (dry run)"
 	}
-	if v.Outcome == schemas.Evicted {
-		return fmt.Sprintf("%s from %s: %s", text, v.Intent.Node, v.Intent.Reason)
+	switch {
+	case v.Outcome.Moves():
+		return fmt.Sprintf("%s from %s%s: %s", text, v.Intent.Node, describeMethod(v), v.Intent.Reason)
+	case v.Outcome == schemas.Settled && v.Settlement != nil:
+		return text + " " + describeSettlement(v)
 	}
 	return fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
+}
+
+// describeMethod says how a pod is moved, unless that is the eviction which everybody expects.
+func describeMethod(v schemas.Verdict) string {
+	var text string
+	if v.Method != "" && v.Method != schemas.MethodEviction {
+		text = " by " + string(v.Method)
+	}
+	if v.Instead != nil {
+		text += fmt.Sprintf(" instead of %s (%s)", v.Instead.Method, v.Instead.Reason)
+	}
+	return text
+}
+
+// describeSettlement says how a move ended: of which pod, where its replacement runs, and after how long.
+func describeSettlement(v schemas.Verdict) string {
+	s := v.Settlement
+	where := ""
+	if s.Node != "" {
+		where = " on " + s.Node
+	}
+	text := fmt.Sprintf("%s %s%s after %.1fs", v.Reason, v.Intent.Pod, where, s.Seconds)
+	if s.Replacement == nil {
+		return text + ": " + v.Message
+	}
+	return text + ": replacement " + s.Replacement.Name
 }

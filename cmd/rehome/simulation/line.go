@@ -22,7 +22,7 @@ type Line struct {
 	Outcome schemas.Outcome `json:"outcome"`
 	// Reason says for machines why the outcome is what it is.
 	Reason schemas.ReasonCode `json:"reason"`
-	// Message says it in words: of a pod that is evicted why it is to move, of any other why it is not moved.
+	// Message says it in words: of a pod that is moved why it is to move, of any other why it is not.
 	Message string `json:"message"`
 }
 
@@ -32,7 +32,7 @@ func LineOf(v schemas.Verdict) Line {
 		Pod: v.Intent.Pod, Node: v.Intent.Node, Strategy: v.Strategy, Profile: v.Profile,
 		Outcome: v.Outcome, Reason: v.Reason, Message: v.Message,
 	}
-	if v.Outcome == schemas.Evicted {
+	if v.Outcome.Moves() {
 		l.Message = v.Intent.Reason
 	}
 	return l
@@ -66,8 +66,9 @@ func (o jsonOutput) Verdicts(list []schemas.Verdict) error {
 
 func (jsonOutput) End() error { return nil }
 
-// NewTable prints a table for people, and after it how many pods had which outcome. title comes before the counts. The
-// columns of a turn are at least as wide as those of the turns before.
+// NewTable prints a table for people, and after it how many pods had which outcome. title comes before the counts. An
+// outcome that no pod had is left out, unless it is evicted, deferred or rejected. The columns of a turn are at least as
+// wide as those of the turns before.
 func NewTable(w io.Writer, title string) Output {
 	return &table{w: w, title: title, counts: map[schemas.Outcome]int{}}
 }
@@ -90,7 +91,7 @@ func (t *table) Verdicts(list []schemas.Verdict) error {
 		l := LineOf(v)
 		t.counts[l.Outcome]++
 		reason := l.Message
-		if l.Outcome != schemas.Evicted {
+		if !l.Outcome.Moves() {
 			reason = string(l.Reason) + ": " + l.Message
 		}
 		rows = append(rows, [6]string{l.Pod.Namespace, l.Pod.Name, l.Node, l.Strategy, string(l.Outcome), reason})

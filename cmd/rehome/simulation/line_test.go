@@ -1,0 +1,52 @@
+package simulation_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// One row for each outcome: of a pod that is moved why, of any other the reason code and the message.
+func TestEveryOutcomeIsARowThatSaysWhyAndACount(t *testing.T) {
+	got := ""
+	for _, o := range schemas.Outcomes() {
+		v := schemas.Verdict{
+			Outcome: o, Reason: "Code", Message: "message", Strategy: "S",
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api"}, Node: "n1", Reason: "wish"},
+		}
+		got += body(t, []schemas.Verdict{v})
+	}
+	want := `web api n1 S evicted wish; counts: 1 evicted, 0 deferred, 0 rejected
+web api n1 S restarted wish; counts: 0 evicted, 1 restarted, 0 deferred, 0 rejected
+web api n1 S requested wish; counts: 0 evicted, 1 requested, 0 deferred, 0 rejected
+web api n1 S deferred Code: message; counts: 0 evicted, 1 deferred, 0 rejected
+web api n1 S rejected Code: message; counts: 0 evicted, 0 deferred, 1 rejected
+web api n1 S withdrawn Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 withdrawn
+web api n1 S expired Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 expired
+web api n1 S failed Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 failed
+web api n1 S settled Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 settled
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// body is the table of the verdicts without its header, on one line with single spaces.
+func body(t *testing.T, verdicts []schemas.Verdict) string {
+	t.Helper()
+	var out strings.Builder
+	table := simulation.NewTable(&out, "counts")
+	if err := table.Verdicts(verdicts); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.End(); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")[1:] {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "; ") + "\n"
+}
