@@ -62,15 +62,15 @@ const (
 	ReasonLimitNamespace   ReasonCode = "LimitNamespace"   // deferred: the same of its namespace
 	ReasonLimitTotal       ReasonCode = "LimitTotal"       // deferred: the same of the cluster
 
-	ReasonMovingNode          ReasonCode = "MovingNode"          // deferred: as many pods of its node are on the move as the policy allows
+	ReasonMovingNode          ReasonCode = "MovingNode"          // deferred: as many pods of its node are on the move as allowed
 	ReasonMovingNamespace     ReasonCode = "MovingNamespace"     // deferred: the same of its namespace
 	ReasonMovingWorkload      ReasonCode = "MovingWorkload"      // deferred: the same of its workload
 	ReasonMovingTotal         ReasonCode = "MovingTotal"         // deferred: the same of the cluster
-	ReasonWorkloadUnavailable ReasonCode = "WorkloadUnavailable" // deferred: its workload, without a budget, has too few pods available
+	ReasonWorkloadUnavailable ReasonCode = "WorkloadUnavailable" // deferred: its workload, of no budget, has too few pods available
 	ReasonWorkloadPause       ReasonCode = "WorkloadPause"       // deferred: another pod of its workload was moved a moment ago
 	ReasonNamespaceRate       ReasonCode = "NamespaceRate"       // deferred: its namespace has used up its rate
 	ReasonLoop                ReasonCode = "Loop"                // deferred: the loop breaker; moving it there has not helped before
-	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: the storm brake; too many nodes went bad at the same time
+	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: the storm brake; too many nodes went bad at once
 	ReasonStormPending        ReasonCode = "StormPending"        // deferred: the storm brake; too many replacements find no place
 	ReasonStormFailures       ReasonCode = "StormFailures"       // deferred: the storm brake; too many evictions fail
 
@@ -100,7 +100,7 @@ const (
 	ReasonInvalid   ReasonCode = "Invalid"   // failed: the API server calls the request invalid, or several budgets overlap
 
 	ReasonReplaced           ReasonCode = "Replaced"           // settled: the replacement is ready on another node
-	ReasonCameBack           ReasonCode = "CameBack"           // settled: the replacement is ready on the node that the pod had to leave
+	ReasonCameBack           ReasonCode = "CameBack"           // settled: the replacement is ready on the node that was to be left
 	ReasonReplacementPending ReasonCode = "ReplacementPending" // settled: the replacement is not ready after a long time
 	ReasonNotReplaced        ReasonCode = "NotReplaced"        // settled: nobody made a replacement
 	ReasonTakenBack          ReasonCode = "TakenBack"          // settled: the move got stuck and was undone; the pod still runs
