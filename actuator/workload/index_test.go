@@ -1,0 +1,267 @@
+package workload
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestAPodBelongsToItsControllerOrTheDeploymentBehindIt(t *testing.T) {
+	bystander := by("StatefulSet", "db")
+	bystander.Controller = nil
+	for _, tt := range []struct {
+		name    string
+		owners  []metav1.OwnerReference
+		objects []metav1.Object
+		want    schemas.ObjectRef
+	}{
+		{"a pod without owners belongs to nothing", nil, nil, schemas.ObjectRef{}},
+		{"an owner that is not the controller does not count", []metav1.OwnerReference{bystander}, nil, schemas.ObjectRef{}},
+		{"a pod of a StatefulSet", []metav1.OwnerReference{by("StatefulSet", "db")}, nil, ref("StatefulSet", "db")},
+		{"a pod of a kind that nobody knows", []metav1.OwnerReference{bystander, by("Game", "g")}, nil, ref("Game", "g")},
+		{"a pod of a ReplicaSet that is not known", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil, ref("ReplicaSet", "api-1")},
+		{"a pod of a ReplicaSet without controller", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
+			[]metav1.Object{replicaSet("api-1", 1)}, ref("ReplicaSet", "api-1")},
+		{"a pod of a ReplicaSet of a Deployment", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
+			[]metav1.Object{replicaSet("api-1", 1, by("Deployment", "api"))}, ref("Deployment", "api")},
+		{"a ReplicaSet of another kind of controller is the workload", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
+			[]metav1.Object{replicaSet("api-1", 1, by("Rollout", "api"))}, ref("ReplicaSet", "api-1")},
+		{"a Deployment of another API is another kind", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
+			[]metav1.Object{replicaSet("api-1", 1, metav1.OwnerReference{
+				APIVersion: "appsy.example.com/v1", Kind: "Deployment", Name: "api", UID: "api", Controller: new(true),
+			})}, ref("ReplicaSet", "api-1")},
+		{"a ReplicaSet with that name and another UID is another one", []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api-1", UID: "before", Controller: new(true)},
+		}, []metav1.Object{replicaSet("api-1", 1, by("Deployment", "api"))},
+			schemas.ObjectRef{Kind: "ReplicaSet", Namespace: "shop", Name: "api-1", UID: "before"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.set(tt.objects...)
+			w.set(ready("pod", func(p *corev1.Pod) { p.OwnerReferences = tt.owners }))
+			want := shown("pod", func(p *Pod) { p.Workload = tt.want })
+			got, known := w.Pod("pod")
+			check(t, "pod", got, want)
+			check(t, "known", known, true)
+			var pods []Pod
+			if tt.want.UID != "" {
+				pods = []Pod{want}
+			}
+			check(t, "pods of the workload", w.Pods(tt.want.UID), pods)
+		})
+	}
+}
+
+func TestAPodThatIsNotKnownIsNone(t *testing.T) {
+	w := newWorld(t)
+	w.set(ready("api-1-a", owned("ReplicaSet", "api-1")))
+	w.gone(ready("api-1-a"))
+	got, known := w.Pod("api-1-a")
+	check(t, "pod", got, Pod{})
+	check(t, "known", known, false)
+	check(t, "pods", w.Pods("api-1"), nil)
+	check(t, "tally", w.Tally("api-1"), Tally{})
+	check(t, "namespaces that are remembered", len(w.View.pods.spaces), 0)
+}
+
+func TestAPodThatIsKnownBeforeItsReplicaSetMovesToTheDeployment(t *testing.T) {
+	w := newWorld(t)
+	w.set(deployment("api", 2), ready("api-1-a", owned("ReplicaSet", "api-1")))
+	check(t, "told first", w.told(), []string{"workload api", "workload api-1"})
+	check(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
+	check(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{Wanted: 1, Ready: 1})
+
+	w.set(replicaSet("api-1", 2, by("Deployment", "api")))
+	check(t, "told then", w.told(), []string{"workload api", "workload api-1"})
+	check(t, "pods of the Deployment", w.Pods("api"), []Pod{shown("api-1-a", in("Deployment", "api"))})
+	check(t, "tally of the Deployment", w.Tally("api"), Tally{Wanted: 2, Ready: 1})
+	check(t, "pods of the ReplicaSet", w.Pods("api-1"), nil)
+	check(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{})
+
+	w.gone(replicaSet("api-1", 2))
+	check(t, "told in the end", w.told(), []string{"workload api", "workload api-1"})
+	check(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
+}
+
+func TestPodsComeOldestFirstAndThenByName(t *testing.T) {
+	w := newWorld(t)
+	w.set(replicaSet("api-1", 0, by("Deployment", "api")), replicaSet("api-2", 0, by("Deployment", "api")))
+	for _, p := range []*corev1.Pod{
+		ready("d", owned("ReplicaSet", "api-2"), born(2)), ready("c", owned("ReplicaSet", "api-1"), born(2)),
+		ready("b", owned("ReplicaSet", "api-1"), born(3)), ready("z", owned("ReplicaSet", "api-2"), born(1)),
+		ready("a", owned("ReplicaSet", "api-1"), born(2)), ready("other", owned("ReplicaSet", "other")),
+	} {
+		w.set(p)
+	}
+	var got []string
+	for _, p := range w.Pods("api") {
+		got = append(got, p.Ref.Name)
+	}
+	check(t, "pods", got, []string{"z", "a", "c", "d", "b"})
+}
+
+func TestWhatAWorkloadIsToHave(t *testing.T) {
+	pods := func(kind, owner string) []metav1.Object {
+		return []metav1.Object{
+			ready("a", owned(kind, owner)), ready("b", owned(kind, owner), leaving), ready("c", owned(kind, owner), ended),
+			ready("d", owned(kind, owner), unready("")),
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		kind     string
+		objects  []metav1.Object
+		workload types.UID
+		want     Tally
+		empty    int // what it is to have when its pods are gone
+	}{
+		{"a Deployment says it, whatever its ReplicaSets say", "ReplicaSet",
+			[]metav1.Object{deployment("api", 5), replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 5, Ready: 1}, 5},
+		{"a Deployment that says nothing is to have one", "ReplicaSet",
+			[]metav1.Object{&appsv1.Deployment{ObjectMeta: meta("api")}, replicaSet("own", 7, by("Deployment", "api"))}, "api",
+			Tally{Wanted: 1, Ready: 1}, 1},
+		{"a Deployment that is not known yet is to have what is there", "ReplicaSet",
+			[]metav1.Object{replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 3, Ready: 1}, 0},
+		{"a ReplicaSet of its own says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own", Tally{Wanted: 7, Ready: 1}, 7},
+		{"a StatefulSet says it", "StatefulSet", []metav1.Object{&appsv1.StatefulSet{
+			ObjectMeta: meta("own"), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(0))},
+		}}, "own", Tally{Ready: 1}, 0},
+		{"a ReplicationController says it", "ReplicationController", []metav1.Object{&corev1.ReplicationController{
+			ObjectMeta: meta("own"), Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(4))},
+		}}, "own", Tally{Wanted: 4, Ready: 1}, 4},
+		{"any other is to have the pods that are there and have not ended", "Job", nil, "own", Tally{Wanted: 3, Ready: 1}, 0},
+		{"one that is not known has nothing", "Job", nil, "else", Tally{}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.set(tt.objects...)
+			w.set(pods(tt.kind, "own")...)
+			check(t, "tally", w.Tally(tt.workload), tt.want)
+			w.gone(pods(tt.kind, "own")...)
+			check(t, "tally without pods", w.Tally(tt.workload), Tally{Wanted: tt.empty})
+		})
+	}
+}
+
+func TestWhatIsSaidAboutAPod(t *testing.T) {
+	unplaced := func(message string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.NodeName = ""
+			p.Status.Conditions = []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message},
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name      string
+		pod, want func(*corev1.Pod, *Pod)
+	}{
+		{"it is ready and stays", func(*corev1.Pod, *Pod) {}, func(_ *corev1.Pod, _ *Pod) {}},
+		{"one that is being deleted is not ready", func(p *corev1.Pod, _ *Pod) { leaving(p) },
+			func(_ *corev1.Pod, s *Pod) { s.Ready, s.Leaving = false, true }},
+		{"one that has succeeded has ended", func(p *corev1.Pod, _ *Pod) { p.Status.Phase = corev1.PodSucceeded },
+			func(_ *corev1.Pod, s *Pod) { s.Ready, s.Ended = false, true }},
+		{"one that has failed has ended", func(p *corev1.Pod, _ *Pod) { p.Status.Phase = corev1.PodFailed },
+			func(_ *corev1.Pod, s *Pod) { s.Ready, s.Ended = false, true }},
+		{"one that says nothing is not ready", func(p *corev1.Pod, _ *Pod) { p.Status = corev1.PodStatus{} },
+			func(_ *corev1.Pod, s *Pod) { s.Ready, s.QoS = false, "" }},
+		{"its priority", func(p *corev1.Pod, _ *Pod) { p.Spec.Priority = new(int32(7)) },
+			func(_ *corev1.Pod, s *Pod) { s.Priority = 7 }},
+		{"without a node: what the scheduler says", func(p *corev1.Pod, _ *Pod) { unplaced("0/3 nodes are available")(p) },
+			func(_ *corev1.Pod, s *Pod) { s.Node, s.Ready, s.Why = "", false, "0/3 nodes are available" }},
+		{"without a node and words: the reason", func(p *corev1.Pod, _ *Pod) { unplaced("")(p) },
+			func(_ *corev1.Pod, s *Pod) { s.Node, s.Ready, s.Why = "", false, "Unschedulable" }},
+		{"on a node: the first container that waits", func(p *corev1.Pod, _ *Pod) {
+			unready("containers with unready status: [b c]")(p)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{
+				running(), waiting("ImagePullBackOff", "back-off pulling image b"), waiting("ContainerCreating", ""),
+			}
+		}, func(_ *corev1.Pod, s *Pod) { s.Ready, s.Why = false, "ImagePullBackOff: back-off pulling image b" }},
+		{"a container that waits without words", func(p *corev1.Pod, _ *Pod) {
+			unready("containers with unready status: [a]")(p)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("ContainerCreating", "")}
+		}, func(_ *corev1.Pod, s *Pod) { s.Ready, s.Why = false, "ContainerCreating" }},
+		{"an init container before the others", func(p *corev1.Pod, _ *Pod) {
+			unready("")(p)
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{waiting("CrashLoopBackOff", "")}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("PodInitializing", "")}
+		}, func(_ *corev1.Pod, s *Pod) { s.Ready, s.Why = false, "CrashLoopBackOff" }},
+		{"no container waits: the condition", func(p *corev1.Pod, _ *Pod) {
+			unready("the status of gate is not true")(p)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{running()}
+		}, func(_ *corev1.Pod, s *Pod) { s.Ready, s.Why = false, "the status of gate is not true" }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, want := ready("pod", owned("Job", "job")), shown("pod", in("Job", "job"))
+			tt.pod(p, nil)
+			tt.want(nil, &want)
+			w := newWorld(t)
+			w.set(p)
+			check(t, "pods", w.Pods("job"), []Pod{want})
+		})
+	}
+}
+
+func TestALongReasonIsCutBetweenTwoSigns(t *testing.T) {
+	for text, want := range map[string]string{
+		"short":                              "short",
+		"a" + strings.Repeat("ä", 79) + "ä":  "a" + strings.Repeat("ä", 79) + "…",
+		strings.Repeat("a", 160):             strings.Repeat("a", 160),
+		strings.Repeat("a", 160) + "b":       strings.Repeat("a", 160) + "…",
+		strings.Repeat("ä", 80):              strings.Repeat("ä", 80),
+		strings.Repeat("ä", 80) + "and more": strings.Repeat("ä", 80) + "…",
+	} {
+		check(t, text, cut(text), want)
+	}
+}
+
+func TestOnlyWhatChangesIsTold(t *testing.T) {
+	w := newWorld(t)
+	pod := func(changes ...func(*corev1.Pod)) *corev1.Pod {
+		return ready("a", append(changes, owned("ReplicaSet", "api-1"))...)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func()
+		want   []string
+	}{
+		{"a ReplicaSet of a Deployment is no workload", func() { w.set(replicaSet("api-1", 1, by("Deployment", "api"))) }, nil},
+		{"a Deployment came", func() { w.set(deployment("api", 1)) }, []string{"workload api"}},
+		{"a pod came", func() { w.set(pod()) }, []string{"workload api"}},
+		{"a pod without workload came", func() { w.set(ready("alone")) }, nil},
+		{"a pod changed in what is not said", func() {
+			w.set(pod(labelled("app", "api"), func(p *corev1.Pod) { p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"} }))
+		}, nil},
+		{"a pod is not ready any more", func() { w.set(pod(unready(""))) }, []string{"workload api"}},
+		{"a ReplicaSet of a Deployment is scaled", func() { w.set(replicaSet("api-1", 2, by("Deployment", "api"))) }, nil},
+		{"a Deployment is scaled", func() { w.set(deployment("api", 2)) }, []string{"workload api"}},
+		{"a Deployment is as it was", func() { w.set(deployment("api", 2)) }, nil},
+		{"a ReplicaSet lost its Deployment", func() { w.set(replicaSet("api-1", 2)) }, []string{"workload api", "workload api-1"}},
+		{"a pod was let go", func() { w.set(ready("a")) }, []string{"workload api-1"}},
+		{"a pod was adopted", func() { w.set(pod()) }, []string{"workload api-1"}},
+		{"a pod went", func() { w.gone(pod()) }, []string{"workload api-1"}},
+		{"a Deployment went", func() { w.gone(deployment("api", 0)) }, []string{"workload api"}},
+	} {
+		tt.change()
+		check(t, tt.name, w.told(), tt.want)
+	}
+}
+
+func TestAPodThatWasMadeAnewUnderItsNameUnseenIsAnotherOne(t *testing.T) {
+	w := newWorld(t)
+	anew := ready("db-0", owned("StatefulSet", "db"), born(9))
+	anew.UID = "anew"
+	w.set(ready("db-0", owned("StatefulSet", "db")), anew)
+	check(t, "pods", w.Pods("db"), []Pod{shown("db-0", in("StatefulSet", "db"), func(p *Pod) {
+		p.Ref.UID, p.Created = "anew", anew.CreationTimestamp.Time
+	})})
+	_, known := w.Pod("db-0")
+	check(t, "the one before is known", known, false)
+	check(t, "told", w.told(), []string{"workload db", "workload db", "workload db"})
+}

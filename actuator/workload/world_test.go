@@ -1,0 +1,225 @@
+package workload
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// noon is when everything is made that has no time of its own.
+func noon() time.Time { return time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC) }
+
+func check[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// world is a View that is told of objects as the informers tell it, and what it told.
+type world struct {
+	*View
+	t       *testing.T
+	kinds   map[string]followed
+	has     map[string]any // what an informer keeps
+	changes []Change
+	time    time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, kinds: map[string]followed{}, has: map[string]any{}, time: noon()}
+	w.View = New(nil, func(c Change) { w.changes = append(w.changes, c) })
+	w.now = func() time.Time { return w.time }
+	for _, f := range w.followed() {
+		w.kinds[f.what] = f
+	}
+	return w
+}
+
+// place is the kind of an object, and the key under which its informer keeps it.
+func (w *world) place(o metav1.Object) (followed, string) {
+	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1.") + "s"
+	return w.kinds[what], what + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// initially has objects that were there before.
+func (w *world) initially(objects ...metav1.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		kind, key := w.place(o)
+		w.has[key] = w.pruned(o)
+		kind.handler.OnAdd(w.has[key], true)
+	}
+}
+
+// set adds or changes objects.
+func (w *world) set(objects ...metav1.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		kind, key := w.place(o)
+		old, known := w.has[key]
+		w.has[key] = w.pruned(o)
+		if known {
+			kind.handler.OnUpdate(old, w.has[key])
+		} else {
+			kind.handler.OnAdd(w.has[key], false)
+		}
+	}
+}
+
+// gone removes objects.
+func (w *world) gone(objects ...metav1.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		kind, key := w.place(o)
+		kind.handler.OnDelete(w.has[key])
+		delete(w.has, key)
+	}
+}
+
+func (w *world) pruned(o metav1.Object) any {
+	w.t.Helper()
+	kind, _ := w.place(o)
+	kept, err := kind.transform(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return kept
+}
+
+// told is what was told since it was asked for the last time, sorted.
+func (w *world) told() []string {
+	var list []string
+	for _, c := range w.changes {
+		switch {
+		case c.Node == "":
+			list = append(list, "workload "+string(c.Workload))
+		case c.Workload == "":
+			list = append(list, "node "+c.Node)
+		default:
+			w.t.Errorf("two fields are set: %+v", c)
+		}
+	}
+	w.changes = nil
+	slices.Sort(list)
+	return list
+}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: noon()}}
+}
+
+// by is the reference of an object to its controller, which is called as its UID.
+func by(kind, name string) metav1.OwnerReference {
+	version := "apps/v1"
+	if kind == "ReplicationController" {
+		version = "v1"
+	}
+	return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(name), Controller: new(true)}
+}
+
+func ref(kind, name string) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: kind, Namespace: "shop", Name: name, UID: types.UID(name)}
+}
+
+// ready is a pod that runs on node-1 and is ready.
+func ready(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: meta(name), Spec: corev1.PodSpec{NodeName: "node-1"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
+		}},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+// shown is what is said about [ready].
+func shown(name string, changes ...func(*Pod)) Pod {
+	p := Pod{
+		Ref: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "node-1", Created: noon(), Ready: true,
+		QoS: corev1.PodQOSBurstable,
+	}
+	for _, change := range changes {
+		change(&p)
+	}
+	return p
+}
+
+func in(kind, name string) func(*Pod) { return func(p *Pod) { p.Workload = ref(kind, name) } }
+
+func budgeted(p *Pod) { p.Budgeted = true }
+
+func owned(kind, name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, by(kind, name)) }
+}
+
+func labelled(pairs ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Labels = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			p.Labels[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+func born(seconds int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.CreationTimestamp.Time = noon().Add(time.Duration(seconds) * time.Second) }
+}
+
+func leaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon()} }
+
+func ended(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodSucceeded
+	unready("")(p)
+}
+
+// unready is a pod that is not ready, and what its condition says about it.
+func unready(message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		c := podCondition(p, corev1.PodReady)
+		c.Status, c.Message = corev1.ConditionFalse, message
+	}
+}
+
+func waiting(reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message},
+	}}
+}
+
+func running() corev1.ContainerStatus {
+	return corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+}
+
+func deployment(name string, replicas int32) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: meta(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
+}
+
+func replicaSet(name string, replicas int32, owners ...metav1.OwnerReference) *appsv1.ReplicaSet {
+	s := &appsv1.ReplicaSet{ObjectMeta: meta(name), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+	s.OwnerReferences = owners
+	return s
+}
+
+func budget(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{ObjectMeta: meta(name), Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+}
+
+// app selects the pods of an app.
+func app(name string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+}
