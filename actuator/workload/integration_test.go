@@ -1,0 +1,273 @@
+package workload
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// nobody is a user that may nothing.
+const nobody = "nobody"
+
+// TestTheViewAndTheAPIServer shares one control plane, one Deployment and one View among its parts, in order.
+func TestTheViewAndTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}}})
+	nodes, err := c.AddNodes(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &viewing{T: t, c: c, client: c.Client(), nodes: nodes, woken: make(chan struct{}, 1)}
+	d, err := c.AddDeployment(t.Context(), "shop", "api", 3)
+	v.must(err)
+	v.must(c.WaitReady(t.Context(), "shop", "api"))
+	v.deployment = schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: d.UID}
+
+	before := goleak.IgnoreCurrent()
+	stop := v.start(c.Client())
+	for _, tt := range []struct {
+		name string
+		test func(*viewing)
+	}{
+		{"the pods of a Deployment are tallied", testTally},
+		{"a budget makes them budgeted as long as it is there", testBudgeted},
+		{"the replacement of a pod that was deleted appears, and is told", testReplacement},
+		{"a Deployment that is scaled is to have more pods", testScale},
+		{"a cordon and a taint show when they came", testTaints},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v.T = t
+			tt.test(v)
+		})
+	}
+	v.T = t
+	stop()
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("the end leaves goroutines: %v", err)
+	}
+	t.Run("a View that may not look goes on trying until it ends", func(t *testing.T) {
+		v.T = t
+		testForbidden(v)
+	})
+}
+
+// viewing is a View of a real control plane and what it told.
+type viewing struct {
+	*testing.T
+	c          *cluster.Cluster
+	client     kubernetes.Interface
+	nodes      []string
+	deployment schemas.ObjectRef
+	view       *View
+	woken      chan struct{}
+
+	mu      sync.Mutex
+	changes []Change
+}
+
+func (v *viewing) must(err error) {
+	v.Helper()
+	if err != nil {
+		v.Fatal(err)
+	}
+}
+
+// start runs the View until what is returned is called, and returns when everything is known.
+func (v *viewing) start(client kubernetes.Interface) (stop func()) {
+	v.Helper()
+	v.view = New(client, func(c Change) {
+		v.mu.Lock()
+		v.changes = append(v.changes, c)
+		v.mu.Unlock()
+		select {
+		case v.woken <- struct{}{}:
+		default:
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.view.Run(ctx) }()
+	v.Cleanup(cancel)
+	select {
+	case <-v.view.Synced():
+	case <-time.After(time.Minute):
+		v.Fatal("not everything is known")
+	}
+	return func() {
+		v.Helper()
+		cancel()
+		v.must(<-ended)
+	}
+}
+
+// until waits until the View, asked again after each change that it tells, says what is wanted.
+func until[A any](v *viewing, what string, ask func() A, want A) {
+	v.Helper()
+	for {
+		got := ask()
+		if reflect.DeepEqual(got, want) {
+			return
+		}
+		select {
+		case <-v.woken:
+		case <-time.After(time.Minute):
+			v.Fatalf("%s\n got %+v\nwant %+v", what, got, want)
+		}
+	}
+}
+
+// told returns what was told since it was asked for the last time.
+func (v *viewing) told() []Change {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	told := v.changes
+	v.changes = nil
+	return told
+}
+
+// expected is what is to be said about the pods of the Deployment, which are ready.
+func (v *viewing) expected(budgeted bool) []Pod {
+	v.Helper()
+	v.must(v.c.WaitReady(v.Context(), "shop", "api"))
+	list, err := v.client.CoreV1().Pods("shop").List(v.Context(), metav1.ListOptions{})
+	v.must(err)
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { // the names sort the pods that were made in the same second
+		if a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name || a.CreationTimestamp.Before(&b.CreationTimestamp) {
+			return -1
+		}
+		return 1
+	})
+	var want []Pod
+	for _, p := range list.Items {
+		want = append(want, Pod{
+			Ref:      schemas.PodRef{Namespace: "shop", Name: p.Name, UID: p.UID},
+			Workload: v.deployment, Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: true,
+			QoS: corev1.PodQOSBestEffort, Budgeted: budgeted,
+		})
+	}
+	return want
+}
+
+func (v *viewing) pods() []Pod  { return v.view.Pods(v.deployment.UID) }
+func (v *viewing) tally() Tally { return v.view.Tally(v.deployment.UID) }
+
+func testTally(v *viewing) {
+	until(v, "pods", v.pods, v.expected(false))
+	until(v, "tally", v.tally, Tally{Wanted: 3, Ready: 3})
+	for _, want := range v.pods() {
+		got, known := v.view.Pod(want.Ref.UID)
+		check(v.T, "pod", got, want)
+		check(v.T, "known", known, true)
+	}
+	check(v.T, "told of the Deployment in the first list", slices.Contains(v.told(), Change{Workload: v.deployment.UID}), true)
+}
+
+func testBudgeted(v *viewing) {
+	budgets := v.client.PolicyV1().PodDisruptionBudgets("shop")
+	b := budget("api", app("api"))
+	b.ObjectMeta = metav1.ObjectMeta{Name: "api"}
+	_, err := budgets.Create(v.Context(), b, metav1.CreateOptions{})
+	v.must(err)
+	until(v, "pods with a budget", v.pods, v.expected(true))
+	v.must(budgets.Delete(v.Context(), "api", metav1.DeleteOptions{}))
+	until(v, "pods without a budget", v.pods, v.expected(false))
+}
+
+func testReplacement(v *viewing) {
+	gone := v.pods()[0].Ref
+	v.told()
+	v.must(v.client.CoreV1().Pods("shop").Delete(v.Context(), gone.Name, metav1.DeleteOptions{
+		Preconditions: metav1.NewUIDPreconditions(string(gone.UID)),
+	}))
+	isGone := func(pods []Pod) bool {
+		return !slices.ContainsFunc(pods, func(p Pod) bool { return p.Ref == gone })
+	}
+	until(v, "the pod is gone, and there are three", func() bool { return isGone(v.pods()) && len(v.pods()) == 3 }, true)
+	until(v, "pods", v.pods, v.expected(false))
+	until(v, "tally", v.tally, Tally{Wanted: 3, Ready: 3})
+	_, known := v.view.Pod(gone.UID)
+	check(v.T, "the pod that was deleted is known", known, false)
+	check(v.T, "told", slices.Compact(v.told()), []Change{{Workload: v.deployment.UID}})
+}
+
+func testScale(v *viewing) {
+	v.patch(func(ctx context.Context) error {
+		_, err := v.client.AppsV1().Deployments("shop").Patch(ctx, "api", types.MergePatchType,
+			[]byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
+		return err
+	})
+	until(v, "pods", v.pods, v.expected(false))
+	until(v, "tally", v.tally, Tally{Wanted: 5, Ready: 5})
+}
+
+func (v *viewing) patch(call func(context.Context) error) {
+	v.Helper()
+	v.must(call(v.Context()))
+}
+
+func testTaints(v *viewing) {
+	name := v.nodes[0]
+	patched := func(patch string) {
+		v.Helper()
+		v.patch(func(ctx context.Context) error {
+			_, err := v.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		})
+	}
+	// since is whether the node was tainted at or after a time.
+	since := func(at time.Time) func() bool {
+		return func() bool {
+			n, known := v.view.Node(name)
+			return known && n.Ready && !n.Tainted.Before(at) && !n.Tainted.After(time.Now())
+		}
+	}
+	sound := []Node{{Name: v.nodes[0], Ready: true}, {Name: v.nodes[1], Ready: true}}
+	until(v, "nodes", v.view.Nodes, sound)
+	v.told()
+	at := time.Now()
+	patched(`{"spec":{"unschedulable":true}}`)
+	until(v, "cordoned", since(at), true)
+	patched(`{"spec":{"unschedulable":false}}`)
+	until(v, "nodes without a cordon", v.view.Nodes, sound)
+	at = time.Now()
+	patched(`{"spec":{"taints":[{"key":"maintenance","effect":"NoExecute"}]}}`)
+	until(v, "tainted", since(at), true)
+	patched(`{"spec":{"taints":null}}`)
+	until(v, "nodes without a taint", v.view.Nodes, sound)
+	var told []Change
+	for _, c := range v.told() {
+		if c.Node != "" {
+			told = append(told, c)
+		}
+	}
+	check(v.T, "told", slices.Compact(told), []Change{{Node: name}})
+}
+
+func testForbidden(v *viewing) {
+	config, err := v.c.UserConfig(nobody)
+	v.must(err)
+	client, err := kubernetes.NewForConfig(config)
+	v.must(err)
+	ctx, cancel := context.WithTimeout(v.Context(), 2*time.Second)
+	defer cancel()
+	view := New(client, func(c Change) { v.Errorf("told: %+v", c) })
+	v.must(view.Run(ctx))
+	select {
+	case <-view.Synced():
+		v.Error("it says that it knows everything")
+	default:
+	}
+	check(v.T, "nodes", view.Nodes(), []Node{})
+}
