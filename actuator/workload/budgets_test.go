@@ -24,10 +24,12 @@ func TestWhichPodsABudgetSelects(t *testing.T) {
 		{"no selector selects none", budget("b", nil), nil},
 		{"a selector that cannot be read selects none", budget("b", expression("app", "Near", "api")), nil},
 		{"a budget of another namespace selects none", elsewhere, nil},
-		{"the pods with one of several values", budget("b", expression("tier", metav1.LabelSelectorOpIn, "db", "web")), []string{"api"}},
+		{"the pods with one of several values",
+			budget("b", expression("tier", metav1.LabelSelectorOpIn, "db", "web")), []string{"api"}},
 		{"the pods with a key", budget("b", expression("tier", metav1.LabelSelectorOpExists)), []string{"api"}},
 		{"the pods without a key", budget("b", expression("tier", metav1.LabelSelectorOpDoesNotExist)), []string{"bare"}},
-		{"the pods with another value or none", budget("b", expression("tier", metav1.LabelSelectorOpNotIn, "db")), []string{"api", "bare"}},
+		{"the pods with another value or none",
+			budget("b", expression("tier", metav1.LabelSelectorOpNotIn, "db")), []string{"api", "bare"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			podsFirst, budgetFirst := newWorld(t), newWorld(t)
@@ -82,7 +84,7 @@ func TestABudgetIsToldWhenItChangesWhatAPodHas(t *testing.T) {
 		check(t, tt.name, w.Pods("job"), []Pod{shown("api", in("Job", "job"), func(p *Pod) { p.Budgeted = tt.budgeted })})
 	}
 	w.gone(api(""), ready("alone"))
-	check(t, "namespaces that are remembered", len(w.View.pods.spaces), 0)
+	check(t, "namespaces that are remembered", len(w.pods.spaces), 0)
 }
 
 func TestABudgetOfManyPodsIsToldOnceForEachWorkload(t *testing.T) {
@@ -95,7 +97,9 @@ func TestABudgetOfManyPodsIsToldOnceForEachWorkload(t *testing.T) {
 	w.told()
 	w.set(budget("b", app("api")))
 	check(t, "told", w.told(), []string{"workload api"})
-	check(t, "pods", w.Pods("api")[:2], []Pod{shown("a", in("Deployment", "api"), budgeted), shown("a2", in("Deployment", "api"), budgeted)})
+	check(t, "pods", w.Pods("api")[:2], []Pod{
+		shown("a", in("Deployment", "api"), budgeted), shown("a2", in("Deployment", "api"), budgeted),
+	})
 }
 
 func TestWrittenLabelsAreTheSameLabels(t *testing.T) {

@@ -29,9 +29,13 @@ func (v *View) followed() []followed {
 	return []followed{
 		follow("ReplicaSets", appsinformers.NewReplicaSetInformer(v.client, all, 0, none), keepReplicaSet, controller),
 		follow("Deployments", appsinformers.NewDeploymentInformer(v.client, all, 0, none),
-			func(d *appsv1.Deployment) *keptController { return keepController("Deployment", d, d.Spec.Replicas) }, controller),
+			func(d *appsv1.Deployment) *keptController {
+				return keepController("Deployment", d, d.Spec.Replicas)
+			}, controller),
 		follow("StatefulSets", appsinformers.NewStatefulSetInformer(v.client, all, 0, none),
-			func(s *appsv1.StatefulSet) *keptController { return keepController("StatefulSet", s, s.Spec.Replicas) }, controller),
+			func(s *appsv1.StatefulSet) *keptController {
+				return keepController("StatefulSet", s, s.Spec.Replicas)
+			}, controller),
 		follow("ReplicationControllers", coreinformers.NewReplicationControllerInformer(v.client, all, 0, none),
 			func(r *corev1.ReplicationController) *keptController {
 				return keepController("ReplicationController", r, r.Spec.Replicas)
@@ -53,8 +57,8 @@ type kept[K any] interface {
 	GetUID() types.UID
 }
 
-// follow has an informer keep of each object only what keep returns, and tells learn what became of it: old or new is nil
-// where there is none, and both are of one UID. initial says that the object was there when the informer began.
+// follow has an informer keep of each object only what keep returns, and tells learn what became of it: old or new is
+// nil where there is none, and both are of one UID. initial says that the object was there when the informer began.
 func follow[O, K any, P kept[K]](
 	what string, informer cache.SharedIndexInformer, keep func(*O) P, learn func(old, new P, initial bool),
 ) followed {

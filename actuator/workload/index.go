@@ -49,7 +49,8 @@ func newIndex() index {
 	}
 }
 
-// byAge puts the oldest pod first. Of two with the same age and name one is a pod that was made anew in the same second.
+// byAge puts the oldest pod first. Of two with the same age and name one is a pod that was made anew in the same
+// second.
 func byAge(a, b *keptPod) int {
 	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
 }
@@ -194,7 +195,8 @@ func (x *index) workloadBehind(controller schemas.ObjectRef) schemas.ObjectRef {
 	return controller
 }
 
-// learnController takes one change of a controller into account. old or new is nil where there is none; they have one UID.
+// learnController takes one change of a controller into account. old or new is nil where there is none; they have one
+// UID.
 func (x *index) learnController(old, new *keptController) touched {
 	at := new
 	if new == nil {

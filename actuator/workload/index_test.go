@@ -25,7 +25,8 @@ func TestAPodBelongsToItsControllerOrTheDeploymentBehindIt(t *testing.T) {
 		{"an owner that is not the controller does not count", []metav1.OwnerReference{bystander}, nil, schemas.ObjectRef{}},
 		{"a pod of a StatefulSet", []metav1.OwnerReference{by("StatefulSet", "db")}, nil, ref("StatefulSet", "db")},
 		{"a pod of a kind that nobody knows", []metav1.OwnerReference{bystander, by("Game", "g")}, nil, ref("Game", "g")},
-		{"a pod of a ReplicaSet that is not known", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil, ref("ReplicaSet", "api-1")},
+		{"a pod of a ReplicaSet that is not known", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil,
+			ref("ReplicaSet", "api-1")},
 		{"a pod of a ReplicaSet without controller", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
 			[]metav1.Object{replicaSet("api-1", 1)}, ref("ReplicaSet", "api-1")},
 		{"a pod of a ReplicaSet of a Deployment", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
@@ -40,6 +41,10 @@ func TestAPodBelongsToItsControllerOrTheDeploymentBehindIt(t *testing.T) {
 			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api-1", UID: "before", Controller: new(true)},
 		}, []metav1.Object{replicaSet("api-1", 1, by("Deployment", "api"))},
 			schemas.ObjectRef{Kind: "ReplicaSet", Namespace: "shop", Name: "api-1", UID: "before"}},
+		{"a ReplicaSet with that UID and another name is another one", []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api-9", UID: "api-1", Controller: new(true)},
+		}, []metav1.Object{replicaSet("api-1", 1, by("Deployment", "api"))},
+			schemas.ObjectRef{Kind: "ReplicaSet", Namespace: "shop", Name: "api-9", UID: "api-1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -67,7 +72,7 @@ func TestAPodThatIsNotKnownIsNone(t *testing.T) {
 	check(t, "known", known, false)
 	check(t, "pods", w.Pods("api-1"), nil)
 	check(t, "tally", w.Tally("api-1"), Tally{})
-	check(t, "namespaces that are remembered", len(w.View.pods.spaces), 0)
+	check(t, "namespaces that are remembered", len(w.pods.spaces), 0)
 }
 
 func TestAPodThatIsKnownBeforeItsReplicaSetMovesToTheDeployment(t *testing.T) {
@@ -122,13 +127,15 @@ func TestWhatAWorkloadIsToHave(t *testing.T) {
 		empty    int // what it is to have when its pods are gone
 	}{
 		{"a Deployment says it, whatever its ReplicaSets say", "ReplicaSet",
-			[]metav1.Object{deployment("api", 5), replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 5, Ready: 1}, 5},
+			[]metav1.Object{deployment("api", 5), replicaSet("own", 7, by("Deployment", "api"))}, "api",
+			Tally{Wanted: 5, Ready: 1}, 5},
 		{"a Deployment that says nothing is to have one", "ReplicaSet",
 			[]metav1.Object{&appsv1.Deployment{ObjectMeta: meta("api")}, replicaSet("own", 7, by("Deployment", "api"))}, "api",
 			Tally{Wanted: 1, Ready: 1}, 1},
 		{"a Deployment that is not known yet is to have what is there", "ReplicaSet",
 			[]metav1.Object{replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 3, Ready: 1}, 0},
-		{"a ReplicaSet of its own says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own", Tally{Wanted: 7, Ready: 1}, 7},
+		{"a ReplicaSet of its own says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own",
+			Tally{Wanted: 7, Ready: 1}, 7},
 		{"a StatefulSet says it", "StatefulSet", []metav1.Object{&appsv1.StatefulSet{
 			ObjectMeta: meta("own"), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(0))},
 		}}, "own", Tally{Ready: 1}, 0},
@@ -236,7 +243,9 @@ func TestOnlyWhatChangesIsTold(t *testing.T) {
 		{"a pod came", func() { w.set(pod()) }, []string{"workload api"}},
 		{"a pod without workload came", func() { w.set(ready("alone")) }, nil},
 		{"a pod changed in what is not said", func() {
-			w.set(pod(labelled("app", "api"), func(p *corev1.Pod) { p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"} }))
+			w.set(pod(labelled("app", "api"), func(p *corev1.Pod) {
+				p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"}
+			}))
 		}, nil},
 		{"a pod is not ready any more", func() { w.set(pod(unready(""))) }, []string{"workload api"}},
 		{"a ReplicaSet of a Deployment is scaled", func() { w.set(replicaSet("api-1", 2, by("Deployment", "api"))) }, nil},
@@ -264,4 +273,12 @@ func TestAPodThatWasMadeAnewUnderItsNameUnseenIsAnotherOne(t *testing.T) {
 	_, known := w.Pod("db-0")
 	check(t, "the one before is known", known, false)
 	check(t, "told", w.told(), []string{"workload db", "workload db", "workload db"})
+}
+
+func TestWhoIsToldMayAskAndFindsTheChange(t *testing.T) {
+	w := newWorld(t)
+	var got []Pod
+	w.changed = func(c Change) { got = append(got, w.Pods(c.Workload)...) }
+	w.set(ready("a", owned("Job", "job")))
+	check(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
 }

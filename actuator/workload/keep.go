@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// object is what an informer has to know of what it keeps. It is no Kubernetes object, since even an empty Pod takes more
-// than a kilobyte. What many objects have in common is a handle, so that it is in memory once.
+// object is what an informer has to know of what it keeps. It is no Kubernetes object, since even an empty Pod takes
+// more than a kilobyte. What many objects have in common is a handle, so that it is in memory once.
 type object struct {
 	namespace unique.Handle[string]
 	name      string
@@ -66,7 +66,8 @@ func keepPod(p *corev1.Pod) *keptPod {
 	return k
 }
 
-// controllerOf is the controller of an object, if it is of the kind, or of any for an empty one. Else the zero reference.
+// controllerOf is the controller of an object, if it is of the kind, or of any for an empty one. Else the zero
+// reference.
 func controllerOf(m metav1.Object, kind string) schemas.ObjectRef {
 	owner := metav1.GetControllerOfNoCopy(m)
 	if owner == nil || kind != "" && (owner.Kind != kind || !strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")) {

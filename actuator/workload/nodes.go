@@ -11,9 +11,10 @@ type knownNode struct {
 	came map[taint]time.Time
 }
 
-// learn takes one change into account and returns the name of the node, if [Node] says something else now. old or new is
-// nil where there is none. The taints that a node came with say nothing about how it is now: a new one has those that are
-// taken off when it is set up. Of the nodes that were there before there is only what the taints say themselves.
+// learn takes one change into account and returns the name of the node, if [Node] says something else now. old or new
+// is nil where there is none. The taints that a node came with say nothing about how it is now: a new one has those
+// that are taken off when it is set up. Of the nodes that were there before there is only what the taints say
+// themselves.
 func (n nodes) learn(old, new *keptNode, initial bool, now time.Time) string {
 	if new == nil {
 		delete(n, old.name)

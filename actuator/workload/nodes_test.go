@@ -38,7 +38,8 @@ func nodeReady(status corev1.ConditionStatus) func(*corev1.Node) {
 }
 
 func TestWhenANodeWasTainted(t *testing.T) {
-	const noSchedule, noExecute, prefer = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule
+	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
+	const prefer = corev1.TaintEffectPreferNoSchedule
 	before := noon().Add(-time.Hour)
 	minute := func(n int) time.Time { return noon().Add(time.Duration(n) * time.Minute) }
 	type changes []func(*corev1.Node)
@@ -64,7 +65,8 @@ func TestWhenANodeWasTainted(t *testing.T) {
 		{"when a taint that was there before says", changes{tainted("a", noExecute, before), cordoned}, true, nil, before},
 		{"never by one that was there before and does not say", changes{tainted("a", noSchedule), cordoned}, true,
 			[]changes{{tainted("a", noSchedule, noon()), cordoned}}, time.Time{}},
-		{"never by those that a new node came with", changes{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}, false,
+		{"never by those that a new node came with",
+			changes{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}, false,
 			[]changes{{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}}, time.Time{}},
 		{"when a new node got one later", changes{tainted("a", noSchedule)}, false,
 			[]changes{nil, {tainted("a", noSchedule)}}, minute(2)},
@@ -111,7 +113,8 @@ func TestANodeIsToldWhenWhatIsSaidOfItChanges(t *testing.T) {
 		{"it was there", func() { w.initially(node("one")) }, []string{"node one"}, []Node{{Name: "one", Ready: true}}},
 		{"its status changed", func() { w.set(node("one", func(n *corev1.Node) { n.ResourceVersion = "2" })) }, nil,
 			[]Node{{Name: "one", Ready: true}}},
-		{"it is not ready", func() { w.set(node("one", nodeReady(corev1.ConditionUnknown))) }, []string{"node one"}, []Node{{Name: "one"}}},
+		{"it is not ready", func() { w.set(node("one", nodeReady(corev1.ConditionUnknown))) }, []string{"node one"},
+			[]Node{{Name: "one"}}},
 		{"it is cordoned", func() { w.set(node("one", cordoned)) }, []string{"node one"},
 			[]Node{{Name: "one", Ready: true, Tainted: noon()}}},
 		{"it was made anew unseen", func() { w.set(anew) }, []string{"node one", "node one"}, []Node{{Name: "one", Ready: true}}},

@@ -241,8 +241,8 @@ func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
 			anew.initially(s.objects[key])
 		}
 		check(t, fmt.Sprint("in one go after step ", i), s.ask(anew.View), want)
-		check(t, "namespaces and groups", []int{len(w.View.pods.spaces), len(w.View.pods.groups), len(w.View.pods.workloads)},
-			[]int{len(anew.View.pods.spaces), len(anew.View.pods.groups), len(anew.View.pods.workloads)})
+		check(t, "namespaces and groups", []int{len(w.pods.spaces), len(w.pods.groups), len(w.pods.workloads)},
+			[]int{len(anew.pods.spaces), len(anew.pods.groups), len(anew.pods.workloads)})
 		if t.Failed() {
 			return
 		}
@@ -251,8 +251,9 @@ func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
 		w.gone(o)
 	}
 	s.objects = nil
-	x := w.View.pods
-	check(t, "what is remembered of nothing", []int{len(x.pods), len(x.controllers), len(x.groups), len(x.workloads), len(x.spaces)},
+	x := w.pods
+	check(t, "what is remembered of nothing",
+		[]int{len(x.pods), len(x.controllers), len(x.groups), len(x.workloads), len(x.spaces)},
 		[]int{0, 0, 0, 0, 0})
 }
 

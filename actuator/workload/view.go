@@ -41,9 +41,9 @@ func New(client kubernetes.Interface, changed func(Change)) *View {
 	}
 }
 
-// Run follows the cluster until ctx ends, and then returns nil when nothing of it runs any more. Afterwards the View knows
-// what it knew last. An error means that it could not begin. It is called once. While the API server cannot be asked, or
-// refuses, it goes on trying.
+// Run follows the cluster until ctx ends, and then returns nil when nothing of it runs any more. Afterwards the View
+// knows what it knew last. An error means that it could not begin. It is called once. While the API server cannot be
+// asked, or refuses, it goes on trying.
 func (v *View) Run(ctx context.Context) error {
 	all := v.followed()
 	checkers := make([]cache.DoneChecker, len(all))
@@ -78,16 +78,16 @@ func (v *View) Pod(uid types.UID) (Pod, bool) {
 	return v.pods.pod(uid)
 }
 
-// Pods lists the pods of a workload, those too that are leaving or have ended, oldest first, by creation and then by name.
-// nil: it has none.
+// Pods lists the pods of a workload, those too that are leaving or have ended, oldest first, by creation and then by
+// name. nil: it has none.
 func (v *View) Pods(workload types.UID) []Pod {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.pods.podsOf(workload)
 }
 
-// Tally says how a workload is. The zero value for one that is not known, and for a ReplicaSet of a Deployment, which is
-// no workload of its own.
+// Tally says how a workload is. The zero value for one that is not known, and for a ReplicaSet of a Deployment, which
+// is no workload of its own.
 func (v *View) Tally(workload types.UID) Tally {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
