@@ -116,3 +116,23 @@ func TestWrittenLabelsAreTheSameLabels(t *testing.T) {
 		}
 	}
 }
+
+func TestANamespaceIsRememberedAsLongAsItHasABudgetOrAPod(t *testing.T) {
+	w := newWorld(t)
+	for _, tt := range []struct {
+		name   string
+		change func()
+		want   int
+	}{
+		{"a budget that selects nothing", func() { w.set(budget("none", nil)) }, 0},
+		{"a budget", func() { w.set(budget("one", app("api"))) }, 1},
+		{"a pod", func() { w.set(ready("a", owned("Job", "job"))) }, 1},
+		{"the budget goes", func() { w.gone(budget("one", nil)) }, 1},
+		{"the pod goes", func() { w.gone(ready("a")) }, 0},
+		{"the budget comes back", func() { w.set(budget("one", app("api"))) }, 1},
+		{"the budget goes again", func() { w.gone(budget("one", nil)) }, 0},
+	} {
+		tt.change()
+		check(t, tt.name, len(w.pods.spaces), tt.want)
+	}
+}

@@ -170,6 +170,9 @@ func TestWhatIsSaidAboutAPod(t *testing.T) {
 		pod, want func(*corev1.Pod, *Pod)
 	}{
 		{"it is ready and stays", func(*corev1.Pod, *Pod) {}, func(_ *corev1.Pod, _ *Pod) {}},
+		{"there is no why for one that is ready", func(p *corev1.Pod, _ *Pod) {
+			podCondition(p, corev1.PodReady).Message = "all containers are ready"
+		}, func(_ *corev1.Pod, _ *Pod) {}},
 		{"one that is being deleted is not ready", func(p *corev1.Pod, _ *Pod) { leaving(p) },
 			func(_ *corev1.Pod, s *Pod) { s.Ready, s.Leaving = false, true }},
 		{"one that has succeeded has ended", func(p *corev1.Pod, _ *Pod) { p.Status.Phase = corev1.PodSucceeded },
