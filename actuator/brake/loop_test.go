@@ -1,0 +1,368 @@
+package brake
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// at is so many minutes after noon.
+func at(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
+
+// patience is the policy of these tests, which is the default one.
+func patience() policy.Loop { return policy.Loop{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour} }
+
+// on is the key of the workload web and the strategy S.
+func on(node string) Key { return Key{"web", "S", node} }
+
+func check(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func TestAPodThatAlwaysComesBackAtOnceIsMovedLessAndLess(t *testing.T) {
+	l := NewLoop(patience())
+	var moved []time.Duration
+	for now := noon; now.Sub(noon) < 24*time.Hour; now = now.Add(time.Minute) {
+		if l.Holds(on("a"), now).IsZero() {
+			moved = append(moved, now.Sub(noon))
+			l.Moved(on("a"), now)
+			l.Landed("web", "S", "a", "a", now)
+		}
+	}
+	var want []time.Duration
+	for _, minutes := range []time.Duration{0, 2, 6, 14, 30, 62, 126, 254, 494, 734, 974, 1214} {
+		want = append(want, minutes*time.Minute)
+	}
+	check(t, "moved after", moved, want)
+	inTheFirstHour := 0
+	for _, after := range moved {
+		if after < time.Hour {
+			inTheFirstHour++
+		}
+	}
+	check(t, "in the first hour", inTheFirstHour, 5)
+}
+
+func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
+	type entries []Entry
+	entry := func(k Key, r Record, until time.Time) Entry { return Entry{k, r, until} }
+	for _, c := range []struct {
+		name   string
+		policy policy.Loop
+		story  func(*Loop) []bool
+		opened []bool
+		want   entries
+	}{
+		{"a replacement on another node is none", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			return []bool{l.Landed("web", "S", "a", "b", at(1))}
+		}, []bool{false}, entries{entry(on("a"), Record{Away: true, Last: at(0)}, time.Time{})}},
+		{"one on the node that its pod had to leave is one", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			return []bool{l.Landed("web", "S", "a", "a", at(1))}
+		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
+		{"one on a node that another pod had to leave is one, which ends moves to and fro", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			first := l.Landed("web", "S", "a", "b", at(1))
+			l.Moved(on("b"), at(2))
+			second := l.Landed("web", "S", "b", "a", at(3))
+			l.Moved(on("a"), at(5))
+			return []bool{first, second, l.Landed("web", "S", "a", "b", at(6))}
+		}, []bool{false, true, true}, entries{
+			entry(on("a"), Record{Returns: 1, Returned: at(3), Away: true, Last: at(5)}, at(5)),
+			entry(on("b"), Record{Returns: 1, Returned: at(6), Last: at(6)}, at(8)),
+		}},
+		{"pods that were moved off together and come back one by one are one", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			l.Moved(on("a"), at(0))
+			l.Moved(on("a"), at(0))
+			return []bool{
+				l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(2)), l.Landed("web", "S", "a", "a", at(5)),
+			}
+		}, []bool{true, false, false}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(5)}, at(3))}},
+		{"the next is counted after another move, even in the same moment", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			first := l.Landed("web", "S", "a", "a", at(1))
+			l.Moved(on("a"), at(1))
+			return []bool{first, l.Landed("web", "S", "a", "a", at(1))}
+		}, []bool{true, true}, entries{entry(on("a"), Record{Returns: 2, Returned: at(1), Last: at(1)}, at(5))}},
+		{"what another strategy or workload did is nothing to it", patience(), func(l *Loop) []bool {
+			l.Moved(Key{"db", "S", "a"}, at(0))
+			l.Moved(Key{"web", "T", "a"}, at(0))
+			return []bool{l.Landed("web", "S", "b", "a", at(1))}
+		}, []bool{false}, entries{
+			entry(Key{"db", "S", "a"}, Record{Away: true, Last: at(0)}, time.Time{}),
+			entry(Key{"web", "T", "a"}, Record{Away: true, Last: at(0)}, time.Time{}),
+		}},
+		{"a move that another process made is one all the same", patience(), func(l *Loop) []bool {
+			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(1))}
+		}, []bool{true, false}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
+		{"a move of more than an hour ago is forgotten", patience(), func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			return []bool{l.Landed("web", "S", "b", "a", at(60))}
+		}, []bool{false}, entries{entry(on("a"), Record{Away: true, Last: at(0)}, time.Time{})}},
+		{"one that is forgotten is not added to", patience(), func(l *Loop) []bool {
+			l.Restore(on("a"), Record{Returns: 5, Returned: at(0), Last: at(0)}) // for 32 minutes
+			l.Moved(on("a"), at(64))
+			return []bool{l.Landed("web", "S", "a", "a", at(65))}
+		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(65), Last: at(65)}, at(67))}},
+		{"and one that holds for long is remembered for long", patience(), func(l *Loop) []bool {
+			l.Restore(on("a"), Record{Returns: 5, Returned: at(0), Last: at(0)})
+			l.Moved(on("a"), at(63))
+			return []bool{l.Landed("web", "S", "a", "a", at(64))}
+		}, []bool{true}, entries{entry(on("a"), Record{Returns: 6, Returned: at(64), Last: at(64)}, at(128))}},
+		{"pods without a workload have none", patience(), func(l *Loop) []bool {
+			l.Moved(Key{"", "S", "a"}, at(0))
+			l.Restore(Key{"", "S", "a"}, Record{Returns: 1, Returned: at(0), Last: at(0)})
+			return []bool{l.Landed("", "S", "a", "a", at(1))}
+		}, []bool{false}, nil},
+		{"a delay of 0 knows none", policy.Loop{MaxDelay: time.Hour}, func(l *Loop) []bool {
+			l.Moved(on("a"), at(0))
+			l.Restore(on("b"), Record{Returns: 1, Returned: at(0), Last: at(0)})
+			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "b", "b", at(1))}
+		}, []bool{false, false}, nil},
+		{"the longest delay bounds the first one too", policy.Loop{Delay: time.Hour, MaxDelay: time.Minute}, func(l *Loop) []bool {
+			return []bool{l.Landed("web", "S", "a", "a", at(1))}
+		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(2))}},
+		{"a clock that goes back shortens nothing", patience(), func(l *Loop) []bool {
+			l.Restore(on("a"), Record{Returns: 1, Returned: at(10), Last: at(10)})
+			l.Moved(on("a"), at(8))
+			return []bool{l.Landed("web", "S", "a", "a", at(9))}
+		}, []bool{true}, entries{entry(on("a"), Record{Returns: 2, Returned: at(10), Last: at(10)}, at(14))}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := NewLoop(c.policy)
+			check(t, "opened", c.story(l), c.opened)
+			check(t, "remembered", entries(l.All()), c.want)
+		})
+	}
+}
+
+func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
+	l := NewLoop(patience())
+	l.Moved(on("a"), at(0))
+	l.Landed("web", "S", "a", "a", at(1))
+	ask := func(k Key, now time.Time) time.Time { return l.Holds(k, now) }
+	got := []time.Time{
+		ask(on("a"), at(1)), ask(on("a"), at(3).Add(-1)), ask(on("a"), at(3)),
+		ask(on("b"), at(1)), ask(Key{"db", "S", "a"}, at(1)), ask(Key{"web", "T", "a"}, at(1)),
+	}
+	check(t, "held until", got, []time.Time{at(3), at(3), {}, {}, {}, {}})
+}
+
+func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
+	l := NewLoop(patience())
+	for range 2 {
+		l.Moved(on("a"), at(0))
+		l.Landed("web", "S", "a", "a", at(0))
+	}
+	var got []time.Time
+	for _, p := range []policy.Loop{
+		patience(), {Delay: time.Hour, MaxDelay: 3 * time.Hour}, {Delay: time.Hour, MaxDelay: 90 * time.Minute},
+		{Delay: math.MaxInt64, MaxDelay: math.MaxInt64}, {Delay: time.Minute, MaxDelay: -1}, {}, patience(),
+	} {
+		l.Set(p)
+		got = append(got, l.Holds(on("a"), at(1)))
+	}
+	check(t, "held until", got, []time.Time{at(4), at(120), at(90), at(0).Add(math.MaxInt64), {}, {}, {}})
+	check(t, "remembered after it was switched off", l.All(), []Entry(nil))
+}
+
+func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
+	first, second := NewLoop(patience()), NewLoop(patience())
+	first.Moved(on("a"), at(0))
+	first.Landed("web", "S", "a", "a", at(1))
+	first.Moved(on("a"), at(4))
+	for _, e := range first.All() {
+		raw, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, "stored", string(raw), `{"workload":"web","strategy":"S","node":"a","returns":1,`+
+			`"returned":"2026-03-01T12:01:00Z","away":true,"last":"2026-03-01T12:04:00Z","until":"2026-03-01T12:03:00Z"}`)
+		var stored Entry
+		if err := json.Unmarshal(raw, &stored); err != nil {
+			t.Fatal(err)
+		}
+		second.Restore(stored.Key, stored.Record)
+	}
+	check(t, "remembered", second.All(), first.All())
+	check(t, "opened", second.Landed("web", "S", "a", "a", at(5)), true)
+	check(t, "held until", second.Holds(on("a"), at(5)), at(9))
+	_, known := second.Record(on("b"))
+	check(t, "another node is known", known, false)
+}
+
+func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
+	l := NewLoop(patience())
+	for _, k := range []Key{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
+		l.Moved(k, at(0))
+		l.Landed(k.Workload, k.Strategy, k.Node, k.Node, at(0))
+	}
+	check(t, "cleared", l.Clear(func(k Key) bool { return k.Workload == "web" && k.Node == "a" }), 2)
+	one := Record{Returns: 1, Returned: at(0), Last: at(0)}
+	check(t, "left", l.All(), []Entry{{Key{"db", "S", "a"}, one, at(2)}, {Key{"web", "S", "b"}, one, at(2)}})
+	check(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
+}
+
+func TestForgettingSaysWhatItDrops(t *testing.T) {
+	l := NewLoop(patience())
+	l.Restore(on("long"), Record{Returns: 6, Returned: at(0), Last: at(0)}) // 64 minutes, twice
+	for _, node := range []string{"d", "b", "e", "a", "c"} {
+		l.Moved(on(node), at(0))
+	}
+	l.Moved(on("late"), at(1))
+	check(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []Key(nil))
+	check(t, "dropped after an hour", l.Forget(at(60)), []Key{on("a"), on("b"), on("c"), on("d"), on("e")})
+	check(t, "dropped after two delays", l.Forget(at(128)), []Key{on("late"), on("long")})
+	check(t, "left", l.All(), []Entry(nil))
+}
+
+// event is something that a Loop was told.
+type event struct {
+	at       time.Time
+	move     bool
+	from, on string
+}
+
+// heldBy says by the whole history, from the beginning, until when a node is held: the rule, written down without a state.
+func heldBy(p policy.Loop, history []event, node string, now time.Time) time.Time {
+	var last, until time.Time
+	returns, away := 0, false
+	fresh := func(at time.Time) {
+		keep := time.Hour
+		if returns > 0 {
+			keep = max(keep, 2*doubled(p, returns))
+		}
+		if at.Sub(last) >= keep {
+			returns, away, last, until = 0, false, time.Time{}, time.Time{}
+		}
+	}
+	for _, e := range history {
+		fresh(e.at)
+		switch {
+		case e.move && e.from == node:
+			away, last = true, e.at
+		case !e.move && e.on == node && (away || last.IsZero() && e.from == node):
+			returns, away, last = returns+1, false, e.at
+			until = e.at.Add(doubled(p, returns))
+		case !e.move && e.on == node && !last.IsZero():
+			last = e.at
+		}
+	}
+	if fresh(now); until.After(now) {
+		return until
+	}
+	return time.Time{}
+}
+
+func doubled(p policy.Loop, returns int) time.Duration {
+	return time.Duration(min(float64(p.Delay)*math.Pow(2, float64(returns-1)), float64(p.MaxDelay)))
+}
+
+func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	nodes := []string{"a", "b", "c"}
+	held := 0
+	for round := range 200 {
+		p := policy.Loop{Delay: time.Duration(random.IntN(4)) * time.Minute, MaxDelay: time.Duration(1+random.IntN(90)) * time.Minute}
+		l := NewLoop(p)
+		now := noon
+		var history []event
+		for range 60 {
+			now = now.Add(time.Duration(random.IntN(1+[]int{0, 3, 30, 200}[random.IntN(4)])) * time.Minute)
+			e := event{now, random.IntN(2) == 0, nodes[random.IntN(3)], nodes[random.IntN(3)]}
+			history = append(history, e)
+			if e.move {
+				l.Moved(on(e.from), now)
+			} else {
+				l.Landed("web", "S", e.from, e.on, now)
+			}
+			if random.IntN(3) == 0 {
+				l.Forget(now)
+			}
+			for _, node := range nodes {
+				ask := now.Add(time.Duration(random.IntN(20)) * time.Minute)
+				got, want := l.Holds(on(node), ask), time.Time{}
+				if p.Delay > 0 {
+					want = heldBy(p, history, node, ask)
+				}
+				if !got.Equal(want) {
+					t.Fatalf("round %d: %+v on node %s at %v: held until %v, want %v, after %+v", round, p, node, ask, got, want, history)
+				}
+				if !got.IsZero() {
+					held++
+				}
+			}
+		}
+	}
+	if held == 0 {
+		t.Error("nothing was held: the test asks about nothing")
+	}
+}
+
+func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	l := NewLoop(policy.Loop{Delay: time.Minute, MaxDelay: time.Hour})
+	now, most := noon, 0
+	lastUsed := map[Key]time.Time{}
+	delays := map[Key][]time.Duration{}
+	for i := range 50_000 {
+		now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
+		k := Key{types.UID(fmt.Sprint("w", random.IntN(20))), "S", fmt.Sprint("n", random.IntN(200))}
+		if random.IntN(3) == 0 {
+			k.Node += fmt.Sprint("-", now.Unix()) // a node that nothing comes back to, as in a cluster that renews its nodes
+		}
+		if l.Holds(k, now).IsZero() {
+			l.Moved(k, now)
+			lastUsed[k] = now
+		}
+		if random.IntN(2) == 0 {
+			lastUsed[k] = now
+			if l.Landed(k.Workload, "S", k.Node, k.Node, now) {
+				if r, _ := l.Record(k); r.Returns == 1 {
+					delays[k] = nil // the ones before are forgotten
+				}
+				delays[k] = append(delays[k], l.Holds(k, now).Sub(now))
+			}
+		}
+		if i%100 == 0 {
+			l.Forget(now)
+		}
+		most = max(most, len(l.records))
+	}
+	for k, d := range delays {
+		if !slices.IsSorted(d) || d[0] != time.Minute || slices.Max(d) > time.Hour {
+			t.Errorf("%+v was held for %v", k, d)
+		}
+	}
+	l.Forget(now)
+	for _, e := range l.All() {
+		if age := now.Sub(lastUsed[e.Key]); age >= 2*time.Hour {
+			t.Errorf("%+v is still remembered after %v", e, age)
+		}
+	}
+	if most < 1000 || most > 4000+2400 { // 4000 keys that come again, and a third of two hours' moves
+		t.Errorf("remembered %d keys at most", most)
+	}
+	l.Forget(now.Add(2 * time.Hour))
+	check(t, "left", l.All(), []Entry(nil))
+}

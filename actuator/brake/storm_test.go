@@ -1,0 +1,272 @@
+package brake
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// nodes makes so many nodes: some that are not ready, some that are tainted at the given minutes, and good ones.
+func nodes(all, unready int, tainted ...int) []workload.Node {
+	list := make([]workload.Node, all)
+	for i := range list {
+		list[i] = workload.Node{Name: fmt.Sprint("node-", i), Ready: i >= unready}
+		if k := i - unready; k >= 0 && k < len(tainted) {
+			list[i].Tainted = at(tainted[k])
+		}
+	}
+	return list
+}
+
+// waiting makes replacements that are waited for since the given minutes.
+func waiting(since ...int) []time.Time {
+	var list []time.Time
+	for _, m := range since {
+		list = append(list, at(m))
+	}
+	return list
+}
+
+func TestTheStormBrakeOpensWhenTheSituationIsBad(t *testing.T) {
+	const (
+		nodesBad   = schemas.ReasonStormNodes
+		pendingBad = schemas.ReasonStormPending
+	)
+	for _, c := range []struct {
+		name   string
+		policy policy.Storm
+		now    Situation
+		open   []Condition
+		next   time.Time
+	}{
+		{"no node and no replacement is no storm", policy.DefaultBrakes().Storm, Situation{Now: at(0)}, nil, time.Time{}},
+		{"as many nodes as the policy says are one", policy.Storm{Nodes: 30},
+			Situation{Now: at(0), Nodes: nodes(10, 3)},
+			[]Condition{{nodesBad, "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}, time.Time{}},
+		{"fewer are none", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(11, 3)}, nil, time.Time{}},
+		{"two nodes are none, however few there are", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(2, 2)}, nil, time.Time{}},
+		{"a share that no cluster reaches is switched on in vain", policy.Storm{Nodes: 101}, Situation{Now: at(0), Nodes: nodes(9, 9)}, nil, time.Time{}},
+		{"0 switches it off", policy.Storm{}, Situation{Now: at(0), Nodes: nodes(10, 10)}, nil, time.Time{}},
+		{"a taint counts for ten minutes, and the storm ends when so many are older that the share is too small", policy.Storm{Nodes: 40},
+			Situation{Now: at(9), Nodes: nodes(10, 2, 4, 0, 7)},
+			[]Condition{{nodesBad, "5 of 10 nodes went bad: 2 not ready, 3 tainted within 10m0s; nothing is moved from 40 percent on"}}, at(14)},
+		{"and not for longer", policy.Storm{Nodes: 50}, Situation{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil, time.Time{}},
+		{"a node that is not ready does not get better with time, however old its taint", policy.Storm{Nodes: 30},
+			Situation{Now: at(60), Nodes: []workload.Node{{Tainted: at(0)}, {Tainted: at(0)}, {Tainted: at(0)}, {Ready: true}}},
+			[]Condition{{nodesBad, "3 of 4 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}, time.Time{}},
+		{"a storm of taints among nodes that are not ready outlasts them", policy.Storm{Nodes: 30},
+			Situation{Now: at(1), Nodes: nodes(10, 3, 0)},
+			[]Condition{{nodesBad, "4 of 10 nodes went bad: 3 not ready, 1 tainted within 10m0s; nothing is moved from 30 percent on"}}, time.Time{}},
+		{"replacements that wait for long are one", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
+			Situation{Now: at(8), Pending: waiting(4, 3, 0)},
+			[]Condition{{pendingBad, "2 replacements have been waiting for 5m0s or longer; nothing is moved from 2 on"}}, time.Time{}},
+		{"a single one can be", policy.Storm{Pending: 1, PendingFor: 5 * time.Minute},
+			Situation{Now: at(8), Pending: waiting(0)},
+			[]Condition{{pendingBad, "1 replacement has been waiting for 5m0s or longer; nothing is moved from 1 on"}}, time.Time{}},
+		{"it begins when the last of so many has waited for so long", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
+			Situation{Now: at(7), Pending: waiting(4, 3, 0)}, nil, at(8)},
+		{"too few are none, however long they wait", policy.Storm{Pending: 4, PendingFor: 5 * time.Minute},
+			Situation{Now: at(7), Pending: waiting(4, 3, 0)}, nil, time.Time{}},
+		{"0 replacements switch it off", policy.Storm{}, Situation{Now: at(60), Pending: waiting(0, 0)}, nil, time.Time{}},
+		{"several conditions hold at once", policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute},
+			Situation{Now: at(8), Nodes: nodes(4, 0, 0, 1, 2), Pending: waiting(0)},
+			[]Condition{
+				{nodesBad, "3 of 4 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on"},
+				{pendingBad, "1 replacement has been waiting for 1m0s or longer; nothing is moved from 1 on"},
+			}, at(10)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := NewStorm(c.policy)
+			open, changed := s.Look(c.now)
+			check(t, "open", open, c.open)
+			check(t, "changed", changed, len(c.open) > 0)
+			check(t, "next", s.Next(c.now), c.next)
+		})
+	}
+}
+
+func TestAChangeOfTheReasonsIsToldOnceAndOneOfTheNumbersIsNot(t *testing.T) {
+	s := NewStorm(policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute})
+	var got []bool
+	for _, now := range []Situation{
+		{Now: at(0), Nodes: nodes(10, 2)},
+		{Now: at(1), Nodes: nodes(10, 3)},
+		{Now: at(2), Nodes: nodes(10, 4)},
+		{Now: at(3), Nodes: nodes(10, 4), Pending: waiting(0)},
+		{Now: at(4), Nodes: nodes(10, 0), Pending: waiting(0)},
+		{Now: at(5), Nodes: nodes(10, 0), Pending: waiting(0)},
+		{Now: at(6), Nodes: nodes(10, 0)},
+		{Now: at(7), Nodes: nodes(10, 0)},
+		{Now: at(8), Nodes: nodes(10, 3)},
+		{Now: at(9), Nodes: nodes(10, 0), Pending: waiting(0)}, // another one in its place
+	} {
+		_, changed := s.Look(now)
+		got = append(got, changed)
+	}
+	check(t, "changed", got, []bool{false, true, false, true, true, false, true, false, true, true})
+}
+
+// answer is what a Storm says at a moment.
+type answer struct {
+	Open  []Condition
+	Next  time.Time
+	Trial bool
+}
+
+func TestTheStormBrakeOpensWhenTooManyCallsFail(t *testing.T) {
+	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	// calls makes one call each second: x fails, o is ok.
+	calls := func(s *Storm, from int, ends string) {
+		for i, end := range ends {
+			s.Called(end == 'o', second(from+i))
+		}
+	}
+	tooMany := func(failed int, until string) []Condition {
+		return []Condition{{schemas.ReasonStormFailures, fmt.Sprintf(
+			"%d of the latest 20 evictions failed, and 50 percent are too many; one is tried at %s", failed, until)}}
+	}
+	again := []Condition{{schemas.ReasonStormFailures, "the first eviction after a pause failed; one is tried at 2026-03-01T12:01:21Z"}}
+	const twenty = "xxxxxxxxxxoooooooooo"
+	for _, c := range []struct {
+		name  string
+		story func(*Storm)
+		at    int // seconds after noon
+		want  answer
+	}{
+		{"half of twenty are too many", func(s *Storm) { calls(s, 0, twenty) }, 20,
+			answer{tooMany(10, "2026-03-01T12:00:49Z"), second(49), true}},
+		{"fewer are not", func(s *Storm) { calls(s, 0, "xxxxxxxxxooooooooooo") }, 20, answer{}},
+		{"nineteen calls say nothing yet", func(s *Storm) { calls(s, 0, "xxxxxxxxxxxxxxxxxxx") }, 20, answer{}},
+		{"only the latest twenty count", func(s *Storm) { calls(s, 0, "xxxxxxxxx"+"oooooooooooooooooooo"+"xxxxxxxxx") }, 40, answer{}},
+		{"and all of those", func(s *Storm) { calls(s, 0, "ooooooooooooooooooooxxxxxxxxxx") }, 30,
+			answer{tooMany(10, "2026-03-01T12:00:59Z"), second(59), true}},
+		{"twenty calls within ten minutes are enough", func(s *Storm) {
+			s.Called(false, second(0))
+			calls(s, 582, "xxxxxxxxxxxxxxxxxxx") // the last at 600 seconds
+		}, 601, answer{tooMany(20, "2026-03-01T12:10:30Z"), second(630), true}},
+		{"twenty calls in more than ten minutes say nothing about the present", func(s *Storm) {
+			s.Called(false, second(0))
+			calls(s, 583, "xxxxxxxxxxxxxxxxxxx") // the last at 601 seconds
+		}, 602, answer{}},
+		{"the pause is over after 30 seconds, and one call is tried", func(s *Storm) { calls(s, 0, twenty) }, 49, answer{Trial: true}},
+		{"calls that were begun before the pause decide nothing", func(s *Storm) { calls(s, 0, twenty+"xoxoxo") }, 49, answer{Trial: true}},
+		{"the trial waits for as long as no call is made", func(s *Storm) { calls(s, 0, twenty) }, 100_000, answer{Trial: true}},
+		{"if it fails, there is a pause at once", func(s *Storm) { calls(s, 0, twenty); s.Called(false, second(51)) }, 52,
+			answer{again, second(81), true}},
+		{"if not, the brake is closed", func(s *Storm) { calls(s, 0, twenty); s.Called(true, second(51)) }, 52, answer{}},
+		{"and counts anew: eighteen more failures are not enough", func(s *Storm) {
+			calls(s, 0, twenty)
+			calls(s, 51, "oxxxxxxxxxxxxxxxxxx")
+		}, 90, answer{}},
+		{"but nineteen are", func(s *Storm) {
+			calls(s, 0, twenty)
+			calls(s, 51, "oxxxxxxxxxxxxxxxxxxx")
+		}, 90, answer{tooMany(19, "2026-03-01T12:01:40Z"), second(100), true}},
+		{"a new policy keeps the pause", func(s *Storm) {
+			calls(s, 0, twenty)
+			s.Set(policy.Storm{Failures: 90})
+		}, 20, answer{tooMany(10, "2026-03-01T12:00:49Z"), second(49), true}},
+		{"one without a limit ends it, and nothing is counted", func(s *Storm) {
+			calls(s, 0, twenty)
+			s.Set(policy.Storm{})
+			calls(s, 20, "xxxxxxxxxxxxxxxxxxx")
+			s.Set(policy.Storm{Failures: 1})
+			s.Called(false, second(40))
+		}, 41, answer{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := NewStorm(policy.Storm{Failures: 50})
+			c.story(s)
+			now := Situation{Now: second(c.at)}
+			open, _ := s.Look(now)
+			check(t, "the brake", answer{open, s.Next(now), s.Trial()}, c.want)
+		})
+	}
+}
+
+// reasons says by the rule alone which conditions about nodes and replacements hold.
+func reasons(p policy.Storm, now Situation) []schemas.ReasonCode {
+	var out []schemas.ReasonCode
+	bad, overdue := 0, 0
+	for _, n := range now.Nodes {
+		if !n.Ready || !n.Tainted.IsZero() && n.Tainted.Add(10*time.Minute).After(now.Now) {
+			bad++
+		}
+	}
+	for _, since := range now.Pending {
+		if !since.Add(p.PendingFor).After(now.Now) {
+			overdue++
+		}
+	}
+	if p.Nodes > 0 && bad >= 3 && float64(bad)/float64(len(now.Nodes)) >= float64(p.Nodes)/100 {
+		out = append(out, schemas.ReasonStormNodes)
+	}
+	if p.Pending > 0 && overdue >= p.Pending {
+		out = append(out, schemas.ReasonStormPending)
+	}
+	return out
+}
+
+func TestTheStormBrakeSaysWhenToLookAgain(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	opened, due := 0, 0
+	for round := range 2000 {
+		p := policy.Storm{
+			Nodes: random.IntN(4) * 25, Pending: random.IntN(5), PendingFor: time.Duration(random.IntN(4)) * time.Minute,
+			Failures: random.IntN(3) * 40,
+		}
+		s := NewStorm(p)
+		for n := range random.IntN(50) {
+			s.Called(random.IntN(2) == 0, at(-20).Add(time.Duration(n)*30*time.Second))
+		}
+		var tainted, since []int
+		for range random.IntN(6) {
+			tainted, since = append(tainted, -random.IntN(15)), append(since, -random.IntN(6))
+		}
+		all := nodes(8+random.IntN(8), random.IntN(4), tainted...)
+		look := func(now time.Time) (out []schemas.ReasonCode) {
+			open, _ := s.Look(Situation{now, all, waiting(since...)})
+			for _, c := range open {
+				out = append(out, c.Reason)
+			}
+			return out
+		}
+		first := look(at(0))
+		calm := slices.DeleteFunc(slices.Clone(first), func(r schemas.ReasonCode) bool { return r == schemas.ReasonStormFailures })
+		if want := reasons(p, Situation{at(0), all, waiting(since...)}); !slices.Equal(calm, want) {
+			t.Fatalf("round %d: %+v: got %v, want %v", round, p, calm, want)
+		}
+		next := s.Next(Situation{at(0), all, waiting(since...)})
+		for minute := range 30 {
+			now := at(minute)
+			if !next.IsZero() && !now.Before(next) {
+				break
+			}
+			if got := look(now); !reflect.DeepEqual(got, first) {
+				t.Fatalf("round %d: %+v says %v at noon and %v at %v, before %v", round, p, first, got, now, next)
+			}
+		}
+		if !next.IsZero() {
+			due++
+			if got := look(next); reflect.DeepEqual(got, first) {
+				t.Fatalf("round %d: %+v says %v at noon and at %v", round, p, first, next)
+			}
+		}
+		opened += len(first)
+		if n := len(s.calls.latest); n > policy.StormCalls {
+			t.Fatalf("round %d: %d calls are remembered", round, n)
+		}
+	}
+	if opened == 0 || due == 0 {
+		t.Errorf("%d conditions held and %d changed: the test asks about nothing", opened, due)
+	}
+}
