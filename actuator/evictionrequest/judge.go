@@ -1,0 +1,85 @@
+package evictionrequest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// standing is where a request is.
+type standing int
+
+const (
+	silent  standing = iota // nobody has said anything
+	working                 // somebody has, and it goes on
+	evicted                 // the pod was evicted
+	failed                  // nobody works on it any more
+)
+
+// judge says where a request is by its conditions and by the Evictions of its pod, and that in words. An Eviction that ended
+// without success is no answer: another one may follow, and the request says when none does.
+func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standing, string) {
+	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
+		return evicted, words(c)
+	}
+	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionFailed); c != nil {
+		return failed, words(c)
+	}
+	for _, e := range evictions {
+		if c := isTrue(e.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
+			return evicted, words(c)
+		}
+		if isTrue(e.Status.Conditions, lifecycle.EvictionConditionFailed) == nil {
+			return working, responder(e)
+		}
+	}
+	if len(r.Status.Conditions) > 0 {
+		return working, "accepted"
+	}
+	return silent, "nobody has answered yet"
+}
+
+func isTrue(conditions []metav1.Condition, kind lifecycle.EvictionConditionType) *metav1.Condition {
+	if c := meta.FindStatusCondition(conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
+		return c
+	}
+	return nil
+}
+
+// words is what a condition says.
+func words(c *metav1.Condition) string {
+	if c.Message == "" {
+		return c.Reason
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// responder says who works on an Eviction, and what they say about it.
+func responder(e lifecycle.Eviction) string {
+	for _, target := range e.Status.TargetResponders {
+		if target.State == lifecycle.ResponderStateActive {
+			return report(target.Name, e.Status.Responders)
+		}
+	}
+	return "accepted; no responder is at work"
+}
+
+func report(name string, responders []lifecycle.ResponderStatus) string {
+	out := []string{name + " is at work"}
+	for _, r := range responders {
+		if r.Name != name {
+			continue
+		}
+		if r.ExpectedCompletionTime != nil {
+			out = append(out, fmt.Sprintf("until about %s", r.ExpectedCompletionTime.UTC().Format(time.RFC3339)))
+		}
+		if r.Message != nil && *r.Message != "" {
+			out = append(out, *r.Message)
+		}
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,129 @@
+package evictionrequest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// name is the name of the request for a pod, always the same for one requester: a request that was made and not remembered
+// is found again.
+func (m *Method) name(pod schemas.PodRef) string {
+	sum := sha256.Sum256([]byte(m.cfg.Requester))
+	return fmt.Sprintf("rehome-%s-%x", pod.UID, sum[:4])
+}
+
+// request is what is asked for.
+func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
+	return &lifecycle.EvictionRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: m.name(pod),
+			Labels: map[string]string{"app.kubernetes.io/managed-by": "rehome"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: pod.Name, UID: pod.UID},
+			},
+		},
+		Spec: lifecycle.EvictionRequestSpec{
+			Target: lifecycle.EvictionRequestTarget{
+				Pod: &lifecycle.EvictionRequestPodReference{Name: pod.Name, UID: pod.UID},
+			},
+			Requester: m.cfg.Requester,
+			Intent:    lifecycle.EvictionRequestIntentEviction,
+		},
+	}
+}
+
+// find reads the request for the pod. nil: there is none, or one that is being deleted, or one of its name that says
+// something else.
+func (m *Method) find(ctx context.Context, pod schemas.PodRef) (*lifecycle.EvictionRequest, error) {
+	name := m.name(pod)
+	r, err := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get eviction request %s/%s: %w", pod.Namespace, name, err)
+	case r.DeletionTimestamp != nil, r.Spec.Requester != m.cfg.Requester, !about(r.Spec.Target.Pod, pod):
+		return nil, nil
+	}
+	return r, nil
+}
+
+func about(target *lifecycle.EvictionRequestPodReference, pod schemas.PodRef) bool {
+	return target != nil && target.UID == pod.UID && target.Name == pod.Name
+}
+
+// withdraw takes the request back and removes it. Who follows the request sees that it was taken back before it is gone.
+func (m *Method) withdraw(ctx context.Context, r *lifecycle.EvictionRequest) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": r.UID},
+		"spec":     map[string]any{"intent": lifecycle.EvictionRequestIntentWithdrawn},
+	})
+	if err != nil {
+		return fmt.Errorf("withdraw eviction request %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	_, err = m.cfg.Client.LifecycleV1alpha1().EvictionRequests(r.Namespace).
+		Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: m.dryRun()})
+	if err != nil && !isOther(err) {
+		return fmt.Errorf("withdraw eviction request %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return m.remove(ctx, r)
+}
+
+// remove deletes the request.
+func (m *Method) remove(ctx context.Context, r *lifecycle.EvictionRequest) error {
+	err := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(r.Namespace).
+		Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}, DryRun: m.dryRun()})
+	if err != nil && !isOther(err) {
+		return fmt.Errorf("delete eviction request %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return nil
+}
+
+// dryRun is the option of each call that changes something.
+func (m *Method) dryRun() []string {
+	if m.cfg.DryRun {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// isOther says of a call with a UID as a precondition that the object with that UID is gone.
+func isOther(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// refused says whether err is an answer that will not become another one soon, and what that means for the pod. nil: it is
+// not, and the call is to be made again.
+func refused(err error) *move.Refusal {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return nil
+	}
+	switch code := answer.Status().Code; {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: err.Error()}
+	case code == http.StatusNotFound:
+		return unavailable(err.Error())
+	case code == http.StatusForbidden:
+		return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonForbidden, Message: err.Error()}
+	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusConflict,
+		code == http.StatusTooManyRequests, code < 400, code >= 500:
+		return nil
+	}
+	return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: err.Error()}
+}
+
+func unavailable(message string) *move.Refusal {
+	return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: message}
+}
