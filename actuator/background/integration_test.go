@@ -1,0 +1,322 @@
+package background_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/actuator/background"
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// TestEvictionsThatAWebhookTookOver shares one control plane among its parts. In it is a real webhook, which takes over the
+// evictions of pods labelled vm=true as KubeVirt's does. The parts move the pods, where KubeVirt would.
+func TestEvictionsThatAWebhookTookOver(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{})
+	if _, err := c.AddNodes(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	takeOver(t, c.Client())
+	var numbers atomic.Int32
+	for _, tt := range []struct {
+		name string
+		test func(*place)
+	}{
+		{"the answer of a webhook is accepted, however often it is given", testWebhookAnswers},
+		{"a budget's answer is not accepted", testBudgetAnswers},
+		{"a move is over when the pod goes", testPodGoes},
+		{"a move is over when the pod ends", testPodEnds},
+		{"a pod that was made anew is not the one that was moved", testPodMadeAnew},
+		{"a move that nobody begins is given up", testNobodyBegins},
+		{"a move that takes too long is given up", testTooLong},
+		{"a move whose annotation is taken away is given up", testAnnotationTakenAway},
+		{"a pod that is not to be moved in this way any more is given up", testMarkTakenAway},
+		{"an API server that does not answer settles nothing", testNoAnswer},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			p.must(c.AddNamespace(t.Context(), p.namespace))
+			tt.test(p)
+		})
+	}
+}
+
+// takeOver has the API server ask a webhook about evictions, from some moment on.
+func takeOver(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		pod, err := client.CoreV1().Pods(review.Request.Namespace).Get(r.Context(), review.Request.Name, metav1.GetOptions{})
+		if err == nil && pod.Labels["vm"] == "true" {
+			review.Response.Allowed = false
+			review.Response.Result = &metav1.Status{Code: http.StatusTooManyRequests,
+				Message: fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", pod.Namespace, pod.Name)}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Errorf("webhook: %v", err)
+		}
+	}))
+	t.Cleanup(webhook.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+	_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "evictions"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name:                    "evictions.example.org",
+				ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &webhook.URL, CABundle: ca},
+				SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+				AdmissionReviewVersions: []string{"v1"},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+						Resources: []string{"pods/eviction"}},
+				}},
+			}},
+		}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// place is the part of the cluster that one test has for itself.
+type place struct {
+	*testing.T
+	c         *cluster.Cluster
+	client    kubernetes.Interface
+	namespace string
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// vm makes a pod whose evictions are taken over, and returns it when it runs.
+func (p *place) vm() *corev1.Pod {
+	p.Helper()
+	_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"vm": "true"},
+			Annotations: map[string]string{background.RequestOnly: ""}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64(0))},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
+		return len(pods) == 1 && cluster.IsReady(pods[0])
+	})
+	p.must(err)
+	return pods[0]
+}
+
+func (p *place) evict(pod *corev1.Pod, dryRun ...string) error {
+	return p.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		SubResource("eviction").Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun}}).
+		Do(p.Context()).Error()
+}
+
+// annotate sets an annotation of the pod to "kubevirt", or takes it away.
+func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
+	p.Helper()
+	value := "null"
+	if present {
+		value = `"kubevirt"`
+	}
+	_, err := p.client.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, value), metav1.PatchOptions{})
+	p.must(err)
+}
+
+// began is when each of the moves below is begun.
+func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+// plan plans the move of pod.
+func (p *place) plan(m *background.Method, pod *corev1.Pod) move.State {
+	p.Helper()
+	state, refusal, err := m.Plan(p.Context(), pod, began())
+	p.must(err)
+	if refusal != nil {
+		p.Fatalf("refused: %+v", refusal)
+	}
+	return state
+}
+
+// step takes a step that long after the move was begun, and compares all that came of it but the state. It returns what is
+// to be remembered now.
+func (p *place) step(m *background.Method, state move.State, after time.Duration, want move.Progress) move.State {
+	p.Helper()
+	got, err := m.Step(p.Context(), state, began().Add(after))
+	p.must(err)
+	if got.State != nil {
+		state = got.State
+	}
+	got.State = nil
+	if !reflect.DeepEqual(got, want) {
+		p.Errorf("step after %s\n got %+v %+v\nwant %+v %+v", after, got, got.Refusal, want, want.Refusal)
+	}
+	return state
+}
+
+func asked() move.Progress {
+	return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Look: 10 * time.Second}
+}
+
+func inProgress() move.Progress {
+	return move.Progress{Stage: move.Working, Message: "in progress", Look: 10 * time.Second}
+}
+
+func undone(message string) move.Progress {
+	return move.Progress{Stage: move.Undone, Message: message,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: message}}
+}
+
+func testWebhookAnswers(p *place) {
+	pod := p.vm()
+	for !background.Accepted(pod, p.evict(pod, metav1.DryRunAll)) { // the API server does not know of the webhook yet
+		select {
+		case <-p.Context().Done():
+			p.Fatal(p.Context().Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	for range 2 {
+		if err := p.evict(pod); !background.Accepted(pod, err) {
+			p.Errorf("not accepted: %v", err)
+		}
+	}
+	p.step(background.New(background.Config{Client: p.client}), p.plan(background.New(background.Config{}), pod), 0, asked())
+}
+
+func testBudgetAnswers(p *place) {
+	pod := p.vm()
+	p.must(p.label(pod, "false"))
+	_, err := p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Create(p.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"vm": "false"}}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	err = p.evict(pod)
+	if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || background.Accepted(pod, err) {
+		p.Errorf("accepted, or not a budget's answer: %v", err)
+	}
+}
+
+func (p *place) label(pod *corev1.Pod, value string) error {
+	_, err := p.client.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{"vm":%q}}}`, value), metav1.PatchOptions{})
+	return err
+}
+
+func testPodGoes(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	state = p.step(m, state, time.Second, asked())
+	p.annotate(pod, background.EvictionInProgress, true)
+	state = p.step(m, state, time.Minute, inProgress())
+	again := p.step(m, state, time.Minute, inProgress())
+	if string(again) != string(state) {
+		p.Errorf("a step that is repeated remembers %s, was %s", again, state)
+	}
+	state = p.step(m, state, background.DefaultFinish-time.Second, inProgress())
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
+	p.must(err)
+	p.step(m, state, 2*time.Hour, move.Progress{Stage: move.Done, Message: "the pod is gone"})
+}
+
+func testPodEnds(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+	p.must(err)
+	p.step(m, state, time.Minute, move.Progress{Stage: move.Done, Message: "the pod has ended"})
+}
+
+func testPodMadeAnew(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
+	p.must(err)
+	p.vm()
+	p.step(m, state, time.Minute, move.Progress{Stage: move.Done, Message: "the pod is gone; another one has its name"})
+}
+
+func testNobodyBegins(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	state = p.step(m, state, background.DefaultBegin-time.Second, asked())
+	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after it was asked for"
+	p.step(m, state, background.DefaultBegin, undone(fmt.Sprintf(message, "10m0s")))
+	m = background.New(background.Config{Client: p.client, Begin: time.Minute})
+	p.step(m, state, time.Minute, undone(fmt.Sprintf(message, "1m0s")))
+}
+
+func testTooLong(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client, Finish: time.Hour})
+	p.annotate(pod, background.EvictionInProgress, true)
+	state := p.plan(m, pod)
+	state = p.step(m, state, time.Hour-time.Second, inProgress())
+	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after it was asked for"))
+}
+
+func testAnnotationTakenAway(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	p.annotate(pod, background.EvictionInProgress, true)
+	state = p.step(m, state, time.Minute, inProgress())
+	p.annotate(pod, background.EvictionInProgress, false)
+	p.step(m, state, time.Hour,
+		undone("the annotation descheduler.alpha.kubernetes.io/eviction-in-progress was taken away; the pod stays"))
+}
+
+func testMarkTakenAway(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	p.annotate(pod, background.RequestOnly, false)
+	p.step(m, state, time.Minute,
+		undone("the pod does not have the annotation descheduler.alpha.kubernetes.io/request-evict-only any more"))
+}
+
+func testNoAnswer(p *place) {
+	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	state := p.plan(m, pod)
+	ctx, cancel := context.WithCancel(p.Context())
+	cancel()
+	if got, err := m.Step(ctx, state, began().Add(24*time.Hour)); err == nil {
+		p.Errorf("no error, but %+v", got)
+	}
+	if got, err := m.Step(p.Context(), move.State("{"), began()); err == nil {
+		p.Errorf("what is no state: no error, but %+v", got)
+	}
+}
