@@ -200,10 +200,12 @@ func undone(message string) move.Progress {
 
 func testWebhookAnswers(p *place) {
 	pod := p.vm()
+	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	defer cancel()
 	for !background.Accepted(pod, p.evict(pod, metav1.DryRunAll)) { // the API server does not know of the webhook yet
 		select {
-		case <-p.Context().Done():
-			p.Fatal(p.Context().Err())
+		case <-ctx.Done():
+			p.Fatal("the webhook is not asked after a minute")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

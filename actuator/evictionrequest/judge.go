@@ -33,6 +33,8 @@ func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standi
 		if c := isTrue(e.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
 			return evicted, words(c)
 		}
+	}
+	for _, e := range evictions {
 		if isTrue(e.Status.Conditions, lifecycle.EvictionConditionFailed) == nil {
 			return working, responder(e)
 		}

@@ -12,7 +12,9 @@ import (
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
@@ -28,6 +30,7 @@ func (m *Method) name(pod schemas.PodRef) string {
 // request is what is asked for.
 func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
 	return &lifecycle.EvictionRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "EvictionRequest"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: m.name(pod),
 			Labels: map[string]string{"app.kubernetes.io/managed-by": "rehome"},
@@ -43,6 +46,22 @@ func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
 			Intent:    lifecycle.EvictionRequestIntentEviction,
 		},
 	}
+}
+
+// create makes the request for the pod, in JSON: an API server to which the kind was added by a CustomResourceDefinition,
+// because its own release does not have it, fails at protobuf without saying so.
+func (m *Method) create(ctx context.Context, pod schemas.PodRef) error {
+	body, err := json.Marshal(m.request(pod))
+	if err == nil {
+		err = m.cfg.Client.LifecycleV1alpha1().RESTClient().Post().MaxRetries(0).
+			Namespace(pod.Namespace).Resource("evictionrequests").
+			VersionedParams(&metav1.CreateOptions{DryRun: m.dryRun()}, scheme.ParameterCodec).
+			SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	}
+	if err != nil {
+		return fmt.Errorf("create eviction request %s/%s: %w", pod.Namespace, m.name(pod), err)
+	}
+	return nil
 }
 
 // find reads the request for the pod. nil: there is none, or one that is being deleted, or one of its name that says

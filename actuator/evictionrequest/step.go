@@ -73,8 +73,7 @@ func (m *Method) finish(ctx context.Context, s state, over string) (move.Progres
 
 // begin makes the request.
 func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progress, error) {
-	requests := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(s.Pod.Namespace)
-	_, err := requests.Create(ctx, m.request(s.Pod), metav1.CreateOptions{DryRun: m.dryRun()})
+	err := m.create(ctx, s.Pod)
 	switch {
 	case m.cfg.DryRun && (err == nil || apierrors.IsAlreadyExists(err)):
 		return move.Progress{Stage: move.Done, Message: "dry run: an EvictionRequest would be made"}, nil
@@ -88,7 +87,7 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	if refusal := refused(err); refusal != nil {
 		return released(refusal), nil
 	}
-	return move.Progress{}, fmt.Errorf("create eviction request %s/%s: %w", s.Pod.Namespace, m.name(s.Pod), err)
+	return move.Progress{}, err
 }
 
 // made remembers that the request is there. Its answer is waited for from now on.

@@ -1,0 +1,668 @@
+package evictionrequest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// nobody is a user that nothing was allowed.
+const nobody = "nobody"
+
+// TestEvictionRequests shares one control plane among its parts.
+//
+// No released control plane serves lifecycle.k8s.io/v1alpha1. So the API server gets definitions of the two kinds that the
+// test wrote after the Go types of k8s.io/api: the names, types and enums of all fields, and the rules that can be written
+// down there. What says yes and no, keeps and drops is the API server; what the definitions do not say, such as what
+// admission will add, is not tested. The other side is a controller of the test's own: see controller. It speaks JSON, which
+// is all that API servers understand about kinds that are defined in this way; the client of what is tested asks for
+// protobuf first, as in the program.
+//
+// The parts before the definitions come first; the last one takes the API server away.
+func TestEvictionRequests(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}}})
+	if _, err := c.AddNodes(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	var numbers atomic.Int32
+	for _, tt := range []struct {
+		name string
+		test func(*place)
+	}{
+		{"the API is available when the API server serves it", testAvailable},
+		{"the definitions keep what the Go types say", testDefinitions},
+		{"a request is made, worked on for hours, and removed when the pod is gone", testEvicted},
+		{"a request that nobody answers is taken back", testNobodyAnswers},
+		{"a request that failed is taken back", testFailed},
+		{"a request that was made and not remembered is not made again", testCrashAfterCreate},
+		{"a request that was withdrawn and not removed is removed", testCrashAfterWithdrawal},
+		{"a request is not made for a pod that went before", testGoneBefore},
+		{"a request that was made and not remembered goes with its pod", testGoneAfterCrash},
+		{"a request is removed when the pod goes by other means", testGoneOtherwise},
+		{"a request that is left over from an earlier move is replaced", testLeftOver},
+		{"a request whose name is taken is not made", testNameTaken},
+		{"a request that somebody removes is not made again", testRemovedBySomebody},
+		{"a request whose reason is gone is withdrawn and removed", testWithdraw},
+		{"a dry run asks the API server and makes nothing", testDryRun},
+		{"a request that the API server calls invalid leaves the pod to the eviction API", testInvalid},
+		{"a missing right leaves the pod to the eviction API", testForbidden},
+		{"a pod that the API does not serve is refused", testRefused},
+		{"a request that is forgotten goes with its pod", testForgotten},
+		{"an API that is not served any more leaves the pod to the eviction API", testNotServedAnyMore},
+		{"an API server that is away settles nothing", testAPIServerAway},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &place{T: t, c: c, namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			inJSON := c.RESTConfig()
+			inJSON.ContentType = runtime.ContentTypeJSON
+			p.client, p.inJSON = p.clientFor(c.RESTConfig()), p.clientFor(inJSON)
+			p.controller = controller{p.inJSON, p.namespace}
+			p.must(c.AddNamespace(t.Context(), p.namespace))
+			tt.test(p)
+		})
+	}
+}
+
+// place is the part of the cluster that one test has for itself.
+type place struct {
+	*testing.T
+	c          *cluster.Cluster
+	client     kubernetes.Interface // the one of what is tested
+	inJSON     kubernetes.Interface // the one of everybody else
+	controller controller
+	namespace  string
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// clientFor is a client that asks for protobuf first, unless config says something else.
+func (p *place) clientFor(config *rest.Config) kubernetes.Interface {
+	p.Helper()
+	if config.ContentType == "" {
+		config.ContentType = runtime.ContentTypeProtobuf
+		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	client, err := kubernetes.NewForConfig(config)
+	p.must(err)
+	return client
+}
+
+func check[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// calls writes down what is asked of lifecycle.k8s.io, on its way to the API server.
+type calls struct {
+	mu   sync.Mutex
+	made []string
+}
+
+// recorded is a client like the place's, with its calls written down.
+func (p *place) recorded() (kubernetes.Interface, *calls) {
+	p.Helper()
+	config, log := p.c.RESTConfig(), &calls{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if _, path, ok := strings.Cut(r.URL.Path, "/apis/lifecycle.k8s.io/v1alpha1"); ok {
+				what := strings.TrimPrefix(path, "/namespaces/"+p.namespace+"/")
+				if r.URL.RawQuery != "" {
+					what += "?" + r.URL.RawQuery
+				}
+				log.mu.Lock()
+				log.made = append(log.made, r.Method+" "+what)
+				log.mu.Unlock()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	return p.clientFor(config), log
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// took are the calls since the last time.
+func (c *calls) took() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	made := c.made
+	c.made = nil
+	return made
+}
+
+// pod makes a pod and returns it when it runs.
+func (p *place) pod() *corev1.Pod {
+	p.Helper()
+	_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64(0))},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
+		return len(pods) == 1 && cluster.IsReady(pods[0])
+	})
+	p.must(err)
+	return pods[0]
+}
+
+// gone waits until no pod is left.
+func (p *place) gone() {
+	p.Helper()
+	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
+	p.must(err)
+}
+
+// requests are the requests that there are. Those that are being deleted count.
+func (p *place) requests() []lifecycle.EvictionRequest {
+	p.Helper()
+	list, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).List(p.Context(), metav1.ListOptions{})
+	p.must(err)
+	if len(list.Items) == 0 {
+		return nil
+	}
+	return list.Items
+}
+
+// began is when each of the moves below is planned.
+func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+func (p *place) plan(m *Method, pod *corev1.Pod) move.State {
+	p.Helper()
+	state, refusal, err := m.Plan(p.Context(), pod, began())
+	p.must(err)
+	if refusal != nil {
+		p.Fatalf("refused: %+v", refusal)
+	}
+	return state
+}
+
+// step takes a step that long after the move was planned, and compares what came of it but the state. It returns what is
+// to be remembered now.
+func (p *place) step(m *Method, state move.State, after time.Duration, want move.Progress) move.State {
+	p.Helper()
+	got, err := m.Step(p.Context(), state, began().Add(after))
+	p.must(err)
+	if got.State != nil {
+		state = got.State
+	}
+	got.State = nil
+	if !reflect.DeepEqual(got, want) {
+		p.Errorf("step after %s\n got %+v %+v\nwant %+v %+v", after, got, got.Refusal, want, want.Refusal)
+	}
+	return state
+}
+
+// named is the name of the request for a pod, by the default requester.
+func named(pod *corev1.Pod) string { return "rehome-" + string(pod.UID) + "-" + requesterHash }
+
+// requesterHash is the beginning of the SHA-256 sum of [DefaultRequester]. It must not change from release to release.
+const requesterHash = "a4fa1a8b"
+
+func made(pod *corev1.Pod, look time.Duration) move.Progress {
+	return move.Progress{Stage: move.Working, Message: "EvictionRequest " + named(pod) + " is made", Look: look}
+}
+
+func atWork(message string) move.Progress {
+	return move.Progress{Stage: move.Working, Message: message, Look: 30 * time.Second}
+}
+
+func over(message string) move.Progress { return move.Progress{Stage: move.Done, Message: message} }
+
+func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCode, message string) move.Progress {
+	return move.Progress{Stage: stage, Message: message,
+		Refusal: &move.Refusal{Outcome: outcome, Reason: reason, Message: message}}
+}
+
+const imperative = "imperative-eviction.k8s.io/evictor is at work; waits for the pod to go"
+
+func testAvailable(p *place) {
+	now := began()
+	client, log := p.recorded()
+	m := New(Config{Client: client, Now: func() time.Time { return now }})
+	anonymous := p.c.RESTConfig() // the only one who may not discover
+	anonymous.Impersonate = rest.ImpersonationConfig{UserName: "system:anonymous"}
+	forbidden := New(Config{Client: p.clientFor(anonymous)})
+	available := func(what string, m *Method, want bool, asked int) {
+		p.Helper()
+		if got := m.Available(p.Context()); got != want {
+			p.Errorf("%s: available is %t, want %t", what, got, want)
+		}
+		if made := log.took(); len(made) != asked {
+			p.Errorf("%s: asked %q, want %d", what, made, asked)
+		}
+	}
+	available("not served", m, false, 1)
+	_, refusal, err := m.Plan(p.Context(), p.pod(), now)
+	p.must(err)
+	check(p.T, "plan without the API", refusal, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
+		Message: "the API server does not serve EvictionRequests of lifecycle.k8s.io/v1alpha1"})
+
+	p.define("evictionrequests")
+	now = now.Add(5*time.Minute - time.Second)
+	available("served since a moment", m, false, 0)
+	now = now.Add(time.Second)
+	available("one of two kinds is served", m, false, 1)
+	p.define("evictions")
+	now = now.Add(5 * time.Minute)
+	available("served", m, true, 1)
+	now = now.Add(5*time.Minute - time.Second)
+	available("still served", m, true, 0)
+	available("forbidden", forbidden, false, 0)
+}
+
+// define has the API server serve a kind, and waits until it does.
+func (p *place) define(plural string) {
+	p.Helper()
+	definition, err := os.ReadFile("testdata/" + plural + ".yaml")
+	p.must(err)
+	p.must(p.client.Discovery().RESTClient().Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").
+		SetHeader("Content-Type", "application/yaml").Body(definition).Do(p.Context()).Error())
+	p.eventually(plural+" are served", func() bool {
+		list, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
+		return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) &&
+			p.client.Discovery().RESTClient().Get().AbsPath("/apis/"+version+"/"+plural).Do(p.Context()).Error() == nil
+	})
+}
+
+// eventually waits until something is so.
+func (p *place) eventually(what string, is func() bool) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), 90*time.Second)
+	defer cancel()
+	for !is() {
+		select {
+		case <-ctx.Done():
+			p.Fatalf("not after 90 s: %s", what)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func testDefinitions(p *place) {
+	at := metav1.NewTime(began().Local())
+	uid := types.UID("0b9e8f5c-5d7b-4f5e-9a52-6a4d3c1e2f10")
+	conditions := []metav1.Condition{{Type: "Failed", Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: at,
+		Reason: "AwaitingEviction", Message: "m"}}
+	wantRequest := lifecycle.EvictionRequest{
+		Spec: lifecycle.EvictionRequestSpec{
+			Target:    lifecycle.EvictionRequestTarget{Pod: &lifecycle.EvictionRequestPodReference{Name: "db-0", UID: uid}},
+			Requester: "example.org/other", Intent: lifecycle.EvictionRequestIntentEviction,
+		},
+		Status: lifecycle.EvictionRequestStatus{Conditions: conditions, ObservedGeneration: new(int64(1))},
+	}
+	requests := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace)
+	r, err := requests.Create(p.Context(), &lifecycle.EvictionRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: wantRequest.Spec}, strictly())
+	p.must(err)
+	r.Status = wantRequest.Status
+	r, err = requests.UpdateStatus(p.Context(), r, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	p.must(err)
+	check(p.T, "request", lifecycle.EvictionRequest{Spec: r.Spec, Status: r.Status}, wantRequest)
+
+	wantEviction := lifecycle.Eviction{
+		Spec: lifecycle.EvictionSpec{Target: lifecycle.EvictionTarget{Pod: &lifecycle.EvictionPodReference{Name: "db-0", UID: uid}}},
+		Status: lifecycle.EvictionStatus{
+			Conditions: conditions, ObservedGeneration: new(int64(1)),
+			Requesters:       []lifecycle.Requester{{Name: "example.org/other", Intent: lifecycle.RequesterIntentEviction}},
+			TargetResponders: []lifecycle.TargetResponder{{Name: "example.org/r", Priority: new(int32(100000)), State: lifecycle.ResponderStateActive}},
+			Responders: []lifecycle.ResponderStatus{{Name: "example.org/r", StartTime: &at, HeartbeatTime: &at, ExpectedCompletionTime: &at,
+				CompletionTime: &at, Message: new("m")}},
+		},
+	}
+	evictions := p.inJSON.LifecycleV1alpha1().Evictions(p.namespace)
+	e, err := evictions.Create(p.Context(), &lifecycle.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: wantEviction.Spec}, strictly())
+	p.must(err)
+	e.Status = wantEviction.Status
+	e, err = evictions.UpdateStatus(p.Context(), e, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	p.must(err)
+	check(p.T, "eviction", lifecycle.Eviction{Spec: e.Spec, Status: e.Status}, wantEviction)
+
+	r.Spec.Requester = "example.org/another"
+	if _, err := requests.Update(p.Context(), r, metav1.UpdateOptions{}); err == nil {
+		p.Error("the requester is not immutable")
+	}
+}
+
+func testEvicted(p *place) {
+	pod := p.pod()
+	client, log := p.recorded()
+	m := New(Config{Client: client, Wait: func() time.Duration { return 10 * time.Second }})
+	state := p.plan(m, pod)
+	log.took()
+	state = p.step(m, state, 0, made(pod, 10*time.Second))
+	check(p.T, "calls that make it", log.took(), []string{"POST evictionrequests"})
+	requests := p.requests()
+	if len(requests) != 1 {
+		p.Fatalf("%d requests, want one: %+v", len(requests), requests)
+	}
+	check(p.T, "spec", requests[0].Spec, lifecycle.EvictionRequestSpec{
+		Target:    lifecycle.EvictionRequestTarget{Pod: &lifecycle.EvictionRequestPodReference{Name: "db-0", UID: pod.UID}},
+		Requester: "descheduler.rehome.dev/actuator",
+		Intent:    lifecycle.EvictionRequestIntentEviction,
+	})
+	state = p.step(m, state, 4*time.Second,
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: 6 * time.Second})
+	p.must(p.controller.reconcile(p.Context()))
+	log.took()
+	state = p.step(m, state, 11*time.Second, atWork(imperative))
+	path := "evictionrequests/" + named(pod)
+	check(p.T, "calls that look", log.took(),
+		[]string{"GET " + path, "GET evictions?labelSelector=descheduler.rehome.dev%2Factuator"})
+	state = p.step(m, state, 26*time.Hour, atWork(imperative))
+	p.must(p.controller.evict(p.Context(), pod))
+	p.gone()
+	p.must(p.controller.reconcile(p.Context()))
+	log.took()
+	state = p.step(m, state, 27*time.Hour, over("the pod is gone"))
+	check(p.T, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
+	check(p.T, "requests", p.requests(), nil)
+	p.step(m, state, 27*time.Hour, over("the pod is gone")) // the step before was not remembered
+}
+
+func testNobodyAnswers(p *place) {
+	pod := p.pod()
+	client, log := p.recorded()
+	m := New(Config{Client: client})
+	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state = p.step(m, state, time.Minute-time.Second,
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: time.Second})
+	log.took()
+	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+	path := "evictionrequests/" + named(pod)
+	check(p.T, "calls that take it back", log.took(), []string{"GET " + path,
+		"GET evictions?labelSelector=descheduler.rehome.dev%2Factuator", "PATCH " + path, "DELETE " + path})
+	p.untouched(pod)
+}
+
+// untouched checks that there is no request, and that the pod is what it was.
+func (p *place) untouched(pod *corev1.Pod) {
+	p.Helper()
+	check(p.T, "requests", p.requests(), nil)
+	live, err := p.client.CoreV1().Pods(pod.Namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
+	p.must(err)
+	check(p.T, "pod", live, pod)
+}
+
+func testFailed(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.must(p.controller.reconcile(p.Context()))
+	state = p.step(m, state, time.Hour, atWork(imperative))
+	p.must(p.controller.giveUp(p.Context(), pod))
+	p.step(m, state, time.Hour, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"the EvictionRequest "+named(pod)+" failed: NoFurtherResponder"))
+	p.untouched(pod)
+}
+
+func testCrashAfterCreate(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	planned := p.plan(m, pod)
+	first := p.step(m, planned, 0, made(pod, 30*time.Second))
+	before := p.requests()
+	again := p.step(New(Config{Client: p.client}), planned, 0, made(pod, 30*time.Second))
+	check(p.T, "requests", p.requests(), before)
+	check(p.T, "remembered", string(again), string(first))
+	// It was made anew as far as the new process knows: it waits for the whole time.
+	again = p.step(m, planned, time.Hour, made(pod, 30*time.Second))
+	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+	p.untouched(pod)
+}
+
+// withdrawn withdraws the request for the pod, as a step that is killed before it can remove it.
+func (p *place) withdrawn(pod *corev1.Pod) {
+	p.Helper()
+	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Patch(p.Context(), named(pod), types.MergePatchType,
+		[]byte(`{"spec":{"intent":"Withdrawn"}}`), metav1.PatchOptions{})
+	p.must(err)
+}
+
+func testCrashAfterWithdrawal(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.withdrawn(pod)
+	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"the EvictionRequest "+named(pod)+" was withdrawn"))
+	p.untouched(pod)
+}
+
+func testGoneBefore(p *place) {
+	pod := p.pod()
+	client, log := p.recorded()
+	m := New(Config{Client: client})
+	state := p.plan(m, pod)
+	log.took()
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.gone()
+	p.pod() // another one of its name
+	p.step(m, state, 0, over("the pod is gone; another one has its name"))
+	check(p.T, "calls", log.took(), []string{"GET evictionrequests/" + named(pod)})
+}
+
+func testGoneAfterCrash(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	planned := p.plan(m, pod)
+	p.step(m, planned, 0, made(pod, 30*time.Second))
+	p.must(p.controller.reconcile(p.Context()))
+	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	p.must(err)
+	p.step(m, planned, time.Minute, over("the pod has ended"))
+	check(p.T, "requests", p.requests(), nil)
+}
+
+func testGoneOtherwise(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":["rehome.dev/test"]}}`), metav1.PatchOptions{})
+	p.must(err)
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.step(m, state, 2*time.Second, over("the pod is being deleted"))
+	check(p.T, "requests", p.requests(), nil)
+}
+
+func testLeftOver(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	old := p.requests()[0].UID
+	p.withdrawn(pod)
+	state := p.step(m, p.plan(m, pod), 0,
+		move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed", Look: time.Second})
+	check(p.T, "requests", p.requests(), nil)
+	p.step(m, state, time.Second, made(pod, 30*time.Second))
+	if requests := p.requests(); len(requests) != 1 || requests[0].UID == old {
+		p.Errorf("want a new request instead of %s: %+v", old, requests)
+	}
+}
+
+func testNameTaken(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	r := m.request(schemas.PodRef{Namespace: p.namespace, Name: pod.Name, UID: pod.UID})
+	r.Spec.Requester = "example.org/other"
+	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Create(p.Context(), r, strictly())
+	p.must(err)
+	before := p.requests()
+	state := p.step(m, p.plan(m, pod), 50*time.Second,
+		move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone", Look: 10 * time.Second})
+	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"an EvictionRequest "+named(pod)+" is there and does not go"))
+	p.must(m.Withdraw(p.Context(), state))
+	check(p.T, "requests", p.requests(), before)
+}
+
+func testRemovedBySomebody(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
+	p.step(m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
+		"somebody removed the EvictionRequest "+named(pod)))
+	p.untouched(pod)
+}
+
+func testWithdraw(p *place) {
+	pod := p.pod()
+	client, log := p.recorded()
+	m := New(Config{Client: client})
+	state := p.plan(m, pod)
+	p.must(m.Withdraw(p.Context(), state)) // before it was made
+	state = p.step(m, state, 0, made(pod, 30*time.Second))
+	p.must(p.controller.reconcile(p.Context()))
+	log.took()
+	p.must(m.Withdraw(p.Context(), state))
+	path := "evictionrequests/" + named(pod)
+	check(p.T, "calls", log.took(), []string{"GET " + path, "PATCH " + path, "DELETE " + path})
+	p.must(m.Withdraw(p.Context(), state))
+	p.untouched(pod)
+}
+
+func testDryRun(p *place) {
+	pod := p.pod()
+	client, log := p.recorded()
+	m := New(Config{Client: client, DryRun: true})
+	state := p.plan(m, pod)
+	log.took()
+	p.step(m, state, 0, over("dry run: an EvictionRequest would be made"))
+	check(p.T, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
+	p.untouched(pod)
+
+	// What was made before is left alone.
+	real := New(Config{Client: p.client})
+	state = p.step(real, state, 0, made(pod, 30*time.Second))
+	before := p.requests()
+	p.must(m.Withdraw(p.Context(), state))
+	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+	check(p.T, "requests", p.requests(), before)
+	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
+	got, err := bad.Step(p.Context(), p.plan(bad, pod), began())
+	p.must(err)
+	if got.Stage != move.Released {
+		p.Errorf("what would be refused: %+v", got)
+	}
+}
+
+func testInvalid(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client, Requester: "node.kubernetes.io/actuator"})
+	got, err := m.Step(p.Context(), p.plan(m, pod), began())
+	p.must(err)
+	check(p.T, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
+	if !strings.Contains(got.Message, "spec.requester") {
+		p.Errorf("message %q does not say what is invalid", got.Message)
+	}
+	p.untouched(pod)
+}
+
+func testForbidden(p *place) {
+	pod := p.pod()
+	state := p.plan(New(Config{Client: p.client}), pod)
+	config, err := p.c.UserConfig(nobody)
+	p.must(err)
+	client, pods := p.clientFor(config), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}
+	_, err = p.client.RbacV1().Roles(p.namespace).Create(p.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: nobody}, Rules: []rbacv1.PolicyRule{pods}}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: nobody}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: nobody},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: nobody}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	p.eventually("the right to look at pods", func() bool {
+		_, err := client.CoreV1().Pods(p.namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
+		return err == nil
+	})
+	m := New(Config{Client: client})
+	p.step(m, state, 0, givenUp(move.Released, schemas.Deferred, schemas.ReasonForbidden,
+		"create eviction request "+p.namespace+"/"+named(pod)+`: evictionrequests.lifecycle.k8s.io is forbidden: User "nobody" cannot create resource "evictionrequests"`+
+			` in API group "lifecycle.k8s.io" in the namespace "`+p.namespace+`"`))
+	p.untouched(pod)
+}
+
+func testRefused(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
+	state, refusal, err := m.Plan(p.Context(), pod, began())
+	p.must(err)
+	check(p.T, "state", state, nil)
+	check(p.T, "refusal", refusal, &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid,
+		Message: "no EvictionRequest for a pod of a scheduling group: the API does not serve them"})
+}
+
+func testForgotten(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.eventually("the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
+}
+
+func testNotServedAnyMore(p *place) {
+	pod, m := p.pod(), New(Config{Client: p.client})
+	state := p.plan(m, pod)
+	for _, plural := range []string{"evictionrequests", "evictions"} {
+		p.must(p.client.Discovery().RESTClient().Delete().
+			AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + "." + lifecycle.GroupName).
+			Do(p.Context()).Error())
+	}
+	p.eventually("the kinds are not served", func() bool {
+		_, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
+		return err != nil
+	})
+	got, err := m.Step(p.Context(), state, began())
+	p.must(err)
+	check(p.T, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
+	if m.Available(p.Context()) {
+		p.Error("what the API server said five minutes ago is believed still")
+	}
+}
+
+func testAPIServerAway(p *place) {
+	now, pod := began(), p.pod()
+	m := New(Config{Client: p.client, Now: func() time.Time { return now }})
+	p.define("evictionrequests")
+	p.define("evictions")
+	state := p.plan(m, pod)
+	p.must(p.c.StopAPIServer())
+	if got, err := m.Step(p.Context(), state, now); err == nil {
+		p.Errorf("a step without an API server: %+v", got)
+	}
+	now = now.Add(time.Hour)
+	if !m.Available(p.Context()) {
+		p.Error("what was known is forgotten")
+	}
+	if New(Config{Client: p.client}).Available(p.Context()) {
+		p.Error("what was never known is believed")
+	}
+	p.must(p.c.StartAPIServer(p.Context()))
+}

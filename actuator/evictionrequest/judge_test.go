@@ -1,0 +1,107 @@
+package evictionrequest
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func condition(kind lifecycle.EvictionConditionType, status metav1.ConditionStatus,
+	reason lifecycle.EvictionConditionReason, message string) metav1.Condition {
+	return metav1.Condition{Type: string(kind), Status: status, Reason: string(reason), Message: message}
+}
+
+// awaiting are the conditions of what goes on.
+func awaiting() []metav1.Condition {
+	return []metav1.Condition{
+		condition(lifecycle.EvictionConditionTargetEvicted, metav1.ConditionFalse, lifecycle.EvictionConditionReasonAwaitingEviction, ""),
+		condition(lifecycle.EvictionConditionFailed, metav1.ConditionFalse, lifecycle.EvictionConditionReasonAwaitingEviction, ""),
+	}
+}
+
+func TestWhereARequestIsIsSaidByItsConditionsThenByTheEvictionsOfItsPod(t *testing.T) {
+	gone := condition(lifecycle.EvictionConditionTargetEvicted, metav1.ConditionTrue,
+		lifecycle.EvictionConditionReasonPodDeleted, "")
+	ended := condition(lifecycle.EvictionConditionFailed, metav1.ConditionTrue,
+		lifecycle.EvictionConditionReasonNoFurtherResponder, "the last of 2 gave up")
+	at := metav1.NewTime(time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC))
+	active := lifecycle.EvictionStatus{
+		Conditions: awaiting(),
+		TargetResponders: []lifecycle.TargetResponder{
+			{Name: "example.org/migrate", Priority: new(int32(10000)), State: lifecycle.ResponderStateInterrupted},
+			{Name: lifecycle.EvictionResponderImperativeEviction, Priority: new(int32(100)), State: lifecycle.ResponderStateActive},
+		},
+		Responders: []lifecycle.ResponderStatus{
+			{Name: "example.org/migrate", Message: new("stopped")},
+			{Name: lifecycle.EvictionResponderImperativeEviction, Message: new("a budget holds it"), ExpectedCompletionTime: &at},
+		},
+	}
+	for _, tt := range []struct {
+		name      string
+		request   []metav1.Condition
+		evictions []lifecycle.EvictionStatus
+		want      standing
+		words     string
+	}{
+		{"nothing at all", nil, nil, silent, "nobody has answered yet"},
+		{"it is accepted, and there is no Eviction yet", awaiting(), nil, working, "accepted"},
+		{"an Eviction is an answer", nil, []lifecycle.EvictionStatus{{}}, working, "accepted; no responder is at work"},
+		{"who is at work says what and how long", awaiting(), []lifecycle.EvictionStatus{active}, working,
+			"imperative-eviction.k8s.io/evictor is at work; until about 2026-11-21T13:00:00Z; a budget holds it"},
+		{"the request says that the pod was evicted", []metav1.Condition{gone}, nil, evicted, "PodDeleted"},
+		{"an Eviction says it first", awaiting(), []lifecycle.EvictionStatus{active, {Conditions: []metav1.Condition{gone}}},
+			evicted, "PodDeleted"},
+		{"the request says that it failed", []metav1.Condition{ended}, []lifecycle.EvictionStatus{active}, failed,
+			"NoFurtherResponder: the last of 2 gave up"},
+		{"evicted after all", []metav1.Condition{ended, gone}, nil, evicted, "PodDeleted"},
+		{"an Eviction failed, and the request goes on", awaiting(), []lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}},
+			working, "accepted"},
+		{"an Eviction failed, and the request says nothing", nil, []lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}},
+			silent, "nobody has answered yet"},
+		{"an Eviction failed, and another one is at work", nil,
+			[]lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}, active}, working,
+			"imperative-eviction.k8s.io/evictor is at work; until about 2026-11-21T13:00:00Z; a budget holds it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &lifecycle.EvictionRequest{Status: lifecycle.EvictionRequestStatus{Conditions: tt.request}}
+			var evictions []lifecycle.Eviction
+			for _, s := range tt.evictions {
+				evictions = append(evictions, lifecycle.Eviction{Status: s})
+			}
+			if got, words := judge(r, evictions); got != tt.want || words != tt.words {
+				t.Errorf("got %d %q, want %d %q", got, words, tt.want, tt.words)
+			}
+		})
+	}
+}
+
+func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
+	owner := func(version, kind string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: version, Kind: kind, Name: "owner", UID: "2", Controller: new(true)},
+		}}
+	}
+	for _, tt := range []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{
+		{"a pod of a ReplicaSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "ReplicaSet")}, ""},
+		{"a pod of its own", &corev1.Pod{}, ""},
+		{"a pod of a DaemonSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "DaemonSet")},
+			"no EvictionRequest for a pod of a DaemonSet: nobody would respond"},
+		{"a mirror pod", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "1"}}},
+			"no EvictionRequest for a mirror pod: its kubelet would keep it"},
+		{"a pod of a scheduling group", &corev1.Pod{Spec: corev1.PodSpec{SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: new("g")}}},
+			"no EvictionRequest for a pod of a scheduling group: the API does not serve them"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := unfit(tt.pod); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
