@@ -1,0 +1,212 @@
+package restart
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// callTimeout bounds the calls of one look or one step together. The API server tries for up to ten seconds to hold an
+// eviction against a budget that others write too.
+const callTimeout = 15 * time.Second
+
+// Room knows which nodes have room.
+type Room interface {
+	// Elsewhere says whether a node other than the pod's own would take a second pod like it, and if not, why. It must not
+	// change the pod.
+	Elsewhere(pod *corev1.Pod) (ok bool, why string)
+}
+
+// Config is what a [Restarter] works with. Client and Policy are needed.
+type Config struct {
+	// Client may get Deployments, ReplicaSets, namespaces and PersistentVolumeClaims; list budgets, autoscalers and quotas;
+	// patch Deployments; and for surges, patch pods and create evictions.
+	Client kubernetes.Interface
+	// Policy returns the newest policy. A move that was planned keeps to the one of its plan.
+	Policy func() policy.Restart
+	// GracePeriodSeconds returns how long a pod that goes by a surge may take to stop, where that is less than its own
+	// grace period. nil: it returns nil. nil returned: the pod's own. A rollout never changes it.
+	GracePeriodSeconds func() *int64
+	// DryRun: every change is sent as a dry run, and nothing comes of it.
+	DryRun bool
+	// Room is asked before a move is planned. nil: the scheduler will say, and the move is taken back if it finds no node.
+	Room Room
+}
+
+// Restarter finds out which pods are moved by their Deployments, and moves them. Its methods may be called from several
+// goroutines at once.
+type Restarter struct {
+	cfg Config
+}
+
+// New returns a Restarter. It changes and asks nothing yet.
+func New(c Config) *Restarter { return &Restarter{cfg: c} }
+
+// For says whether the Deployment of the pod takes part, by which method, and which one it is. A nil method: the pod has
+// no Deployment or has ended, its Deployment is not to take part, or has several replicas and no budget that forbids a
+// disruption; the reference is nil then too. An error: the cluster could not be asked. A ReplicaSet, Deployment or
+// namespace that does not exist is no error, and one that was made anew under the same name does not count.
+//
+// The method keeps what was read, so that planning the same pod right away reads less. What it plans holds for that
+// version of the Deployment only.
+func (r *Restarter) For(ctx context.Context, pod *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := r.find(ctx, pod)
+	if err != nil || c == nil {
+		return nil, "", nil, err
+	}
+	return &method{r: r, name: c.Method, found: c}, c.Method, refTo(c.Deployment), nil
+}
+
+// Method returns the method of that name, to go on with moves that were planned before, by this process or another. nil:
+// it is not one of this package.
+func (r *Restarter) Method(name schemas.Method) move.Method {
+	if name != schemas.MethodRestart && name != schemas.MethodSurge {
+		return nil
+	}
+	return &method{r: r, name: name}
+}
+
+// refTo names a Deployment.
+func refTo(d *appsv1.Deployment) *schemas.ObjectRef {
+	return &schemas.ObjectRef{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, UID: d.UID}
+}
+
+// find returns the pod with its Deployment, or nil if it is not moved by it.
+func (r *Restarter) find(ctx context.Context, pod *corev1.Pod) (*candidate, error) {
+	p := r.cfg.Policy()
+	if p.Workloads == "" || schemas.Ended(pod) {
+		return nil, nil
+	}
+	d, err := r.deploymentOf(ctx, pod)
+	if d == nil || err != nil {
+		return nil, err
+	}
+	namespace := ""
+	if mark := d.Annotations[policy.RestartMark]; !known(mark) {
+		if namespace, err = r.namespaceMark(ctx, pod.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	name, takes := takesPart(p, d.Annotations[policy.RestartMark], namespace)
+	if !takes || replicasOf(d) < 1 || replicasOf(d) > 1 && !p.BlockedByBudget {
+		return nil, nil
+	}
+	c := &candidate{Pod: pod, Deployment: d, Method: name, Policy: p}
+	if replicasOf(d) == 1 && name == schemas.MethodRestart {
+		return c, nil // no budget matters
+	}
+	budgets, err := r.cfg.Client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list budgets of namespace %s: %w", pod.Namespace, err)
+	}
+	c.Budgets = matching(pod, budgets.Items)
+	if replicasOf(d) > 1 && !blocked(c.Budgets) {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// deploymentOf returns the Deployment that controls the ReplicaSet that controls the pod, or nil.
+func (r *Restarter) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Deployment, error) {
+	owner, owned := ownedBy(pod, "ReplicaSet")
+	if !owned {
+		return nil, nil
+	}
+	set, err := r.cfg.Client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at replicaset %s/%s: %w", pod.Namespace, owner.Name, err)
+	}
+	above, owned := ownedBy(set, "Deployment")
+	if !owned || set.UID != owner.UID {
+		return nil, nil
+	}
+	d, err := r.deployment(ctx, pod.Namespace, above.Name)
+	if d == nil || err != nil || d.UID != above.UID {
+		return nil, err
+	}
+	return d, nil
+}
+
+// deployment returns the Deployment of that name, or nil.
+func (r *Restarter) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
+	d, err := r.cfg.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at deployment %s/%s: %w", namespace, name, err)
+	}
+	return d, nil
+}
+
+// pod returns the pod of that name, or nil.
+func (r *Restarter) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
+	pod, err := r.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at pod %s: %w", ref, err)
+	}
+	return pod, nil
+}
+
+// namespaceMark returns the mark of the namespace, empty if it has none.
+func (r *Restarter) namespaceMark(ctx context.Context, name string) (string, error) {
+	namespace, err := r.cfg.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at namespace %s: %w", name, err)
+	}
+	return namespace.Annotations[policy.RestartMark], nil
+}
+
+// complement reads the rest of what the checks look at.
+func (r *Restarter) complement(ctx context.Context, c candidate, now time.Time) (candidate, error) {
+	c.Now = now
+	if r.cfg.Room != nil {
+		c.Elsewhere = r.cfg.Room.Elsewhere
+	}
+	namespace := c.Pod.Namespace
+	for _, name := range claimNames(c.Pod) {
+		claim, err := r.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			claim = nil
+		case err != nil:
+			return c, fmt.Errorf("look at persistentvolumeclaim %s/%s: %w", namespace, name, err)
+		}
+		c.Claims = append(c.Claims, claim)
+	}
+	quotas, err := r.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return c, fmt.Errorf("list quotas of namespace %s: %w", namespace, err)
+	}
+	c.Quotas = quotas.Items
+	if c.Method != schemas.MethodSurge {
+		return c, nil
+	}
+	scalers, err := r.cfg.Client.AutoscalingV2().HorizontalPodAutoscalers(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return c, fmt.Errorf("list autoscalers of namespace %s: %w", namespace, err)
+	}
+	c.Autoscalers = scaling(c.Deployment, scalers.Items)
+	return c, nil
+}

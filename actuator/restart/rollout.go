@@ -1,0 +1,57 @@
+package restart
+
+import (
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there are
+// as many as it wants.
+func rolledOut(d *appsv1.Deployment) bool {
+	want, s := replicasOf(d), d.Status
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want
+}
+
+// complete says whether the Deployment is rolled out and all of its pods are available.
+func complete(d *appsv1.Deployment) bool {
+	return rolledOut(d) && d.Status.AvailableReplicas == replicasOf(d) && d.Status.UnavailableReplicas == 0
+}
+
+// exceeded is the reason of the condition Progressing of a rollout that took too long.
+const exceeded = "ProgressDeadlineExceeded"
+
+// stuck says whether the controller has given up the newest rollout that it knows of, and why.
+func stuck(d *appsv1.Deployment) (string, bool) {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && (c.Status == corev1.ConditionFalse || c.Reason == exceeded) {
+			return fmt.Sprintf("Progressing is %s, %s: %s", c.Status, c.Reason, c.Message), true
+		}
+	}
+	return "", false
+}
+
+// surging says whether the Deployment has one replica more because of a surge. A mark that was left behind, on a
+// Deployment with any other number of replicas, counts for nothing.
+func surging(d *appsv1.Deployment) bool {
+	before, err := strconv.ParseInt(d.Annotations[surgeReplicas], 10, 32)
+	return err == nil && replicasOf(d) == int32(before)+1
+}
+
+// situation says in words how far the Deployment is.
+func situation(d *appsv1.Deployment) string {
+	want, s := replicasOf(d), d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return "its controller has not seen the last change yet"
+	case surging(d):
+		return fmt.Sprintf("it has one replica more than %s for another pod; %d of %d are available",
+			d.Annotations[surgeReplicas], s.AvailableReplicas, want)
+	case !rolledOut(d):
+		return fmt.Sprintf("a rollout is in progress: %d of %d pods are of the newest template, %d are there",
+			s.UpdatedReplicas, want, s.Replicas)
+	}
+	return fmt.Sprintf("%d of %d pods are available", s.AvailableReplicas, want)
+}
