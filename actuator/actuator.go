@@ -8,8 +8,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/actuator/background"
+	"github.com/rehome-dev/rehome/actuator/evictionrequest"
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/restart"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -22,6 +27,9 @@ type Bus interface {
 	FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error
 	// DropIntents removes a settled answer from the table. nil, too, when it was replaced or is gone.
 	DropIntents(ctx context.Context, answer schemas.Event) error
+	// History hands over the answers and verdicts that were stored since then, in that order, up to those that are there
+	// when it is called.
+	History(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// Publish returns when e is stored.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 }
@@ -36,11 +44,18 @@ type Config struct {
 	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
 	Client kubernetes.Interface
 	Bus    Bus
+	// Ledger remembers what has to outlive the process. nil: nothing does. A dry run uses none.
+	Ledger Ledger
+	// View is what is known of the cluster; it is asked from when Lead begins. nil: nothing is known, so that no workload is
+	// spared and no move is followed beyond its acceptance. [Actuator.Changed] is to be told of its changes.
+	View View
 	// Policy says what is enabled, what is protected, the grace period and the rate. A zero rate is
 	// [policy.DefaultRate]. [Actuator.SetPolicy] replaces it.
 	Policy policy.Policy
 	// Source is the source of the verdicts' events, such as /clusters/default/actuator.
 	Source string
+	// Self is the object that Kubernetes Events about the actuator as a whole are on. Without a name there are none.
+	Self corev1.ObjectReference
 	// DryRun asks the API server with dryRun=All: everything is decided, nothing is changed, and no Kubernetes Event is
 	// recorded.
 	DryRun bool
@@ -63,6 +78,25 @@ type Actuator struct {
 	metrics metrics
 	line    line
 	limits  *limits // used by the term alone, and outlives it
+	ledger  Ledger
+
+	restarts   restarts
+	requests   requests
+	background move.Method
+}
+
+// restarts are the ways in which a workload makes a replacement first.
+type restarts interface {
+	// For is the way for a pod, with its workload. nil: there is none.
+	For(ctx context.Context, pod *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error)
+	// Method is the way of that name.
+	Method(name schemas.Method) move.Method
+}
+
+// requests is the way by an EvictionRequest, where the API server knows them.
+type requests interface {
+	move.Method
+	Available(ctx context.Context) bool
 }
 
 // New makes an actuator that does nothing until [Actuator.Lead] is called.
@@ -76,8 +110,27 @@ func New(cfg Config) *Actuator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Actuator{cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: newLimits(cfg.Policy.Limits)}
+	if cfg.View == nil {
+		cfg.View = blank{}
+	}
+	a := &Actuator{
+		cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: newLimits(cfg.Policy.Limits), ledger: cfg.Ledger,
+	}
+	if cfg.Ledger == nil || cfg.DryRun {
+		a.ledger = newShortLedger()
+	}
 	a.SetPolicy(cfg.Policy)
+	if cfg.Client != nil {
+		a.restarts = restart.New(restart.Config{
+			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
+			GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds }, DryRun: cfg.DryRun,
+		})
+		a.requests = evictionrequest.New(evictionrequest.Config{
+			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests }, DryRun: cfg.DryRun,
+			Now: cfg.Now,
+		})
+		a.background = background.New(background.Config{Client: cfg.Client})
+	}
 	return a
 }
 
@@ -87,7 +140,7 @@ func New(cfg Config) *Actuator {
 //
 // It returns earlier, with an error, only when the bus ends the stream of answers.
 func (a *Actuator) Lead(ctx context.Context) error {
-	return a.lead(ctx, a.Handle)
+	return a.lead(ctx, a.handle)
 }
 
 // DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call
@@ -116,9 +169,13 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	defer a.metrics.open.Set(0)
 
 	var dispatcher, reporter sync.WaitGroup
-	dispatcher.Go(func() { t.dispatch(ctx) })
 	reporter.Go(t.reportQueue)
-	err := a.cfg.Bus.FollowIntents(ctx, t.accept)
+	err := t.recall(ctx)
+	if err == nil {
+		dispatcher.Go(func() { t.dispatch(ctx) })
+		dispatcher.Go(func() { t.followLedger(ctx) })
+		err = a.cfg.Bus.FollowIntents(ctx, t.accept)
+	}
 	stopped := ctx.Err() != nil
 	stop()
 	dispatcher.Wait()

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/rehome-dev/rehome/actuator/background"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -69,15 +70,19 @@ func classify(err error) reply {
 
 // evict asks the API server to evict the pod of s, once, and makes the verdict of its answer. The caller's context
 // should not be one that a shutdown ends.
-func (a *Actuator) evict(ctx context.Context, s Situation) schemas.Verdict {
+func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schemas.Verdict {
 	err := a.call(ctx, s.Open.Intent.Pod)
+	if v, taken := a.takenOver(ctx, s, err, note); taken {
+		return v
+	}
 	object := func(outcome schemas.Outcome, reason schemas.ReasonCode) schemas.Verdict {
 		return a.verdict(s.Open, Objection{outcome, reason, err.Error()})
 	}
 	switch r := classify(err); r {
 	case replyAccepted:
-		return a.verdict(s.Open, Objection{schemas.Evicted, schemas.ReasonEvictionAccepted,
-			"evicted from " + s.Open.Intent.Node})
+		v := a.verdict(s.Open, Objection{schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from " + s.Open.Intent.Node})
+		v.Method = schemas.MethodEviction
+		return v
 	case replyGone:
 		return object(schemas.Rejected, schemas.ReasonPodGone)
 	case replyEnding:
@@ -133,7 +138,29 @@ func (a *Actuator) lookAgain(ctx context.Context, s Situation, r reply, err erro
 	if lookErr != nil {
 		return a.verdict(s.Open, later)
 	}
-	return a.verdict(s.Open, afterDoubt(s, pod, r == replyConflict || a.cfg.DryRun, later))
+	v := a.verdict(s.Open, afterDoubt(s, pod, r == replyConflict || a.cfg.DryRun, later))
+	if v.Outcome == schemas.Evicted {
+		v.Method = schemas.MethodEviction
+	}
+	return v
+}
+
+// takenOver is the verdict on a pod whose eviction a webhook has taken over, as KEP-1397 describes, and whether it has.
+func (a *Actuator) takenOver(ctx context.Context, s Situation, err error, note noteFunc) (schemas.Verdict, bool) {
+	if a.background == nil || !background.Accepted(s.Pod, err) {
+		return schemas.Verdict{}, false
+	}
+	state, refusal, planErr := a.background.Plan(ctx, s.Pod, s.Now)
+	if planErr != nil || refusal != nil {
+		return schemas.Verdict{}, false
+	}
+	r := record{Open: s.Open, Method: schemas.MethodBackground, State: state}
+	if err := note(ctx, r); err != nil {
+		return schemas.Verdict{}, false
+	}
+	v := a.verdict(s.Open, Objection{schemas.Requested, schemas.ReasonBackgroundAccepted, err.Error()})
+	v.Method = schemas.MethodBackground
+	return v, true
 }
 
 // afterDoubt decides by the pod as it is after a call with an open end. refused: whatever became of the pod, the call

@@ -20,12 +20,17 @@ var ErrUnavailable = errors.New("API server unavailable")
 // lookTimeout bounds one look at a pod or at the budgets: far more than a healthy API server needs.
 const lookTimeout = 5 * time.Second
 
-// Handle takes one intent to its verdict: it looks at the live pod, asks the gates, and evicts the pod.
+// Handle takes one intent to its verdict: it looks at the live pod, asks the gates, and moves the pod by the method that the
+// policy wants for it. What follows after a first step, [Actuator.Lead] sees to.
 //
 // An error means that there is no verdict and that nothing was changed: the pod could not be looked at (it wraps
-// [ErrUnavailable]), or ctx ended before the eviction was asked for. Once it is asked for, the end of ctx does not
+// [ErrUnavailable]), or ctx ended before the move was asked for. Once it is asked for, the end of ctx does not
 // interrupt it.
 func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, error) {
+	return a.handle(ctx, open, unnoted)
+}
+
+func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schemas.Verdict, error) {
 	pod, err := a.look(ctx, open.Intent.Pod)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -37,10 +42,7 @@ func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, erro
 	if objection, objects := ask(Gates(), s); objects {
 		return a.verdict(open, objection), nil
 	}
-	if err := ctx.Err(); err != nil {
-		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", open.Intent.Pod, err)
-	}
-	return a.evict(context.WithoutCancel(ctx), s), nil
+	return a.moveBy(ctx, s, note)
 }
 
 // look reads the pod of that namespace and name from the API server, never from a cache. nil: there is none.

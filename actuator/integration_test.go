@@ -227,7 +227,7 @@ func testPodMadeAnew(p *place) {
 	check(p.T, "eviction calls", p.evictions(), nil)
 
 	// Made anew between the look and the call: the precondition is what is left.
-	check(p.T, "verdict of the call alone", a.evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: first, Enabled: true}), gone)
+	check(p.T, "verdict of the call alone", a.evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: first, Enabled: true}, unnoted), gone)
 	check(p.T, "eviction calls", p.evictions(), []asked{
 		{"admin", "db-0", 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &first.UID}}},
 	})
@@ -343,7 +343,7 @@ func testNamespaceEnds(p *place) {
 	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
 	p.must(p.client.CoreV1().Namespaces().Delete(p.Context(), p.namespace, metav1.DeleteOptions{}))
 	o := p.open(pod)
-	v := p.actuator().evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: &pod, Enabled: true})
+	v := p.actuator().evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: &pod, Enabled: true}, unnoted)
 	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating, v.Message))
 }
 

@@ -13,12 +13,11 @@ import (
 // when it was evicted, and gives it back when it was not. So what is on its way counts, too, and a limit is never exceeded.
 // In a dry run, what would have been moved counts.
 //
-// All of it is in memory: it knows nothing of moves that another process made while that one was the leader, of those of
-// this one before it was restarted, and of those from before the policy had a limit. It is not safe for concurrent use.
-// newLimits makes one.
+// What was moved before the process began comes from the ledger. Not known are the moves from before the policy had a
+// limit. It is not safe for concurrent use. newLimits makes one.
 type limits struct {
 	policy.Limits
-	log        []move // the moves that count, in the order in which they were made
+	log        []counted // the moves that count, in the order in which they were made
 	total      tally
 	nodes      map[string]*tally
 	namespaces map[string]*tally
@@ -29,7 +28,7 @@ type origin struct{ node, namespace string }
 
 func originOf(o Open) origin { return origin{o.Intent.Node, o.Intent.Pod.Namespace} }
 
-type move struct {
+type counted struct {
 	origin
 	at time.Time
 }
@@ -50,6 +49,9 @@ const never = time.Duration(math.MaxInt64)
 func newLimits(l policy.Limits) *limits {
 	return &limits{Limits: l, nodes: map[string]*tally{}, namespaces: map[string]*tally{}}
 }
+
+// restart forgets everything that was counted.
+func (l *limits) restart() { *l = *newLimits(l.Limits) }
 
 // set replaces the limits. What was counted counts against the new ones.
 func (l *limits) set(next policy.Limits, now time.Time) {
@@ -84,7 +86,7 @@ func (l *limits) admits(o Open, now time.Time) (why Objection, wait time.Duratio
 		}
 		if w := one.tally.wait(*one.most, l.Over(), now); w > wait {
 			wait = w
-			why = Objection{schemas.Deferred, one.reason, fmt.Sprintf(one.of, moves(*one.most, l.Over()))}
+			why = Objection{schemas.Deferred, one.reason, fmt.Sprintf(one.of, pods(*one.most, l.Over()))}
 		}
 	}
 	return why, wait, wait == 0
@@ -105,8 +107,8 @@ func (t *tally) wait(most uint, window time.Duration, now time.Time) time.Durati
 	return window - now.Sub(t.moved[leaving])
 }
 
-// moves is a limit in words.
-func moves(most uint, window time.Duration) string {
+// pods is a limit in words.
+func pods(most uint, window time.Duration) string {
 	if most == 1 {
 		return fmt.Sprintf("1 pod in %v", window)
 	}
@@ -138,7 +140,7 @@ func (l *limits) end(from origin, moved bool, now time.Time) {
 		}
 	}
 	if moved && l.Any() {
-		l.log = append(l.log, move{from, now})
+		l.log = append(l.log, counted{from, now})
 	}
 	l.drop(from)
 	l.forget(now)

@@ -134,7 +134,7 @@ func TestNoWindowEverHasMoreMovesThanItsLimits(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	rules := policy.Limits{PerNode: new(uint(3)), PerNamespace: new(uint(4)), Total: new(uint(6)), Window: time.Minute}
 	l := newLimits(rules)
-	var done []move
+	var done []counted
 	var flying []origin
 	now, held := noon, 0
 	count := func(counts func(origin) bool) (n uint) {
@@ -156,7 +156,7 @@ func TestNoWindowEverHasMoreMovesThanItsLimits(t *testing.T) {
 			ok := random.IntN(3) > 0
 			l.end(flying[i], ok, now)
 			if ok {
-				done = append(done, move{flying[i], now})
+				done = append(done, counted{flying[i], now})
 			}
 			flying = append(flying[:i], flying[i+1:]...)
 			continue
@@ -185,7 +185,7 @@ func TestNoWindowEverHasMoreMovesThanItsLimits(t *testing.T) {
 func TestAPodThatALimitHoldsIsDeferredAndHoldsBackNoOther(t *testing.T) {
 	evicted, rejected := schemas.ReasonEvictionAccepted, schemas.ReasonPodGone
 	limited := func(l policy.Limits) Config { return Config{Policy: policy.Policy{Rate: fast.Rate, Limits: l}} }
-	handle := func(_ context.Context, o Open) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
 		time.Sleep(time.Second)
 		if o.Strategy == "Stale" {
 			return o.Verdict(schemas.Rejected, rejected, ""), nil

@@ -17,6 +17,12 @@ type metrics struct {
 	delay   prometheus.Histogram
 	call    prometheus.Histogram
 	open    prometheus.Gauge
+
+	moving    prometheus.Gauge
+	settled   *prometheus.HistogramVec
+	storm     *prometheus.GaugeVec
+	loops     *prometheus.CounterVec
+	loopsOpen prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -25,7 +31,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 		verdicts: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_verdicts_total",
 			Help: "Verdicts on intents, dry runs included.",
-		}, []string{"outcome", "reason", "strategy", "profile", "namespace"}),
+		}, []string{"outcome", "reason", "method", "strategy", "profile", "namespace"}),
 		evicted: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "descheduler_pods_evicted_total",
 			Help: "Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
@@ -46,16 +52,41 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "rehome_open_intents",
 			Help: "Intents that have no verdict yet.",
 		}),
+		moving: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_moves_in_flight",
+			Help: "Pods that were moved and whose replacements are not ready yet.",
+		}),
+		settled: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rehome_move_settled_seconds",
+			Help: "Time from the acceptance of a move to its end, by how it ended.",
+			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
+			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
+		}, []string{"reason", "method"}),
+		storm: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rehome_storm_brake_open",
+			Help: "1 for each reason why nothing is moved at all. No series: pods are moved.",
+		}, []string{"reason"}),
+		loops: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_loop_breaker_opened_total",
+			Help: "Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.",
+		}, []string{"strategy"}),
+		loopsOpen: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_loop_breakers_open",
+			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+		}),
 	}
 }
 
 // observe counts a verdict that was stored at the time now.
 func (m metrics) observe(v schemas.Verdict, now time.Time) {
-	m.verdicts.WithLabelValues(string(v.Outcome), string(v.Reason), v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
+	m.verdicts.WithLabelValues(string(v.Outcome), string(v.Reason), string(v.Method), v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
+	if v.Settlement != nil {
+		m.settled.WithLabelValues(string(v.Reason), string(v.Method)).Observe(v.Settlement.Seconds)
+	}
 	if result := peerResult(v); result != "" {
 		m.evicted.WithLabelValues(result, v.Strategy, v.Profile, v.Intent.Pod.Namespace, v.Intent.Node).Inc()
 	}
-	if v.Outcome == schemas.Evicted && !v.Scope.Since.IsZero() {
+	if v.Outcome.Moves() && !v.Scope.Since.IsZero() {
 		m.delay.Observe(max(now.Sub(v.Scope.Since), 0).Seconds())
 	}
 }
@@ -63,7 +94,7 @@ func (m metrics) observe(v schemas.Verdict, now time.Time) {
 // peerResult is what kubernetes-sigs/descheduler calls the result of an eviction. Empty: it would not have tried one.
 func peerResult(v schemas.Verdict) string {
 	switch v.Outcome {
-	case schemas.Evicted:
+	case schemas.Evicted, schemas.Restarted, schemas.Requested:
 		return "success"
 	case schemas.Deferred, schemas.Failed: // a budget, a limit, or the API server held it
 		return "error"

@@ -12,6 +12,11 @@ type Open struct {
 	Answer schemas.Event
 }
 
+// openOf is an intent of an answer that came with the event e.
+func openOf(a schemas.Intents, i schemas.Intent, e schemas.Event) Open {
+	return Open{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: i, Answer: e}
+}
+
 // Verdict is the verdict on the intent, with everything filled in but Blockers and DryRun.
 func (o Open) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
 	return schemas.Verdict{

@@ -38,6 +38,11 @@ func (t *term) policyReplaced() {
 		t.bucket = fresh
 	}
 	t.limits.set(p.Limits, t.cfg.Now())
+	t.loop.Set(p.Brakes.Loop)
+	t.storm.Set(p.Brakes.Storm)
+	t.stormy = true
+	clear(t.spaces)
+	t.table.releaseAll()
 	t.apply(t.table.reject(func(open Open) (Objection, bool) {
 		_, ok := enables(p, open)
 		return enabled(Situation{Open: open, Enabled: ok})
@@ -53,7 +58,7 @@ func (t *table) reject(objection func(Open) (Objection, bool)) changes {
 	for _, c := range waiting {
 		if o, objects := objection(c.open); objects {
 			t.settle(c)
-			out.verdicts = append(out.verdicts, decided{c, c.open.Verdict(o.Outcome, o.Reason, o.Message)})
+			out.verdicts = append(out.verdicts, decided{claim: c, verdict: c.open.Verdict(o.Outcome, o.Reason, o.Message)})
 		}
 	}
 	return out

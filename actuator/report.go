@@ -10,11 +10,14 @@ import (
 
 // report is the one place that a verdict goes out from. It stores the verdict on the bus, trying again until it is
 // stored or the term has ended, and then counts it, logs it and records it as a Kubernetes Event. It returns an error
-// when the verdict was not stored.
-func (t *term) report(open Open, v schemas.Verdict) error {
+// when the verdict was not stored. cause is the event that led to it.
+func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
 	v.DryRun = t.cfg.DryRun
 	now := t.cfg.Now()
-	e, err := schemas.NewEvent(t.cfg.Source, v, now, open.Answer)
+	if cause.ID == "" {
+		cause = open.Answer
+	}
+	e, err := schemas.NewEvent(t.cfg.Source, v, now, cause)
 	if err == nil {
 		err = persist(t.saving, func() error {
 			_, err := t.cfg.Bus.Publish(t.saving, e)
@@ -27,7 +30,7 @@ func (t *term) report(open Open, v schemas.Verdict) error {
 	}
 	if err != nil {
 		t.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
-		return err
+		return schemas.Event{}, err
 	}
 	if t.busAway.CompareAndSwap(true, false) {
 		t.cfg.Log.Info("verdicts are stored again")
@@ -35,12 +38,15 @@ func (t *term) report(open Open, v schemas.Verdict) error {
 	t.metrics.observe(v, now)
 	t.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
 	t.events.record(v, t.policy.Load().FailureEvents)
-	return nil
+	return e, nil
 }
 
 // drop removes a settled answer from the bus's table, trying again until it is gone or the term has ended. In that
 // case the next leader finds it and its pods gone.
 func (t *term) drop(answer schemas.Event) {
+	if answer.Sequence == 0 {
+		return // known from the history only; the table has it no more, or will say so
+	}
 	err := persist(t.saving, func() error { return t.cfg.Bus.DropIntents(t.saving, answer) }, isInvalid, func(err error) {
 		if t.busAway.CompareAndSwap(false, true) {
 			t.cfg.Log.Warn("settled answer cannot be dropped, trying again", "answer", answer.Subject, "error", err)

@@ -6,49 +6,60 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
-	type event struct {
-		Type, Reason, Note string
-		OK                 bool
-	}
 	const taints = "RemovePodsViolatingNodeTaints"
+	pod := podReference(wish().Intent.Pod)
+	deployment := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
+	onPod := func(kind, reason, text string) notice {
+		return notice{regarding: pod, kind: kind, reason: reason, text: text}
+	}
+	onOwner := func(kind, text string) notice {
+		return notice{regarding: deployment, related: pod, kind: kind, reason: taints, text: text}
+	}
+	const why = "does not tolerate dedicated=gpu:NoSchedule"
+	evicted := onPod("Normal", taints, "evicted from node worker-1 by rehome: "+why)
+	const restarting = "move off node worker-1 by rehome requested, rollout-restart: the message (" + why + ")"
+	moved := wish().Intent.Pod.Name
 	tests := []struct {
 		outcome  schemas.Outcome
+		reason   schemas.ReasonCode
 		failures bool // evictionFailureEventNotification
-		want     event
+		want     []notice
 	}{
-		{schemas.Evicted, false, event{"Normal", taints,
-			"evicted from node worker-1 by rehome: does not tolerate dedicated=gpu:NoSchedule", true}},
-		{schemas.Deferred, false, event{"Normal", taints,
-			"eviction from node worker-1 by rehome deferred: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
-		{schemas.Failed, false, event{"Warning", taints,
-			"eviction from node worker-1 by rehome failed: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
-		{schemas.Rejected, false, event{}},
-		{schemas.Withdrawn, false, event{}},
-		{schemas.Expired, false, event{}},
-		{schemas.Evicted, true, event{"Normal", taints,
-			"evicted from node worker-1 by rehome: does not tolerate dedicated=gpu:NoSchedule", true}},
-		{schemas.Deferred, true, event{"Warning", "EvictionFailed",
-			"eviction from node worker-1 by rehome deferred: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
-		{schemas.Failed, true, event{"Warning", "EvictionFailed",
-			"eviction from node worker-1 by rehome failed: the message (does not tolerate dedicated=gpu:NoSchedule)", true}},
-		{schemas.Rejected, true, event{}},
-		{schemas.Withdrawn, true, event{}},
-		{schemas.Expired, true, event{}},
+		{schemas.Evicted, "", false, []notice{evicted}},
+		{schemas.Evicted, "", true, []notice{evicted}},
+		{schemas.Restarted, "", false, []notice{onPod("Normal", taints, restarting), onOwner("Normal", restarting)}},
+		{schemas.Deferred, "", false, []notice{
+			onPod("Normal", taints, "eviction from node worker-1 by rehome deferred: the message ("+why+")")}},
+		{schemas.Failed, "", false, []notice{
+			onPod("Warning", taints, "eviction from node worker-1 by rehome failed: the message ("+why+")")}},
+		{schemas.Deferred, "", true, []notice{
+			onPod("Warning", "EvictionFailed", "eviction from node worker-1 by rehome deferred: the message ("+why+")")}},
+		{schemas.Failed, "", true, []notice{
+			onPod("Warning", "EvictionFailed", "eviction from node worker-1 by rehome failed: the message ("+why+")")}},
+		{schemas.Settled, schemas.ReasonReplaced, false, []notice{
+			onOwner("Normal", "pod "+moved+" moved off node worker-1 by rehome: the message")}},
+		{schemas.Settled, schemas.ReasonCameBack, false, []notice{
+			onOwner("Warning", "pod "+moved+" was moved off node worker-1 by rehome, without success: CameBack: the message")}},
+		{schemas.Settled, schemas.ReasonTakenBack, true, []notice{
+			onPod("Warning", taints, "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message"),
+			onOwner("Warning", "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message")}},
+		{schemas.Rejected, "", true, nil},
+		{schemas.Withdrawn, "", true, nil},
+		{schemas.Expired, "", false, nil},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprintf("%s, failures told as such: %v", tt.outcome, tt.failures), func(t *testing.T) {
-			v := wish().Verdict(tt.outcome, "", "the message")
-			var got event
-			got.Type, got.Reason, got.Note, got.OK = kubernetesEvent(v, tt.failures)
-			check(t, "event", got, tt.want)
+		t.Run(fmt.Sprintf("%s %s, failures told as such: %v", tt.outcome, tt.reason, tt.failures), func(t *testing.T) {
+			v := wish().Verdict(tt.outcome, tt.reason, "the message")
+			v.Method, v.Workload = schemas.MethodRestart, &schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
+			check(t, "notices", kubernetesEvents(v, tt.failures), tt.want)
 			v.DryRun = true
-			if _, _, _, ok := kubernetesEvent(v, tt.failures); ok {
-				t.Error("a dry run is told as a Kubernetes Event")
-			}
+			check(t, "notices of a dry run", kubernetesEvents(v, tt.failures), nil)
 		})
 	}
 }

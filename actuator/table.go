@@ -2,8 +2,8 @@ package actuator
 
 import (
 	"container/heap"
-	"container/list"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,18 +20,24 @@ import (
 //   - Of all intents for one pod, one is open at a time. The others are claims behind it, in the order in which they
 //     came. When the open one ends without an eviction, the next claim becomes the open one. When it ends with one, the
 //     pod is on its way and the other claims are rejected.
-//   - The pod waits, not the intent: a pod keeps its place when a newer answer lists it again, and when the open intent
-//     is withdrawn in favour of the next claim.
+//   - The pod waits, not the intent: a pod keeps its number when a newer answer lists it again, and when the open intent
+//     is withdrawn in favour of the next claim. Its place is by the rank of the open intent, and then by that number.
+//   - A pod that is held waits beside the lanes until what holds it is released, or its time is over.
 //   - An intent that a newer answer lists again is the same wish. It keeps the ID that it was accepted under and takes
 //     over the newer Reason, Node and Expires. The newer ID gets no verdict of its own.
 //   - An intent is not withdrawn while it is in flight.
 type table struct {
 	answers map[key]*answer
 	pods    map[types.UID]*pod
-	waiting *list.List // of *pod: those whose open intent waits, in the order of their turns
-	expiry  expiries   // of all claims that wait
-	quiet   []quiet    // settled answers, the longest settled first
-	open    int        // claims without a verdict
+	waiting lanes    // the pods whose open intent waits for its turn
+	held    holds    // those whose open intent waits for something else
+	expiry  expiries // of all claims that wait
+	quiet   []quiet  // settled answers, the longest settled first
+	open    int      // claims without a verdict
+	// rank says where an intent waits. nil: all of them in the order in which they came.
+	rank func(Open) rank
+	// past is what became of intents before this table began.
+	past past
 }
 
 // key identifies an answer: a newer one of the same key replaces it.
@@ -39,6 +45,10 @@ type key struct {
 	profile, strategy string
 	kind              schemas.ScopeKind
 	key               string
+}
+
+func keyOf(a schemas.Intents) key {
+	return key{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
 }
 
 type answer struct {
@@ -60,9 +70,22 @@ type quiet struct {
 const remember = 10 * time.Minute
 
 type pod struct {
-	claims []*claim      // never empty; the first one is open
-	place  *list.Element // in table.waiting; nil while the open intent is in flight
+	claims []*claim // never empty; the first one is open
+	at     position
+	rank   rank   // of the open claim
+	number uint64 // among those that wait
+	index  int    // in its lane
+	hold   hold   // what it is held by
 }
+
+// position is where a pod is.
+type position int
+
+const (
+	inFlight position = iota // its open intent is worked on
+	inLane                   // in table.waiting
+	onHold                   // in table.held
+)
 
 // claim is one intent in the table.
 type claim struct {
@@ -70,7 +93,8 @@ type claim struct {
 	key    key
 	answer *answer // the newest that lists the pod; replaced when it is no longer the one in table.answers
 	state  claimState
-	index  int // in table.expiry, while it waits
+	index  int       // in table.expiry, while it waits
+	since  time.Time // when it was held first; zero: it never was
 }
 
 type claimState int
@@ -87,14 +111,20 @@ type changes struct {
 	done     []schemas.Event
 }
 
-// decided is a claim with its verdict.
+// and is both changes, one after the other.
+func (c changes) and(next changes) changes {
+	return changes{append(c.verdicts, next.verdicts...), append(c.done, next.done...)}
+}
+
+// decided is a claim with its verdict, and with the move that it began.
 type decided struct {
 	claim   *claim
 	verdict schemas.Verdict
+	move    *moving // nil: none
 }
 
 func newTable() *table {
-	return &table{answers: map[key]*answer{}, pods: map[types.UID]*pod{}, waiting: list.New()}
+	return &table{answers: map[key]*answer{}, pods: map[types.UID]*pod{}, held: holds{}}
 }
 
 // accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is
@@ -102,7 +132,7 @@ func newTable() *table {
 func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
 	t.forget(now)
 	e.Data = nil
-	k := key{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
+	k := keyOf(a)
 	old := t.answers[k]
 	switch {
 	case old == nil:
@@ -117,13 +147,14 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 		}
 		return changes{}
 	}
-	next := &answer{scope: a.Scope, event: e, unreported: len(a.Intents)}
+	next := &answer{scope: a.Scope, event: e}
 	t.answers[k] = next
 	for _, intent := range a.Intents {
-		next.claims = append(next.claims, t.claim(k, next, Open{
-			Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent, Answer: e,
-		}))
+		if !t.past.over[intent.ID] {
+			next.claims = append(next.claims, t.claim(k, next, openOf(a, intent, e)))
+		}
 	}
+	next.unreported = len(next.claims)
 	var c changes
 	if old != nil {
 		c.verdicts = t.withdraw(old)
@@ -140,7 +171,6 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 	if p == nil {
 		p = &pod{}
 		t.pods[o.Intent.Pod.UID] = p
-		p.place = t.waiting.PushBack(p)
 	}
 	for _, c := range p.claims {
 		if c.key != k {
@@ -153,11 +183,35 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 		}
 		return c
 	}
-	c := &claim{open: o, key: k, answer: a}
+	c := &claim{open: t.past.recall(k, o), key: k, answer: a}
 	p.claims = append(p.claims, c)
 	heap.Push(&t.expiry, c)
 	t.open++
+	if len(p.claims) == 1 {
+		t.line(p, t.waiting.number())
+	}
 	return c
+}
+
+// line lets a pod wait for the turn of its open intent.
+func (t *table) line(p *pod, number uint64) {
+	p.at, p.number, p.rank = inLane, number, rank{}
+	if t.rank != nil {
+		p.rank = t.rank(p.claims[0].open)
+	}
+	t.waiting.push(p)
+}
+
+// leave takes a pod that waits out of its place.
+func (t *table) leave(p *pod) {
+	switch p.at {
+	case inLane:
+		t.waiting.remove(p)
+	case onHold:
+		t.held.remove(p)
+	case inFlight:
+	}
+	p.at = inFlight
 }
 
 // withdraw settles the claims of an answer that was replaced by one that does not list them. Those in flight stay.
@@ -177,20 +231,24 @@ func (t *table) withdrawn(c *claim) decided {
 	if newest := t.answers[c.key]; newest != nil {
 		message = fmt.Sprintf("evaluation %d of %s/%s does not list the pod", newest.scope.Sequence, c.key.kind, c.key.key)
 	}
-	return decided{c, c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, message)}
+	return decided{claim: c, verdict: c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, message)}
 }
 
-// front returns the open intent of the pod whose turn it is, which goes on waiting. At least one pod waits.
-func (t *table) front() *claim { return t.waiting.Front().Value.(*pod).claims[0] }
+// front returns the open intent of the pod whose turn it is, which goes on waiting. nil: nobody waits for a turn.
+func (t *table) front() *claim {
+	if p := t.waiting.front(); p != nil {
+		return p.claims[0]
+	}
+	return nil
+}
 
 // next returns the open intent of the pod whose turn it is, which is in flight from now on, or nil.
 func (t *table) next() *claim {
-	front := t.waiting.Front()
-	if front == nil {
+	p := t.waiting.pop()
+	if p == nil {
 		return nil
 	}
-	p := t.waiting.Remove(front).(*pod)
-	p.place = nil
+	p.at = inFlight
 	c := p.claims[0]
 	c.state = claimInFlight
 	heap.Remove(&t.expiry, c.index)
@@ -201,7 +259,7 @@ func (t *table) next() *claim {
 // looked at does not hold the rest, or is withdrawn when its answer was replaced meanwhile.
 func (t *table) putBack(c *claim) changes {
 	p := t.pods[c.open.Intent.Pod.UID]
-	p.place = t.waiting.PushBack(p)
+	t.line(p, t.waiting.number())
 	c.state = claimWaiting
 	heap.Push(&t.expiry, c)
 	if t.answers[c.key] != c.answer {
@@ -210,19 +268,23 @@ func (t *table) putBack(c *claim) changes {
 	return changes{}
 }
 
-// land ends the flight of c with a verdict. After an eviction it returns the other claims on the pod, rejected.
+// land ends the flight of c with a verdict. When that begins a move it returns the other claims on the pod, rejected.
 func (t *table) land(c *claim, outcome schemas.Outcome) changes {
 	p := t.pods[c.open.Intent.Pod.UID]
 	t.settle(c)
-	if outcome != schemas.Evicted {
+	if !outcome.Moves() {
 		return changes{}
+	}
+	reason := schemas.ReasonMoving
+	if outcome == schemas.Evicted {
+		reason = schemas.ReasonPodTerminating
 	}
 	var out changes
 	for len(p.claims) > 0 {
 		other := p.claims[0]
 		t.settle(other)
-		out.verdicts = append(out.verdicts, decided{other, other.open.Verdict(schemas.Rejected, schemas.ReasonPodTerminating,
-			fmt.Sprintf("evicted for %s of profile %s", c.open.Strategy, c.open.Profile))})
+		out.verdicts = append(out.verdicts, decided{claim: other, verdict: other.open.Verdict(schemas.Rejected, reason,
+			fmt.Sprintf("%s for %s of profile %s", outcome, c.open.Strategy, c.open.Profile))})
 	}
 	return out
 }
@@ -234,7 +296,7 @@ func (t *table) expire(now time.Time) changes {
 	for len(t.expiry) > 0 && expired(t.expiry[0].open.Intent, now) {
 		c := t.expiry[0]
 		t.settle(c)
-		out.verdicts = append(out.verdicts, decided{c, c.open.Verdict(schemas.Expired, schemas.ReasonExpired,
+		out.verdicts = append(out.verdicts, decided{claim: c, verdict: c.open.Verdict(schemas.Expired, schemas.ReasonExpired,
 			expiredMessage(c.open.Intent))})
 	}
 	return out
@@ -250,7 +312,7 @@ func (t *table) nextExpiry() (time.Time, bool) {
 
 // reported says that the verdict on c is stored. It returns the answer of c when that was its last one.
 func (t *table) reported(c *claim, now time.Time) (schemas.Event, bool) {
-	if t.answers[c.key] != c.answer {
+	if c.answer == nil || t.answers[c.key] != c.answer {
 		return schemas.Event{}, false
 	}
 	c.answer.unreported--
@@ -260,7 +322,7 @@ func (t *table) reported(c *claim, now time.Time) (schemas.Event, bool) {
 	return t.settledAnswer(c.key, c.answer, now), true
 }
 
-// settle takes c off its pod. The next claim on the pod becomes the open one: at the pod's place when c was waiting,
+// settle takes c off its pod. The next claim on the pod becomes the open one: with the pod's number when c was waiting,
 // behind all others when it had its turn.
 func (t *table) settle(c *claim) {
 	uid := c.open.Intent.Pod.UID
@@ -270,20 +332,20 @@ func (t *table) settle(c *claim) {
 	}
 	c.state = claimSettled
 	t.open--
-	for i := range p.claims {
-		if p.claims[i] == c {
-			p.claims = append(p.claims[:i], p.claims[i+1:]...)
-			break
-		}
+	wasOpen, at := p.claims[0] == c, p.at
+	i := slices.Index(p.claims, c)
+	p.claims = append(p.claims[:i], p.claims[i+1:]...)
+	if !wasOpen {
+		return
 	}
+	t.leave(p)
 	switch {
 	case len(p.claims) == 0:
 		delete(t.pods, uid)
-		if p.place != nil {
-			t.waiting.Remove(p.place)
-		}
-	case p.place == nil && p.claims[0].state == claimWaiting:
-		p.place = t.waiting.PushBack(p)
+	case at == inFlight:
+		t.line(p, t.waiting.number())
+	default:
+		t.line(p, p.number)
 	}
 }
 
@@ -296,6 +358,9 @@ func (t *table) settledAnswer(k key, a *answer, now time.Time) schemas.Event {
 
 // forget drops what was remembered for long enough.
 func (t *table) forget(now time.Time) {
+	if t.past.over != nil && now.Sub(t.past.at) >= remember {
+		t.past = past{}
+	}
 	for len(t.quiet) > 0 && now.Sub(t.quiet[0].at) >= remember {
 		if q := t.quiet[0]; t.answers[q.key] == q.answer {
 			delete(t.answers, q.key)

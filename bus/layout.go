@@ -18,7 +18,11 @@ const (
 	StreamIntents = "REHOME_INTENTS"
 	StreamEvents  = "REHOME_EVENTS"
 	StreamDead    = "REHOME_DEAD"
+	StreamLedger  = "KV_" + LedgerBucket
 )
+
+// LedgerBucket is the JetStream key-value bucket of the actuator.
+const LedgerBucket = "REHOME_LEDGER"
 
 // The channels, as filters that match all events of one kind.
 const (
@@ -49,6 +53,8 @@ const (
 	workAge = time.Hour
 	// deadAge is how long dead letters are kept: longer than holidays of a few days.
 	deadAge = 7 * 24 * time.Hour
+	// ledgerAge bounds how long the actuator can remember anything: longer than the longest window of a limit.
+	ledgerAge = 25 * time.Hour
 	// duplicates is how long the history recognises an event that was stored before: the server's own default, far above
 	// the time for which a publisher tries again.
 	duplicates = 2 * time.Minute
@@ -68,8 +74,9 @@ type Setup struct {
 	Replicas int
 	// History is how long deltas, answers and verdicts are kept. Zero: [DefaultHistory].
 	History time.Duration
-	// MaxBytes bounds all streams together, on each server. The history gets five eighths of it, scopes a quarter, answers
-	// and dead letters a sixteenth each; when one is full, its oldest events go. Zero: [DefaultMaxBytes].
+	// MaxBytes bounds all streams together, on each server. The history gets nine sixteenths of it, scopes a quarter, answers,
+	// dead letters and the actuator's ledger a sixteenth each; when one is full, its oldest events go, but of the ledger, which
+	// takes nothing more. Zero: [DefaultMaxBytes].
 	MaxBytes int64
 	// AckWait is how long the server waits for word from a worker. Zero: [DefaultAckWait].
 	AckWait time.Duration
@@ -185,7 +192,7 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		Sources:     []*jetstream.StreamSource{{Name: StreamIntents}},
 		Retention:   jetstream.LimitsPolicy,
 		MaxAge:      s.History,
-		MaxBytes:    10 * share,
+		MaxBytes:    9 * share,
 		Duplicates:  min(duplicates, s.History),
 		Compression: jetstream.S2Compression,
 	}, {
@@ -196,11 +203,21 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		MaxAge:      deadAge,
 		MaxBytes:    share,
 		Duplicates:  duplicates,
+	}, {
+		Name:        StreamLedger, // with what the clients of NATS expect of a key-value bucket
+		Description: "what the actuator has to remember: moves in flight, moves that limits count, loop breakers",
+		Subjects:    []string{ledgerSubjects + ">"},
+		Retention:   jetstream.LimitsPolicy,
+		// A move that cannot be remembered is not made.
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1,
+		MaxAge:            ledgerAge,
+		MaxBytes:          share,
+		AllowRollup:       true,
 	}}
 	for i := range streams {
 		streams[i].Replicas = s.Replicas
 		streams[i].Storage = jetstream.FileStorage
-		streams[i].Discard = jetstream.DiscardOld
 	}
 	return streams
 }

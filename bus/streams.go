@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lookEvery is how often the streams are looked for while nothing happens: four small requests, and the longest time
+// lookEvery is how often the streams are looked for while nothing happens: five small requests, and the longest time
 // for which a stream that somebody deleted goes unnoticed.
 const lookEvery = 10 * time.Second
 
@@ -18,7 +18,7 @@ const lookEvery = 10 * time.Second
 // When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
 // all are there. nil: it waits for somebody else to do that. An error of missing is logged, once until it changes.
 func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
-	var known [4]time.Time
+	var known births
 	b.forever(ctx, "streams", func(ctx context.Context) error {
 		for {
 			now, err := b.births(ctx)
@@ -48,8 +48,11 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 }
 
 // births are the times when the streams were made.
-func (b *Bus) births(ctx context.Context) (times [4]time.Time, err error) {
-	for i, name := range [4]string{StreamScopes, StreamIntents, StreamEvents, StreamDead} {
+type births [5]time.Time
+
+// births asks when the streams were made.
+func (b *Bus) births(ctx context.Context) (times births, err error) {
+	for i, name := range [...]string{StreamScopes, StreamIntents, StreamEvents, StreamDead, StreamLedger} {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return times, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))

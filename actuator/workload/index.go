@@ -21,6 +21,7 @@ type index struct {
 	// workloads are the groups of each workload that has any pod.
 	workloads map[types.UID][]*group
 	spaces    map[unique.Handle[string]]*space
+	seen      uint64 // how many pods became known
 }
 
 // group is the pods of one controller.
@@ -68,7 +69,7 @@ func (x *index) show(p *keptPod) Pod {
 	shown := Pod{
 		Ref:  schemas.PodRef{Namespace: p.namespace.Value(), Name: p.name, UID: p.uid},
 		Node: p.node.Value(), Created: p.created, Ready: p.ready, Leaving: p.leaving, Ended: p.ended, Why: p.why.Value(),
-		Priority: p.priority, QoS: p.qos.Value(), Budgeted: x.spaces[p.namespace].looks[p.labels].budgeted,
+		Seen: p.seen, Priority: p.priority, QoS: p.qos.Value(), Budgeted: x.spaces[p.namespace].looks[p.labels].budgeted,
 	}
 	if g := x.groups[p.owner]; g != nil {
 		shown.Workload = g.workload
@@ -105,9 +106,22 @@ func (x *index) tally(workload types.UID) Tally {
 	return t
 }
 
+// number gives a pod that became known the next number.
+func (x *index) number(old, new *keptPod) {
+	switch {
+	case new == nil:
+	case old != nil:
+		new.seen = old.seen
+	default:
+		x.seen++
+		new.seen = x.seen
+	}
+}
+
 // learnPod takes one change of a pod into account. old or new is nil where there is none; they have one UID.
 func (x *index) learnPod(old, new *keptPod) touched {
 	var before, after Pod
+	x.number(old, new)
 	if new != nil {
 		x.space(new.namespace).enter(new) // before the old one leaves: what they have in common stays
 	}

@@ -48,6 +48,7 @@ type keptPod struct {
 	qos    unique.Handle[corev1.PodQOSClass]
 
 	created               time.Time
+	seen                  uint64 // set by the index
 	priority              int32
 	ready, leaving, ended bool
 }

@@ -113,6 +113,13 @@ func (v *View) Node(name string) (Node, bool) {
 	return n.Node, known
 }
 
+// Latest is the [Pod.Seen] that was given last. 0: no pod became known yet.
+func (v *View) Latest() uint64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.pods.seen
+}
+
 // learn applies a change to the pods and what is around them, and then tells of it.
 func (v *View) learn(apply func(*index) touched) {
 	v.mu.Lock()

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -174,7 +176,14 @@ func (p *process) start() (work []task, err error) {
 		leading = append(leading, leader{watcherLease, w.Lead})
 	}
 	if p.roles.actuator {
-		leading = append(leading, leader{actuatorLease, p.newActuator().Lead})
+		a, view := p.newActuator()
+		work = append(work, view.Run)
+		leading = append(leading, leader{actuatorLease, func(ctx context.Context) error {
+			if !await(ctx, view.Synced()) {
+				return nil
+			}
+			return a.Lead(ctx)
+		}})
 	}
 	if len(leading) > 0 {
 		work = append(work, p.newReloader().run)
@@ -214,14 +223,32 @@ func (p *process) newWatcher() (*watcher.Watcher, error) {
 	return w, nil
 }
 
-func (p *process) newActuator() *actuator.Actuator {
-	a := actuator.New(actuator.Config{
-		Client: p.client, Bus: busAdapter{p.bus}, Policy: p.policy, Source: p.settings.source("actuator"),
-		DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics,
-	})
+// newActuator makes the actuator and the view that it looks at, which is to run all the time.
+func (p *process) newActuator() (*actuator.Actuator, *workload.View) {
+	var a *actuator.Actuator
+	view := workload.New(p.client, func(c workload.Change) { a.Changed(c) })
+	config := actuator.Config{
+		Client: p.client, Bus: busAdapter{p.bus}, Ledger: p.bus.Ledger(), View: view, Policy: p.policy,
+		Source: p.settings.source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
+		Metrics: p.metrics,
+		Self: corev1.ObjectReference{
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.leaseNamespace(), Name: actuatorLease,
+		},
+	}
+	a = actuator.New(config)
 	p.actuator = a
 	p.checks = append(p.checks, func(context.Context) error { return a.Ready() })
-	return a
+	return a, view
+}
+
+// await waits until done is closed, and says whether it was before ctx ended.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // task runs until its context ends.
@@ -312,6 +339,15 @@ func (b busAdapter) Work(ctx context.Context, strategy string, handle func(conte
 // FollowVerdicts implements watcher.Bus.
 func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
 	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(e)
+		return nil
+	})
+}
+
+// History implements actuator.Bus.
+func (b busAdapter) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
 	return b.Events(ctx, query, func(e schemas.Event) error {
 		handle(e)
 		return nil

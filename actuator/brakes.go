@@ -1,0 +1,141 @@
+package actuator
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/brake"
+)
+
+// loopRecord is what the ledger has of a loop breaker.
+type loopRecord struct {
+	brake.Key
+	brake.Record
+}
+
+// loopKey is the ledger's key of a loop breaker. The workload comes first, for whoever clears its breakers.
+func loopKey(k brake.Key) string {
+	rest := base64.RawURLEncoding.EncodeToString([]byte(k.Strategy + "\x00" + k.Node))
+	return keyLoop + string(k.Workload) + "." + rest
+}
+
+// leaves notes that a pod was moved off its node. The caller holds mu.
+func (t *term) leaves(x *moving, now time.Time) {
+	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
+	t.loop.Moved(k, now)
+	t.rememberLoop(k)
+}
+
+// landed notes where the replacement of a pod runs, and says so when the loop breaker opens. The caller holds mu.
+func (t *term) landed(x *moving, e ended, now time.Time) {
+	node := e.settlement.Node
+	if node == "" || x.at.workload == "" {
+		return
+	}
+	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: node}
+	opened := t.loop.Landed(k.Workload, k.Strategy, x.at.node, node, now)
+	if r, ok := t.loop.Record(k); ok && opened {
+		until := t.loop.Holds(k, now)
+		t.metrics.loops.WithLabelValues(k.Strategy).Inc()
+		t.cfg.Log.Warn("loop breaker open", "workload", nameOf(x), "node", node, "strategy", k.Strategy,
+			"returns", r.Returns, "until", until)
+		t.events.note(x.record, loopEvent, fmt.Sprintf(
+			"moved off node %s by %s and back on it, %d times: it is left alone there until %s", node, k.Strategy, r.Returns, clock(until)))
+	}
+	t.rememberLoop(k)
+}
+
+func nameOf(x *moving) string {
+	if x.Workload != nil {
+		return x.Workload.String()
+	}
+	return string(x.at.workload)
+}
+
+// rememberLoop queues what the ledger is to know of a loop breaker, and of those that are over.
+func (t *term) rememberLoop(k brake.Key) {
+	if r, ok := t.loop.Record(k); ok {
+		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(k), value: loopRecord{k, r}})
+	}
+	for _, old := range t.loop.Forget(t.cfg.Now()) {
+		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(old)})
+	}
+	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
+	t.signalQueue()
+}
+
+func (t *term) loopsOpen() int {
+	now, open := t.cfg.Now(), 0
+	for _, e := range t.loop.All() {
+		if e.Until.After(now) {
+			open++
+		}
+	}
+	return open
+}
+
+// clearLoops forgets the loop breakers of a workload, or of all of them if it is empty, because somebody asked for it
+// under that key of the ledger.
+func (t *term) clearLoops(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	uid := types.UID(strings.TrimPrefix(key, keyClear))
+	cleared := 0
+	for _, e := range t.loop.All() {
+		if uid == everyWorkload || e.Workload == uid {
+			t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(e.Key)})
+			cleared++
+		}
+	}
+	t.loop.Clear(func(k brake.Key) bool { return uid == everyWorkload || k.Workload == uid })
+	t.queue.ledger = append(t.queue.ledger, entryChange{key: key})
+	t.cfg.Log.Info("loop breakers cleared", "workload", uid, "breakers", cleared)
+	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
+	t.signalQueue()
+}
+
+// everyWorkload stands for a UID where all loop breakers are to be cleared.
+const everyWorkload = "all"
+
+// brake asks the storm brake when something may have changed for it. The caller holds mu.
+func (t *term) brake(now time.Time) {
+	if !t.stormy && (t.calm.IsZero() || now.Before(t.calm)) {
+		return
+	}
+	t.stormy = false
+	s := brake.Situation{Now: now, Nodes: t.cfg.View.Nodes()}
+	for _, x := range t.moves.all {
+		if !x.Moved.IsZero() && x.State == nil {
+			s.Pending = append(s.Pending, x.Moved)
+		}
+	}
+	open, changed := t.storm.Look(s)
+	t.open, t.calm = open, t.storm.Next(s)
+	if !changed {
+		return
+	}
+	t.metrics.storm.Reset()
+	for _, c := range open {
+		t.metrics.storm.WithLabelValues(string(c.Reason)).Set(1)
+		t.cfg.Log.Warn("storm brake open, nothing is moved", "reason", c.Reason, "why", c.Message)
+		t.events.announce(corev1.EventTypeWarning, stormEvent, "nothing is moved: "+c.Message)
+	}
+	if len(open) == 0 {
+		t.cfg.Log.Info("storm brake closed")
+		t.events.announce(corev1.EventTypeNormal, stormEvent, "over: pods are moved again")
+	}
+	t.table.releaseAll()
+}
+
+// followLedger hears who wants loop breakers cleared, until ctx ends.
+func (t *term) followLedger(ctx context.Context) {
+	if err := t.ledger.Follow(ctx, keyClear, t.clearLoops); err != nil && ctx.Err() == nil {
+		t.cfg.Log.Error("the ledger cannot be followed; loop breakers cannot be cleared", "error", err)
+	}
+}

@@ -1,0 +1,199 @@
+package actuator
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// followEvery is how often every move in flight is looked at, whatever changes: it bounds how long one whose time is over
+// goes unnoticed.
+const followEvery = 5 * time.Second
+
+// Changed tells the actuator what changed in its view. It may be called from any goroutine, and returns at once.
+func (a *Actuator) Changed(c workload.Change) {
+	t := a.term.Load()
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.Node != "" {
+		t.stormy = true
+		t.awaken()
+		return
+	}
+	_, moves := t.moves.workloads[c.Workload]
+	_, holds := t.table.held[holder{"workload", string(c.Workload)}]
+	if moves || holds {
+		t.dirty[c.Workload] = true
+		t.awaken()
+	}
+}
+
+// follow looks at the moves in flight whose workload changed, now and then at all of them, and returns what their methods
+// have to do. The caller holds mu.
+func (t *term) follow(now time.Time) (steps []task) {
+	if len(t.dirty) == 0 && now.Before(t.followed.Add(followEvery)) {
+		return nil
+	}
+	if !now.Before(t.followed.Add(followEvery)) {
+		t.followed = now
+		for w := range t.moves.workloads {
+			t.dirty[w] = true
+		}
+		for _, x := range t.moves.all {
+			if x.at.workload == "" {
+				steps = append(steps, t.followOne(x, nil, now)...)
+			}
+		}
+	}
+	for w := range t.dirty {
+		delete(t.dirty, w)
+		t.table.release(holder{"workload", string(w)})
+		steps = append(steps, t.followWorkload(w, now)...)
+	}
+	return steps
+}
+
+func (t *term) followWorkload(w types.UID, now time.Time) (steps []task) {
+	list := t.moves.of(w)
+	if len(list) == 0 {
+		return nil
+	}
+	pods := t.cfg.View.Pods(w)
+	taken := map[types.UID]bool{}
+	for _, x := range list {
+		if x.replacement != "" {
+			taken[x.replacement] = true
+		}
+	}
+	for _, x := range list {
+		steps = append(steps, t.followOne(x, func() workload.Pod {
+			p, ok := replacementOf(x, pods, taken)
+			if !ok {
+				return workload.Pod{}
+			}
+			x.replacement, taken[p.Ref.UID] = p.Ref.UID, true
+			return p
+		}, now)...)
+	}
+	return steps
+}
+
+// followOne ends a move that is over, or takes its method on. replacement finds its replacement; nil: it has none.
+func (t *term) followOne(x *moving, replacement func() workload.Pod, now time.Time) []task {
+	if x.State != nil {
+		return t.stepOf(x)
+	}
+	if x.Moved.IsZero() || !x.told {
+		return nil
+	}
+	var found workload.Pod
+	if replacement != nil {
+		found = replacement()
+	}
+	pod, _ := t.cfg.View.Pod(x.Open.Intent.Pod.UID)
+	if e, over := settled(x, pod, found, t.cfg.View.Tally(x.at.workload), now); over {
+		t.arrive(x, e, now)
+	}
+	return nil
+}
+
+// arrive ends a move in flight: it makes room for others, and says how it ended.
+func (t *term) arrive(x *moving, e ended, now time.Time) {
+	t.moves.remove(x)
+	t.metrics.moving.Set(float64(len(t.moves.all)))
+	t.releaseFor(x.at)
+	t.landed(x, e, now)
+	x.Settled = true
+	t.remember(x, now)
+	t.queue.settled = append(t.queue.settled, followed{x.record, x.verdict(e)})
+	t.signalQueue()
+}
+
+// followed is a move with the verdict that ends it.
+type followed struct {
+	record  record
+	verdict schemas.Verdict
+}
+
+// releaseFor lets those try again that a move held which is over.
+func (t *term) releaseFor(at mark) {
+	t.table.release(holder{"node", at.node})
+	t.table.release(holder{"namespace", at.namespace})
+	if at.workload != "" {
+		t.table.release(holder{"workload", string(at.workload)})
+	}
+	t.awaken()
+}
+
+// stepOf is the next step of a method, unless it is at work.
+func (t *term) stepOf(x *moving) []task {
+	m := t.method(x.Method)
+	if x.stepping || !x.told || m == nil {
+		return nil
+	}
+	x.stepping = true
+	state := x.State
+	return []task{func(ctx context.Context) {
+		p, err := m.Step(ctx, state, t.cfg.Now())
+		t.stepped(ctx, x, p, err)
+	}}
+}
+
+// stepped takes note of what a step came to.
+func (t *term) stepped(ctx context.Context, x *moving, p move.Progress, err error) {
+	now := t.cfg.Now()
+	released := err == nil && p.Stage == move.Released && t.evictInstead(ctx, x)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x.stepping = false
+	if err != nil {
+		t.cfg.Log.Warn("move cannot be followed, trying again", "pod", x.Open.Intent.Pod.String(), "method", x.Method, "error", err)
+		return
+	}
+	if p.State != nil {
+		x.State = p.State
+	}
+	switch {
+	case p.Stage == move.Done, released:
+		x.State = nil
+		t.dirty[x.at.workload] = true
+	case p.Stage == move.Undone:
+		t.arrive(x, takenBack(x, p, now), now)
+		return
+	case p.Stage == move.Released && now.Sub(x.Moved) >= followFor:
+		t.arrive(x, takenBack(x, p, now), now)
+		return
+	}
+	t.remember(x, now)
+	t.awaken()
+}
+
+func takenBack(x *moving, p move.Progress, now time.Time) ended {
+	message := p.Message
+	if p.Refusal != nil {
+		message = p.Refusal.Message
+	}
+	return ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
+}
+
+// evictInstead evicts a pod that somebody else was asked to move and did not, and says whether it is going.
+func (t *term) evictInstead(ctx context.Context, x *moving) bool {
+	pod, err := t.look(ctx, x.Open.Intent.Pod)
+	if err != nil {
+		return false
+	}
+	s := t.situation(x.Open, pod)
+	s.Now = x.Open.Intent.Expires.Add(-1) // it was in time when somebody was asked
+	if o, objects := ask(Gates(), s); objects {
+		return o.Reason == schemas.ReasonPodGone || o.Reason == schemas.ReasonPodTerminating
+	}
+	return t.evict(ctx, s, unnoted).Outcome == schemas.Evicted
+}

@@ -1,0 +1,110 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Ledger remembers, by key, what has to outlive the process: the moves that count against a limit or are in flight, and
+// what the loop breaker knows. It holds nothing that grows without end: what is over is deleted.
+type Ledger interface {
+	// Entries returns everything that is remembered.
+	Entries(ctx context.Context) (map[string][]byte, error)
+	// Put returns when the value is stored.
+	Put(ctx context.Context, key string, value []byte) error
+	// Delete returns when there is no such key. nil, too, when there was none.
+	Delete(ctx context.Context, key string) error
+	// Follow hands over the keys with that prefix that others put from now on, until ctx ends.
+	Follow(ctx context.Context, prefix string, handle func(key string)) error
+}
+
+// The keys of the ledger begin with what they are about.
+const (
+	keyMove  = "move."  // and the pod's UID: a record
+	keyLoop  = "loop."  // and a token of its key: a loopRecord
+	keyClear = "clear." // and the UID of a workload, or a word: somebody wants its loop breakers cleared
+)
+
+// record is what is remembered of a move, from before anything is changed until it neither is in flight nor counts.
+type record struct {
+	Open     Open               `json:"open"`
+	Method   schemas.Method     `json:"method"`
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+	Instead  *schemas.Instead   `json:"instead,omitempty"`
+	Begun    time.Time          `json:"begun"`
+	// Moved is when the move was accepted. Zero: that is not known.
+	Moved time.Time `json:"moved,omitzero"`
+	// Settled: it is not in flight any more.
+	Settled bool `json:"settled,omitempty"`
+	// State is what its method is told at the next step. nil: an eviction, which needs none.
+	State move.State `json:"state,omitempty"`
+	// Cause is the event of the verdict that began it, without data.
+	Cause schemas.Event `json:"cause"`
+}
+
+func (r record) key() string { return keyMove + string(r.Open.Intent.Pod.UID) }
+
+// readLedger reads what is remembered. What cannot be read is named in bad, and ignored.
+func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, bad []error) {
+	for key, value := range entries {
+		var err error
+		switch {
+		case strings.HasPrefix(key, keyMove):
+			var r record
+			if err = json.Unmarshal(value, &r); err == nil {
+				moves = append(moves, r)
+			}
+		case strings.HasPrefix(key, keyLoop):
+			var r loopRecord
+			if err = json.Unmarshal(value, &r); err == nil {
+				loops = append(loops, r)
+			}
+		}
+		if err != nil {
+			bad = append(bad, fmt.Errorf("ledger key %s: %w", key, err))
+		}
+	}
+	return moves, loops, bad
+}
+
+// shortLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.
+type shortLedger struct {
+	mu      sync.Mutex
+	entries map[string][]byte
+}
+
+func newShortLedger() *shortLedger { return &shortLedger{entries: map[string][]byte{}} }
+
+func (l *shortLedger) Entries(context.Context) (map[string][]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.entries), nil
+}
+
+func (l *shortLedger) Put(_ context.Context, key string, value []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries[key] = value
+	return nil
+}
+
+func (l *shortLedger) Delete(_ context.Context, key string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.entries, key)
+	return nil
+}
+
+// Follow waits for the end of ctx: nobody else reaches this ledger.
+func (l *shortLedger) Follow(ctx context.Context, _ string, _ func(string)) error {
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,154 @@
+package actuator
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// past is what the history of the bus says about intents that a leader before this one may have left without a verdict.
+// The zero value knows nothing.
+type past struct {
+	// over are the intents that have a verdict, or share that of an earlier one.
+	over map[string]bool
+	// wishes are the intents that have none, by key and pod, each under the ID that it was accepted under first.
+	wishes map[demand]Open
+	// newest are the newest answers, by key.
+	newest map[key]entry
+	at     time.Time // when the table began with it
+}
+
+// demand names what several intents in a row have in common.
+type demand struct {
+	key key
+	pod types.UID
+}
+
+// entry is an answer as the history has it.
+type entry struct {
+	answer schemas.Intents
+	event  schemas.Event
+}
+
+// chronicle collects answers and verdicts in the order in which they were stored. Two rules lead to what is over: an intent
+// is, once there is a verdict of its ID, and so is each that was stored before a verdict on the same pod for the same
+// key: it was the same wish, or that verdict would not have come.
+type chronicle struct {
+	over   map[string]bool
+	listed map[demand][]Open // without a verdict yet, the oldest first
+	newest map[key]entry
+	// moves are the verdicts that began a move, without data, and settled those that ended one, by the intent's ID.
+	moves   map[string]schemas.Event
+	settled map[string]bool
+}
+
+func newChronicle() *chronicle {
+	return &chronicle{
+		over: map[string]bool{}, listed: map[demand][]Open{}, newest: map[key]entry{},
+		moves: map[string]schemas.Event{}, settled: map[string]bool{},
+	}
+}
+
+// add takes the next event. What cannot be read is ignored: whoever follows the table buries it.
+func (h *chronicle) add(e schemas.Event) {
+	switch e.Type {
+	case schemas.IntentsType:
+		if a, err := readAnswer(e); err == nil {
+			h.answer(a, e)
+		}
+	case schemas.VerdictType:
+		v, err := schemas.Decode[schemas.Verdict](e)
+		switch {
+		case err != nil:
+		case v.Outcome == schemas.Settled:
+			h.settled[v.Intent.ID] = true
+		default:
+			if v.Outcome.Moves() {
+				e.Data = nil
+				h.moves[v.Intent.ID] = e
+			}
+			h.verdict(v)
+		}
+	}
+}
+
+func (h *chronicle) answer(a schemas.Intents, e schemas.Event) {
+	e.Data = nil
+	k := keyOf(a)
+	if known, ok := h.newest[k]; !ok || known.answer.Scope.Sequence < a.Scope.Sequence {
+		h.newest[k] = entry{a, e}
+	}
+	for _, intent := range a.Intents {
+		if !h.over[intent.ID] {
+			w := demand{k, intent.Pod.UID}
+			h.listed[w] = append(h.listed[w], openOf(a, intent, e))
+		}
+	}
+}
+
+func (h *chronicle) verdict(v schemas.Verdict) {
+	w := demand{key{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key}, v.Intent.Pod.UID}
+	h.over[v.Intent.ID] = true
+	for _, open := range h.listed[w] {
+		h.over[open.Intent.ID] = true
+	}
+	delete(h.listed, w)
+}
+
+// past is what the collected events come to.
+func (h *chronicle) past() past {
+	p := past{over: h.over, wishes: map[demand]Open{}, newest: h.newest}
+	for w, list := range h.listed {
+		slices.SortStableFunc(list, func(a, b Open) int { return cmp.Compare(a.Scope.Sequence, b.Scope.Sequence) })
+		p.wishes[w] = list[0]
+	}
+	return p
+}
+
+// seed begins the table with what the past left: each of its newest answers as if it came now, without what is over, and
+// with the wishes that it does not list withdrawn.
+func (t *table) seed(p past, now time.Time) changes {
+	p.at = now
+	t.past = p
+	var out changes
+	keys := make([]key, 0, len(p.newest))
+	for k := range p.newest {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(p.newest[a].answer.Scope.Sequence, p.newest[b].answer.Scope.Sequence), a.compare(b))
+	})
+	for _, k := range keys {
+		e := p.newest[k].event
+		e.Sequence = 0 // that of the history; the table's own will come
+		out = out.and(t.accept(p.newest[k].answer, e, now))
+	}
+	out.done = nil // the table says itself what is in it
+	for w, open := range t.past.wishes {
+		out.verdicts = append(out.verdicts, decided{claim: &claim{open: open, key: w.key, state: claimSettled},
+			verdict: open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, "no answer lists the pod any more")})
+	}
+	t.past.wishes, t.past.newest = nil, nil
+	return out
+}
+
+// recall returns the intent under which the pod was wished for first, if the past left it without a verdict.
+func (p past) recall(k key, o Open) Open {
+	w := demand{k, o.Intent.Pod.UID}
+	first, ok := p.wishes[w]
+	if !ok {
+		return o
+	}
+	delete(p.wishes, w)
+	first.Intent.Reason, first.Intent.Node, first.Intent.Expires = o.Intent.Reason, o.Intent.Node, o.Intent.Expires
+	return first
+}
+
+func (k key) compare(other key) int {
+	return cmp.Or(cmp.Compare(k.profile, other.profile), cmp.Compare(k.strategy, other.strategy),
+		cmp.Compare(k.kind, other.kind), cmp.Compare(k.key, other.key))
+}

@@ -1,0 +1,205 @@
+package actuator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// entryChange is a change of the ledger: value under key, or nothing when it is nil.
+type entryChange struct {
+	key   string
+	value any
+}
+
+// write makes a change of the ledger, trying again until it is made or ctx ends.
+func (t *term) write(ctx context.Context, e entryChange) error {
+	var value []byte
+	if e.value != nil {
+		var err error
+		if value, err = json.Marshal(e.value); err != nil {
+			return fmt.Errorf("ledger key %s: %w", e.key, err)
+		}
+	}
+	return persist(ctx, func() error {
+		if value == nil {
+			return t.ledger.Delete(ctx, e.key)
+		}
+		return t.ledger.Put(ctx, e.key, value)
+	}, isInvalid, func(err error) {
+		if t.busAway.CompareAndSwap(false, true) {
+			t.cfg.Log.Warn("ledger cannot be written, trying again", "key", e.key, "error", err)
+		}
+	})
+}
+
+// remember queues what the ledger is to know of a move. The caller holds mu.
+func (t *term) remember(x *moving, now time.Time) {
+	e := entryChange{key: x.key(), value: x.record}
+	if x.Settled {
+		if t.limits.Any() && now.Before(x.Moved.Add(t.limits.Over())) {
+			t.counted = append(t.counted, x.record)
+		} else {
+			e.value = nil
+		}
+	}
+	t.queue.ledger = append(t.queue.ledger, e)
+	t.signalQueue()
+}
+
+// forgetCounted deletes the settled moves that no limit counts any more. The caller holds mu.
+func (t *term) forgetCounted(now time.Time) {
+	before := len(t.queue.ledger)
+	for len(t.counted) > 0 && (!t.limits.Any() || !now.Before(t.counted[0].Moved.Add(t.limits.Over()))) {
+		t.queue.ledger = append(t.queue.ledger, entryChange{key: t.counted[0].key()})
+		t.counted = t.counted[1:]
+	}
+	if len(t.queue.ledger) > before {
+		t.signalQueue()
+	}
+}
+
+// lookBack is how much of the history is read when a term begins: what is older has expired, or is in the ledger.
+const lookBack = remember + 2*time.Minute
+
+// recall begins the term with what the ledger and the history have of the ones before, trying again until it has both or
+// ctx ends.
+func (t *term) recall(ctx context.Context) error {
+	return persist(ctx, func() error { return t.recallOnce(ctx) }, func(error) bool { return false }, func(err error) {
+		t.cfg.Log.Warn("what was going on cannot be read yet, trying again", "error", err)
+	})
+}
+
+func (t *term) recallOnce(ctx context.Context) error {
+	entries, err := t.ledger.Entries(ctx)
+	if err != nil {
+		return fmt.Errorf("read the ledger: %w", err)
+	}
+	chronicle := newChronicle()
+	if err := t.cfg.Bus.History(ctx, t.cfg.Now().Add(-lookBack), chronicle.add); err != nil {
+		return fmt.Errorf("read the history: %w", err)
+	}
+	records, loops, bad := readLedger(entries)
+	for _, err := range bad {
+		t.cfg.Log.Error("ledger entry is ignored", "error", err)
+	}
+	open, verdicts, err := t.resolve(ctx, records, chronicle)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begin(open, loops)
+	c := t.table.seed(chronicle.past(), t.cfg.Now())
+	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})
+	for key := range entries {
+		if len(key) > len(keyClear) && key[:len(keyClear)] == keyClear {
+			t.queue.ledger = append(t.queue.ledger, entryChange{key: key}) // a wish that nobody was there to hear
+		}
+	}
+	return nil
+}
+
+// resolve finds out what became of the moves in the ledger: which are to be followed or counted, and which need a verdict
+// that was not stored. A move that was never made is taken out.
+func (t *term) resolve(ctx context.Context, records []record, c *chronicle) (open []*moving, verdicts []decided, err error) {
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.Open.Intent.ID, b.Open.Intent.ID))
+	})
+	for _, r := range records {
+		x := &moving{record: r, at: marked(r.Open, t.cfg.View), claimed: true, told: true}
+		if x.at.workload == "" && r.Workload != nil {
+			x.at.workload = r.Workload.UID
+		}
+		id := r.Open.Intent.ID
+		moved, told := c.moves[id]
+		switch {
+		case c.settled[id]:
+			x.Settled = true
+		case told:
+			x.Cause = moved
+			if x.Moved.IsZero() {
+				x.Moved = moved.Time
+			}
+		case r.Moved.IsZero() && !c.over[id]:
+			v, happened, err := t.doubtful(ctx, r)
+			if err != nil {
+				return nil, nil, err
+			}
+			if !happened {
+				t.mu.Lock()
+				t.queue.ledger = append(t.queue.ledger, entryChange{key: r.key()})
+				t.mu.Unlock()
+				continue
+			}
+			x.Moved, x.told = t.cfg.Now(), false
+			c.verdict(v)
+			verdicts = append(verdicts, decided{&claim{open: r.Open, state: claimSettled}, v, x})
+		case r.Moved.IsZero():
+			t.mu.Lock()
+			t.queue.ledger = append(t.queue.ledger, entryChange{key: r.key()})
+			t.mu.Unlock()
+			continue // it has another verdict: it was not moved
+		}
+		open = append(open, x)
+	}
+	return open, verdicts, nil
+}
+
+// doubtful says what became of a move that was begun and has no verdict: it happened if the pod is gone or going, or if
+// its method has more steps to take.
+func (t *term) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, error) {
+	if r.State != nil {
+		v := r.Open.Verdict(schemas.Restarted, schemas.ReasonRestartAccepted, "begun before a restart of the actuator")
+		switch r.Method {
+		case schemas.MethodSurge:
+			v.Reason = schemas.ReasonSurgeAccepted
+		case schemas.MethodBackground:
+			v.Outcome, v.Reason = schemas.Requested, schemas.ReasonBackgroundAccepted
+		case schemas.MethodEvictionRequest:
+			v.Outcome, v.Reason = schemas.Requested, schemas.ReasonEvictionRequestAccepted
+		case schemas.MethodRestart, schemas.MethodEviction:
+		}
+		v.Method, v.Workload, v.Instead = r.Method, r.Workload, r.Instead
+		return v, true, nil
+	}
+	pod, err := t.look(ctx, r.Open.Intent.Pod)
+	if err != nil {
+		return schemas.Verdict{}, false, fmt.Errorf("look at pod %s: %w: %w", r.Open.Intent.Pod, ErrUnavailable, err)
+	}
+	if _, going := ask([]Gate{exists, notTerminating}, Situation{Open: r.Open, Pod: pod}); !going {
+		return schemas.Verdict{}, false, nil
+	}
+	v := r.Open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted,
+		"evicted from "+r.Open.Intent.Node+"; the answer was lost in a restart of the actuator")
+	v.Method, v.Workload, v.Instead = schemas.MethodEviction, r.Workload, r.Instead
+	return v, true, nil
+}
+
+// begin takes over the moves and the loop breakers of the terms before. The caller holds mu.
+func (t *term) begin(moves []*moving, loops []loopRecord) {
+	now := t.cfg.Now()
+	t.limits.restart()
+	for _, x := range moves {
+		t.limits.begin(originOf(x.Open))
+		t.limits.end(originOf(x.Open), true, x.Moved)
+		if x.Settled {
+			t.remember(x, now)
+			continue
+		}
+		t.moves.add(x)
+		if x.at.workload != "" {
+			t.moves.last[x.at.workload] = x.Begun
+			t.dirty[x.at.workload] = true
+		}
+	}
+	for _, l := range loops {
+		t.loop.Restore(l.Key, l.Record)
+	}
+	t.metrics.moving.Set(float64(len(t.moves.all)))
+}

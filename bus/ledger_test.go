@@ -1,0 +1,91 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+)
+
+func TestTheLedgerRemembersTheNewestValueOfEachKeyAcrossConnections(t *testing.T) {
+	server := bustest.Server(t, bus.ServerOptions{})
+	first := bustest.Connect(t, bus.Options{Name: "first", Server: server})
+	if _, err := first.Ledger().Entries(t.Context()); !errors.Is(err, bus.ErrNotSetUp) {
+		t.Errorf("entries before the setup: %v, want ErrNotSetUp", err)
+	}
+	bustest.SetUp(t, first, bus.Setup{})
+	put := func(key, value string) {
+		t.Helper()
+		if err := first.Ledger().Put(t.Context(), key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("move.a", "1")
+	put("move.b", "1")
+	put("move.a", "2")
+	put("loop.c", "1")
+	for _, key := range []string{"move.b", "move.never"} {
+		if err := first.Ledger().Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	second := bustest.Connect(t, bus.Options{Name: "second", Server: server})
+	got, err := second.Ledger().Entries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string][]byte{"move.a": []byte("2"), "loop.c": []byte("1")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("entries %q, want %q", got, want)
+	}
+}
+
+func TestWhoFollowsTheLedgerHearsWhatIsPutUnderThePrefixFromThenOn(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	put := func(key string) {
+		t.Helper()
+		if err := r.bus.Ledger().Put(t.Context(), key, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("clear.before")
+	heard, ended := make(chan string, 16), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- r.bus.Ledger().Follow(ctx, "clear.", func(key string) { heard <- key }) }()
+	got := ""
+	for deadline := time.Now().Add(10 * time.Second); got == "" && time.Now().Before(deadline); { // until it follows
+		put("move.a")
+		put("clear.a")
+		select {
+		case got = <-heard:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if got != "clear.a" {
+		t.Errorf("heard %q, want clear.a", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Follow: %v", err)
+	}
+}
+
+func TestALedgerThatIsFullTakesNothingMore(t *testing.T) {
+	r := newRig(t, bus.Setup{MaxBytes: 16 << 16})
+	var err error
+	for i := 0; i < 10 && err == nil; i++ {
+		err = r.bus.Ledger().Put(t.Context(), "move."+string(rune('a'+i)), make([]byte, 16<<10))
+	}
+	if err == nil {
+		t.Fatal("160 KiB were stored in a ledger of 64 KiB")
+	}
+	entries, err := r.bus.Ledger().Entries(t.Context())
+	if err != nil || len(entries) == 0 || entries["move.a"] == nil {
+		t.Errorf("entries %d, %v: want what was stored first", len(entries), err)
+	}
+}
