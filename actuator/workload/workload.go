@@ -53,7 +53,8 @@ type Node struct {
 	// Ready is its condition. A node that says nothing is not ready.
 	Ready bool
 	// Tainted is when it was seen to get the newest taint, of those it still has, with the effect NoSchedule or NoExecute.
-	// Zero: it has none that came while it was watched. Being cordoned is such a taint.
+	// Being cordoned is such a taint. One that was there when the watching began counts from when it says that it was added.
+	// Zero: it has none, or only such as do not say so, or that a new node came with.
 	Tainted time.Time
 }
 
