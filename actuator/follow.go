@@ -75,7 +75,7 @@ func (t *term) followWorkload(w types.UID, now time.Time) (steps []task) {
 	}
 	for _, x := range list {
 		steps = append(steps, t.followOne(x, func() workload.Pod {
-			p, ok := replacementOf(x, pods, taken)
+			p, ok := replacementOf(x, pods, t.cfg.View.Seen, taken)
 			if !ok {
 				return workload.Pod{}
 			}

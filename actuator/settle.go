@@ -29,14 +29,14 @@ type ended struct {
 }
 
 // replacementOf finds the pod that took the place of one that was moved, among the pods of its workload in the order in which
-// they were made. Those of taken are the replacements of others. ok is false when there is none yet.
-func replacementOf(x *moving, pods []workload.Pod, taken map[types.UID]bool) (found workload.Pod, ok bool) {
+// they were made; seen is that of [View]. Those of taken are the replacements of others. ok is false when there is none yet.
+func replacementOf(x *moving, pods []workload.Pod, seen func(types.UID) uint64, taken map[types.UID]bool) (found workload.Pod, ok bool) {
 	for _, p := range pods {
 		uid := p.Ref.UID
 		if uid == x.replacement && !p.Leaving {
 			return p, true
 		}
-		newer := p.Seen > x.seen
+		newer := seen(uid) > x.seen
 		if x.seen == 0 {
 			newer = !p.Created.Before(x.Begun.Add(-skew).Truncate(time.Second))
 		}

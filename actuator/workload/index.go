@@ -69,7 +69,7 @@ func (x *index) show(p *keptPod) Pod {
 	shown := Pod{
 		Ref:  schemas.PodRef{Namespace: p.namespace.Value(), Name: p.name, UID: p.uid},
 		Node: p.node.Value(), Created: p.created, Ready: p.ready, Leaving: p.leaving, Ended: p.ended, Why: p.why.Value(),
-		Seen: p.seen, Priority: p.priority, QoS: p.qos.Value(), Budgeted: x.spaces[p.namespace].looks[p.labels].budgeted,
+		Priority: p.priority, QoS: p.qos.Value(), Budgeted: x.spaces[p.namespace].looks[p.labels].budgeted,
 	}
 	if g := x.groups[p.owner]; g != nil {
 		shown.Workload = g.workload

@@ -113,7 +113,18 @@ func (v *View) Node(name string) (Node, bool) {
 	return n.Node, known
 }
 
-// Latest is the [Pod.Seen] that was given last. 0: no pod became known yet.
+// Seen counts the pods in the order in which they became known, from 1: of two pods, the one with the higher number came
+// later, whatever the clocks say. 0: the pod is not known.
+func (v *View) Seen(uid types.UID) uint64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if p := v.pods.pods[uid]; p != nil {
+		return p.seen
+	}
+	return 0
+}
+
+// Latest is the number that [View.Seen] gave last. 0: no pod became known yet.
 func (v *View) Latest() uint64 {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

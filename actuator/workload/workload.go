@@ -33,9 +33,6 @@ type Pod struct {
 	QoS      corev1.PodQOSClass
 	// Budgeted: a PodDisruptionBudget selects it.
 	Budgeted bool
-	// Seen counts the pods in the order in which they became known, from 1: of two pods, the one with the higher number
-	// came later, whatever the clocks say.
-	Seen uint64
 }
 
 // Tally is how a workload is now.
