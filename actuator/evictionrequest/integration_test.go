@@ -436,6 +436,8 @@ func testCrashAfterCreate(p *place) {
 	check(p.T, "remembered", string(again), string(first))
 	// It was made anew as far as the new process knows: it waits for the whole time.
 	again = p.step(m, planned, time.Hour, made(pod, 30*time.Second))
+	again = p.step(m, again, time.Hour+time.Minute-time.Second,
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: time.Second})
 	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	p.untouched(pod)
@@ -608,6 +610,11 @@ func testForbidden(p *place) {
 		"create eviction request "+p.namespace+"/"+named(pod)+`: evictionrequests.lifecycle.k8s.io is forbidden: User "nobody" cannot create resource "evictionrequests"`+
 			` in API group "lifecycle.k8s.io" in the namespace "`+p.namespace+`"`))
 	p.untouched(pod)
+
+	// There is nothing to clean up for who may not make anything.
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.gone()
+	p.step(m, state, time.Second, over("the pod is gone"))
 }
 
 func testRefused(p *place) {
