@@ -192,7 +192,7 @@ func testUIDPrecondition(p *place) {
 	a := p.actuator(func(c *Config) { c.Policy.GracePeriodSeconds = new(int64(7)) })
 	o := p.open(pod)
 	check(p.T, "verdict", p.handle(a, o),
-		verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+pod.Spec.NodeName))
+		evictedBy(o))
 	check(p.T, "eviction calls", p.evictions(), []asked{{"admin", pod.Name, 201, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(7)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	}}})
@@ -291,7 +291,7 @@ func testDryRun(p *place) {
 	for _, pod := range pods {
 		o := p.open(pod)
 		check(p.T, "verdict", p.handle(a, o),
-			dry(verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+pod.Spec.NodeName)))
+			dry(evictedBy(o)))
 	}
 	budget := p.budget("api", 3)
 	o := p.open(pods[0])
@@ -345,6 +345,13 @@ func testNamespaceEnds(p *place) {
 	o := p.open(pod)
 	v := p.actuator().evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: &pod, Enabled: true}, unnoted)
 	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating, v.Message))
+}
+
+// evictedBy is the verdict on a pod that the API server agreed to evict.
+func evictedBy(o Open) schemas.Verdict {
+	v := verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
+	v.Method = schemas.MethodEviction
+	return v
 }
 
 // lead runs a until the returned function is called.

@@ -288,12 +288,9 @@ func TestWhoIsToldMayAskAndFindsTheChange(t *testing.T) {
 
 func TestPodsAreCountedInTheOrderInWhichTheyBecomeKnownWhateverTheirClocksSay(t *testing.T) {
 	w := newWorld(t)
-	check(t, "the latest of none", w.Latest(), 0)
-	older, newer := pod("b", ownedBy("Job", "job")), pod("a", ownedBy("Job", "job"))
-	older.CreationTimestamp.Time = noon().Add(time.Hour)
-	w.set(older)
-	w.set(newer)
-	older.Labels = map[string]string{"changed": "yes"}
-	w.set(older)
-	check(t, "numbers", []uint64{w.Seen(older.UID), w.Seen(newer.UID), w.Seen("other"), w.Latest()}, []uint64{1, 2, 0, 2})
+	check(t, "the latest of none", w.Latest(), uint64(0))
+	w.set(ready("b", born(3600)))
+	w.set(ready("a"))
+	w.set(ready("b", born(3600), labelled("changed", "yes")))
+	check(t, "numbers", []uint64{w.Seen("b"), w.Seen("a"), w.Seen("other"), w.Latest()}, []uint64{1, 2, 0, 2})
 }
