@@ -288,8 +288,15 @@ func (r *recording) all() []schemas.Event {
 	return slices.Clone(r.events)
 }
 
-// verdicts are all verdicts so far, in order.
-func (r *recording) verdicts() []schemas.Verdict { return payloads[schemas.Verdict](r) }
+// verdicts are all final verdicts so far, in order.
+func (r *recording) verdicts() []schemas.Verdict {
+	return slices.DeleteFunc(payloads[schemas.Verdict](r), func(v schemas.Verdict) bool { return v.Outcome == schemas.Settled })
+}
+
+// settlements are the ends of moves so far, in order.
+func (r *recording) settlements() []schemas.Verdict {
+	return of(schemas.Settled, payloads[schemas.Verdict](r))
+}
 
 func payloads[P schemas.Payload](r *recording) []P {
 	r.mu.Lock()
