@@ -53,7 +53,7 @@ type CauseKind string
 // The causes that are not deltas.
 const (
 	CauseResync      CauseKind = "resync"       // everything is evaluated: at start, on a policy change and every resync interval
-	CauseRetry       CauseKind = "retry"        // an intent was deferred and its delay is over
+	CauseRetry       CauseKind = "retry"        // an intent was deferred, and its delay or what held it is over
 	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that held a pod allows a disruption again
 	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
 	CauseFact        CauseKind = "fact"         // an object changed that the answer rests on, and no delta tells of it

@@ -28,19 +28,24 @@ const outageRetry = time.Second
 // held remembers the pods whose move was deferred, and what held them. It is a memory, not a promise: after a restart
 // it is empty, and evaluating everything fills it again. Its methods may be called from many goroutines.
 type held struct {
-	mu      sync.Mutex
-	pods    map[types.UID]*heldPod
-	budgets map[types.NamespacedName]map[types.UID]bool
+	mu   sync.Mutex
+	pods map[types.UID]*heldPod
+	by   map[schemas.ObjectRef]map[types.UID]bool // what holds pods, without its UID
 }
 
 type heldPod struct {
 	evaluation evaluation
 	deferrals  int
-	budgets    []types.NamespacedName
+	by         []schemas.ObjectRef
 }
 
 func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, budgets: map[types.NamespacedName]map[types.UID]bool{}}
+	return &held{pods: map[types.UID]*heldPod{}, by: map[schemas.ObjectRef]map[types.UID]bool{}}
+}
+
+// holder is what holds a pod, whichever object has that name.
+func holder(kind, namespace, name string) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }
 
 // deferred notes one more deferral, and returns how long to wait before the pod is looked at again at the latest.
@@ -64,16 +69,13 @@ func (h *held) deferred(
 		delay = max(v.Again.Sub(now), freedRetry)
 	}
 	for _, b := range v.Blockers {
-		if b.Kind != "PodDisruptionBudget" {
-			continue
+		by := holder(b.Kind, b.Namespace, b.Name)
+		p.by = append(p.by, by)
+		if h.by[by] == nil {
+			h.by[by] = map[types.UID]bool{}
 		}
-		name := types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-		p.budgets = append(p.budgets, name)
-		if h.budgets[name] == nil {
-			h.budgets[name] = map[types.UID]bool{}
-		}
-		h.budgets[name][uid] = true
-		if free(name) {
+		h.by[by][uid] = true
+		if b.Kind == budgetKind && free(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
 			delay = min(delay, doubled(freedRetry, p.deferrals))
 		}
 	}
@@ -98,14 +100,17 @@ func doubled(first time.Duration, attempt int) time.Duration {
 	return min(d, lastRetry)
 }
 
-// freed returns the evaluations whose pods the budget held, each once, and lets go of them: the next deferral ties them
-// to the budget again.
-func (h *held) freed(budget types.NamespacedName) []evaluation {
+// budgetKind is the one kind of what holds pods that the watcher follows by itself. Of moves in flight it hears by verdicts.
+const budgetKind = "PodDisruptionBudget"
+
+// freed returns the evaluations whose pods were held by that, each once, and lets go of them: the next deferral ties them
+// to it again.
+func (h *held) freed(by schemas.ObjectRef) []evaluation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seen := map[evaluation]bool{}
 	var list []evaluation
-	for uid := range h.budgets[budget] {
+	for uid := range h.by[by] {
 		p := h.pods[uid]
 		if !seen[p.evaluation] {
 			seen[p.evaluation] = true
@@ -127,11 +132,11 @@ func (h *held) forget(uid types.UID) {
 }
 
 func (h *held) unlink(uid types.UID, p *heldPod) {
-	for _, b := range p.budgets {
-		delete(h.budgets[b], uid)
-		if len(h.budgets[b]) == 0 {
-			delete(h.budgets, b)
+	for _, b := range p.by {
+		delete(h.by[b], uid)
+		if len(h.by[b]) == 0 {
+			delete(h.by, b)
 		}
 	}
-	p.budgets = nil
+	p.by = nil
 }

@@ -18,9 +18,7 @@ func deferral(uid, budget string) schemas.Verdict {
 	return v
 }
 
-func budget(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: "web", Name: name}
-}
+func budget(name string) schemas.ObjectRef { return holder("PodDisruptionBudget", "web", name) }
 
 func never(types.NamespacedName) bool  { return false }
 func always(types.NamespacedName) bool { return true }
@@ -99,13 +97,30 @@ func TestABudgetThatIsFreedWakesEachEvaluationItHeldOnce(t *testing.T) {
 	}
 }
 
+func TestTheEndOfAMoveWakesWhatAMoveInFlightHeld(t *testing.T) {
+	h := newHeld()
+	v := deferral("p1", "")
+	v.Blockers = []schemas.ObjectRef{{Kind: "Deployment", Namespace: "web", Name: "api", UID: "before"}}
+	h.deferred(v, key("n1"), always, at0)
+	v = deferral("p2", "")
+	v.Blockers = []schemas.ObjectRef{{Kind: "Node", Name: "n2"}}
+	h.deferred(v, key("n2"), always, at0)
+	for by, want := range map[schemas.ObjectRef][]evaluation{
+		holder("Deployment", "web", "api"): {key("n1")}, holder("Node", "", "n2"): {key("n2")}, holder("Node", "", "n1"): nil,
+	} {
+		if got := h.freed(by); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", by, got, want)
+		}
+	}
+}
+
 func TestAForgottenPodLeavesNothingBehind(t *testing.T) {
 	h := newHeld()
 	h.deferred(deferral("p", "b"), key("n"), never, at0)
 	h.forget("p")
 	h.forget("unknown")
-	if len(h.pods) != 0 || len(h.budgets) != 0 {
-		t.Errorf("left: %v, %v", h.pods, h.budgets)
+	if len(h.pods) != 0 || len(h.by) != 0 {
+		t.Errorf("left: %v, %v", h.pods, h.by)
 	}
 	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != firstRetry {
 		t.Errorf("after being forgotten: delay %v, want %v", got, firstRetry)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -22,7 +21,7 @@ func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
 		Object: &schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID},
 		Time:   now.UTC(),
 	}
-	for _, ev := range l.held.freed(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
+	for _, ev := range l.held.freed(holder(budgetKind, b.Namespace, b.Name)) {
 		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
 	}
 }
@@ -34,8 +33,8 @@ func (l *lead) followVerdicts(ctx context.Context) {
 	}
 }
 
-// verdict takes note of what became of an intent. A deferred pod is evaluated again later, an expired one now; any
-// other verdict ends what is remembered of the pod. An actuator that does not know the profile or the strategy has not
+// verdict takes note of what became of an intent. A deferred pod is evaluated again later, and so is one whose move was
+// taken back; an expired one now; any other verdict ends what is remembered of the pod. An actuator that does not know the profile or the strategy has not
 // read the policy yet that the watcher has, so that pod is evaluated again later, too.
 func (l *lead) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
@@ -47,12 +46,15 @@ func (l *lead) verdict(e schemas.Event) {
 	var delay time.Duration
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
-	case v.Outcome == schemas.Deferred, wanted && v.Reason == schemas.ReasonProfileUnknown:
+	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:
+		l.arrivedSomewhere(v, e)
+		return
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown:
 		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:
-		if v.Outcome == schemas.Evicted {
+		if v.Outcome.Moves() {
 			l.moved(v, ev)
 		}
 		l.held.forget(v.Intent.Pod.UID)
@@ -66,6 +68,23 @@ func (l *lead) verdict(e schemas.Event) {
 			Kind: "Pod", Namespace: v.Intent.Pod.Namespace, Name: v.Intent.Pod.Name, UID: v.Intent.Pod.UID,
 		},
 	}, e)
+}
+
+// arrivedSomewhere makes the evaluations pending whose pods were held by moves in flight, of which one is over: those of
+// the same workload, off the same node or out of the same namespace.
+func (l *lead) arrivedSomewhere(v schemas.Verdict, e schemas.Event) {
+	by := []schemas.ObjectRef{holder("Node", "", v.Intent.Node), holder("Namespace", "", v.Intent.Pod.Namespace)}
+	if w := v.Workload; w != nil {
+		by = append(by, holder(w.Kind, w.Namespace, w.Name))
+	}
+	now := l.w.now()
+	e.Data = nil
+	cause := schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Time: now.UTC(), Object: v.Workload}
+	for _, what := range by {
+		for _, ev := range l.held.freed(what) {
+			l.queue.add(ev, now.Add(l.w.config.Settle), cause, e)
+		}
+	}
 }
 
 // moved takes note of a pod that was moved.
