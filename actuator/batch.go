@@ -2,99 +2,170 @@ package actuator
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Batches carries out intents that the caller has at hand, instead of those on the bus: at the policy's rate, which is one
-// bucket for all calls, and in parallel. It records Kubernetes Events and counts as Lead does, and needs no bus.
-// [Actuator.Batches] makes one.
+// Batches carries out intents that the caller has at hand, instead of those on the bus, by the same rules as Lead but for
+// limits within a window of time, which the caller counts. [Actuator.Batches] makes one.
 type Batches struct {
-	a      *Actuator
-	events recorder
-	stop   func()
-
-	mu     sync.Mutex
-	bucket bucket
+	a     *Actuator
+	desk  *desk
+	end   func()
+	ended chan error
 }
 
-// Batches makes one with a full bucket of the policy that is in force now. Only one process in the cluster should use one
-// at a time, as with [Actuator.Lead]. It must be closed.
-func (a *Actuator) Batches() *Batches {
-	b := &Batches{a: a, bucket: newBucket(a.policy.Load().Rate)}
-	b.events, b.stop = a.startEvents()
+// Batches begins to lead without a bus and a ledger. Only one process in the cluster should do so at a time, as with
+// [Actuator.Lead], and no Lead may run beside it. It must be closed.
+func (a *Actuator) Batches() *Batches { return a.batches(a.handle) }
+
+func (a *Actuator) batches(handle handleFunc) *Batches {
+	p := *a.policy.Load()
+	p.Limits.PerNode, p.Limits.PerNamespace, p.Limits.Total = nil, nil, nil
+	a.policy.Store(&p)
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &Batches{
+		a: a, desk: &desk{answers: make(chan schemas.Event), open: map[string]chan<- schemas.Verdict{}}, end: cancel,
+		ended: make(chan error, 1),
+	}
+	a.cfg.Bus = b.desk
+	go func() { b.ended <- a.lead(ctx, handle) }()
 	return b
 }
 
-// Close waits until the Kubernetes Events are written, for two seconds at most.
-func (b *Batches) Close() { b.stop() }
+// finishWithin bounds how long Close waits for moves that take several steps: about as long as they are followed.
+const finishWithin = followFor + time.Minute
 
-// Handle takes each intent to its verdict by [Actuator.Handle], and returns when all have one, in the order of the intents.
-//
-// An intent that could not be handled is deferred, and the error, which joins those of all of them, wraps
-// [ErrUnavailable]. When ctx ends, nothing new is asked for, what is under way is finished, and the error wraps that of
-// ctx.
-func (b *Batches) Handle(ctx context.Context, intents []Open) ([]schemas.Verdict, error) {
-	verdicts, errs := make([]schemas.Verdict, len(intents)), make([]error, len(intents))
-	places := make(chan struct{}, b.a.cfg.Parallel)
-	var workers sync.WaitGroup
-	var ended error
-	for i, open := range intents {
-		places <- struct{}{}
-		if ended = b.turn(ctx); ended != nil {
-			for j := i; j < len(intents); j++ {
-				verdicts[j] = b.a.later(intents[j], ended)
-			}
-			break
-		}
-		workers.Go(func() {
-			defer func() { <-places }()
-			verdicts[i], errs[i] = b.handle(ctx, open)
-		})
+// Close waits for moves that take several steps, then for the Kubernetes Events to be written, and ends.
+func (b *Batches) Close() {
+	for late := time.Now().Add(finishWithin); b.stepping() && time.Now().Before(late); {
+		time.Sleep(100 * time.Millisecond)
 	}
-	workers.Wait()
-	return verdicts, errors.Join(errors.Join(errs...), ended)
+	b.end()
+	<-b.ended // without an error: the desk refuses nothing
 }
 
-// turn waits for a token and takes it. It fails when ctx ends before.
-func (b *Batches) turn(ctx context.Context) error {
-	for {
-		b.mu.Lock()
-		now := b.a.cfg.Now()
-		wait := b.bucket.wait(now)
-		if wait == 0 && ctx.Err() == nil {
-			b.bucket.take(now)
-			b.mu.Unlock()
-			return nil
+// stepping says whether a move has more steps to take.
+func (b *Batches) stepping() bool {
+	t := b.a.term.Load()
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.moves.all {
+		if x.State != nil {
+			return true
 		}
-		b.mu.Unlock()
+	}
+	return false
+}
+
+// Handle takes each intent to its verdict and returns when all have one, in the order of the intents. While the API server
+// cannot be asked they wait for it, until they expire.
+//
+// When ctx ends, nothing waits any longer: what has no verdict by then is deferred, though it may still come to be moved,
+// and the error wraps that of ctx.
+func (b *Batches) Handle(ctx context.Context, intents []Open) ([]schemas.Verdict, error) {
+	verdicts := make([]schemas.Verdict, len(intents))
+	results := make([]chan schemas.Verdict, len(intents))
+	for i, open := range intents {
+		results[i] = make(chan schemas.Verdict, 1)
+		b.desk.expect(open.Intent.ID, results[i])
+	}
+	err := b.desk.put(ctx, b.a.cfg.Source, intents, b.a.cfg.Now())
+	for i, open := range intents {
+		if err == nil {
+			select {
+			case verdicts[i] = <-results[i]:
+				continue
+			case <-ctx.Done():
+				err = fmt.Errorf("pods wait for their turn: %w", ctx.Err())
+			}
+		}
+		verdicts[i] = b.a.verdict(open, Objection{schemas.Deferred, schemas.ReasonAPIUnavailable, err.Error()})
+	}
+	return verdicts, err
+}
+
+// desk is a [Bus] within the process: answers go over it, and verdicts come back to those who wait for them.
+type desk struct {
+	answers chan schemas.Event
+
+	mu       sync.Mutex
+	sequence uint64
+	open     map[string]chan<- schemas.Verdict // by the intent's ID
+}
+
+func (d *desk) expect(id string, result chan<- schemas.Verdict) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[id] = result
+}
+
+// put hands over intents as answers of the strategies that they come from, in order.
+func (d *desk) put(ctx context.Context, source string, intents []Open, now time.Time) error {
+	answers := map[key]*schemas.Intents{}
+	var order []key
+	for _, o := range intents {
+		k := key{o.Profile, o.Strategy, o.Scope.Kind, o.Scope.Key}
+		if answers[k] == nil {
+			answers[k] = &schemas.Intents{Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope}
+			order = append(order, k)
+		}
+		answers[k].Intents = append(answers[k].Intents, o.Intent)
+	}
+	for _, k := range order {
+		d.sequence++
+		answers[k].Scope.Sequence = d.sequence
+		e, err := schemas.NewEvent(source, *answers[k], now, schemas.Event{})
+		if err != nil {
+			return err
+		}
+		e.Sequence = d.sequence
+		select {
+		case d.answers <- e:
+		case <-ctx.Done():
+			return fmt.Errorf("pods wait for their turn: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// FollowIntents implements [Bus].
+func (d *desk) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
+	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
+			return nil
+		case e := <-d.answers:
+			if err := handle(ctx, e); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-func (b *Batches) handle(ctx context.Context, open Open) (schemas.Verdict, error) {
-	v, err := b.a.Handle(ctx, open)
-	if err != nil {
-		v = b.a.later(open, err)
-	}
-	if err != nil || !spent(v.Outcome) {
-		b.mu.Lock()
-		b.bucket.giveBack()
-		b.mu.Unlock()
-	}
-	b.a.metrics.observe(v, b.a.cfg.Now())
-	b.events.record(v, b.a.policy.Load().FailureEvents)
-	return v, err
-}
+// DropIntents implements [Bus]: an answer is gone once it was handed over.
+func (d *desk) DropIntents(context.Context, schemas.Event) error { return nil }
 
-// later is the verdict on an intent that could not be handled.
-func (a *Actuator) later(open Open, err error) schemas.Verdict {
-	return a.verdict(open, Objection{schemas.Deferred, schemas.ReasonAPIUnavailable, err.Error()})
+// History implements [Bus]: there is none.
+func (d *desk) History(context.Context, time.Time, func(schemas.Event)) error { return nil }
+
+// Publish implements [Bus].
+func (d *desk) Publish(_ context.Context, e schemas.Event) (uint64, error) {
+	v, err := schemas.Decode[schemas.Verdict](e)
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if result := d.open[v.Intent.ID]; result != nil && v.Outcome != schemas.Settled {
+		delete(d.open, v.Intent.ID)
+		result <- v
+	}
+	return 0, nil
 }

@@ -3,60 +3,83 @@ package actuator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestBatchesShareOneBucketOfThePolicysRate(t *testing.T) {
+// batchOf is what a caller has at hand: intents of one strategy for the pods 1 to n.
+func batchOf(n int) []Open {
+	var list []Open
+	for i := range n {
+		list = append(list, Open{
+			Profile: "default", Strategy: "S", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1"},
+			Intent: schemas.Intent{
+				ID: fmt.Sprint("intent-", i+1), Pod: schemas.PodRef{Namespace: "web", Name: fmt.Sprint("pod-", i+1), UID: types.UID(fmt.Sprint("uid-", i+1))},
+				Node: "worker-1", Expires: time.Now().Add(10 * time.Minute),
+			},
+		})
+	}
+	return list
+}
+
+func TestBatchesAreCarriedOutAtOneRateWithoutTheLimitsOfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}}}).Batches()
-		defer b.Close()
 		began := time.Now()
-		var got []time.Duration
-		for range 5 {
-			if err := b.turn(t.Context()); err != nil {
+		var mu sync.Mutex
+		var after []time.Duration
+		handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			after = append(after, time.Since(began))
+			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, o.Intent.ID), nil
+		}
+		b := New(Config{Policy: policy.Policy{
+			Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}, Limits: policy.Limits{Total: new(uint(1))},
+		}}).batches(handle)
+		defer b.Close()
+		opens := batchOf(5)
+		for i, batch := range [][]Open{opens[:3], opens[3:]} {
+			got, err := b.Handle(t.Context(), batch)
+			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, time.Since(began))
+			var want []string
+			var said []string
+			for j, v := range got {
+				said = append(said, string(v.Outcome)+" "+v.Message)
+				want = append(want, "evicted "+batch[j].Intent.ID)
+			}
+			check(t, fmt.Sprintf("verdicts of batch %d", i), said, want)
 		}
 		want := []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("turns after %v, want %v", got, want)
+		if !reflect.DeepEqual(after, want) {
+			t.Errorf("moves after %v, want %v", after, want)
 		}
 	})
 }
 
-func TestNothingIsAskedForWhenTheContextHasEnded(t *testing.T) {
-	b := New(Config{}).Batches() // without a client: a call would panic
-	defer b.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	opens := []Open{{Strategy: "S", Intent: schemas.Intent{ID: "1"}}, {Strategy: "S", Intent: schemas.Intent{ID: "2"}}}
-	got, err := b.Handle(ctx, opens)
-	want := []schemas.Verdict{
-		opens[0].Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, "context canceled"),
-		opens[1].Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, "context canceled"),
-	}
-	if !errors.Is(err, context.Canceled) || !reflect.DeepEqual(got, want) {
-		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
-	}
-}
-
-func TestATurnThatWaitsEndsWithTheContext(t *testing.T) {
+func TestABatchThatWaitsEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1, Burst: 1}}}).Batches()
+		handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
+		b := New(Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1, Burst: 1}}}).batches(handle)
 		defer b.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		first, second := b.turn(ctx), b.turn(ctx)
-		if waited := time.Since(began); first != nil || !errors.Is(second, context.DeadlineExceeded) || waited != 400*time.Millisecond {
-			t.Errorf("first %v, second %v after %v", first, second, waited)
+		got, err := b.Handle(ctx, batchOf(2))
+		said := []string{string(got[0].Outcome), string(got[1].Outcome) + " " + string(got[1].Reason)}
+		check(t, "verdicts", said, []string{"evicted", "deferred APIUnavailable"})
+		if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != 400*time.Millisecond {
+			t.Errorf("error %v after %v", err, waited)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -54,7 +56,7 @@ func runOnce(ctx context.Context, s settings, output string, out, notes io.Write
 	if s.DryRun {
 		title = "dry run, nothing was changed"
 	}
-	o := once{settings: s}
+	o := once{settings: s, notes: notes}
 	var err error
 	if o.output, err = outputOf(output, out, title); err != nil {
 		return err
@@ -85,6 +87,39 @@ type once struct {
 	policy   policy.Policy
 	client   kubernetes.Interface
 	output   simulation.Output
+	notes    io.Writer
+}
+
+// batches is the actuator of the round, with the view that it looks at.
+type batches struct {
+	*actuator.Batches
+	close func()
+}
+
+// batches begins to follow the cluster, and returns when it is known.
+func (o once) batches(ctx context.Context) (batches, error) {
+	var a *actuator.Actuator
+	view := workload.New(o.client, func(c workload.Change) { a.Changed(c) })
+	a = actuator.New(actuator.Config{
+		Client: o.client, View: view, Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
+		Parallel: o.settings.Parallel,
+		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
+	})
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- view.Run(following) }()
+	select {
+	case <-view.Synced():
+	case <-ctx.Done():
+		stop()
+		return batches{}, errors.Join(ctx.Err(), <-done)
+	}
+	b := a.Batches()
+	return batches{b, func() {
+		b.Close()
+		stop()
+		<-done // Run fails only before it follows anything
+	}}, nil
 }
 
 // round reads the cluster, decides, and carries out what is decided.
@@ -97,11 +132,11 @@ func (o once) round(ctx context.Context) error {
 	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, o.client, o.policy); err != nil {
 		return err
 	}
-	batches := actuator.New(actuator.Config{
-		Client: o.client, Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
-		Parallel: o.settings.Parallel,
-	}).Batches()
-	defer batches.Close()
+	batches, err := o.batches(ctx)
+	if err != nil {
+		return err
+	}
+	defer batches.close()
 	failed := 0
 	err = simulation.Run(ctx, simulation.Config{
 		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
