@@ -634,7 +634,7 @@ func TestAVerdictNamesItsCauseAndIsCounted(t *testing.T) {
 		want := schemas.Event{
 			ID: got.ID, Source: "/test/actuator", Type: schemas.VerdictType, Subject: "namespaces/web/pods/pod-1",
 			Time: b.start.Add(300 * ms).UTC(), CorrelationID: "delta", CausationID: cause.ID, TraceParent: got.TraceParent,
-			Data: got.Data, Channel: "rehome.verdict.evicted.A.web.pod-1",
+			Data: got.Data, Channel: "rehome.verdict.evicted.A.web.pod-1", Parent: cause.TraceParent, Began: cause.Time,
 		}
 		check(t, "event", got, want)
 		metrics := `

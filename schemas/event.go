@@ -44,6 +44,17 @@ type Event struct {
 	// Sequence is the number that the stream gave the event when it was stored, higher for a later event of the same
 	// stream. Zero for an event that does not come from a stream. It is not part of the CloudEvent.
 	Sequence uint64
+
+	// What follows is for traces. It is known to the process that made or read the event, and not part of the CloudEvent.
+
+	// Parent is the TraceParent of the event that led to this one. Empty for the first of a chain, and for an event that was
+	// read.
+	Parent string
+	// Began is when the emitter had the event that led to this one, by its own clock: when it took it up, or made it itself.
+	// Zero where Parent is empty.
+	Began time.Time
+	// Taken is when the reader took the event up, by its own clock. Zero: it was made here, or nobody asked.
+	Taken time.Time
 }
 
 // Payload is the data of an event. All types of this package that travel on the bus implement it.
@@ -71,6 +82,10 @@ func NewEvent(source string, p Payload, now time.Time, cause Event) (Event, erro
 	if cause.ID != "" {
 		e.CausationID = cause.ID
 		e.CorrelationID = cause.CorrelationID
+		e.Parent, e.Began = cause.TraceParent, cause.Taken
+		if e.Began.IsZero() {
+			e.Began = cause.Time
+		}
 	}
 	return e, nil
 }

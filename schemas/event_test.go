@@ -45,6 +45,22 @@ func TestAnEventContinuesTheChainOfItsCause(t *testing.T) {
 	}
 }
 
+func TestAnEventKnowsWhereItsSpanHangsAndWhenThatBegan(t *testing.T) {
+	_, payload := example[schemas.Delta](t, "delta")
+	first := newEvent(t, payload, schemas.Event{})
+	read := first
+	read.Taken = first.Time.Add(-time.Hour) // by another clock
+	type span struct {
+		parent       string
+		began, taken time.Time
+	}
+	spanOf := func(e schemas.Event) span { return span{e.Parent, e.Began, e.Taken} }
+	got := []span{spanOf(first), spanOf(newEvent(t, payload, first)), spanOf(newEvent(t, payload, read))}
+	same(t, "spans of the first, of one after it here, and of one after it elsewhere", got, []span{
+		{}, {first.TraceParent, first.Time, time.Time{}}, {first.TraceParent, read.Taken, time.Time{}},
+	})
+}
+
 func TestATraceContextThatCannotBeReadStartsANewTrace(t *testing.T) {
 	delta, payload := example[schemas.Delta](t, "delta")
 	for _, parent := range []string{"", "00-1-2-01", "ff-" + delta.TraceParent[3:]} {

@@ -58,6 +58,8 @@ const settingsFormat = `VARIABLE	DEFAULT	MEANING
 func settingsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "settings", Short: "List the environment variables that are read", Args: noArguments,
+		Long: "List the environment variables that are read. Those of OpenTelemetry are read besides:\n" +
+			"OTEL_EXPORTER_OTLP_ENDPOINT, the URL of a collector, switches traces on.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			defer table.Flush()

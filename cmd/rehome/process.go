@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/trace"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
@@ -46,6 +45,7 @@ type process struct {
 	content  content       // of its file
 	client   kubernetes.Interface
 	bus      *bus.Bus
+	spans    *trace.Exporter    // nil: nobody asked for them
 	watcher  *watcher.Watcher   // nil: another process has it
 	actuator *actuator.Actuator // nil: another process has it
 	metrics  *prometheus.Registry
@@ -60,6 +60,11 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
+	var err error
+	if p.spans, err = trace.New(version, p.log); err != nil {
+		return usageError{err}
+	}
+	defer p.spans.Close()
 	stop, err := p.openBus()
 	if err != nil {
 		return err
@@ -162,7 +167,7 @@ func (p *process) start() (work []task, err error) {
 	}
 	if len(p.roles.functions) > 0 {
 		work = append(work, functions.Host{
-			Functions: p.roles.functions, Bus: busAdapter{p.bus}, Source: p.settings.source("functions"), Log: p.log,
+			Functions: p.roles.functions, Bus: p.adapter(), Source: p.settings.source("functions"), Log: p.log,
 			Metrics: p.metrics,
 		}.Run)
 	}
@@ -212,7 +217,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Bus: busAdapter{p.bus}, Policy: p.policy, Source: p.settings.source("watcher"),
+		Client: p.client, Bus: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
@@ -228,7 +233,7 @@ func (p *process) newActuator() (*actuator.Actuator, *workload.View) {
 	var a *actuator.Actuator
 	view := workload.New(p.client, func(c workload.Change) { a.Changed(c) })
 	config := actuator.Config{
-		Client: p.client, Bus: busAdapter{p.bus}, Ledger: p.bus.Ledger(), View: view, Policy: p.policy,
+		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(), View: view, Policy: p.policy,
 		Source: p.settings.source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics,
 		Self: corev1.ObjectReference{
@@ -326,30 +331,4 @@ func (g *group) wait() error {
 		return err
 	}
 	return nil
-}
-
-// busAdapter gives the roles what they ask for in their own words.
-type busAdapter struct{ *bus.Bus }
-
-// Work implements functions.Bus.
-func (b busAdapter) Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
-	return b.Bus.Work(ctx, bus.Work{Strategy: strategy}, handle)
-}
-
-// FollowVerdicts implements watcher.Bus.
-func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
-	})
-}
-
-// History implements actuator.Bus.
-func (b busAdapter) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
-	})
 }

@@ -82,12 +82,23 @@ var rules = []rule{
 		because: "the contract is imported by programs outside Rehome, without Rehome's machinery",
 	},
 	{
+		who: []string{"trace/..."}, never: []string{
+			"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "k8s.io/client-go", "github.com/nats-io",
+		},
+		because: "a span says what an event says, whoever made it and whatever carried it",
+	},
+	{
+		who: []string{"..."}, except: []string{"trace/...", "cmd/rehome"}, never: []string{"trace/...", "go.opentelemetry.io"},
+		because: "no role knows that it is traced: its events leave and come in through one place of cmd/rehome",
+	},
+	{
 		who: []string{"..."}, except: forTests, never: forTests,
 		because: "what is only there to test is not shipped",
 	},
 	{
 		who: []string{"..."}, except: forTests, direct: true,
-		never:   []string{"testing", "github.com/santhosh-tekuri/jsonschema", "go.uber.org/goleak", "golang.org/x/tools"},
+		never: []string{"testing", "github.com/santhosh-tekuri/jsonschema", "go.uber.org/goleak", "golang.org/x/tools",
+			"go.opentelemetry.io/proto", "google.golang.org/protobuf"},
 		because: "these are for tests and their helper packages",
 	},
 }
@@ -108,7 +119,7 @@ var onlyFrom = []allowance{
 }
 
 // forTests are the packages that only tests import: programs and tests of the whole, and helper packages.
-var forTests = []string{"test/...", "schemas/schematest", "bus/bustest", "functions/functionstest"}
+var forTests = []string{"test/...", "schemas/schematest", "bus/bustest", "functions/functionstest", "trace/tracetest"}
 
 // roles are the parts of the house of which only one package may know two.
 var roles = []string{"watcher/...", "functions/...", "actuator/...", "bus/..."}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/trace"
+)
+
+// busAdapter gives the roles what they ask for in their own words. Every event that a role makes leaves through it, and
+// every one that a role answers to comes in through it: what happens in between is a span.
+type busAdapter struct {
+	*bus.Bus
+	spans *trace.Exporter // nil: there are none
+}
+
+func (p *process) adapter() busAdapter { return busAdapter{p.bus, p.spans} }
+
+// taken notes when an event came in.
+func (b busAdapter) taken(e schemas.Event) schemas.Event {
+	if b.spans != nil {
+		e.Taken = time.Now()
+	}
+	return e
+}
+
+// Publish implements actuator.Bus.
+func (b busAdapter) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
+	if sequence, err = b.Bus.Publish(ctx, e); err == nil {
+		b.spans.Emitted(e)
+	}
+	return sequence, err
+}
+
+// PublishAll implements watcher.Bus. Of events that are not all stored it is not known which are: they have no spans.
+func (b busAdapter) PublishAll(ctx context.Context, events []schemas.Event) error {
+	err := b.Bus.PublishAll(ctx, events)
+	if err == nil {
+		b.spans.Emitted(events...)
+	}
+	return err
+}
+
+// Answer implements functions.Bus. An answer that turns out not to be needed has a span: it was worked on.
+func (b busAdapter) Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error {
+	err := b.Bus.Answer(ctx, e, answer)
+	if err == nil {
+		b.spans.Emitted(e)
+	}
+	return err
+}
+
+// Work implements functions.Bus.
+func (b busAdapter) Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
+	return b.Bus.Work(ctx, bus.Work{Strategy: strategy}, func(ctx context.Context, e schemas.Event) error {
+		return handle(ctx, b.taken(e))
+	})
+}
+
+// FollowIntents implements actuator.Bus.
+func (b busAdapter) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
+	return b.Bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error { return handle(ctx, b.taken(e)) })
+}
+
+// FollowVerdicts implements watcher.Bus.
+func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(b.taken(e))
+		return nil
+	})
+}
+
+// History implements actuator.Bus.
+func (b busAdapter) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(e)
+		return nil
+	})
+}
