@@ -12,9 +12,9 @@ import (
 const callsWithin = 10 * time.Minute
 
 // calls judges the latest eviction calls. They are judged when there are [policy.StormCalls] of them, all made within
-// callsWithin. When too many of them failed, nothing is called for [policy.StormPause]. All calls are forgotten then, and
-// the first one that ends after the pause decides: if it fails, there is another pause at once. If not, the counting begins
-// anew with it. Calls that end in the pause were begun before it, and add nothing to what is known.
+// callsWithin. When too many of them failed, nothing is called for [policy.StormPause]. All calls are forgotten then,
+// and the first one that ends after the pause decides: if it fails, there is another pause at once. If not, the
+// counting begins anew with it. Calls that end in the pause were begun before it, and add nothing to what is known.
 type calls struct {
 	latest []call // oldest first
 	until  time.Time

@@ -15,18 +15,19 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// leastMemory is how long a move is remembered at least. A replacement that finds its way back later than that, or needs
-// no brake more often than that, is not a loop.
+// leastMemory is how long a move is remembered at least. A replacement that finds its way back later than that, or
+// needs no brake more often than that, is not a loop.
 const leastMemory = time.Hour
 
 // Loop is the loop breaker of [policy.Loop]. A move is in vain when a replacement comes back to a node that the same
-// strategy moved a pod of the same workload off: to the one that its own pod had to leave, or to the one that a pod had to
-// leave before it, as in moves from A to B and from B to A. Such a return holds the pods of the workload on that node back
-// from the strategy: for Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were
-// moved off together and come back one by one are one return: the next one is counted after another move.
+// strategy moved a pod of the same workload off: to the one that its own pod had to leave, or to the one that a pod had
+// to leave before it, as in moves from A to B and from B to A. Such a return holds the pods of the workload on that
+// node back from the strategy: for Delay after the first one, twice as long with each further one, at most MaxDelay.
+// Pods that were moved off together and come back one by one are one return: the next one is counted after another
+// move.
 //
-// A node is forgotten when nothing of the workload was moved off it or landed on it for twice the delay that it has reached,
-// and for an hour at least. With a Delay of 0 nothing is held and nothing remembered. [NewLoop] makes one.
+// A node is forgotten when nothing of the workload was moved off it or landed on it for twice the delay that it has
+// reached, and for an hour at least. With a Delay of 0 nothing is held and nothing remembered. [NewLoop] makes one.
 type Loop struct {
 	policy  policy.Loop
 	records map[Key]Record

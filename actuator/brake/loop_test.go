@@ -239,7 +239,8 @@ type event struct {
 	from, on string
 }
 
-// heldBy says by the whole history, from the beginning, until when a node is held: the rule, written down without a state.
+// heldBy says by the whole history, from the beginning, until when a node is held: the rule, written down without a
+// state.
 func heldBy(p policy.Loop, history []event, node string, now time.Time) time.Time {
 	var last, until time.Time
 	returns, away := 0, false

@@ -13,10 +13,10 @@ import (
 // Storm is the storm brake of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent, and
 // several can hold at once.
 //
-// A condition about nodes or replacements holds exactly while the numbers reach what the policy says. There is no second,
-// lower threshold at which it ends: nodes go bad and good again slowly by themselves (the control plane waits 40 seconds
-// before it calls one not ready, and a taint counts for minutes), what is moved in between is bounded by the limits, and a
-// message that says 29 percent of a limit of 30 would be understood by nobody. [NewStorm] makes one.
+// A condition about nodes or replacements holds exactly while the numbers reach what the policy says. There is no
+// second, lower threshold at which it ends: nodes go bad and good again slowly by themselves (the control plane waits
+// 40 seconds before it calls one not ready, and a taint counts for minutes), what is moved in between is bounded by the
+// limits, and a message that says 29 percent of a limit of 30 would be understood by nobody. [NewStorm] makes one.
 type Storm struct {
 	policy policy.Storm
 	calls  calls
@@ -40,8 +40,8 @@ type Condition struct {
 // NewStorm returns a brake that has seen no calls.
 func NewStorm(p policy.Storm) *Storm { return &Storm{policy: p} }
 
-// Set replaces the policy. Calls that were judged by the old one keep the pause that followed; without a limit of failures
-// they are forgotten.
+// Set replaces the policy. Calls that were judged by the old one keep the pause that followed; without a limit of
+// failures they are forgotten.
 func (s *Storm) Set(p policy.Storm) {
 	s.policy = p
 	if p.Failures <= 0 {
@@ -79,12 +79,13 @@ func (s *Storm) Called(ok bool, now time.Time) {
 	}
 }
 
-// Trial says whether a single call decides: from the beginning of a pause until the first call after it has ended. While
-// it holds, no more than one call is to be under way; a call that is never made decides nothing and blocks nothing.
+// Trial says whether a single call decides: from the beginning of a pause until the first call after it has ended.
+// While it holds, no more than one call is to be under way; a call that is never made decides nothing and blocks
+// nothing.
 func (s *Storm) Trial() bool { return s.calls.trial }
 
-// Next is the first time after now at which [Storm.Look] will say something else by itself, if nothing happens until then.
-// The zero time: it will not.
+// Next is the first time after now at which [Storm.Look] will say something else by itself, if nothing happens until
+// then. The zero time: it will not.
 func (s *Storm) Next(now Situation) time.Time {
 	var next time.Time
 	for _, t := range []time.Time{s.nodesEnd(now), s.pendingBegins(now), s.calls.until} {
