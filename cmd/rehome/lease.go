@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
 
@@ -39,20 +36,30 @@ func newIdentity() string {
 	return host + "_" + rand.Text()
 }
 
-// hold runs lead whenever this process holds the lease of that name, until ctx ends. lead's context ends when the lease
-// is lost or ctx ends. The lease is given up only after lead has returned, so that what lead finishes is finished under
-// the lease.
+// errLeaseLost is the cause of the end of a leader's context when the lease is not, or may not be, its own any more.
+// What another leader may do by now is then left undone, even what was begun. Every other cause is an orderly end,
+// within which the lease is kept until the leader has returned.
+var errLeaseLost = errors.New("the lease was lost, and another process may lead")
+
+// hold runs lead whenever this process holds the lease of that name, until ctx ends. lead's context ends when ctx ends,
+// with the same cause, or when the lease is lost, with the cause [errLeaseLost]. The lease is given up only after lead
+// has returned, so that what lead finishes is finished under the lease.
+//
+// A lease that is given up is asked for at once, as long as it can be watched. Otherwise it is asked for every seventh
+// of its duration, and so is one whose leader is silent.
 func (l leases) hold(ctx context.Context, name string, lead func(context.Context) error) error {
-	for ctx.Err() == nil {
-		if err := l.once(ctx, name, lead); err != nil {
-			return err
+	return l.watched(ctx, name, func(seen sightings) error {
+		for ctx.Err() == nil {
+			if err := l.once(ctx, name, seen, lead); err != nil && !errors.Is(err, errLeaseLost) {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// ifFree runs lead while this process holds the lease of that name. It fails, without waiting, when another process holds
-// the lease, and also when the lease is lost before lead is done.
+// ifFree runs lead while this process holds the lease of that name. It fails, without waiting, when another process
+// holds the lease, and also when the lease is lost before lead is done.
 func (l leases) ifFree(ctx context.Context, name string, lead func(context.Context) error) error {
 	holder, err := l.holder(ctx, name)
 	if err != nil {
@@ -68,13 +75,18 @@ func (l leases) ifFree(ctx context.Context, name string, lead func(context.Conte
 	patience := time.AfterFunc(2*l.duration, giveUp)
 	defer patience.Stop()
 	led := false
-	err = l.once(waiting, name, func(held context.Context) error {
-		led = patience.Stop()
-		err := lead(held)
-		if held.Err() != nil && ctx.Err() == nil {
-			return fmt.Errorf("lease %s/%s was lost: %w", l.namespace, name, errors.Join(held.Err(), err))
-		}
-		return err
+	err = l.watched(waiting, name, func(seen sightings) error {
+		return l.once(waiting, name, seen, func(held context.Context) error {
+			led = patience.Stop()
+			err := lead(held)
+			if lost := context.Cause(held); errors.Is(lost, errLeaseLost) {
+				if errors.Is(err, errLeaseLost) {
+					lost = nil // it says so itself
+				}
+				return fmt.Errorf("lease %s/%s: %w", l.namespace, name, errors.Join(lost, err))
+			}
+			return err
+		})
 	})
 	if err == nil && !led {
 		err = fmt.Errorf("lease %s/%s was not free within %v: %w", l.namespace, name, 2*l.duration, context.Cause(waiting))
@@ -102,46 +114,27 @@ func (l leases) holder(ctx context.Context, name string) (string, error) {
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.
-func (l leases) once(ctx context.Context, name string, lead func(context.Context) error) error {
-	won := make(chan context.Context, 1)
-	elector, err := l.elector(name, won)
+func (l leases) once(ctx context.Context, name string, seen sightings, lead func(context.Context) error) error {
+	e, err := l.election(name, seen)
 	if err != nil {
 		return fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
 	}
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	electing = klog.NewContext(electing, klog.New(nil)) // it repeats itself at every try; the lock says what matters
-	var elected sync.WaitGroup
-	elected.Go(func() { elector.Run(electing) })
-	defer elected.Wait()
-	defer stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		e.run(electing)
+	}()
+	defer func() {
+		stop()
+		<-over
+	}()
 	select {
 	case <-ctx.Done():
-	case held := <-won:
-		leading, cancel := context.WithCancel(held)
-		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
-		l.log.Info("lease held", "lease", name)
-		if err := lead(leading); err != nil {
-			return err
-		}
-		l.log.Info("lease given up", "lease", name)
+	case <-over: // won and lost before anybody looked
+	case held := <-e.won:
+		return e.term(ctx, held, lead)
 	}
 	return nil
-}
-
-// elector competes for the lease, and sends a context to won when it has it, which ends when the lease is lost.
-func (l leases) elector(name string, won chan<- context.Context) (*leaderelection.LeaderElector, error) {
-	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &lock{log: l.log, Interface: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: l.namespace, Name: name},
-			Client:     l.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity},
-		}},
-		LeaseDuration: l.duration, RenewDeadline: l.duration * 2 / 3, RetryPeriod: l.duration / 7,
-		ReleaseOnCancel: true, Name: name,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(held context.Context) { won <- held },
-			OnStoppedLeading: func() {},
-		},
-	})
 }

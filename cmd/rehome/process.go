@@ -324,11 +324,12 @@ func (g *group) run(f task) {
 	})
 }
 
-// wait returns the first error, or nil when the context ended from outside.
+// wait returns the first error, or nil when the context ended from outside. That a lease was lost comes from outside.
 func (g *group) wait() error {
 	g.wg.Wait()
-	if err := context.Cause(g.ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+	err := context.Cause(g.ctx)
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errLeaseLost) {
+		return nil
 	}
-	return nil
+	return err
 }
