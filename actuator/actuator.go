@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -134,9 +135,32 @@ func New(cfg Config) *Actuator {
 	return a
 }
 
+// ErrNotLeading is the cause with which the context of [Actuator.Lead] ends when this process may not lead any more:
+// somebody else may be leading by now.
+var ErrNotLeading = errors.New("not leading any more")
+
+// lostLead says whether ctx ended because of [ErrNotLeading].
+func lostLead(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }
+
+// detached is a context that the end of ctx does not end, unless this process may not lead any more. cancel frees what it
+// takes.
+func detached(ctx context.Context) (out context.Context, cancel func()) {
+	out, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if lostLead(ctx) {
+			end()
+		}
+	})
+	return out, func() {
+		stop()
+		end()
+	}
+}
+
 // Lead works on the table of answers until ctx ends. It then starts nothing new, waits for the calls in flight and the
 // storing of their verdicts, at most about [DrainTimeout], and returns nil. What has no verdict by then stays in the
-// table for the next leader.
+// table for the next leader. If it ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing
+// is stored any more; the next leader finds out what became of them.
 //
 // It returns earlier, with an error, only when the bus ends the stream of answers.
 func (a *Actuator) Lead(ctx context.Context) error {
@@ -153,6 +177,10 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	saving, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	defer context.AfterFunc(ctx, func() {
+		if lostLead(ctx) {
+			abandon()
+			return
+		}
 		select {
 		case <-time.After(DrainTimeout):
 			abandon()

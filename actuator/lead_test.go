@@ -559,6 +559,37 @@ func TestLeadEndsInBoundedTimeWhenTheBusGoesAwayDuringACall(t *testing.T) {
 	})
 }
 
+func TestWhoMayNotLeadAnyMoreGivesUpCallsInFlightAtOnceAndStoresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{bus: newMemory(), start: time.Now()}
+		b.Actuator = New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
+		var gaveUp time.Duration
+		handle := func(ctx context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+			calling, end := detached(ctx)
+			defer end()
+			select {
+			case <-calling.Done():
+				gaveUp = time.Since(b.start)
+				return o.Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, ""), nil
+			case <-time.After(time.Hour):
+				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.lead(ctx, handle) }()
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		cancel(fmt.Errorf("the lease is another's: %w", ErrNotLeading))
+		check(t, "error", <-ended, nil)
+		check(t, "the call was given up, and Lead ended, after", []time.Duration{gaveUp, time.Since(b.start)},
+			[]time.Duration{time.Second, time.Second})
+		b.bus.mu.Lock()
+		defer b.bus.mu.Unlock()
+		check(t, "verdicts", len(b.bus.published), 0)
+	})
+}
+
 func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
 	tests := []struct {
 		name  string

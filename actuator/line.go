@@ -73,9 +73,12 @@ func backoff(tries int) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// persist calls f until it succeeds, fails for good, or ctx ends, and returns the last error. first is told about the
-// first failure that does not end it.
+// persist calls f until it succeeds, fails for good, or ctx ends, and returns the last error. f is not called when ctx has
+// ended before. first is told about the first failure that does not end it.
 func persist(ctx context.Context, f func() error, forGood func(error) bool, first func(error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for tries := 0; ; tries++ {
 		err := f()
 		if err == nil || forGood(err) || ctx.Err() != nil {

@@ -86,7 +86,9 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 	if err := ctx.Err(); err != nil {
 		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", s.Open.Intent.Pod, err)
 	}
-	v := a.evict(context.WithoutCancel(ctx), s, note)
+	calling, end := detached(ctx)
+	defer end()
+	v := a.evict(calling, s, note)
 	v.Instead = instead
 	return v, nil
 }
@@ -111,7 +113,9 @@ func (a *Actuator) begin(
 	}
 	v := a.verdict(s.Open, w.accepted)
 	v.Method, v.Instead, v.Workload = w.name, instead, w.workload
-	p, err := w.by.Step(context.WithoutCancel(ctx), state, s.Now)
+	calling, end := detached(ctx)
+	defer end()
+	p, err := w.by.Step(calling, state, s.Now)
 	if err != nil {
 		v.Message += "; the first step is tried again: " + err.Error()
 		return v, nil, nil
@@ -125,5 +129,5 @@ func (a *Actuator) begin(
 	if p.Stage == move.Done {
 		r.State = nil
 	}
-	return v, nil, note(context.WithoutCancel(ctx), r)
+	return v, nil, note(calling, r)
 }

@@ -184,7 +184,7 @@ func (p *process) start() (work []task, err error) {
 		a, view := p.newActuator()
 		work = append(work, view.Run)
 		leading = append(leading, leader{actuatorLease, func(ctx context.Context) error {
-			if !await(ctx, view.Synced()) {
+			if !arrives(ctx, view.Synced()) {
 				return nil
 			}
 			return a.Lead(ctx)
@@ -246,8 +246,8 @@ func (p *process) newActuator() (*actuator.Actuator, *workload.View) {
 	return a, view
 }
 
-// await waits until done is closed, and says whether it was before ctx ended.
-func await(ctx context.Context, done <-chan struct{}) bool {
+// arrives waits until done is closed, and says whether it was before ctx ended.
+func arrives(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
