@@ -80,6 +80,7 @@ type Actuator struct {
 	line    line
 	limits  *limits // used by the term alone, and outlives it
 	ledger  Ledger
+	virtual virtual // of a dry run
 
 	restarts   restarts
 	requests   requests

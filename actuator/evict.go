@@ -71,7 +71,15 @@ func classify(err error) reply {
 // evict asks the API server to evict the pod of s, once, and makes the verdict of its answer. The caller's context
 // should not be one that a shutdown ends.
 func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schemas.Verdict {
+	if a.cfg.DryRun {
+		if v, used := a.usedUp(ctx, s); used {
+			return v
+		}
+	}
 	err := a.call(ctx, s.Open.Intent.Pod)
+	if err != nil && a.cfg.DryRun {
+		a.virtual.giveBack(s.Pod.UID)
+	}
 	if v, taken := a.takenOver(ctx, s, err, note); taken {
 		return v
 	}

@@ -39,7 +39,7 @@ type RestartMethod string
 // The methods.
 const (
 	RolloutRestart RestartMethod = "RolloutRestart" // an annotation of the pod template is changed, as kubectl rollout restart does
-	Surge          RestartMethod = "Surge"          // one replica more until it is available; then the pod is evicted
+	Surge          RestartMethod = "Surge"          // one replica more until it is available; then the pod goes
 )
 
 // RestartOtherwise is what is done with a pod whose workload cannot make a replacement first.

@@ -67,12 +67,13 @@ func (p *promises) keep(controller types.UID, list []types.UID) {
 	p.moved[controller] = list
 }
 
-// promise holds room for the replacement of a pod that was moved, where the pod would prefer to go. Nothing is held when
+// promise holds room for the replacement of a pod that was moved, where the pod would prefer to go; a dry run, which would
+// have moved it, too. Nothing is held when
 // nobody asks where pods fit, or when the pod is gone so soon that its replacement may be placed already.
 func (l *lead) promise(v schemas.Verdict) {
 	ref := v.Intent.Pod
 	p, err := l.w.cluster.pod(ref.Namespace + "/" + ref.Name)
-	if err != nil || p == nil || p.UID != ref.UID || !l.scopes.plan.asksForRoom() || v.DryRun {
+	if err != nil || p == nil || p.UID != ref.UID || !l.scopes.plan.asksForRoom() {
 		return
 	}
 	controller := metav1.GetControllerOfNoCopy(p)
