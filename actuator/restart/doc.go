@@ -26,8 +26,7 @@
 //
 //	rehome.dev/restarted-at    when the move began; it also names the move, and is what the cooldown counts from. It stays.
 //	rehome.dev/restarted-for   the pod that was to go, as NAME/UID. It stays.
-//	rehome.dev/restart-undo    while a rollout is followed: the annotation of the template, its value before, and whether
-//	                           it was taken back, as JSON
+//	rehome.dev/restart-undo    while a rollout is followed: the annotation of the template and its value before, as JSON
 //	rehome.dev/surge-replicas  while there is one replica more: the number of replicas before
 //
 // A change by somebody else in the meantime is never fought: the move ends where it is and says so.

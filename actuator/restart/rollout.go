@@ -47,7 +47,7 @@ func situation(d *appsv1.Deployment) string {
 	case s.ObservedGeneration < d.Generation:
 		return "its controller has not seen the last change yet"
 	case surging(d):
-		return fmt.Sprintf("it has one replica more than %s for another pod; %d of %d are available",
+		return fmt.Sprintf("it has one replica more than %s until a pod has gone; %d of %d are available",
 			d.Annotations[surgeReplicas], s.AvailableReplicas, want)
 	case !rolledOut(d):
 		return fmt.Sprintf("a rollout is in progress: %d of %d pods are of the newest template, %d are there",

@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
@@ -16,8 +13,6 @@ import (
 type undo struct {
 	Annotation string  `json:"annotation"`
 	Old        *string `json:"old"` // null: there was none
-	// Back is when the old value was given back, because the rollout got stuck. Zero: it was not.
-	Back time.Time `json:"back,omitzero"`
 }
 
 // text is the value of the annotation.
@@ -28,16 +23,6 @@ func (u undo) text() *string {
 	}
 	s := string(text)
 	return &s
-}
-
-// undoOf reads the annotation. A missing one, or one that somebody else wrote, is none.
-func undoOf(s state, d *appsv1.Deployment) (undo, bool) {
-	var u undo
-	text := d.Annotations[restartUndo]
-	if text == "" || d.Annotations[restartedAt] != s.value() || json.Unmarshal([]byte(text), &u) != nil {
-		return undo{}, false
-	}
-	return u, true
 }
 
 // firstOf is the change that begins a move.
@@ -58,61 +43,68 @@ func firstOf(method schemas.Method, s state) change {
 func followRollout(s state, v view) decision {
 	d := v.Deployment
 	value, has := d.Spec.Template.Annotations[s.Annotation]
-	marked, mine := undoOf(s, d)
+	ours := has && value == s.value()
 	switch {
 	case s.Template != digest(d.Spec.Template, s.Annotation):
 		return endRollout(s, v, "somebody else changed the template during the restart, and rolls out anew")
-	case mine && !marked.Back.IsZero():
-		return settleRollout(s, v, marked)
-	case !has || value != s.value():
+	case !ours && s.Refusal != nil && s.isOld(value, has):
+		return settleRollout(s, v)
+	case !ours:
 		return endRollout(s, v, "somebody else took the annotation "+s.Annotation+
 			" away or changed it during the restart; a tool that keeps the template as it is should be told to ignore it")
 	case complete(d) && v.going():
 		return endRollout(s, v, "")
 	case complete(d):
 		return endRollout(s, v, "the rollout is complete, but the pod does not belong to the Deployment any more and runs on")
+	case s.Refusal != nil:
+		return takeBack(s)
 	}
 	if why, is := stuck(d); is && d.Status.ObservedGeneration >= d.Generation {
-		return takeBack(s, v, "the restart got stuck and was taken back: "+why)
+		return giveUp("the restart got stuck and is taken back: " + why)
 	}
 	if v.Now.After(s.At.Add(s.Limit)) {
-		return takeBack(s, v, fmt.Sprintf("the restart took more than %s and was taken back: %s", s.Limit, situation(d)))
+		return giveUp(fmt.Sprintf("the restart took more than %s and is taken back: %s", s.Limit, situation(d)))
 	}
 	return decision{Then: working(s, situation(d))}
 }
 
+// isOld says whether that is what the annotation of the template was before.
+func (s state) isOld(value string, has bool) bool {
+	if s.Old == nil {
+		return !has
+	}
+	return has && value == *s.Old
+}
+
+// giveUp decides that a move is to be taken back. That is remembered before it is done, so that it is known afterwards who
+// did it and why.
+func giveUp(why string) decision {
+	return decision{GiveUp: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: why}}
+}
+
 // takeBack gives the annotation its old value, so that the old ReplicaSet is the newest again.
-func takeBack(s state, v view, why string) decision {
-	back := undo{Annotation: s.Annotation, Old: s.Old, Back: v.Now.UTC().Round(0)}
-	value := s.value()
+func takeBack(s state) decision {
 	return decision{
-		Change: &change{
-			Annotations: map[string]*string{restartUndo: back.text(), restartedAt: &value},
-			Template:    map[string]*string{s.Annotation: s.Old},
-		},
-		Back: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: why},
+		Change: &change{Template: map[string]*string{s.Annotation: s.Old}},
+		Then:   soonAgain(s, s.Refusal.Message),
 	}
 }
 
 // settleRollout waits until a rollout that was taken back is no more. It does not wait for ever: a controller that is away
 // does it when it comes back.
-func settleRollout(s state, v view, marked undo) decision {
-	if !rolledOut(v.Deployment) && v.Now.Before(marked.Back.Add(s.Limit)) {
-		return decision{Then: working(s, "the restart is being taken back: "+situation(v.Deployment))}
+func settleRollout(s state, v view) decision {
+	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
+		return decision{Then: working(s, s.Refusal.Message)}
 	}
-	if s.Refusal != nil {
-		return endRollout(s, v, s.Refusal.Message)
-	}
-	return endRollout(s, v, "the restart got stuck and was taken back")
+	return endRollout(s, v, s.Refusal.Message)
 }
 
-// endRollout removes what is left of the move. words say why, if the pod still runs.
+// endRollout removes what is left of the move. words say what was not as planned, empty if all was.
 func endRollout(s state, v view, words string) decision {
-	var last decision
-	if _, mine := undoOf(s, v.Deployment); mine {
+	last := decision{Then: ending(s, v, words)}
+	if a := v.Deployment.Annotations; a[restartUndo] != "" && a[restartedAt] == s.value() {
 		last.Change = &change{Annotations: map[string]*string{restartUndo: nil}}
 	}
-	last.Then = ending(s, v, words)
 	return last
 }
 

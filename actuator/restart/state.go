@@ -39,8 +39,9 @@ type state struct {
 	// Begun: the first patch was seen on the Deployment.
 	Begun bool `json:"begun,omitempty"`
 
-	// Refusal is why the move is being taken back. nil: it is not, or the process was killed when it had just decided so.
+	// Refusal is why the move is taken back, Back since when. nil: it is not.
 	Refusal *move.Refusal `json:"refusal,omitempty"`
+	Back    time.Time     `json:"back,omitzero"`
 
 	// Annotation is the key in the template that a rollout restart changes, Old its value before. nil: it had none.
 	Annotation string  `json:"annotation,omitempty"`

@@ -48,8 +48,8 @@ type decision struct {
 	Ask bool
 	// Shorten: the pod is given less time to stop.
 	Shorten bool
-	// Back: this is where the move begins to be taken back, for this reason; what the scheduler says is added to it.
-	Back *move.Refusal
+	// GiveUp: nothing is changed yet, but the move is to be taken back, for this reason and what the scheduler adds to it.
+	GiveUp *move.Refusal
 	// Then is the outcome when that was done.
 	Then move.Progress
 }
@@ -191,6 +191,10 @@ func (m *method) deleted(s state, v view) move.Progress {
 
 // carryOut does what was decided.
 func (m *method) carryOut(ctx context.Context, s state, v view, d decision) (move.Progress, error) {
+	if d.GiveUp != nil {
+		s.Refusal, s.Back = m.r.because(ctx, v.Deployment, d.GiveUp), v.Now.UTC().Round(0)
+		return soonAgain(s, s.Refusal.Message), nil
+	}
 	if d.Ask {
 		if held, err := m.r.askToEvict(ctx, s); err != nil || held != "" {
 			return working(s, held), err
@@ -205,11 +209,6 @@ func (m *method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 		if err := m.r.patchCost(ctx, s, *d.Cost); err != nil {
 			return move.Progress{}, err
 		}
-	}
-	if d.Back != nil {
-		taken := s
-		taken.Refusal = m.r.because(ctx, v.Deployment, d.Back)
-		d.Then = soonAgain(taken, taken.Refusal.Message)
 	}
 	if d.Then.Stage == move.Done {
 		d.Then.Message += m.r.where(ctx, s, v)

@@ -12,9 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/schemas"
 )
 
 const (
@@ -66,8 +63,10 @@ func followSurge(s state, v view, grace *int64) decision {
 		return leaveScaled(s, v)
 	case v.going():
 		return decision{Change: unsurge(s), Then: soonAgain(s, "the pod is "+leave(v)+"; one replica fewer is needed")}
-	case s.Refusal != nil || v.Now.After(s.At.Add(s.Limit)):
-		return giveUpSurge(s, v)
+	case s.Refusal != nil:
+		return takeBackSurge(s, v)
+	case v.Now.After(s.At.Add(s.Limit)):
+		return giveUp(fmt.Sprintf("the surge took more than %s and is taken back: %s", s.Limit, situation(d)))
 	}
 	if cheap := cheap(v.Pod); cheap != nil {
 		return decision{Cost: cheap, Then: soonAgain(s, situation(d))}
@@ -86,26 +85,18 @@ func unsurge(s state) *change {
 	}
 }
 
-// giveUpSurge takes a surge back. The pod stops being the first to go before the number of replicas changes, so that its
+// takeBackSurge takes a surge back. The pod stops being the first to go before the number of replicas changes, so that its
 // ReplicaSet does not take it instead of one that is ready and not yet available.
-func giveUpSurge(s state, v view) decision {
-	words := fmt.Sprintf("the replacement was not there after %s, and the pod was left where it is: %s", s.Limit, situation(v.Deployment))
-	back := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: words}
+func takeBackSurge(s state, v view) decision {
 	if dear := dear(v.Pod); dear != nil {
-		if s.Refusal == nil {
-			return decision{Cost: dear, Back: back}
-		}
-		return decision{Cost: dear, Then: soonAgain(s, words)}
+		return decision{Cost: dear, Then: soonAgain(s, s.Refusal.Message)}
 	}
-	if s.Refusal != nil {
-		return decision{Change: unsurge(s), Then: soonAgain(s, s.Refusal.Message)}
-	}
-	return decision{Change: unsurge(s), Back: back}
+	return decision{Change: unsurge(s), Then: soonAgain(s, s.Refusal.Message)}
 }
 
 // settleSurge waits until a Deployment that got its replicas back has no more than that, and says what became of the pod.
 func settleSurge(s state, v view, grace *int64) decision {
-	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) {
+	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
 		return decision{Then: working(s, situation(v.Deployment))}
 	}
 	end := decision{Then: ending(s, v, oddity(s, v))}

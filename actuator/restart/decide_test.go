@@ -1,0 +1,326 @@
+package restart
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// situated is one step of a move that has begun: what is remembered and what is found.
+type situated struct {
+	s state
+	v view
+}
+
+// begunMove is a move right after its first change, which the controller has not seen yet.
+func begunMove(method schemas.Method) situated {
+	c := aCandidate(method)
+	s := fresh(c)
+	s.Begun = true
+	d := c.Deployment
+	d.Annotations = map[string]string{restartedAt: s.value(), restartedFor: "api-1/pod-1"}
+	if method == surge {
+		d.Annotations[surgeReplicas] = "1"
+		d.Spec.Replicas = new(int32(2))
+	} else {
+		d.Annotations[restartUndo] = `{"annotation":"` + policy.DefaultRestartAnnotation + `","old":null}`
+		d.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: s.value()}
+	}
+	d.Generation++
+	return situated{s, view{Deployment: d, Pod: c.Pod, Now: noon().Add(time.Second)}}
+}
+
+// seen lets the controller bring the Deployment to so many pods, of which so many are of the newest template and available.
+func (m *situated) seen(replicas, updated, available int32) {
+	d := m.v.Deployment
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: updated,
+		AvailableReplicas: available, Conditions: d.Status.Conditions}
+}
+
+func (m *situated) leaving() {
+	m.v.Pod.DeletionTimestamp = &metav1.Time{Time: m.v.Now}
+	m.v.Pod.DeletionGracePeriodSeconds = new(int64(30))
+}
+
+func (m *situated) givenUp() {
+	m.s.Refusal = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: "full"}
+	m.s.Back = m.v.Now
+}
+
+// outline is what of a decision is compared: what is written, and what is said.
+type outline struct {
+	Annotations, Template map[string]*string
+	Replicas              int32
+	Cost                  *cost
+	Ask, Shorten, GiveUp  bool
+	Stage                 move.Stage
+	Reason                schemas.ReasonCode
+	Message               string
+}
+
+func outlineOf(d decision) outline {
+	o := outline{Cost: d.Cost, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
+	if d.Change != nil {
+		o.Annotations, o.Template = d.Change.Annotations, d.Change.Template
+		if d.Change.Replicas != nil {
+			o.Replicas = *d.Change.Replicas
+		}
+	}
+	if d.GiveUp != nil {
+		o.Reason, o.Message = d.GiveUp.Reason, d.GiveUp.Message
+	}
+	if d.Then.Refusal != nil {
+		o.Reason = d.Then.Refusal.Reason
+	}
+	return o
+}
+
+func TestARolloutRestartIsFollowed(t *testing.T) {
+	const (
+		running = schemas.ReasonRestartRunning
+		key     = policy.DefaultRestartAnnotation
+		taken   = "somebody else took the annotation " + key + " away or changed it during the restart; " +
+			"a tool that keeps the template as it is should be told to ignore it"
+		foreign = "somebody else changed the template during the restart, and rolls out anew"
+	)
+	clean := map[string]*string{restartUndo: nil}
+	failed := func(m *situated) {
+		m.v.Deployment.Status.Conditions = []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: exceeded, Message: "late"}}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*situated)
+		want   outline
+	}{
+		{"the controller has not seen it", func(*situated) {}, outline{Message: "its controller has not seen the last change yet"}},
+		{"a condition of before is not believed until it has", failed, outline{Message: "its controller has not seen the last change yet"}},
+		{"the new pod is not there", func(m *situated) { m.seen(1, 0, 1) },
+			outline{Message: "a rollout is in progress: 0 of 1 pods are of the newest template, 1 are there"}},
+		{"the pod goes, and its replacement is not available", func(m *situated) { m.leaving(); m.seen(1, 1, 0) },
+			outline{Message: "0 of 1 pods are available"}},
+		{"complete, and the pod is being deleted", func(m *situated) { m.leaving(); m.seen(1, 1, 1) },
+			outline{Annotations: clean, Stage: move.Done, Message: "the pod is being deleted"}},
+		{"complete, and the pod is gone", func(m *situated) { m.v.Pod = nil; m.seen(1, 1, 1) },
+			outline{Annotations: clean, Stage: move.Done, Message: "the pod is gone"}},
+		{"complete, and the marks are removed already", func(m *situated) {
+			m.v.Pod = nil
+			m.seen(1, 1, 1)
+			delete(m.v.Deployment.Annotations, restartUndo)
+		}, outline{Stage: move.Done, Message: "the pod is gone"}},
+		{"complete, and the pod is another one's", func(m *situated) { m.seen(1, 1, 1) },
+			outline{Annotations: clean, Stage: move.Undone, Reason: running,
+				Message: "the rollout is complete, but the pod does not belong to the Deployment any more and runs on"}},
+		{"the progress deadline is exceeded: first that is remembered", func(m *situated) { m.seen(2, 1, 1); failed(m) },
+			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy,
+				Message: "the restart got stuck and is taken back: Progressing is False, ProgressDeadlineExceeded: late"}},
+		{"then the annotation is removed", func(m *situated) { m.seen(2, 1, 1); failed(m); m.givenUp() },
+			outline{Template: map[string]*string{key: nil}, Message: "full"}},
+		{"or gets its old value", func(m *situated) { m.seen(2, 1, 1); m.givenUp(); m.s.Old = new("old") },
+			outline{Template: map[string]*string{key: new("old")}, Message: "full"}},
+		{"it became complete at the last moment", func(m *situated) { m.seen(1, 1, 1); m.givenUp(); m.leaving() },
+			outline{Annotations: clean, Stage: move.Done, Message: "the pod is being deleted"}},
+		{"the time is just not over", func(m *situated) { m.seen(2, 1, 1); m.v.Now = m.s.At.Add(m.s.Limit) },
+			outline{Message: "a rollout is in progress: 1 of 1 pods are of the newest template, 2 are there"}},
+		{"the time is over", func(m *situated) { m.seen(2, 1, 1); m.v.Now = m.s.At.Add(m.s.Limit + 1) },
+			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the restart took more than 10m30s and is taken back: " +
+				"a rollout is in progress: 1 of 1 pods are of the newest template, 2 are there"}},
+		{"taken back, and the second pod is still there", func(m *situated) {
+			m.givenUp()
+			m.v.Deployment.Spec.Template.Annotations = nil
+			m.seen(2, 1, 1)
+		}, outline{Message: "full"}},
+		{"taken back, and everything is as before", func(m *situated) {
+			m.givenUp()
+			m.v.Deployment.Spec.Template.Annotations = nil
+			m.seen(1, 1, 1)
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
+		{"taken back, and the pod went by itself", func(m *situated) {
+			m.givenUp()
+			m.v.Deployment.Spec.Template.Annotations = nil
+			m.seen(1, 1, 1)
+			m.v.Pod = nil
+		}, outline{Annotations: clean, Stage: move.Done, Message: "the pod is gone; full"}},
+		{"taken back, and the controller is away for too long", func(m *situated) {
+			m.givenUp()
+			m.v.Deployment.Spec.Template.Annotations = nil
+			m.v.Now = m.s.Back.Add(m.s.Limit)
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
+		{"somebody else took the annotation away", func(m *situated) { m.v.Deployment.Spec.Template.Annotations = nil },
+			outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: taken}},
+		{"somebody else took everything away, and the pod is gone", func(m *situated) {
+			m.v.Deployment.Spec.Template.Annotations, m.v.Deployment.Annotations, m.v.Pod = nil, nil, nil
+		}, outline{Stage: move.Done, Message: "the pod is gone; " + taken}},
+		{"somebody else restarted it", func(m *situated) {
+			m.v.Deployment.Spec.Template.Annotations[key] = "2027-01-01T00:00:00Z"
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: taken}},
+		{"somebody else restarted it when it was to be taken back", func(m *situated) {
+			m.givenUp()
+			m.v.Deployment.Spec.Template.Annotations[key] = "2027-01-01T00:00:00Z"
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: taken}},
+		{"somebody else changed the template, and that got stuck", func(m *situated) {
+			m.seen(2, 1, 1)
+			failed(m)
+			m.v.Deployment.Spec.Template.Spec.Containers = []corev1.Container{{Image: "next"}}
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: foreign}},
+		{"the marks of a later move are left alone", func(m *situated) {
+			m.v.Deployment.Spec.Template.Annotations[key] = "2027-01-01T00:00:00Z"
+			m.v.Deployment.Annotations[restartedAt] = "2027-01-01T00:00:00Z"
+		}, outline{Stage: move.Undone, Reason: running, Message: taken}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := begunMove(restart)
+			tt.change(&m)
+			same(t, "decision", outlineOf(followRollout(m.s, m.v)), tt.want)
+		})
+	}
+}
+
+func TestASurgeIsFollowed(t *testing.T) {
+	const running = schemas.ReasonRestartRunning
+	cheapened := func(m *situated) {
+		m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: cheapest, costBefore: "5"}
+	}
+	// returned is the Deployment with its old number of replicas.
+	returned := func(m *situated) {
+		m.v.Deployment.Spec.Replicas = new(int32(1))
+		delete(m.v.Deployment.Annotations, surgeReplicas)
+	}
+	at := begunMove(surge).s.value()
+	back := map[string]*string{surgeReplicas: nil, restartedAt: &at}
+	for _, tt := range []struct {
+		name   string
+		change func(*situated)
+		want   outline
+	}{
+		{"first the pod becomes the cheapest", func(*situated) {},
+			outline{Cost: &cost{Cost: new(cheapest), Before: new("")}, Message: "its controller has not seen the last change yet"}},
+		{"what it cost before is remembered", func(m *situated) {
+			m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: "5"}
+		}, outline{Cost: &cost{Cost: new(cheapest), Before: new("5")}, Message: "its controller has not seen the last change yet"}},
+		{"the second pod is not available", func(m *situated) { cheapened(m); m.seen(2, 2, 1) },
+			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+		{"the second pod is available: the budget is asked", func(m *situated) { cheapened(m); m.seen(2, 2, 2) },
+			outline{Ask: true, Annotations: back, Replicas: 1, Message: "the replacement is available; the pod goes"}},
+		{"the pod went by itself", func(m *situated) { m.leaving(); m.seen(2, 2, 1) },
+			outline{Annotations: back, Replicas: 1, Message: "the pod is being deleted; one replica fewer is needed"}},
+		{"the replica is taken back: the pod is being deleted", func(m *situated) { returned(m); m.leaving(); m.seen(1, 1, 1) },
+			outline{Shorten: true, Stage: move.Done, Message: "the pod is being deleted"}},
+		{"and is gone", func(m *situated) { returned(m); m.v.Pod = nil; m.seen(1, 1, 1) },
+			outline{Stage: move.Done, Message: "the pod is gone"}},
+		{"and is still there", func(m *situated) { returned(m); cheapened(m); m.seen(2, 2, 2) },
+			outline{Message: "a rollout is in progress: 2 of 1 pods are of the newest template, 2 are there"}},
+		{"and another one went in its place", func(m *situated) { returned(m); cheapened(m); m.seen(1, 1, 1) },
+			outline{Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
+				Message: "another pod went in its place, because that was not ready any more"}},
+		{"the time is over: first that is remembered", func(m *situated) { m.seen(2, 2, 1); m.v.Now = m.s.At.Add(m.s.Limit + 1) },
+			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the surge took more than 10m0s and is taken back: " +
+				"it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+		{"then the pod costs what it did", func(m *situated) { cheapened(m); m.givenUp(); m.seen(2, 2, 1) },
+			outline{Cost: &cost{Cost: new("5")}, Message: "full"}},
+		{"then the replica is taken back", func(m *situated) { m.givenUp(); m.seen(2, 2, 1) },
+			outline{Annotations: back, Replicas: 1, Message: "full"}},
+		{"then it is over", func(m *situated) { m.givenUp(); returned(m); m.seen(1, 1, 1) },
+			outline{Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
+		{"a controller that is away for too long does it later", func(m *situated) {
+			m.givenUp()
+			returned(m)
+			m.v.Now = m.s.At.Add(2*m.s.Limit + moment)
+		}, outline{Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
+		{"somebody else scaled it up", func(m *situated) { cheapened(m); m.v.Deployment.Spec.Replicas = new(int32(3)) },
+			outline{Annotations: map[string]*string{surgeReplicas: nil}, Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
+				Message: "somebody else scaled the Deployment to 3 replicas during the surge from 1 to 2"}},
+		{"somebody else scaled it down, and the pod is gone", func(m *situated) {
+			m.v.Deployment.Spec.Replicas = new(int32(0))
+			m.v.Pod = nil
+		}, outline{Annotations: map[string]*string{surgeReplicas: nil}, Stage: move.Done,
+			Message: "the pod is gone; somebody else scaled the Deployment to 0 replicas during the surge from 1 to 2"}},
+		{"somebody else took the marks away, but not the replica", func(m *situated) {
+			cheapened(m)
+			m.seen(2, 2, 2)
+			m.v.Deployment.Annotations = nil
+		}, outline{Ask: true, Annotations: back, Replicas: 1, Message: "the replacement is available; the pod goes"}},
+		{"somebody else took the marks away, and the replica with them", func(m *situated) {
+			returned(m)
+			m.seen(1, 1, 1)
+			m.v.Deployment.Annotations = nil
+		}, outline{Stage: move.Undone, Reason: running,
+			Message: "somebody else took the annotations of the surge away, and the replica with them"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := begunMove(surge)
+			tt.change(&m)
+			same(t, "decision", outlineOf(followSurge(m.s, m.v, new(int64(7)))), tt.want)
+		})
+	}
+}
+
+func TestAMoveTakesAsLongAsThePolicyOrTheDeploymentSays(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		method schemas.Method
+		change func(*candidate)
+		want   time.Duration
+	}{
+		{"the policy's", restart, func(c *candidate) { c.Policy.Timeout = time.Minute }, time.Minute},
+		{"the progress deadline and a moment", restart, func(*candidate) {}, 630 * time.Second},
+		{"that of each replica", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, 1830 * time.Second},
+		{"of a surge once", surge, func(c *candidate) { c.Deployment = aDeployment(3) }, 600 * time.Second},
+		{"the default of a Deployment that has none", surge, func(c *candidate) {
+			c.Deployment.Spec.ProgressDeadlineSeconds = nil
+		}, 600 * time.Second},
+		{"a day where there is to be none", surge, func(c *candidate) {
+			c.Deployment.Spec.ProgressDeadlineSeconds = new(int32(1<<31 - 1))
+		}, 24 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := aCandidate(tt.method)
+			tt.change(&c)
+			same(t, "limit", limit(c), tt.want)
+		})
+	}
+}
+
+func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
+	gone := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: "deployment/shop/api was deleted"}
+	for _, tt := range []struct {
+		name   string
+		begun  bool
+		after  time.Duration
+		noPod  bool
+		stage  move.Stage
+		reason *move.Refusal
+	}{
+		{"the pod is gone", true, 0, true, move.Done, nil},
+		{"the pod will follow", true, 0, false, move.Working, nil},
+		{"the pod was to stay", true, 630 * time.Second, false, move.Undone, gone},
+		{"nothing was begun, and the pod will follow", false, 0, false, move.Working, nil},
+		{"nothing was begun, and the pod was to stay", false, moment, false, move.Released, gone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := begunMove(restart)
+			m.s.Begun, m.v.Deployment, m.v.Now = tt.begun, nil, m.s.At.Add(tt.after)
+			if tt.noPod {
+				m.v.Pod = nil
+			}
+			got := (&method{}).deleted(m.s, m.v)
+			same(t, "stage and refusal", []any{got.Stage, got.Refusal}, []any{tt.stage, tt.reason})
+		})
+	}
+}
+
+func TestANewRestartHasANewValue(t *testing.T) {
+	c := aCandidate(restart)
+	c.Policy.Annotation = "example.com/at"
+	c.Deployment.Spec.Template.Annotations = map[string]string{"example.com/at": noon().Format(time.RFC3339Nano)}
+	s := fresh(c)
+	same(t, "what was there", *s.Old, "2026-11-03T12:00:00.00000025Z")
+	same(t, "what will be there", s.value(), "2026-11-03T12:00:00.000000251Z")
+}

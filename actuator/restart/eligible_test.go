@@ -1,0 +1,422 @@
+package restart
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	restart = schemas.MethodRestart
+	surge   = schemas.MethodSurge
+)
+
+// rule is one case: a candidate that nothing speaks against, changed, and the whole answer.
+type rule struct {
+	name   string
+	method schemas.Method
+	change func(*candidate)
+	want   *move.Refusal
+}
+
+func hold(t *testing.T, rules []rule) {
+	t.Helper()
+	for _, tt := range rules {
+		t.Run(tt.name, func(t *testing.T) {
+			c := aCandidate(tt.method)
+			tt.change(&c)
+			same(t, "refusal", eligible(c), tt.want)
+		})
+	}
+}
+
+func strategy(surge, unavailable any) func(*candidate) {
+	return func(c *candidate) {
+		c.Deployment.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
+			MaxSurge: intOrString(surge), MaxUnavailable: intOrString(unavailable),
+		}
+	}
+}
+
+func intOrString(v any) *intstr.IntOrString {
+	switch v := v.(type) {
+	case int:
+		return new(intstr.FromInt(v))
+	case string:
+		return new(intstr.FromString(v))
+	}
+	return nil
+}
+
+func TestADeploymentMustStartPodsBeforeItStopsAny(t *testing.T) {
+	const reason = schemas.ReasonRestartStrategy
+	zero := refusal(schemas.Rejected, reason, "maxSurge comes to 0 of 1 replicas: it starts no pod before it stops one")
+	hold(t, []rule{
+		{"one replica and the default strategy is fine", restart, func(*candidate) {}, nil},
+		{"for a surge as well", surge, func(*candidate) {}, nil},
+		{"Recreate stops first", restart, func(c *candidate) {
+			c.Deployment.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+		}, refusal(schemas.Rejected, reason, "spec.strategy.type is Recreate: it stops its pods before it starts new ones")},
+		{"Recreate says that there must not be two, which a surge would make", surge, func(c *candidate) {
+			c.Deployment.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+		}, refusal(schemas.Rejected, reason, "spec.strategy.type is Recreate: it stops its pods before it starts new ones")},
+		{"maxSurge 0 stops first", restart, strategy(0, 1), zero},
+		{"maxSurge 0 and maxUnavailable 0 is the same", restart, strategy(0, 0), zero},
+		{"maxSurge 0% as well", surge, strategy("0%", "25%"), zero},
+		{"maxSurge is rounded up", restart, strategy("1%", 0), nil},
+		{"maxUnavailable is rounded down", restart, strategy(1, "99%"), nil},
+		{"a rollout that may have no pod for a moment gains nothing", restart, strategy(1, 1), refusal(schemas.Rejected, reason,
+			"maxUnavailable comes to 1 of 1 replicas: a rollout may stop a pod before its replacement is available")},
+		{"a surge is no rollout and does not care", surge, strategy(1, 1), nil},
+		{"a quarter of four replicas is one that may be missing", restart, func(c *candidate) { c.Deployment = aDeployment(4) },
+			refusal(schemas.Rejected, reason,
+				"maxUnavailable comes to 1 of 4 replicas: a rollout may stop a pod before its replacement is available")},
+		{"a quarter of three is none", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, nil},
+		{"a share that is no number is named", restart, strategy("many", 0), refusal(schemas.Rejected, reason,
+			"spec.strategy.rollingUpdate: maxSurge: invalid value for IntOrString: invalid type: string is not a percentage")},
+	})
+}
+
+func TestADeploymentMustBeRolledOutAndHealthy(t *testing.T) {
+	status := func(change func(*appsv1.DeploymentStatus)) func(*candidate) {
+		return func(c *candidate) { change(&c.Deployment.Status) }
+	}
+	progressing := func(status corev1.ConditionStatus, reason string) func(*candidate) {
+		return func(c *candidate) {
+			c.Deployment.Status.Conditions = []appsv1.DeploymentCondition{
+				{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, Message: "words"},
+			}
+		}
+	}
+	running, unhealthy := schemas.ReasonRestartRunning, schemas.ReasonRestartUnhealthy
+	hold(t, []rule{
+		{"a paused one rolls nothing out", restart, func(c *candidate) { c.Deployment.Spec.Paused = true },
+			refusal(schemas.Deferred, schemas.ReasonRestartPaused, "spec.paused is true")},
+		{"a change that its controller has not seen yet is a rollout", restart,
+			status(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 2 }),
+			refusal(schemas.Deferred, running, "its controller has not seen the last change yet")},
+		{"a pod of the old template is left", restart, status(func(s *appsv1.DeploymentStatus) { s.Replicas = 2 }),
+			refusal(schemas.Deferred, running, "a rollout is in progress: 1 of 1 pods are of the newest template, 2 are there")},
+		{"the pod is of the old template", surge, status(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 0 }),
+			refusal(schemas.Deferred, running, "a rollout is in progress: 0 of 1 pods are of the newest template, 1 are there")},
+		{"Progressing is False", restart, progressing(corev1.ConditionFalse, "ReplicaSetCreateError"),
+			refusal(schemas.Deferred, unhealthy, "its last rollout got stuck: Progressing is False, ReplicaSetCreateError: words")},
+		{"the progress deadline is exceeded, whatever the status says", restart,
+			progressing(corev1.ConditionUnknown, "ProgressDeadlineExceeded"),
+			refusal(schemas.Deferred, unhealthy, "its last rollout got stuck: Progressing is Unknown, ProgressDeadlineExceeded: words")},
+		{"a Deployment without conditions is judged by its numbers", restart, func(c *candidate) {
+			c.Deployment.Status.Conditions = nil
+		}, nil},
+		{"a pod is not available", restart, status(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 0 }),
+			refusal(schemas.Deferred, unhealthy, "0 of 1 pods are available")},
+		{"a pod is counted as unavailable", surge, status(func(s *appsv1.DeploymentStatus) { s.UnavailableReplicas = 1 }),
+			refusal(schemas.Deferred, unhealthy, "1 of 1 pods are available")},
+		{"a surge for another pod is under way", surge, func(c *candidate) {
+			c.Deployment = aDeployment(3)
+			c.Deployment.Annotations = map[string]string{surgeReplicas: "2"}
+		}, refusal(schemas.Deferred, running, "it has one replica more than 2 until a pod has gone; 3 of 3 are available")},
+		{"a mark of a surge that was left behind counts for nothing", surge, func(c *candidate) {
+			c.Deployment.Annotations = map[string]string{surgeReplicas: "2"}
+		}, nil},
+	})
+}
+
+func TestADeploymentIsNotRestartedTwiceWithinItsCooldown(t *testing.T) {
+	ago := func(d, cooldown time.Duration) func(*candidate) {
+		return func(c *candidate) {
+			c.Policy.Cooldown = cooldown
+			c.Deployment.Annotations = map[string]string{restartedAt: noon().Add(-d).Format(time.RFC3339Nano)}
+		}
+	}
+	cooldown := func(last, again string) *move.Refusal {
+		return refusal(schemas.Deferred, schemas.ReasonRestartCooldown,
+			"it was restarted at "+last+", and will not be again before "+again)
+	}
+	hold(t, []rule{
+		{"just within the default", restart, ago(10*time.Minute-1, 0), cooldown("2026-11-03T11:50:00Z", "2026-11-03T12:00:00Z")},
+		{"just over the default", restart, ago(10*time.Minute, 0), nil},
+		{"within the policy's", surge, ago(59*time.Minute, time.Hour), cooldown("2026-11-03T11:01:00Z", "2026-11-03T12:01:00Z")},
+		{"over the policy's", restart, ago(2*time.Second, time.Second), nil},
+		{"what is no time counts for nothing", restart, func(c *candidate) {
+			c.Deployment.Annotations = map[string]string{restartedAt: "yesterday"}
+		}, nil},
+	})
+}
+
+func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
+	const reason = schemas.ReasonRestartVolume
+	mounted := func(claims ...*corev1.PersistentVolumeClaim) func(*candidate) {
+		return func(c *candidate) {
+			for _, claim := range claims {
+				v := corev1.Volume{Name: claim.Name}
+				v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}
+				c.Pod.Spec.Volumes = append(c.Pod.Spec.Volumes, v)
+			}
+			c.Claims = claims
+		}
+	}
+	volume := func(source corev1.VolumeSource) func(*candidate) {
+		return func(c *candidate) { c.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}} }
+	}
+	alone := func(mode string) *move.Refusal {
+		return refusal(schemas.Rejected, reason, "the PersistentVolumeClaim data is "+mode+": two pods on two nodes cannot use it")
+	}
+	disk := func(kind string) *move.Refusal {
+		return refusal(schemas.Rejected, reason, "the volume data is of type "+kind+": two pods on two nodes cannot use it")
+	}
+	bound := claim("data", corev1.ReadWriteOnce)
+	bound.Status.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany}
+	hold(t, []rule{
+		{"ReadWriteOnce is one node's", restart, mounted(claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
+		{"for a surge as well", surge, mounted(claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
+		{"ReadWriteOncePod is one pod's", restart, mounted(claim("data", corev1.ReadWriteOncePod)), alone("ReadWriteOncePod")},
+		{"ReadWriteMany is everybody's", restart, mounted(claim("data", corev1.ReadWriteMany)), nil},
+		{"ReadOnlyMany as well", restart, mounted(claim("data", corev1.ReadOnlyMany)), nil},
+		{"of ReadWriteOnce and ReadOnlyMany the pod may use the first", restart,
+			mounted(claim("data", corev1.ReadOnlyMany, corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
+		{"what the volume can do counts more than what was asked for", restart, mounted(bound), nil},
+		{"the second of two claims counts as much", restart,
+			mounted(claim("shared", corev1.ReadWriteMany), claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
+		{"a claim that is not there", restart, func(c *candidate) {
+			mounted(claim("data"))(c)
+			c.Claims = []*corev1.PersistentVolumeClaim{nil}
+		}, refusal(schemas.Rejected, reason, "there is no PersistentVolumeClaim data")},
+		{"a claim that each pod has for itself is no obstacle", restart,
+			volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), nil},
+		{"an empty directory is no obstacle", restart, volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
+		{"an EBS disk", restart, volume(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}),
+			disk("awsElasticBlockStore")},
+		{"a persistent disk", restart, volume(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}),
+			disk("gcePersistentDisk")},
+		{"a persistent disk that is only read", restart,
+			volume(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{ReadOnly: true}}), nil},
+		{"an Azure disk", restart, volume(corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}), disk("azureDisk")},
+		{"a Cinder volume", restart, volume(corev1.VolumeSource{Cinder: &corev1.CinderVolumeSource{}}), disk("cinder")},
+		{"an iSCSI disk", restart, volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}), disk("iscsi")},
+		{"a Ceph block device", restart, volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}), disk("rbd")},
+		{"a fibre channel disk", restart, volume(corev1.VolumeSource{FC: &corev1.FCVolumeSource{}}), disk("fc")},
+	})
+}
+
+func TestAnAutoscalerForbidsASurgeAndNoRestart(t *testing.T) {
+	scaled := func(c *candidate) {
+		c.Autoscalers = []autoscalingv2.HorizontalPodAutoscaler{{ObjectMeta: metav1.ObjectMeta{Name: "api"}}}
+	}
+	hold(t, []rule{
+		{"a restart", restart, scaled, nil},
+		{"a surge", surge, scaled, refusal(schemas.Rejected, schemas.ReasonRestartScaled,
+			"the HorizontalPodAutoscaler api would undo one replica more")},
+	})
+}
+
+func TestThereMustBeRoomForTwoPods(t *testing.T) {
+	const reason = schemas.ReasonRestartNoRoom
+	room := func(ok bool, why string) func(*candidate) {
+		return func(c *candidate) { c.Elsewhere = func(*corev1.Pod) (bool, string) { return ok, why } }
+	}
+	hold(t, []rule{
+		{"nobody knows: the scheduler will say", restart, func(c *candidate) { c.Elsewhere = nil }, nil},
+		{"there is", restart, room(true, ""), nil},
+		{"there is not", restart, room(false, "the host port 80 is taken on all of them"), refusal(schemas.Deferred, reason,
+			"no other node would take a second pod: the host port 80 is taken on all of them")},
+		{"devices that the pods share are where the pod is", restart, func(c *candidate) {
+			c.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu-of-api")}}
+		}, refusal(schemas.Deferred, reason, "the devices of the ResourceClaim gpu-of-api are allocated where the pod runs")},
+		{"devices that each pod has for itself are the scheduler's to find", restart, func(c *candidate) {
+			c.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}}
+		}, nil},
+	})
+}
+
+func TestAQuotaMustAdmitOnePodMore(t *testing.T) {
+	quota := func(resourceName, used, hard string, change ...func(*corev1.ResourceQuotaSpec)) func(*candidate) {
+		return func(c *candidate) {
+			c.Pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi"),
+					"example.com/gpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi")},
+				Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
+			}
+			c.Pod.Status.QOSClass = corev1.PodQOSBurstable
+			c.Pod.Spec.PriorityClassName = "high"
+			q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+			q.Status.Hard = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(hard)}
+			q.Status.Used = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(used)}
+			for _, f := range change {
+				f(&q.Spec)
+			}
+			c.Quotas = []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, q}
+		}
+	}
+	scope := func(names ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuotaSpec) {
+		return func(s *corev1.ResourceQuotaSpec) { s.Scopes = names }
+	}
+	priority := func(operator corev1.ScopeSelectorOperator, values ...string) func(*corev1.ResourceQuotaSpec) {
+		return func(s *corev1.ResourceQuotaSpec) {
+			s.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: operator, Values: values},
+			}}
+		}
+	}
+	full := func(name, used, hard string) *move.Refusal {
+		return refusal(schemas.Deferred, schemas.ReasonRestartNoRoom,
+			"resourcequota all has no room for one more: "+name+", "+used+" of "+hard+" are used")
+	}
+	no := full("pods", "1", "1")
+	hold(t, []rule{
+		{"pods, none left", restart, quota("pods", "1", "1"), no},
+		{"for a surge as well", surge, quota("pods", "1", "1"), no},
+		{"pods, one left", restart, quota("pods", "1", "2"), nil},
+		{"the other name for pods", restart, quota("count/pods", "1", "1"), full("count/pods", "1", "1")},
+		{"requests, too few left", restart, quota("requests.cpu", "1", "1400m"), full("requests.cpu", "1", "1400m")},
+		{"requests, just enough left", restart, quota("requests.cpu", "1", "1500m"), nil},
+		{"their short name", restart, quota("memory", "1Gi", "1500Mi"), full("memory", "1Gi", "1500Mi")},
+		{"limits", restart, quota("limits.cpu", "1", "1"), full("limits.cpu", "1", "1")},
+		{"extended resources", restart, quota("requests.example.com/gpu", "1", "1"), full("requests.example.com/gpu", "1", "1")},
+		{"huge pages", restart, quota("hugepages-2Mi", "2Mi", "2Mi"), full("hugepages-2Mi", "2Mi", "2Mi")},
+		{"what the pod does not ask for", restart, quota("limits.memory", "1Gi", "1Gi"), nil},
+		{"a restart makes a ReplicaSet", restart, quota("count/replicasets.apps", "5", "5"), full("count/replicasets.apps", "5", "5")},
+		{"a surge makes none", surge, quota("count/replicasets.apps", "5", "5"), nil},
+		{"another scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeTerminating)), nil},
+		{"the pod's scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotTerminating)), no},
+		{"of two scopes both must be the pod's", restart, quota("pods", "1", "1",
+			scope(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort)), nil},
+		{"not best effort", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotBestEffort)), no},
+		{"a priority class that the pod has", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpIn, "high")), no},
+		{"one that it has not", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpIn, "low")), nil},
+		{"not one that it has", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpNotIn, "high")), nil},
+		{"any priority class", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpExists)), no},
+		{"no priority class", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpDoesNotExist)), nil},
+		{"a scope that is not known is left to the API server", restart, quota("pods", "1", "1", scope("Weather")), nil},
+	})
+}
+
+func TestABudgetMustGiveWayToASurge(t *testing.T) {
+	// Of a Deployment with two replicas, all of them healthy.
+	budget := func(spec policyv1.PodDisruptionBudgetSpec) func(*candidate) {
+		return func(c *candidate) {
+			c.Deployment = aDeployment(2)
+			c.Budgets = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Name: "api"}, Spec: spec,
+				Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, CurrentHealthy: 2}}}
+		}
+	}
+	minimum := func(v any) func(*candidate) {
+		return budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: intOrString(v)})
+	}
+	maximum := func(v any) func(*candidate) {
+		return budget(policyv1.PodDisruptionBudgetSpec{MaxUnavailable: intOrString(v)})
+	}
+	never := refusal(schemas.Deferred, schemas.ReasonDisruptionBudget,
+		"one replica more does not make poddisruptionbudget api allow a disruption")
+	hold(t, []rule{
+		{"minAvailable that is all of them is met with one more", surge, minimum(2), nil},
+		{"minAvailable that is more than all is not", surge, minimum(3), never},
+		{"minAvailable of 100% never is", surge, minimum("100%"), never},
+		{"minAvailable of 60% is two of three", surge, minimum("60%"), nil},
+		{"minAvailable of 67% is three of three", surge, minimum("67%"), never},
+		{"maxUnavailable of 0 never is met", surge, maximum(0), never},
+		{"maxUnavailable of 0% as well", surge, maximum("0%"), never},
+		{"maxUnavailable of 1% is rounded up to one", surge, maximum("1%"), nil},
+		{"a share that is no number allows nothing", surge, maximum("many"), never},
+		{"two budgets hold a pod for ever", surge, func(c *candidate) {
+			minimum(1)(c)
+			c.Budgets = append(c.Budgets, policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "again"}})
+		}, refusal(schemas.Deferred, schemas.ReasonDisruptionBudget,
+			"more than one poddisruptionbudget matches the pod: api and again")},
+		{"a restart never has fewer pods and needs no budget", restart, maximum(0), nil},
+	})
+}
+
+func TestTheFirstRefusalIsTheOneThatWillNotPass(t *testing.T) {
+	hold(t, []rule{
+		{"a volume before a pause", restart, func(c *candidate) {
+			c.Deployment.Spec.Paused = true
+			c.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			c.Claims = []*corev1.PersistentVolumeClaim{claim("data", corev1.ReadWriteOnce)}
+		}, refusal(schemas.Rejected, schemas.ReasonRestartVolume,
+			"the PersistentVolumeClaim data is ReadWriteOnce: two pods on two nodes cannot use it")},
+	})
+}
+
+func TestTheMarksSayWhoTakesPart(t *testing.T) {
+	annotated := policy.Restart{Workloads: policy.RestartAnnotated}
+	all := policy.Restart{Workloads: policy.RestartAll}
+	surging := policy.Restart{Workloads: policy.RestartAll, Method: policy.Surge}
+	for _, tt := range []struct {
+		name                  string
+		policy                policy.Restart
+		deployment, namespace string
+		method                schemas.Method
+		takes                 bool
+	}{
+		{"nobody does when it is switched off", policy.Restart{}, "true", "true", restart, false},
+		{"a Deployment that asks for a method does not either then", policy.Restart{}, "surge", "", surge, false},
+		{"annotated: without a mark not", annotated, "", "", restart, false},
+		{"annotated: true is the policy's method", annotated, "true", "", restart, true},
+		{"annotated: by the namespace", annotated, "", "true", restart, true},
+		{"annotated: surge by that method", annotated, "surge", "", surge, true},
+		{"annotated: restart by that method, whatever the policy's is",
+			policy.Restart{Workloads: policy.RestartAnnotated, Method: policy.Surge}, "restart", "", restart, true},
+		{"annotated: the Deployment's own mark is first", annotated, "false", "true", "", false},
+		{"annotated: also the other way round", annotated, "true", "false", restart, true},
+		{"annotated: the Deployment's method is first", annotated, "restart", "surge", restart, true},
+		{"annotated: a value that is not known is none", annotated, "yes", "", restart, false},
+		{"annotated: then the namespace's counts", annotated, "yes", "surge", surge, true},
+		{"all: without a mark", all, "", "", restart, true},
+		{"all: not with false", all, "false", "", "", false},
+		{"all: not with false on the namespace", all, "", "false", "", false},
+		{"all: by the policy's method", surging, "", "", surge, true},
+		{"all: a value that is not known is none", all, "False", "", restart, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			method, takes := takesPart(tt.policy, tt.deployment, tt.namespace)
+			if takes != tt.takes || takes && method != tt.method {
+				t.Errorf("got %q, %t, want %q, %t", method, takes, tt.method, tt.takes)
+			}
+		})
+	}
+}
+
+func TestOnlyAControllerOfTheGroupAppsCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		refs []metav1.OwnerReference
+		want bool
+	}{
+		{"the controller", owner("apps/v1", "ReplicaSet", "set", true), true},
+		{"an owner that is not the controller", owner("apps/v1", "ReplicaSet", "set", false), false},
+		{"the same kind of another group", owner("rollouts.example.com/v1", "ReplicaSet", "set", true), false},
+		{"another kind", owner("apps/v1", "StatefulSet", "set", true), false},
+		{"an older version of the group", owner("apps/v1beta2", "ReplicaSet", "set", true), true},
+		{"none", nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, got := ownedBy(&metav1.ObjectMeta{OwnerReferences: tt.refs}, "ReplicaSet")
+			same(t, "owned", got, tt.want)
+		})
+	}
+}
+
+func TestTheAutoscalersOfADeploymentAreTheOnesThatTargetIt(t *testing.T) {
+	target := func(version, kind, name string) autoscalingv2.HorizontalPodAutoscaler {
+		var a autoscalingv2.HorizontalPodAutoscaler
+		a.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: version, Kind: kind, Name: name}
+		return a
+	}
+	right := target("apps/v1", "Deployment", "api")
+	same(t, "autoscalers", scaling(aDeployment(1), []autoscalingv2.HorizontalPodAutoscaler{
+		target("apps/v1", "Deployment", "web"), target("apps/v1", "StatefulSet", "api"),
+		target("example.com/v1", "Deployment", "api"), right,
+	}), []autoscalingv2.HorizontalPodAutoscaler{right})
+}

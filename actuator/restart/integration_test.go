@@ -1,0 +1,348 @@
+package restart
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+const (
+	nobody    = "nobody"           // a user that may nothing
+	looker    = "looker"           // a user that may look and nothing else
+	sceneMark = "test.rehome.dev/" // and the namespace: the label of the nodes that a scene has for itself
+)
+
+// TestTheMovesAndTheAPIServer shares one control plane among all scenes. Each has a namespace and two nodes of its own.
+func TestTheMovesAndTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}, {Name: looker}}})
+	var numbers atomic.Int32
+	for _, s := range scenes() {
+		t.Run(s.name, func(t *testing.T) {
+			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("scene-%d", numbers.Add(1))}
+			p.must(c.AddNamespace(t.Context(), p.namespace))
+			names, err := c.AddNodes(t.Context(), 2, func(n *corev1.Node) { n.Labels[sceneMark+p.namespace] = "yes" })
+			p.must(err)
+			p.nodes = names
+			s.test(p)
+		})
+	}
+}
+
+type scene struct {
+	name string
+	test func(*place)
+}
+
+// place is the part of the cluster that one scene has for itself.
+type place struct {
+	*testing.T
+	c         *cluster.Cluster
+	client    kubernetes.Interface
+	namespace string
+	nodes     []string
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// deployment makes one on the nodes of the scene and returns it when it is complete, with its pods by name.
+func (p *place) deployment(replicas int, mutate ...func(*appsv1.Deployment)) (*appsv1.Deployment, []*corev1.Pod) {
+	p.Helper()
+	here := func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{sceneMark + p.namespace: "yes"}
+		d.Spec.ProgressDeadlineSeconds = new(int32(60))
+	}
+	_, err := p.c.AddDeployment(p.Context(), p.namespace, "api", replicas, append([]func(*appsv1.Deployment){here}, mutate...)...)
+	p.must(err)
+	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+	return p.live(), p.pods()
+}
+
+// live is the Deployment as it is now.
+func (p *place) live() *appsv1.Deployment {
+	p.Helper()
+	d, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
+	p.must(err)
+	return d
+}
+
+// pods are those that are there now, by name.
+func (p *place) pods() []*corev1.Pod {
+	p.Helper()
+	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "", func([]*corev1.Pod) bool { return true })
+	p.must(err)
+	return pods
+}
+
+// full lets no more pods onto the nodes of the scene.
+func (p *place) full() {
+	p.Helper()
+	for _, name := range p.nodes {
+		p.patchNode(name, `{"spec":{"unschedulable":true}}`)
+	}
+}
+
+func (p *place) patchNode(name, patch string) {
+	p.Helper()
+	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	p.must(err)
+}
+
+// patch changes the Deployment as somebody else would.
+func (p *place) patch(patch string) {
+	p.Helper()
+	_, err := p.client.AppsV1().Deployments(p.namespace).
+		Patch(p.Context(), "api", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	p.must(err)
+}
+
+// until looks often whether something has come about.
+func (p *place) until(what string, done func() bool) {
+	p.Helper()
+	for end := time.Now().Add(time.Minute); !done(); p.pause(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
+func (p *place) pause(d time.Duration) {
+	select {
+	case <-p.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// budget makes a budget for the pods and waits until it is counted.
+func (p *place) budget(minAvailable int) {
+	p.Helper()
+	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
+	_, err := budgets.Create(p.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "api"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt(minAvailable)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	p.until("the budget is counted", func() bool {
+		b, err := budgets.Get(p.Context(), "api", metav1.GetOptions{})
+		p.must(err)
+		return b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy > 0
+	})
+}
+
+// restarter lets all Deployments take part.
+func (p *place) restarter(change ...func(*Config)) *Restarter {
+	cfg := Config{Client: p.client, Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return New(cfg)
+}
+
+// surger makes the restarter surge.
+func surger(more ...func(*policy.Restart)) func(*Config) {
+	return func(c *Config) {
+		r := policy.Restart{Workloads: policy.RestartAll, Method: policy.Surge}
+		for _, f := range more {
+			f(&r)
+		}
+		c.Policy = func() policy.Restart { return r }
+	}
+}
+
+// planned finds the method for the pod and plans the move.
+func (p *place) planned(r *Restarter, pod *corev1.Pod) (move.Method, move.State) {
+	p.Helper()
+	m, _, _, err := r.For(p.Context(), pod)
+	p.must(err)
+	if m == nil {
+		p.Fatalf("the Deployment of pod %s does not take part", pod.Name)
+	}
+	s, refusal, err := m.Plan(p.Context(), pod, time.Now())
+	p.must(err)
+	if refusal != nil {
+		p.Fatalf("pod %s: %+v", pod.Name, refusal)
+	}
+	return m, s
+}
+
+// drive is how a move is taken on in a scene.
+type drive struct {
+	// stutter: each step is made twice with the same state, as by a process that was killed before it remembered the first.
+	stutter bool
+	// late is added to the time of every step but the first.
+	late time.Duration
+	// after is called after each step.
+	after func(state, move.Progress)
+}
+
+// run takes the move on until it is over.
+func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
+	p.Helper()
+	var late time.Duration
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); p.pause(20 * time.Millisecond) {
+		progress, err := m.Step(p.Context(), s, time.Now().Add(late))
+		p.must(err)
+		if how.stutter && progress.Stage == move.Working {
+			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
+			p.must(err)
+		}
+		if progress.State != nil {
+			s = progress.State
+		}
+		remembered, err := decode(s)
+		p.must(err)
+		if how.after != nil {
+			how.after(remembered, progress)
+		}
+		if remembered.Begun {
+			late = how.late
+		}
+		if progress.Stage != move.Working {
+			progress.State = nil
+			return progress
+		}
+	}
+	p.Fatalf("the move does not end; the Deployment: %s", printed(p.live()))
+	return move.Progress{}
+}
+
+// watched is what happened to the pods of the scene.
+type watched struct {
+	// Least is the smallest number of pods that were ready and not being deleted at the same time.
+	Least int
+	// Names are all pods that there ever were, in the order in which they came.
+	Names int
+	// Deleted are the pods that were deleted, by name.
+	Deleted []string
+}
+
+// watch begins to watch the pods, of which some are there, and returns what tells what happened.
+func (p *place) watch() func() watched {
+	p.Helper()
+	ctx, cancel := context.WithCancel(p.Context())
+	list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
+	p.must(err)
+	w, err := p.client.CoreV1().Pods(p.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	p.must(err)
+	ready, seen, leaving := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, pod := range list.Items {
+		seen[pod.Name] = true
+		if cluster.IsReady(&pod) {
+			ready[pod.Name] = true
+		}
+	}
+	told := watched{Least: len(ready)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range w.ResultChan() {
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			seen[pod.Name] = true
+			if cluster.IsReady(pod) && e.Type != "DELETED" {
+				ready[pod.Name] = true
+			} else {
+				delete(ready, pod.Name)
+			}
+			if (pod.DeletionTimestamp != nil || e.Type == "DELETED") && !leaving[pod.Name] {
+				leaving[pod.Name] = true
+				told.Deleted = append(told.Deleted, pod.Name)
+			}
+			told.Least = min(told.Least, len(ready))
+		}
+	}()
+	return func() watched {
+		p.pause(200 * time.Millisecond) // what came of the last step
+		cancel()
+		w.Stop()
+		<-ended
+		told.Names = len(seen)
+		return told
+	}
+}
+
+// write is one write that the API server wrote down.
+type write struct {
+	What string
+	Code int
+}
+
+// accepted are the writes that the API server carried out, or would have. One that met a newer version is not among them:
+// how many there are of those is up to the controllers.
+func (p *place) accepted() []string {
+	p.Helper()
+	var out []string
+	for _, w := range p.writes() {
+		if w.Code < 300 {
+			out = append(out, w.What)
+		}
+	}
+	return out
+}
+
+// writes are the changes of Deployments and the evictions that this package asked for in the scene, in order. Dry runs are
+// among them; changes of pods are not written down.
+func (p *place) writes() []write {
+	p.Helper()
+	entries, err := p.c.Audit(p.Context())
+	p.must(err)
+	var out []write
+	for _, e := range entries {
+		if e.Namespace != p.namespace || !strings.Contains(e.UserAgent, "restart.test") || strings.Contains(string(e.Object), "by-test") {
+			continue
+		}
+		var asked struct {
+			Metadata      struct{ Annotations map[string]*string }
+			Spec          struct{ Template, Replicas json.RawMessage }
+			DeleteOptions metav1.DeleteOptions
+		}
+		p.must(json.Unmarshal(e.Object, &asked))
+		what := e.Verb + " " + e.Resource
+		switch _, marks := asked.Metadata.Annotations[restartedAt]; {
+		case e.Subresource == "eviction":
+			what = "eviction"
+			if len(asked.DeleteOptions.DryRun) > 0 {
+				what = "dry eviction"
+			} else if asked.DeleteOptions.GracePeriodSeconds != nil {
+				what = fmt.Sprintf("eviction within %d s", *asked.DeleteOptions.GracePeriodSeconds)
+			}
+		case asked.Spec.Replicas != nil:
+			what = "replicas " + string(asked.Spec.Replicas)
+		case marks:
+			what = "template, marked"
+		case asked.Spec.Template != nil:
+			what = "template"
+		case e.Resource == "deployments":
+			what = "marks"
+		}
+		out = append(out, write{what, e.Code})
+	}
+	return out
+}

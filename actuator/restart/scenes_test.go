@@ -1,0 +1,588 @@
+package restart
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+func scenes() []scene {
+	return []scene{
+		{"a restart stops the pod only when its replacement is ready", restartGoes(drive{})},
+		{"a restart whose every step is repeated changes nothing twice", restartGoes(drive{stutter: true})},
+		{"a restart of two pods behind a budget has never fewer than two", testRestartOfTwo},
+		{"a restart that gets stuck is taken back", restartGetsStuck(drive{}, false)},
+		{"a restart that gets stuck is taken back once, though every step is repeated", restartGetsStuck(drive{stutter: true}, true)},
+		{"a restart that takes longer than the policy allows is taken back", testRestartTakesTooLong},
+		{"a restart whose pod comes back to its node says so", testCameBack},
+		{"a patch for an older version of the Deployment is refused", testPrecondition},
+		{"a Deployment that was changed after the plan is planned for anew", testPlanAnew},
+		{"a Deployment that was paused after the plan is let go", testPausedAfterPlan},
+		{"somebody else's rollout is left alone", testForeignRollout},
+		{"an annotation that somebody else takes away is not put there again", testGitOps},
+		{"a pod that goes by itself while the restart is stuck", testPodGoesByItself},
+		{"a Deployment that is deleted during the restart", testDeploymentDeleted},
+		{"a second pod of a Deployment that restarts, and one that was restarted, wait", testOneAtATime},
+		{"a surge starts one pod, then the old one goes", surgeGoes(drive{})},
+		{"a surge whose every step is repeated changes nothing twice", surgeGoes(drive{stutter: true})},
+		{"a surge of two replicas takes the pod that is to go", testSurgeOfTwo},
+		{"a surge asks the budget until it gives way", testSurgeAsksTheBudget},
+		{"a surge that takes too long is taken back", surgeTakesTooLong(drive{late: time.Hour})},
+		{"a surge is taken back once, though every step is repeated", surgeTakesTooLong(drive{late: time.Hour, stutter: true})},
+		{"a surge of a Deployment that somebody else scales ends there", testSurgeScaledByOthers},
+		{"a pod that takes its time is given less, the one of that UID only", testShorten},
+		{"a dry run changes nothing", testDryRun},
+		{"who takes part is read from the cluster", testFor},
+		{"a missing right to look is an error, a missing right to patch lets the pod go another way", testRights},
+	}
+}
+
+// marksOf are the annotations of this package on the Deployment.
+func marksOf(d *appsv1.Deployment) map[string]string {
+	out := map[string]string{}
+	for key, value := range d.Annotations {
+		if strings.HasPrefix(key, "rehome.dev/") {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+func restartGoes(how drive) func(*place) {
+	return func(p *place) {
+		before, pods := p.deployment(1)
+		old := pods[0]
+		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
+		m, s := p.planned(p.restarter(), old)
+		planned, err := decode(s)
+		p.must(err)
+		told := p.watch()
+		got := p.run(m, s, how)
+		happened := told()
+
+		after, now := p.live(), p.pods()
+		if len(now) != 1 || now[0].Name == old.Name || now[0].Spec.NodeName == old.Spec.NodeName {
+			p.Fatalf("pods afterwards: %s", printed(now))
+		}
+		same(p.T, "progress", got, move.Progress{Stage: move.Done,
+			Message: "the pod is gone; pod " + now[0].Name + " runs on node " + now[0].Spec.NodeName})
+		same(p.T, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
+		same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+		same(p.T, "generation", after.Generation, before.Generation+2) // a change of annotations counts as one
+		same(p.T, "marks", marksOf(after), map[string]string{
+			restartedAt: planned.value(), restartedFor: old.Name + "/" + string(old.UID)})
+		same(p.T, "template annotations", after.Spec.Template.Annotations,
+			map[string]string{"kubectl.kubernetes.io/restartedAt": planned.value()})
+		if _, err := time.Parse(time.RFC3339, planned.value()); err != nil {
+			p.Error(err)
+		}
+		owned := 0
+		for _, f := range after.ManagedFields {
+			if f.Manager == "rehome-restart" {
+				owned++
+			}
+		}
+		same(p.T, "entries of the field manager", owned, 1)
+	}
+}
+
+func testRestartOfTwo(p *place) {
+	_, pods := p.deployment(2)
+	p.budget(2)
+	r := p.restarter(func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+	})
+	m, s := p.planned(r, pods[0])
+	told := p.watch()
+	got := p.run(m, s, drive{})
+	happened := told()
+	same(p.T, "stage", got.Stage, move.Done)
+	same(p.T, "fewest ready pods", happened.Least, 2)
+	same(p.T, "deleted pods", len(happened.Deleted), 2)
+	if !complete(p.live()) {
+		p.Error("the Deployment is not complete")
+	}
+}
+
+// restartGetsStuck has a rollout that exceeds its progress deadline. annotated: the template had the annotation before.
+func restartGetsStuck(how drive, annotated bool) func(*place) {
+	return func(p *place) {
+		before, pods := p.deployment(1, func(d *appsv1.Deployment) {
+			d.Spec.ProgressDeadlineSeconds = new(int32(3))
+			if annotated {
+				d.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: "2026-01-01T00:00:00Z"}
+			}
+		})
+		p.full()
+		m, s := p.planned(p.restarter(), pods[0])
+		told := p.watch()
+		got := p.run(m, s, how)
+		happened := told()
+
+		same(p.T, "stage", got.Stage, move.Undone)
+		same(p.T, "refusal", *got.Refusal, move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: got.Message})
+		for _, words := range []string{"the restart got stuck and is taken back", "ProgressDeadlineExceeded", "nodes are available"} {
+			if !strings.Contains(got.Message, words) {
+				p.Errorf("message %q does not say %q", got.Message, words)
+			}
+		}
+		p.untouched(before, pods, happened)
+		same(p.T, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
+	}
+}
+
+// untouched checks that after a move that was taken back everything is as before, and that the pods ran all the time.
+func (p *place) untouched(before *appsv1.Deployment, pods []*corev1.Pod, happened watched) {
+	p.Helper()
+	after := p.live()
+	same(p.T, "template", after.Spec.Template.Spec, before.Spec.Template.Spec)
+	same(p.T, "number of template annotations", len(after.Spec.Template.Annotations), len(before.Spec.Template.Annotations))
+	for key, value := range before.Spec.Template.Annotations {
+		same(p.T, "template annotation "+key, after.Spec.Template.Annotations[key], value)
+	}
+	same(p.T, "replicas", *after.Spec.Replicas, *before.Spec.Replicas)
+	for _, mark := range []string{restartUndo, surgeReplicas} {
+		if after.Annotations[mark] != "" {
+			p.Errorf("annotation %s is left: %s", mark, after.Annotations[mark])
+		}
+	}
+	p.until("the pods are the same as before", func() bool { return len(p.pods()) == len(pods) })
+	for i, now := range p.pods() {
+		same(p.T, "pod", []any{now.Name, now.UID, now.Spec.NodeName, cluster.IsReady(now), now.Annotations},
+			[]any{pods[i].Name, pods[i].UID, pods[i].Spec.NodeName, true, pods[i].Annotations})
+	}
+	same(p.T, "fewest ready pods", happened.Least, len(pods))
+	for _, gone := range happened.Deleted {
+		for _, pod := range pods {
+			if pod.Name == gone {
+				p.Errorf("pod %s was stopped", gone)
+			}
+		}
+	}
+	p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+}
+
+func testRestartTakesTooLong(p *place) {
+	before, pods := p.deployment(1)
+	p.full()
+	r := p.restarter(func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Timeout: time.Minute} }
+	})
+	m, s := p.planned(r, pods[0])
+	told := p.watch()
+	got := p.run(m, s, drive{late: 61 * time.Second})
+	happened := told()
+	same(p.T, "stage", got.Stage, move.Undone)
+	if !strings.HasPrefix(got.Message, "the restart took more than 1m0s and is taken back: ") {
+		p.Errorf("message %q", got.Message)
+	}
+	p.untouched(before, pods, happened)
+}
+
+func testCameBack(p *place) {
+	_, pods := p.deployment(1)
+	for _, node := range p.nodes {
+		if node != pods[0].Spec.NodeName {
+			p.patchNode(node, `{"spec":{"unschedulable":true}}`)
+		}
+	}
+	m, s := p.planned(p.restarter(), pods[0])
+	got := p.run(m, s, drive{})
+	now := p.pods()
+	same(p.T, "progress", got, move.Progress{Stage: move.Done,
+		Message: "the pod is gone; pod " + now[0].Name + " runs on the same node again, " + pods[0].Spec.NodeName})
+}
+
+func testPrecondition(p *place) {
+	read, pods := p.deployment(1)
+	_, s := p.planned(p.restarter(), pods[0])
+	planned, err := decode(s)
+	p.must(err)
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
+	changed := p.live()
+	for _, name := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
+		if err := p.restarter().patch(p.Context(), read, firstOf(name, planned)); !apierrors.IsConflict(err) {
+			p.Errorf("%s: error %v, want a conflict", name, err)
+		}
+	}
+	same(p.T, "Deployment", p.live(), changed)
+	same(p.T, "writes", p.writes(), []write{{"template, marked", 409}, {"replicas 2", 409}})
+}
+
+func testPlanAnew(p *place) {
+	before, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(), pods[0])
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
+	progress, err := m.Step(p.Context(), s, time.Now())
+	p.must(err)
+	same(p.T, "stage", progress.Stage, move.Working)
+	same(p.T, "writes of the first step", len(p.writes()), 0)
+	renewed, err := decode(progress.State)
+	p.must(err)
+	same(p.T, "version of the plan", renewed.Version, p.live().ResourceVersion)
+	same(p.T, "stage at the end", p.run(m, progress.State, drive{}).Stage, move.Done)
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p.T, "generation", p.live().Generation, before.Generation+3) // with that of the label, which is none
+}
+
+func testPausedAfterPlan(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(), pods[0])
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"paused":true}}`)
+	p.until("the pause is observed", func() bool { d := p.live(); return d.Status.ObservedGeneration >= d.Generation })
+	message := "deployment " + p.namespace + "/api: spec.paused is true"
+	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Released, Message: message,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: message}})
+	same(p.T, "number of writes", len(p.writes()), 0)
+}
+
+// begun makes the first step of a move that will not get a replacement.
+func (p *place) begun(r *Restarter, pod *corev1.Pod) (move.Method, move.State) {
+	p.Helper()
+	p.full()
+	m, s := p.planned(r, pod)
+	progress, err := m.Step(p.Context(), s, time.Now())
+	p.must(err)
+	same(p.T, "stage", progress.Stage, move.Working)
+	p.until("the second pod waits", func() bool { return len(p.pods()) == 2 })
+	return m, progress.State
+}
+
+func testForeignRollout(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.begun(p.restarter(), pods[0])
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"metadata":{"annotations":{"release":"2"}}}}}`)
+	theirs := p.live()
+	const words = "somebody else changed the template during the restart, and rolls out anew"
+	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Undone, Message: words,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
+	same(p.T, "what they want", p.live().Spec, theirs.Spec)
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+}
+
+func testGitOps(p *place) {
+	before, pods := p.deployment(1)
+	told := p.watch()
+	m, s := p.begun(p.restarter(), pods[0])
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":null}}}}}`)
+	got := p.run(m, s, drive{})
+	const words = "somebody else took the annotation kubectl.kubernetes.io/restartedAt away or changed it during the restart; " +
+		"a tool that keeps the template as it is should be told to ignore it"
+	same(p.T, "progress", got, move.Progress{Stage: move.Undone, Message: words,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
+	p.until("the second pod is gone", func() bool { return len(p.pods()) == 1 })
+	p.untouched(before, pods, told())
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+}
+
+func testPodGoesByItself(p *place) {
+	before, pods := p.deployment(1, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(3)) })
+	m, s := p.begun(p.restarter(), pods[0])
+	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pods[0].Name, metav1.DeleteOptions{}))
+	got := p.run(m, s, drive{})
+	same(p.T, "stage", got.Stage, move.Done)
+	if !strings.HasPrefix(got.Message, "the pod is gone; the restart got stuck and is taken back: ") {
+		p.Errorf("message %q", got.Message)
+	}
+	same(p.T, "number of template annotations", len(p.live().Spec.Template.Annotations), len(before.Spec.Template.Annotations))
+}
+
+func testDeploymentDeleted(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.begun(p.restarter(), pods[0])
+	p.must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
+	same(p.T, "progress", p.run(m, s, drive{}),
+		move.Progress{Stage: move.Done, Message: "deployment/" + p.namespace + "/api was deleted"})
+}
+
+func testOneAtATime(p *place) {
+	_, pods := p.deployment(1)
+	r := p.restarter()
+	m, s := p.begun(r, pods[0])
+	again, _, _, err := r.For(p.Context(), pods[0])
+	p.must(err)
+	_, refusal, err := again.Plan(p.Context(), pods[0], time.Now())
+	p.must(err)
+	same(p.T, "reason during the rollout", refusal.Reason, schemas.ReasonRestartRunning)
+	for _, node := range p.nodes {
+		p.patchNode(node, `{"spec":{"unschedulable":false}}`)
+	}
+	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	again, _, _, err = r.For(p.Context(), p.pods()[0])
+	p.must(err)
+	_, refusal, err = again.Plan(p.Context(), p.pods()[0], time.Now())
+	p.must(err)
+	same(p.T, "reason after the rollout", refusal.Reason, schemas.ReasonRestartCooldown)
+}
+
+func surgeGoes(how drive) func(*place) {
+	return func(p *place) {
+		before, pods := p.deployment(1)
+		old := pods[0]
+		p.budget(1)
+		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
+		m, s := p.planned(p.restarter(surger()), old)
+		planned, err := decode(s)
+		p.must(err)
+		told := p.watch()
+		got := p.run(m, s, how)
+		happened := told()
+
+		after, now := p.live(), p.pods()
+		if len(now) != 1 {
+			p.Fatalf("pods afterwards: %s", printed(now))
+		}
+		same(p.T, "progress", got, move.Progress{Stage: move.Done,
+			Message: "the pod is gone; pod " + now[0].Name + " runs on node " + now[0].Spec.NodeName})
+		same(p.T, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
+		same(p.T, "template", after.Spec.Template, before.Spec.Template)
+		same(p.T, "marks", marksOf(after), map[string]string{
+			restartedAt: planned.value(), restartedFor: old.Name + "/" + string(old.UID)})
+		// The budget is asked as often as it takes until it has counted the second pod.
+		same(p.T, "writes", p.accepted(), []string{"replicas 2", "dry eviction", "replicas 1"})
+	}
+}
+
+func testSurgeOfTwo(p *place) {
+	_, pods := p.deployment(2)
+	p.budget(2)
+	r := p.restarter(surger(func(r *policy.Restart) { r.BlockedByBudget = true }))
+	old := pods[1]
+	m, s := p.planned(r, old)
+	told := p.watch()
+	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	same(p.T, "what happened to the pods", told(), watched{Least: 2, Names: 3, Deleted: []string{old.Name}})
+	same(p.T, "replicas", *p.live().Spec.Replicas, int32(2))
+}
+
+func testSurgeAsksTheBudget(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(surger()), pods[0])
+	p.budget(3) // made after the plan
+	held, told := 0, p.watch()
+	got := p.run(m, s, drive{after: func(_ state, progress move.Progress) {
+		if !strings.HasPrefix(progress.Message, "the replacement is available, but the pod would not be evicted: ") {
+			return
+		}
+		if held++; held == 3 {
+			p.must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
+		}
+	}})
+	same(p.T, "stage", got.Stage, move.Done)
+	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	if held < 3 {
+		p.Errorf("the budget held the pod %d times, want at least 3", held)
+	}
+}
+
+func surgeTakesTooLong(how drive) func(*place) {
+	return func(p *place) {
+		before, pods := p.deployment(1)
+		p.full()
+		m, s := p.planned(p.restarter(surger()), pods[0])
+		told := p.watch()
+		waits := false
+		how.after = func(s state, _ move.Progress) { // the time passes when the second pod waits and the first is marked
+			if s.Begun && !waits {
+				p.until("the second pod waits", func() bool { return len(p.pods()) == 2 })
+				waits = true
+			}
+		}
+		got := p.run(m, s, how)
+		same(p.T, "stage", got.Stage, move.Undone)
+		same(p.T, "outcome", got.Refusal.Outcome, schemas.Deferred)
+		if !strings.HasPrefix(got.Message, "the surge took more than 1m0s and is taken back: ") {
+			p.Errorf("message %q", got.Message)
+		}
+		p.untouched(before, pods, told())
+		same(p.T, "writes", p.accepted(), []string{"replicas 2", "replicas 1"})
+	}
+}
+
+func testSurgeScaledByOthers(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.begun(p.restarter(surger()), pods[0])
+	progress, err := m.Step(p.Context(), s, time.Now())
+	p.must(err)
+	p.until("the pod is marked", func() bool { return p.marked(pods[0].Name) })
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"replicas":4}}`)
+	const words = "somebody else scaled the Deployment to 4 replicas during the surge from 1 to 2"
+	same(p.T, "progress", p.run(m, progress.State, drive{}), move.Progress{Stage: move.Undone, Message: words,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
+	same(p.T, "replicas", *p.live().Spec.Replicas, int32(4))
+	same(p.T, "mark of the surge", p.live().Annotations[surgeReplicas], "")
+	same(p.T, "mark of the pod", p.marked(pods[0].Name), false)
+	same(p.T, "writes", p.accepted(), []string{"replicas 2", "marks"})
+}
+
+// marked says whether the pod is the first that its ReplicaSet removes.
+func (p *place) marked(name string) bool {
+	p.Helper()
+	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.Context(), name, metav1.GetOptions{})
+	p.must(err)
+	return pod.Annotations[corev1.PodDeletionCost] == cheapest
+}
+
+func testShorten(p *place) {
+	pods := p.client.CoreV1().Pods(p.namespace)
+	made, err := pods.Create(p.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "slow"},
+		// Not a node of kwok's, which stops a pod at once.
+		Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "main", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64(300))},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	p.must(pods.Delete(p.Context(), "slow", metav1.DeleteOptions{}))
+	r := p.restarter(func(c *Config) { c.GracePeriodSeconds = func() *int64 { return new(int64(7)) } })
+	slow := state{Pod: schemas.PodRef{Namespace: p.namespace, Name: "slow", UID: made.UID}}
+	p.must(r.shorten(p.Context(), slow))
+	left, err := pods.Get(p.Context(), "slow", metav1.GetOptions{})
+	p.must(err)
+	same(p.T, "grace period", *left.DeletionGracePeriodSeconds, int64(7))
+	slow.Pod.UID = "another"
+	p.must(r.shorten(p.Context(), slow))
+	slow.Pod.Name = "gone"
+	p.must(r.shorten(p.Context(), slow))
+	same(p.T, "writes", p.writes(), []write{{"eviction within 7 s", 201}, {"eviction within 7 s", 409}, {"eviction within 7 s", 404}})
+}
+
+func testDryRun(p *place) {
+	before, pods := p.deployment(1)
+	for name, r := range map[string]*Restarter{
+		"restart": p.restarter(func(c *Config) { c.DryRun = true }),
+		"surge":   p.restarter(surger(), func(c *Config) { c.DryRun = true }),
+	} {
+		m, s := p.planned(r, pods[0])
+		same(p.T, name, p.run(m, s, drive{}), move.Progress{Stage: move.Done,
+			Message: "dry run: deployment/" + p.namespace + "/api would make a replacement first"})
+	}
+	same(p.T, "Deployment", p.live(), before)
+	same(p.T, "pods", p.pods(), pods)
+	same(p.T, "number of writes, all dry", len(p.writes()), 2)
+}
+
+func testFor(p *place) {
+	d, pods := p.deployment(1)
+	ref := &schemas.ObjectRef{Kind: "Deployment", Namespace: p.namespace, Name: "api", UID: d.UID}
+	changed := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := pods[0].DeepCopy()
+		change(pod)
+		return pod
+	}
+	type answer struct {
+		Method schemas.Method
+		Ref    *schemas.ObjectRef
+	}
+	ask := func(what string, pod *corev1.Pod, want answer, change ...func(*Config)) {
+		p.Helper()
+		m, name, got, err := p.restarter(change...).For(p.Context(), pod)
+		p.must(err)
+		same(p.T, what, answer{name, got}, want)
+		same(p.T, what+": there is a method", m != nil, want.Method != "")
+	}
+	taking := answer{schemas.MethodRestart, ref}
+	ask("a pod of a Deployment", pods[0], taking)
+	ask("switched off", pods[0], answer{}, func(c *Config) { c.Policy = func() policy.Restart { return policy.Restart{} } })
+	ask("no owner", changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil }), answer{})
+	ask("an owner that does not control it", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil }), answer{})
+	ask("a ReplicaSet that is not there", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "none" }), answer{})
+	ask("a ReplicaSet that was made anew", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "before" }), answer{})
+	ask("a pod that has ended", changed(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), answer{})
+
+	annotated := func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAnnotated} }
+	}
+	ask("not annotated", pods[0], answer{}, annotated)
+	_, err := p.client.CoreV1().Namespaces().Patch(p.Context(), p.namespace, "application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"rehome.dev/restart":"surge"}}}`), metav1.PatchOptions{})
+	p.must(err)
+	ask("the namespace is annotated", pods[0], answer{schemas.MethodSurge, ref}, annotated)
+	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"true"}}}`)
+	ask("the Deployment is annotated", pods[0], taking, annotated)
+	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"false"}}}`)
+	ask("the Deployment is not to take part", pods[0], answer{}, annotated)
+	ask("neither if all others do", pods[0], answer{})
+	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"restart"}},"spec":{"replicas":2}}`)
+	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	byBudget := func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+	}
+	ask("two replicas", pods[0], answer{})
+	ask("two replicas without a budget", pods[0], answer{}, byBudget)
+	p.budget(2)
+	ask("two replicas that a budget holds", pods[0], taking, byBudget)
+	ask("two replicas that a budget holds, where that does not count", pods[0], answer{})
+
+	orphans := metav1.DeletePropagationOrphan
+	p.must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{PropagationPolicy: &orphans}))
+	p.until("the Deployment is gone", func() bool {
+		_, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	ask("a Deployment that is not there any more", pods[0], answer{})
+
+	ctx, cancel := context.WithCancel(p.Context())
+	cancel()
+	if _, _, _, err := p.restarter().For(ctx, pods[0]); !errors.Is(err, context.Canceled) {
+		p.Errorf("asked in vain: error %v, want one that wraps context.Canceled", err)
+	}
+}
+
+// as is a client of that user.
+func (p *place) as(user string) kubernetes.Interface {
+	p.Helper()
+	cfg, err := p.c.UserConfig(user)
+	p.must(err)
+	client, err := kubernetes.NewForConfig(cfg)
+	p.must(err)
+	return client
+}
+
+func testRights(p *place) {
+	_, pods := p.deployment(1)
+	_, _, _, err := p.restarter(func(c *Config) { c.Client = p.as(nobody) }).For(p.Context(), pods[0])
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "look at replicaset "+p.namespace+"/") {
+		p.Errorf("error %v", err)
+	}
+	_, err = p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: looker},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	r := p.restarter(func(c *Config) { c.Client = p.as(looker) })
+	p.until("the right to look is known", func() bool {
+		_, _, _, err := r.For(p.Context(), pods[0])
+		return err == nil
+	})
+	m, s := p.planned(r, pods[0])
+	got := p.run(m, s, drive{})
+	same(p.T, "stage and refusal", []any{got.Stage, got.Refusal.Outcome, got.Refusal.Reason},
+		[]any{move.Released, schemas.Failed, schemas.ReasonForbidden})
+}
+
+func TestAStateIsReadAsItWasWritten(t *testing.T) {
+	c := aCandidate(schemas.MethodRestart)
+	c.Deployment.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: "before"}
+	s := fresh(c)
+	s.Refusal = refusal(schemas.Deferred, schemas.ReasonRestartNoRoom, "full")
+	got, err := decode(s.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "state", got, s)
+}
