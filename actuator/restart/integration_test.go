@@ -104,6 +104,14 @@ func (p *place) full() {
 	}
 }
 
+// empty takes full back.
+func (p *place) empty() {
+	p.Helper()
+	for _, name := range p.nodes {
+		p.patchNode(name, `{"spec":{"unschedulable":false}}`)
+	}
+}
+
 func (p *place) patchNode(name, patch string) {
 	p.Helper()
 	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
