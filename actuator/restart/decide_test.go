@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -59,14 +60,19 @@ type outline struct {
 	Annotations, Template map[string]*string
 	Replicas              int32
 	Cost                  *cost
+	Minimum               *minimumChange
 	Ask, Shorten, GiveUp  bool
+	Returning             bool
 	Stage                 move.Stage
 	Reason                schemas.ReasonCode
 	Message               string
 }
 
 func outlineOf(d decision) outline {
-	o := outline{Cost: d.Cost, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
+	o := outline{Cost: d.Cost, Minimum: d.Minimum, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
+	if s, err := decode(d.Then.State); err == nil {
+		o.Returning = s.Returning
+	}
 	if d.Change != nil {
 		o.Annotations, o.Template = d.Change.Annotations, d.Change.Template
 		if d.Change.Replicas != nil {
@@ -258,6 +264,76 @@ func TestASurgeIsFollowed(t *testing.T) {
 			m := begunMove(surge)
 			tt.change(&m)
 			same(t, "decision", outlineOf(followSurge(m.s, m.v, new(int64(7)))), tt.want)
+		})
+	}
+}
+
+func TestAnAutoscalerGoesAlongWithASurge(t *testing.T) {
+	at := begunMove(surge).s.value()
+	mark := `{"at":"` + at + `","min":1}`
+	back := map[string]*string{surgeReplicas: nil, restartedAt: &at}
+	lower := &minimumChange{Set: true, Min: new(int32(1))}
+	const half = "the minimum of the autoscaler goes along: it has one replica more than 1 until a pod has gone; 1 of 2 are available"
+	for _, tt := range []struct {
+		name   string
+		change func(*situated)
+		want   outline
+	}{
+		{"first its minimum is raised", func(m *situated) { m.seen(2, 2, 1); m.v.Autoscaler.Annotations = nil },
+			outline{Minimum: &minimumChange{Mark: &mark, Set: true, Min: new(int32(2))}, Message: half}},
+		{"the mark of an older surge counts for nothing", func(m *situated) {
+			m.seen(2, 2, 1)
+			m.v.Autoscaler.Annotations[surgeMinimum] = `{"at":"2025-01-01T00:00:00Z","min":7}`
+		}, outline{Minimum: &minimumChange{Mark: &mark, Set: true, Min: new(int32(2))}, Message: half}},
+		{"then the second pod is waited for", func(m *situated) { m.seen(2, 2, 1) },
+			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+		{"what it took away before it was raised, it will give again", func(m *situated) {
+			m.v.Deployment.Spec.Replicas = new(int32(1))
+			m.seen(1, 1, 1)
+		}, outline{Message: "1 of 1 pods are available"}},
+		{"the second pod is available: that is remembered", func(m *situated) { m.seen(2, 2, 2) },
+			outline{Ask: true, Returning: true, Message: "the replacement is available; the pod goes"}},
+		{"then the minimum is lowered", func(m *situated) { m.seen(2, 2, 1); m.s.Returning = true },
+			outline{Minimum: lower, Returning: true, Message: half}},
+		{"then the replica is given back", func(m *situated) {
+			m.seen(2, 2, 2)
+			m.s.Returning, m.v.Autoscaler.Annotations = true, nil
+		}, outline{Annotations: back, Replicas: 1, Returning: true, Message: "the replacement is available; the pod goes"}},
+		{"given back by the autoscaler already, the mark is removed", func(m *situated) {
+			m.v.Deployment.Spec.Replicas = new(int32(1))
+			m.s.Returning, m.v.Autoscaler.Annotations = true, nil
+		}, outline{Annotations: back, Replicas: 1, Returning: true, Message: "the replacement is available; the pod goes"}},
+		{"a surge that is taken back lowers it first", func(m *situated) { m.seen(2, 2, 1); m.givenUp() },
+			outline{Minimum: lower, Message: half}},
+		{"a pod that goes by itself as well", func(m *situated) { m.seen(2, 2, 1); m.leaving() },
+			outline{Minimum: lower, Message: half}},
+		{"somebody else's minimum is left alone", func(m *situated) {
+			m.seen(2, 2, 1)
+			m.s.Returning, m.v.Autoscaler.Spec.MinReplicas = true, new(int32(3))
+		}, outline{Minimum: &minimumChange{Min: new(int32(1))}, Returning: true, Message: half}},
+		{"an autoscaler that wants more ends the surge, and gets its minimum", func(m *situated) {
+			m.v.Deployment.Spec.Replicas = new(int32(3))
+			m.seen(3, 3, 3)
+		}, outline{Minimum: lower, Message: "the minimum of the autoscaler goes along: 3 of 3 pods are available"}},
+		{"and the replicas are left alone", func(m *situated) {
+			m.v.Deployment.Spec.Replicas, m.v.Autoscaler.Annotations = new(int32(3)), nil
+			m.seen(3, 3, 3)
+		}, outline{Annotations: map[string]*string{surgeReplicas: nil}, Cost: &cost{}, Stage: move.Undone,
+			Reason: schemas.ReasonRestartRunning, Message: "somebody else scaled the Deployment to 3 replicas during the surge from 1 to 2"}},
+		{"an autoscaler that was deleted is not missed", func(m *situated) { m.seen(2, 2, 1); m.v.Autoscaler = nil },
+			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := begunMove(surge)
+			m.s.Autoscaler, m.v.Autoscaler = "api", &autoscalingv2.HorizontalPodAutoscaler{}
+			m.v.Autoscaler.Annotations = map[string]string{surgeMinimum: mark}
+			m.v.Autoscaler.Spec.MinReplicas = new(int32(1))
+			if tt.want.Minimum == nil || tt.want.Minimum.Mark == nil {
+				m.v.Autoscaler.Spec.MinReplicas = new(int32(2))
+			}
+			m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: cheapest, costBefore: ""}
+			tt.change(&m)
+			same(t, "decision", outlineOf(followSurge(m.s, m.v, nil)), tt.want)
 		})
 	}
 }

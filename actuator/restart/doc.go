@@ -19,6 +19,9 @@
 // holds it against the budget and the admission webhooks and changes nothing. A shorter grace period than the pod's own
 // is asked for once the pod is going.
 //
+// An autoscaler would take the replica more away, so its minimum is raised for as long, if its maximum leaves room and
+// nobody else manages it.
+//
 // # What is written on the objects
 //
 // Each change is one patch that only applies to the version of the Deployment that was looked at. It carries the
@@ -28,6 +31,9 @@
 //	rehome.dev/restarted-for   the pod that was to go, as NAME/UID. It stays.
 //	rehome.dev/restart-undo    while a rollout is followed: the annotation of the template and its value before, as JSON
 //	rehome.dev/surge-replicas  while there is one replica more: the number of replicas before
+//
+// While a surge is on, there are rehome.dev/surge-min-replicas on an autoscaler, with the minimum before, and
+// rehome.dev/surge-cost-before on the pod, with its deletion cost before.
 //
 // A change by somebody else in the meantime is never fought: the move ends where it is and says so.
 package restart

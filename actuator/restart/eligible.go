@@ -21,7 +21,7 @@ func checks() []check {
 	return []check{
 		startsFirst,     // a Deployment that stops before it starts gains nothing
 		sharesVolumes,   // two pods are there at the same time
-		scaledByNobody,  // an autoscaler would take the replica more away
+		scaledAlong,     // an autoscaler would take the replica more away
 		notPaused,       // a paused Deployment rolls nothing out
 		notStuck,        // what got stuck once gets stuck again
 		notRolling,      // one at a time; a second pod of the same Deployment goes with the first
@@ -95,13 +95,6 @@ func fenceposts(d *appsv1.Deployment) (surge, unavailable int, err error) {
 		unavailable = 1
 	}
 	return surge, unavailable, nil
-}
-
-func scaledByNobody(c candidate) *move.Refusal {
-	if c.Method != schemas.MethodSurge || len(c.Autoscalers) == 0 {
-		return nil
-	}
-	return not(c, schemas.ReasonRestartScaled, "the HorizontalPodAutoscaler %s would undo one replica more", c.Autoscalers[0].Name)
 }
 
 func notPaused(c candidate) *move.Refusal {

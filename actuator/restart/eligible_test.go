@@ -209,14 +209,33 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 	})
 }
 
-func TestAnAutoscalerForbidsASurgeAndNoRestart(t *testing.T) {
-	scaled := func(c *candidate) {
-		c.Autoscalers = []autoscalingv2.HorizontalPodAutoscaler{{ObjectMeta: metav1.ObjectMeta{Name: "api"}}}
+func TestAnAutoscalerMustBeAbleToGoAlongWithASurge(t *testing.T) {
+	const reason = schemas.ReasonRestartScaled
+	scaled := func(low *int32, high int32, change ...func(*candidate)) func(*candidate) {
+		return func(c *candidate) {
+			a := autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "api"}}
+			a.Spec.MinReplicas, a.Spec.MaxReplicas = low, high
+			c.Autoscalers = []autoscalingv2.HorizontalPodAutoscaler{a}
+			for _, f := range change {
+				f(c)
+			}
+		}
 	}
 	hold(t, []rule{
-		{"a restart", restart, scaled, nil},
-		{"a surge", surge, scaled, refusal(schemas.Rejected, schemas.ReasonRestartScaled,
-			"the HorizontalPodAutoscaler api would undo one replica more")},
+		{"its minimum can be raised", surge, scaled(new(int32(1)), 2), nil},
+		{"also where it names none", surge, scaled(nil, 2), nil},
+		{"its maximum leaves no room", surge, scaled(nil, 1), refusal(schemas.Rejected, reason,
+			"the HorizontalPodAutoscaler api would undo one replica more: its maxReplicas is 1")},
+		{"a rollout does not count for it", restart, scaled(nil, 1), nil},
+		{"it wants more anyway", surge, scaled(new(int32(2)), 5), refusal(schemas.Rejected, reason,
+			"the HorizontalPodAutoscaler api wants at least 2 replicas, and there are 1")},
+		{"somebody else manages it", surge, scaled(nil, 5, func(c *candidate) {
+			c.Autoscalers[0].OwnerReferences = owner("keda.sh/v1alpha1", "ScaledObject", "1", true)
+		}), refusal(schemas.Rejected, reason, "the HorizontalPodAutoscaler api would undo one replica more, and ScaledObject api "+
+			"would undo a change of it")},
+		{"there are two", surge, scaled(nil, 5, func(c *candidate) {
+			c.Autoscalers = append(c.Autoscalers, autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "again"}})
+		}), refusal(schemas.Rejected, reason, "more than one HorizontalPodAutoscaler scales it: api and again")},
 	})
 }
 

@@ -30,7 +30,7 @@ type Room interface {
 // Config is what a [Restarter] works with. Client and Policy are needed.
 type Config struct {
 	// Client may get Deployments, ReplicaSets, namespaces and PersistentVolumeClaims; list budgets, autoscalers and quotas;
-	// patch Deployments; and for surges, patch pods and create evictions.
+	// patch Deployments; and for surges, get and patch autoscalers, patch pods and create evictions.
 	Client kubernetes.Interface
 	// Policy returns the newest policy. A move that was planned keeps to the one of its plan.
 	Policy func() policy.Restart

@@ -3,11 +3,13 @@ package restart
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +46,9 @@ func scenes() []scene {
 		{"a surge that takes too long is taken back", surgeTakesTooLong(drive{late: time.Hour})},
 		{"a surge is taken back once, though every step is repeated", surgeTakesTooLong(drive{late: time.Hour, stutter: true})},
 		{"a surge of a Deployment that somebody else scales ends there", testSurgeScaledByOthers},
+		{"a surge raises the minimum of an autoscaler for as long", surgeAlongside(drive{})},
+		{"a surge raises it once, though every step is repeated", surgeAlongside(drive{stutter: true})},
+		{"a surge that is taken back lowers the minimum of the autoscaler", testSurgeAlongsideTakenBack},
 		{"a pod that takes its time is given less, the one of that UID only", testShorten},
 		{"a dry run changes nothing", testDryRun},
 		{"who takes part is read from the cluster", testFor},
@@ -438,6 +443,75 @@ func (p *place) marked(name string) bool {
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.Context(), name, metav1.GetOptions{})
 	p.must(err)
 	return pod.Annotations[corev1.PodDeletionCost] == cheapest
+}
+
+// autoscaler makes one for the Deployment, that finds no metrics and only keeps its minimum and maximum.
+func (p *place) autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
+	p.Helper()
+	a := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "api"}}
+	a.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "api"}
+	a.Spec.MinReplicas, a.Spec.MaxReplicas = new(int32(1)), 3
+	a, err := p.client.AutoscalingV2().HorizontalPodAutoscalers(p.namespace).Create(p.Context(), a, metav1.CreateOptions{})
+	p.must(err)
+	return a
+}
+
+func (p *place) liveAutoscaler() *autoscalingv2.HorizontalPodAutoscaler {
+	p.Helper()
+	a, err := p.client.AutoscalingV2().HorizontalPodAutoscalers(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
+	p.must(err)
+	return a
+}
+
+func surgeAlongside(how drive) func(*place) {
+	return func(p *place) {
+		_, pods := p.deployment(1)
+		before := p.autoscaler()
+		m, s := p.planned(p.restarter(surger()), pods[0])
+		p.full() // until the autoscaler was seen to want two
+		told := p.watch()
+		wants := false
+		how.after = func(s state, _ move.Progress) {
+			if raised := p.liveAutoscaler(); !wants && *raised.Spec.MinReplicas == 2 {
+				wants = true
+				p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"replicas":1}}`)
+				p.until("the autoscaler gives the replica back", func() bool { return replicasOf(p.live()) == 2 })
+				p.empty()
+			}
+		}
+		got := p.run(m, s, how)
+		happened := told()
+		same(p.T, "stage", got.Stage, move.Done)
+		same(p.T, "the minimum was raised", wants, true)
+		same(p.T, "fewest ready pods", happened.Least, 1)
+		same(p.T, "the pod was deleted", slices.Contains(happened.Deleted, pods[0].Name), true)
+		after := p.liveAutoscaler()
+		same(p.T, "autoscaler", []any{after.Spec, after.Annotations}, []any{before.Spec, before.Annotations})
+		same(p.T, "replicas", *p.live().Spec.Replicas, int32(1))
+		p.pause(2 * time.Second) // two rounds of the autoscaler
+		same(p.T, "replicas two rounds later", *p.live().Spec.Replicas, int32(1))
+	}
+}
+
+func testSurgeAlongsideTakenBack(p *place) {
+	before, pods := p.deployment(1)
+	scaler := p.autoscaler()
+	p.full()
+	m, s := p.planned(p.restarter(surger()), pods[0])
+	told := p.watch()
+	late := false
+	got := p.run(m, s, drive{late: time.Hour, after: func(s state, _ move.Progress) {
+		if s.Begun && !late { // the hour passes when the minimum is raised
+			late = true
+			_, err := m.Step(p.Context(), s.encode(), time.Now())
+			p.must(err)
+			same(p.T, "minimum during the surge", *p.liveAutoscaler().Spec.MinReplicas, int32(2))
+		}
+	}})
+	same(p.T, "stage", got.Stage, move.Undone)
+	p.untouched(before, pods, told())
+	after := p.liveAutoscaler()
+	same(p.T, "autoscaler", []any{after.Spec, after.Annotations}, []any{scaler.Spec, scaler.Annotations})
 }
 
 func testShorten(p *place) {

@@ -43,6 +43,11 @@ type state struct {
 	Refusal *move.Refusal `json:"refusal,omitempty"`
 	Back    time.Time     `json:"back,omitzero"`
 
+	// Autoscaler is the name of the one that scales the Deployment of a surge. Empty: none.
+	Autoscaler string `json:"autoscaler,omitempty"`
+	// Returning: the replacement is available, and the replica more is given back.
+	Returning bool `json:"returning,omitempty"`
+
 	// Annotation is the key in the template that a rollout restart changes, Old its value before. nil: it had none.
 	Annotation string  `json:"annotation,omitempty"`
 	Old        *string `json:"old,omitempty"`
@@ -66,6 +71,9 @@ func fresh(c candidate) state {
 		Replicas:   replicasOf(d),
 	}
 	if c.Method == schemas.MethodSurge {
+		if len(c.Autoscalers) > 0 {
+			s.Autoscaler = c.Autoscalers[0].Name
+		}
 		return s
 	}
 	s.Annotation = c.Policy.Annotation

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -30,7 +31,9 @@ type view struct {
 	Deployment *appsv1.Deployment
 	// Pod is nil if it was deleted.
 	Pod *corev1.Pod
-	Now time.Time
+	// Autoscaler is nil if the move has none, or it was deleted.
+	Autoscaler *autoscalingv2.HorizontalPodAutoscaler
+	Now        time.Time
 }
 
 // going says whether the pod is gone or will be without anybody's doing.
@@ -44,6 +47,8 @@ type decision struct {
 	Change *change
 	// Cost is what the deletion cost of the pod becomes.
 	Cost *cost
+	// Minimum is changed of the autoscaler.
+	Minimum *minimumChange
 	// Ask: the eviction is asked for as a dry run, and Change made only if it would be allowed.
 	Ask bool
 	// Shorten: the pod is given less time to stop.
@@ -129,7 +134,11 @@ func (m *method) look(ctx context.Context, s state, now time.Time) (view, error)
 	if pod != nil && pod.UID != s.Pod.UID {
 		pod = nil
 	}
-	return view{Deployment: d, Pod: pod, Now: now}, nil
+	scaler, err := m.r.autoscaler(ctx, s)
+	if err != nil {
+		return view{}, err
+	}
+	return view{Deployment: d, Pod: pod, Autoscaler: scaler, Now: now}, nil
 }
 
 // begin makes the first change, or plans anew when the Deployment is not the one that was planned for.
@@ -202,6 +211,11 @@ func (m *method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 	}
 	if d.Shorten {
 		if err := m.r.shorten(ctx, s); err != nil {
+			return move.Progress{}, err
+		}
+	}
+	if d.Minimum != nil {
+		if err := m.r.patchMinimum(ctx, v.Autoscaler, *d.Minimum); err != nil {
 			return move.Progress{}, err
 		}
 	}

@@ -52,17 +52,24 @@ func dear(pod *corev1.Pod) *cost {
 // followSurge decides what a step does about a surge that has begun. grace is what the pod may have to stop, nil for its
 // own time.
 func followSurge(s state, v view, grace *int64) decision {
-	d := v.Deployment
+	d, now := v.Deployment, replicasOf(v.Deployment)
 	ours := d.Annotations[restartedAt] == s.value()
-	marked := ours && d.Annotations[surgeReplicas] != ""
-	wiped := !ours && replicasOf(d) == s.Replicas+1
+	settling := !(ours && d.Annotations[surgeReplicas] != "") && (ours || now != s.Replicas+1)
+	// An autoscaler may take the replica more away before its minimum is raised, or after it was lowered.
+	theirs := !settling && now != s.Replicas+1 && (s.Autoscaler == "" || now != s.Replicas)
+	over := settling || theirs || s.Refusal != nil || s.Returning || v.going()
+	if along := alongside(s, v, over); along != nil {
+		return decision{Minimum: along, Then: soonAgain(s, "the minimum of the autoscaler goes along: "+situation(d))}
+	}
 	switch {
-	case !marked && !wiped:
+	case settling:
 		return settleSurge(s, v, grace)
-	case replicasOf(d) != s.Replicas+1:
+	case theirs:
 		return leaveScaled(s, v)
 	case v.going():
 		return decision{Change: unsurge(s), Then: soonAgain(s, "the pod is "+leave(v)+"; one replica fewer is needed")}
+	case s.Returning:
+		return decision{Change: unsurge(s), Then: soonAgain(s, "the replacement is available; the pod goes")}
 	case s.Refusal != nil:
 		return takeBackSurge(s, v)
 	case v.Now.After(s.At.Add(s.Limit)):
@@ -71,10 +78,21 @@ func followSurge(s state, v view, grace *int64) decision {
 	if cheap := cheap(v.Pod); cheap != nil {
 		return decision{Cost: cheap, Then: soonAgain(s, situation(d))}
 	}
-	if !complete(d) {
+	if now == s.Replicas || !complete(d) {
 		return decision{Then: working(s, situation(d))}
 	}
-	return decision{Ask: true, Change: unsurge(s), Then: soonAgain(s, "the replacement is available; the pod goes")}
+	return giveBack(s)
+}
+
+// giveBack decides that the pod goes, if its budget allows it. With an autoscaler that takes two changes, so it is
+// remembered before the first one.
+func giveBack(s state) decision {
+	const words = "the replacement is available; the pod goes"
+	if s.Autoscaler == "" {
+		return decision{Ask: true, Change: unsurge(s), Then: soonAgain(s, words)}
+	}
+	s.Returning = true
+	return decision{Ask: true, Then: soonAgain(s, words)}
 }
 
 // unsurge gives the Deployment its number of replicas back.
