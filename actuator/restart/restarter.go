@@ -94,28 +94,37 @@ func (r *Restarter) find(ctx context.Context, pod *corev1.Pod) (*candidate, erro
 		return nil, err
 	}
 	namespace := ""
-	if mark := d.Annotations[policy.RestartMark]; !known(mark) {
+	if !known(d.Annotations[policy.RestartMark]) {
 		if namespace, err = r.namespaceMark(ctx, pod.Namespace); err != nil {
 			return nil, err
 		}
 	}
 	name, takes := takesPart(p, d.Annotations[policy.RestartMark], namespace)
-	if !takes || replicasOf(d) < 1 || replicasOf(d) > 1 && !p.BlockedByBudget {
+	if !takes {
 		return nil, nil
 	}
-	c := &candidate{Pod: pod, Deployment: d, Method: name, Policy: p}
-	if replicasOf(d) == 1 && name == schemas.MethodRestart {
-		return c, nil // no budget matters
+	return r.withBudgets(ctx, candidate{Pod: pod, Deployment: d, Method: name, Policy: p})
+}
+
+// withBudgets adds the budgets of the pod where they matter. nil: the number of replicas, or that no budget holds them,
+// speaks against it.
+func (r *Restarter) withBudgets(ctx context.Context, c candidate) (*candidate, error) {
+	n := replicasOf(c.Deployment)
+	switch {
+	case n < 1, n > 1 && !c.Policy.BlockedByBudget:
+		return nil, nil
+	case n == 1 && c.Method == schemas.MethodRestart:
+		return &c, nil
 	}
-	budgets, err := r.cfg.Client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	budgets, err := r.cfg.Client.PolicyV1().PodDisruptionBudgets(c.Pod.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list budgets of namespace %s: %w", pod.Namespace, err)
+		return nil, fmt.Errorf("list budgets of namespace %s: %w", c.Pod.Namespace, err)
 	}
-	c.Budgets = matching(pod, budgets.Items)
-	if replicasOf(d) > 1 && !blocked(c.Budgets) {
+	c.Budgets = matching(c.Pod, budgets.Items)
+	if n > 1 && !blocked(c.Budgets) {
 		return nil, nil
 	}
-	return c, nil
+	return &c, nil
 }
 
 // deploymentOf returns the Deployment that controls the ReplicaSet that controls the pod, or nil.

@@ -155,7 +155,7 @@ func (m *method) begin(ctx context.Context, s state, v view) (move.Progress, err
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return move.Progress{Message: "somebody else changed the Deployment", Look: soon}, nil
 	case refused(err):
-		return move.Progress{Stage: move.Released, Refusal: refusalOf(s, err)}, nil
+		return move.Progress{Stage: move.Released, Refusal: refusalOf(err)}, nil
 	case err != nil:
 		return move.Progress{}, err
 	case m.r.cfg.DryRun:
@@ -209,23 +209,8 @@ func (m *method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 			return working(s, held), err
 		}
 	}
-	if d.Shorten {
-		if err := m.r.shorten(ctx, s); err != nil {
-			return move.Progress{}, err
-		}
-	}
-	if d.Minimum != nil {
-		if err := m.r.patchMinimum(ctx, v.Autoscaler, *d.Minimum); err != nil {
-			return move.Progress{}, err
-		}
-	}
-	if d.Cost != nil {
-		if err := m.r.patchCost(ctx, s, *d.Cost); err != nil {
-			return move.Progress{}, err
-		}
-	}
-	if d.Then.Stage == move.Done {
-		d.Then.Message += m.r.where(ctx, s, v)
+	if err := m.accompany(ctx, s, v, d); err != nil {
+		return move.Progress{}, err
 	}
 	if d.Change != nil {
 		err := m.r.patch(ctx, v.Deployment, *d.Change)
@@ -236,7 +221,28 @@ func (m *method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 			return move.Progress{}, err
 		}
 	}
+	if d.Then.Stage == move.Done {
+		d.Then.Message += m.r.where(ctx, s, v)
+	}
 	return d.Then, nil
+}
+
+// accompany makes the changes of a decision that are not about the Deployment.
+func (m *method) accompany(ctx context.Context, s state, v view, d decision) error {
+	if d.Shorten {
+		if err := m.r.shorten(ctx, s); err != nil {
+			return err
+		}
+	}
+	if d.Minimum != nil {
+		if err := m.r.patchMinimum(ctx, v.Autoscaler, *d.Minimum); err != nil {
+			return err
+		}
+	}
+	if d.Cost != nil {
+		return m.r.patchCost(ctx, s, *d.Cost)
+	}
+	return nil
 }
 
 func working(s state, message string) move.Progress {
@@ -262,7 +268,7 @@ func refused(err error) bool {
 }
 
 // refusalOf is what a refused first change means for the pod.
-func refusalOf(s state, err error) *move.Refusal {
+func refusalOf(err error) *move.Refusal {
 	r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
 	if apierrors.IsForbidden(err) {
 		r.Reason = schemas.ReasonForbidden

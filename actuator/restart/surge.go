@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,50 +50,81 @@ func dear(pod *corev1.Pod) *cost {
 	return &cost{Cost: &before}
 }
 
+// standing is where a surge that has begun is, by what is on the Deployment.
+type standing int
+
+const (
+	surged   standing = iota // it has one replica more, or is about to
+	returned                 // it has its replicas back
+	theirs                   // somebody else has scaled it
+)
+
+// standingOf finds out where the surge is. Marks that somebody took away are missed only if the replica went with them. An
+// autoscaler may take the replica more away before its minimum is raised, or after it was lowered.
+func standingOf(s state, d *appsv1.Deployment) standing {
+	now, more := replicasOf(d), s.Replicas+1
+	ours := d.Annotations[restartedAt] == s.value()
+	marked := ours && d.Annotations[surgeReplicas] != ""
+	switch {
+	case now == more && (marked || !ours):
+		return surged
+	case !marked:
+		return returned
+	case s.Autoscaler != "" && now == s.Replicas:
+		return surged
+	}
+	return theirs
+}
+
 // followSurge decides what a step does about a surge that has begun. grace is what the pod may have to stop, nil for its
 // own time.
 func followSurge(s state, v view, grace *int64) decision {
-	d, now := v.Deployment, replicasOf(v.Deployment)
-	ours := d.Annotations[restartedAt] == s.value()
-	settling := !(ours && d.Annotations[surgeReplicas] != "") && (ours || now != s.Replicas+1)
-	// An autoscaler may take the replica more away before its minimum is raised, or after it was lowered.
-	theirs := !settling && now != s.Replicas+1 && (s.Autoscaler == "" || now != s.Replicas)
-	over := settling || theirs || s.Refusal != nil || s.Returning || v.going()
+	at := standingOf(s, v.Deployment)
+	over := at != surged || s.Refusal != nil || s.Returning || v.going()
 	if along := alongside(s, v, over); along != nil {
-		return decision{Minimum: along, Then: soonAgain(s, "the minimum of the autoscaler goes along: "+situation(d))}
+		return decision{Minimum: along, Then: soonAgain(s, "the minimum of the autoscaler goes along: "+situation(v.Deployment))}
 	}
 	switch {
-	case settling:
+	case at == returned:
 		return settleSurge(s, v, grace)
-	case theirs:
+	case at == theirs:
 		return leaveScaled(s, v)
 	case v.going():
 		return decision{Change: unsurge(s), Then: soonAgain(s, "the pod is "+leave(v)+"; one replica fewer is needed")}
 	case s.Returning:
-		return decision{Change: unsurge(s), Then: soonAgain(s, "the replacement is available; the pod goes")}
+		return decision{Change: unsurge(s), Then: soonAgain(s, goes)}
 	case s.Refusal != nil:
 		return takeBackSurge(s, v)
-	case v.Now.After(s.At.Add(s.Limit)):
+	}
+	return await(s, v)
+}
+
+// await decides what a step does while the replacement is waited for.
+func await(s state, v view) decision {
+	d := v.Deployment
+	if v.Now.After(s.At.Add(s.Limit)) {
 		return giveUp(fmt.Sprintf("the surge took more than %s and is taken back: %s", s.Limit, situation(d)))
 	}
 	if cheap := cheap(v.Pod); cheap != nil {
 		return decision{Cost: cheap, Then: soonAgain(s, situation(d))}
 	}
-	if now == s.Replicas || !complete(d) {
+	if replicasOf(d) == s.Replicas || !complete(d) {
 		return decision{Then: working(s, situation(d))}
 	}
 	return giveBack(s)
 }
 
+// goes says that the last part begins.
+const goes = "the replacement is available; the pod goes"
+
 // giveBack decides that the pod goes, if its budget allows it. With an autoscaler that takes two changes, so it is
 // remembered before the first one.
 func giveBack(s state) decision {
-	const words = "the replacement is available; the pod goes"
 	if s.Autoscaler == "" {
-		return decision{Ask: true, Change: unsurge(s), Then: soonAgain(s, words)}
+		return decision{Ask: true, Change: unsurge(s), Then: soonAgain(s, goes)}
 	}
 	s.Returning = true
-	return decision{Ask: true, Then: soonAgain(s, words)}
+	return decision{Ask: true, Then: soonAgain(s, goes)}
 }
 
 // unsurge gives the Deployment its number of replicas back.
