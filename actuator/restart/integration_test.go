@@ -24,14 +24,17 @@ import (
 )
 
 const (
-	nobody    = "nobody"           // a user that may nothing
-	looker    = "looker"           // a user that may look and nothing else
+	nobody                 = "nobody"              // a user that may nothing
+	looker                 = "looker"              // a user that may look and nothing else
+	restartUser, surgeUser = "restarter", "surger" // users that may do what the moves need, and nothing else
+
 	sceneMark = "test.rehome.dev/" // and the namespace: the label of the nodes that a scene has for itself
 )
 
 // TestTheMovesAndTheAPIServer shares one control plane among all scenes. Each has a namespace and two nodes of its own.
 func TestTheMovesAndTheAPIServer(t *testing.T) {
-	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}, {Name: looker}}})
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{
+		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}}})
 	var numbers atomic.Int32
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {

@@ -29,8 +29,8 @@ type Room interface {
 
 // Config is what a [Restarter] works with. Client and Policy are needed.
 type Config struct {
-	// Client may get Deployments, ReplicaSets, namespaces and PersistentVolumeClaims; list budgets, autoscalers and quotas;
-	// patch Deployments; and for surges, get and patch autoscalers, patch pods and create evictions.
+	// Client may get and patch Deployments; get ReplicaSets, namespaces and PersistentVolumeClaims; get and list pods; and list
+	// budgets and quotas. For surges it may also patch pods, create evictions, and get, list and patch autoscalers.
 	Client kubernetes.Interface
 	// Policy returns the newest policy. A move that was planned keeps to the one of its plan.
 	Policy func() policy.Restart

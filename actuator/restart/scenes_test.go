@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -52,6 +54,8 @@ func scenes() []scene {
 		{"a pod that takes its time is given less, the one of that UID only", testShorten},
 		{"a dry run changes nothing", testDryRun},
 		{"who takes part is read from the cluster", testFor},
+		{"what speaks against a move is read from the cluster", testRefusals},
+		{"the rights that are named are enough", testEnoughRights},
 		{"a missing right to look is an error, a missing right to patch lets the pod go another way", testRights},
 	}
 }
@@ -619,6 +623,122 @@ func testFor(p *place) {
 	cancel()
 	if _, _, _, err := p.restarter().For(ctx, pods[0]); !errors.Is(err, context.Canceled) {
 		p.Errorf("asked in vain: error %v, want one that wraps context.Canceled", err)
+	}
+}
+
+// noRoom is a cluster without room.
+type noRoom struct{}
+
+func (noRoom) Elsewhere(pod *corev1.Pod) (bool, string) { return false, "not for " + pod.Name }
+
+func testRefusals(p *place) {
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	_, err := p.client.CoreV1().PersistentVolumes().Create(p.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: p.namespace},
+		Spec: corev1.PersistentVolumeSpec{AccessModes: modes, Capacity: size,
+			ClaimRef:               &corev1.ObjectReference{Namespace: p.namespace, Name: "data"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = p.client.CoreV1().PersistentVolumeClaims(p.namespace).Create(p.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: p.namespace, StorageClassName: new(""),
+			Resources: corev1.VolumeResourceRequirements{Requests: size}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	refused := func(what string, pod *corev1.Pod, reason schemas.ReasonCode, words string, change ...func(*Config)) {
+		p.Helper()
+		m, _, _, err := p.restarter(change...).For(p.Context(), pod)
+		p.must(err)
+		_, refusal, err := m.Plan(p.Context(), pod, time.Now())
+		p.must(err)
+		if refusal == nil || refusal.Reason != reason || !strings.Contains(refusal.Message, words) {
+			p.Errorf("%s: refusal %+v, want %s with %q", what, refusal, reason, words)
+		}
+	}
+	_, pods := p.deployment(1, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	})
+	refused("a volume of one node", pods[0], schemas.ReasonRestartVolume, "the PersistentVolumeClaim data is ReadWriteOnce")
+
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"spec":{"volumes":null}}}}`)
+	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	p.until("the Deployment is complete", func() bool { return complete(p.live()) && len(p.pods()) == 1 })
+	pod := p.pods()[0]
+	refused("no room", pod, schemas.ReasonRestartNoRoom, "not for "+pod.Name, func(c *Config) { c.Room = noRoom{} })
+	p.autoscaler()
+	p.patchAutoscaler(`{"spec":{"maxReplicas":1}}`)
+	refused("an autoscaler", pod, schemas.ReasonRestartScaled, "its maxReplicas is 1", surger())
+	quotas := p.client.CoreV1().ResourceQuotas(p.namespace)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+	_, err = quotas.Create(p.Context(), quota, metav1.CreateOptions{})
+	p.must(err)
+	p.until("the quota is counted", func() bool {
+		quota, err = quotas.Get(p.Context(), "one", metav1.GetOptions{})
+		p.must(err)
+		return !quota.Status.Used.Pods().IsZero()
+	})
+	refused("a quota", pod, schemas.ReasonRestartNoRoom, "resourcequota one has no room for one more: pods, 1 of 1 are used")
+	p.must(quotas.Delete(p.Context(), "one", metav1.DeleteOptions{}))
+	p.budget(5)
+	p.must(p.client.AutoscalingV2().HorizontalPodAutoscalers(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
+	refused("a budget", pod, schemas.ReasonDisruptionBudget, "one replica more does not make poddisruptionbudget api allow", surger())
+}
+
+func (p *place) patchAutoscaler(patch string) {
+	p.Helper()
+	_, err := p.client.AutoscalingV2().HorizontalPodAutoscalers(p.namespace).
+		Patch(p.Context(), "api", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	p.must(err)
+}
+
+// grant gives a user the rights, everywhere.
+func (p *place) grant(user string, rules ...rbacv1.PolicyRule) {
+	p.Helper()
+	roles := p.client.RbacV1()
+	_, err := roles.ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules,
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+}
+
+// testEnoughRights has a user with the rights that the comment of Config.Client names, and one without those for surges.
+func testEnoughRights(p *place) {
+	right := func(group, kinds, verbs string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(kinds), Verbs: strings.Fields(verbs)}
+	}
+	rights := []rbacv1.PolicyRule{
+		right("apps", "deployments", "get patch"), right("apps", "replicasets", "get"),
+		right("", "pods", "get list"), right("", "namespaces persistentvolumeclaims", "get"), right("", "resourcequotas", "list"),
+		right("policy", "poddisruptionbudgets", "list"),
+	}
+	p.grant(restartUser, rights...)
+	p.grant(surgeUser, append(rights, right("autoscaling", "horizontalpodautoscalers", "get list patch"),
+		right("", "pods", "patch"), right("", "pods/eviction", "create"))...)
+	p.deployment(1)
+	p.autoscaler()
+	soonEnough := func(r *policy.Restart) { r.Cooldown = time.Nanosecond }
+	for user, r := range map[string]*Restarter{
+		restartUser: p.restarter(func(c *Config) {
+			c.Client = p.as(restartUser)
+			c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Cooldown: time.Nanosecond} }
+		}),
+		surgeUser: p.restarter(surger(soonEnough), func(c *Config) { c.Client = p.as(surgeUser) }),
+	} {
+		p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+		pod := p.pods()[0]
+		p.until("the rights are known", func() bool { _, _, _, err := r.For(p.Context(), pod); return !apierrors.IsForbidden(err) })
+		m, s := p.planned(r, pod)
+		same(p.T, "stage of the move by "+user, p.run(m, s, drive{}).Stage, move.Done)
 	}
 }
 
