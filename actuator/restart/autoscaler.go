@@ -14,7 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// surgeMinimum is the annotation on an autoscaler whose minimum was raised for a surge: for which, and the minimum before.
+// surgeMinimum is the annotation on an autoscaler whose minimum was raised for a surge: for which, and the minimum
+// before.
 const surgeMinimum = "rehome.dev/surge-min-replicas"
 
 // raise is what the annotation surgeMinimum says.
@@ -23,8 +24,8 @@ type raise struct {
 	Min *int32 `json:"min"` // null: there was none
 }
 
-// scaledAlong refuses a surge of a Deployment whose autoscaler would take the replica more away and cannot be told to want
-// it.
+// scaledAlong refuses a surge of a Deployment whose autoscaler would take the replica more away and cannot be told to
+// want it.
 func scaledAlong(c candidate) *move.Refusal {
 	const reason = schemas.ReasonRestartScaled
 	if c.Method != schemas.MethodSurge || len(c.Autoscalers) == 0 {
@@ -36,7 +37,8 @@ func scaledAlong(c candidate) *move.Refusal {
 	case len(c.Autoscalers) > 1:
 		return not(c, reason, "more than one HorizontalPodAutoscaler scales it: %s and %s", a.Name, c.Autoscalers[1].Name)
 	case owner != nil:
-		return not(c, reason, "the HorizontalPodAutoscaler %s would undo one replica more, and %s %s would undo a change of it",
+		return not(c, reason,
+			"the HorizontalPodAutoscaler %s would undo one replica more, and %s %s would undo a change of it",
 			a.Name, owner.Kind, owner.Name)
 	case a.Spec.MaxReplicas < more:
 		return not(c, reason, "the HorizontalPodAutoscaler %s would undo one replica more: its maxReplicas is %d",
@@ -73,8 +75,8 @@ func raised(s state, a *autoscalingv2.HorizontalPodAutoscaler) (raise, bool) {
 	return r, true
 }
 
-// alongside is what is to be changed about the autoscaler of a surge: it wants the replica more until the surge is over. nil:
-// it is as it should be, or there is none.
+// alongside is what is to be changed about the autoscaler of a surge: it wants the replica more until the surge is
+// over. nil: it is as it should be, or there is none.
 func alongside(s state, v view, over bool) *minimumChange {
 	a := v.Autoscaler
 	if a == nil {

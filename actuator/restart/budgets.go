@@ -8,15 +8,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// budgetGivesWay refuses a surge that would never end, because one pod more does not make the budget allow a disruption.
-// A rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
+// budgetGivesWay refuses a surge that would never end, because one pod more does not make the budget allow a
+// disruption. A rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
 func budgetGivesWay(c candidate) *move.Refusal {
 	const reason = schemas.ReasonDisruptionBudget
 	if c.Method != schemas.MethodSurge {
 		return nil
 	}
 	if len(c.Budgets) > 1 {
-		return not(c, reason, "more than one poddisruptionbudget matches the pod: %s and %s", c.Budgets[0].Name, c.Budgets[1].Name)
+		return not(c, reason, "more than one poddisruptionbudget matches the pod: %s and %s",
+			c.Budgets[0].Name, c.Budgets[1].Name)
 	}
 	for _, b := range c.Budgets {
 		if !givesWay(b) {

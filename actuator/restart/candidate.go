@@ -44,8 +44,8 @@ func ownedBy(object metav1.Object, kind string) (metav1.OwnerReference, bool) {
 	return *owner, err == nil && version.Group == appsv1.GroupName
 }
 
-// takesPart says whether a Deployment takes part, by its own mark and that of its namespace, and by which method. A mark
-// with a value that is not known counts as none.
+// takesPart says whether a Deployment takes part, by its own mark and that of its namespace, and by which method. A
+// mark with a value that is not known counts as none.
 func takesPart(p policy.Restart, deployment, namespace string) (schemas.Method, bool) {
 	method := schemas.MethodRestart
 	if p.Method == policy.Surge {
@@ -82,7 +82,8 @@ func replicasOf(d *appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// matching returns the budgets that select the pod. A selector that cannot be read matches nothing, as in the API server.
+// matching returns the budgets that select the pod. A selector that cannot be read matches nothing, as in the API
+// server.
 func matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
 	var out []policyv1.PodDisruptionBudget
 	for _, b := range budgets {
@@ -105,7 +106,9 @@ func blocked(budgets []policyv1.PodDisruptionBudget) bool {
 }
 
 // scaling returns the autoscalers that scale the Deployment.
-func scaling(d *appsv1.Deployment, all []autoscalingv2.HorizontalPodAutoscaler) []autoscalingv2.HorizontalPodAutoscaler {
+func scaling(
+	d *appsv1.Deployment, all []autoscalingv2.HorizontalPodAutoscaler,
+) []autoscalingv2.HorizontalPodAutoscaler {
 	var out []autoscalingv2.HorizontalPodAutoscaler
 	for _, a := range all {
 		target := a.Spec.ScaleTargetRef

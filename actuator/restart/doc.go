@@ -11,9 +11,9 @@
 // # Surge
 //
 // The Deployment gets one replica more. When that is available and the budget of the pod would let it be evicted, the
-// Deployment gets its old number of replicas, and its ReplicaSet removes the pod, which was marked as the cheapest one to
-// delete. That is not an eviction: the controller replaces an evicted pod at once, since it still wants one more, so a
-// third pod would start only to be removed again; and if the new pod failed at that moment, none would be left. A
+// Deployment gets its old number of replicas, and its ReplicaSet removes the pod, which was marked as the cheapest one
+// to delete. That is not an eviction: the controller replaces an evicted pod at once, since it still wants one more, so
+// a third pod would start only to be removed again; and if the new pod failed at that moment, none would be left. A
 // ReplicaSet that is scaled down removes pods that are not ready first, so the old pod survives such a failure. What
 // scaling down lacks is the budget, which is why the eviction is asked for as a dry run directly before: the API server
 // holds it against the budget and the admission webhooks and changes nothing. A shorter grace period than the pod's own
@@ -27,7 +27,7 @@
 // Each change is one patch that only applies to the version of the Deployment that was looked at. It carries the
 // annotations from which a person, or a process that takes over, can see what was done and how to undo it:
 //
-//	rehome.dev/restarted-at    when the move began; it also names the move, and is what the cooldown counts from. It stays.
+//	rehome.dev/restarted-at    when the move began; it names the move, and the cooldown counts from it. It stays.
 //	rehome.dev/restarted-for   the pod that was to go, as NAME/UID. It stays.
 //	rehome.dev/restart-undo    while a rollout is followed: the annotation of the template and its value before, as JSON
 //	rehome.dev/surge-replicas  while there is one replica more: the number of replicas before

@@ -12,11 +12,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// check says why a candidate cannot be moved by its Deployment now. nil: nothing speaks against it. It is a pure function.
+// check says why a candidate cannot be moved by its Deployment now. nil: nothing speaks against it. It is a pure
+// function.
 type check func(candidate) *move.Refusal
 
-// checks are what a candidate passes, in this order: what will not pass by itself comes first. A check may rely on the ones
-// before it.
+// checks are what a candidate passes, in this order: what will not pass by itself comes first. A check may rely on the
+// ones before it.
 func checks() []check {
 	return []check{
 		startsFirst,     // a Deployment that stops before it starts gains nothing
@@ -68,9 +69,11 @@ func startsFirst(c candidate) *move.Refusal {
 	case err != nil:
 		return not(c, reason, "spec.strategy.rollingUpdate: %v", err)
 	case surge == 0:
-		return not(c, reason, "maxSurge comes to 0 of %d replicas: it starts no pod before it stops one", replicasOf(c.Deployment))
+		return not(c, reason, "maxSurge comes to 0 of %d replicas: it starts no pod before it stops one",
+			replicasOf(c.Deployment))
 	case unavailable > 0 && c.Method == schemas.MethodRestart:
-		return not(c, reason, "maxUnavailable comes to %d of %d replicas: a rollout may stop a pod before its replacement is available",
+		return not(c, reason,
+			"maxUnavailable comes to %d of %d replicas: a rollout may stop a pod before its replacement is available",
 			unavailable, replicasOf(c.Deployment))
 	}
 	return nil

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,6 +208,9 @@ func (p *place) planned(r *Restarter, pod *corev1.Pod) (move.Method, move.State)
 type drive struct {
 	// stutter: each step is made twice with the same state, as by a process that was killed before it remembered the first.
 	stutter bool
+	// random: each step is made up to three times with the same state, and somebody else writes to the Deployment every
+	// now and then. nil: neither.
+	random *rand.Rand
 	// late is added to the time of every step but the first.
 	late time.Duration
 	// after is called after each step.
@@ -216,8 +222,14 @@ func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
 	p.Helper()
 	var late time.Duration
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); p.pause(20 * time.Millisecond) {
+		p.disturb(how.random)
 		progress, err := m.Step(p.Context(), s, time.Now().Add(late))
 		p.must(err)
+		for how.random != nil && progress.Stage == move.Working && how.random.IntN(3) > 0 {
+			p.disturb(how.random)
+			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
+			p.must(err)
+		}
 		if how.stutter && progress.Stage == move.Working {
 			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
 			p.must(err)
@@ -240,6 +252,31 @@ func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
 	}
 	p.Fatalf("the move does not end; the Deployment: %s", printed(p.live()))
 	return move.Progress{}
+}
+
+// disturb has somebody else write to the Deployment, one time in three.
+func (p *place) disturb(random *rand.Rand) {
+	p.Helper()
+	if random == nil || random.IntN(3) > 0 {
+		return
+	}
+	p.patch(fmt.Sprintf(`{"metadata":{"labels":{"by-test":"%d"}}}`, random.Uint32()))
+}
+
+// seedVariable names the environment variable that repeats a run, as far as the controllers let it be repeated.
+const seedVariable = "REHOME_TEST_SEED"
+
+// seeded is a source of random numbers whose seed is printed.
+func (p *place) seeded() *rand.Rand {
+	p.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv(seedVariable); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		p.must(err)
+	}
+	p.Logf("repeat with %s=%d", seedVariable, seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // watched is what happened to the pods of the scene.

@@ -28,8 +28,8 @@ type change struct {
 	Replicas    *int32
 }
 
-// document renders the change as a JSON merge patch for the Deployment as it is. That it names the version makes the API
-// server answer 409 if there is a newer one; a JSON patch with a test would be answered with 422, as much else is.
+// document renders the change as a JSON merge patch for the Deployment as it is. That it names the version makes the
+// API server answer 409 if there is a newer one; a JSON patch with a test would be answered with 422, as much else is.
 func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 	metadata := map[string]any{"resourceVersion": d.ResourceVersion}
 	if len(c.Annotations) > 0 {
@@ -53,7 +53,8 @@ func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 func (r *Restarter) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	document, err := c.document(d)
 	if err == nil {
-		_, err = r.cfg.Client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, document, r.patchOptions())
+		_, err = r.cfg.Client.AppsV1().Deployments(d.Namespace).
+			Patch(ctx, d.Name, types.MergePatchType, document, r.patchOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("patch deployment %s/%s: %w", d.Namespace, d.Name, err)

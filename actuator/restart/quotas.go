@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// withinQuotas refuses a pod of which the quotas of its namespace do not admit one more, or a rollout for whose ReplicaSet
-// they have no room.
+// withinQuotas refuses a pod of which the quotas of its namespace do not admit one more, or a rollout for whose
+// ReplicaSet they have no room.
 func withinQuotas(c candidate) *move.Refusal {
 	more := footprint(c.Pod)
 	for _, q := range c.Quotas {
@@ -90,7 +90,8 @@ func scopes(q corev1.ResourceQuotaSpec) []corev1.ScopedResourceSelectorRequireme
 	return out
 }
 
-// inScope says whether a quota counts the pod. A scope that is not known here counts none: then the API server will say.
+// inScope says whether a quota counts the pod. A scope that is not known here counts none: then the API server will
+// say.
 func inScope(q corev1.ResourceQuotaSpec, pod *corev1.Pod) bool {
 	for _, s := range scopes(q) {
 		if !matchesScope(s, pod) {

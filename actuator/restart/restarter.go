@@ -29,8 +29,8 @@ type Room interface {
 
 // Config is what a [Restarter] works with. Client and Policy are needed.
 type Config struct {
-	// Client may get and patch Deployments; get ReplicaSets, namespaces and PersistentVolumeClaims; get and list pods; and list
-	// budgets and quotas. For surges it may also patch pods, create evictions, and get, list and patch autoscalers.
+	// Client may get and patch Deployments; get ReplicaSets, namespaces and PersistentVolumeClaims; get and list pods; and
+	// list budgets and quotas. For surges it may also patch pods, create evictions, and get, list and patch autoscalers.
 	Client kubernetes.Interface
 	// Policy returns the newest policy. A move that was planned keeps to the one of its plan.
 	Policy func() policy.Restart
@@ -52,10 +52,11 @@ type Restarter struct {
 // New returns a Restarter. It changes and asks nothing yet.
 func New(c Config) *Restarter { return &Restarter{cfg: c} }
 
-// For says whether the Deployment of the pod takes part, by which method, and which one it is. A nil method: the pod has
-// no Deployment or has ended, its Deployment is not to take part, or has several replicas and no budget that forbids a
-// disruption; the reference is nil then too. An error: the cluster could not be asked. A ReplicaSet, Deployment or
-// namespace that does not exist is no error, and one that was made anew under the same name does not count.
+// For says whether the Deployment of the pod takes part, by which method, and which one it is. A nil method: the pod
+// has no Deployment or has ended, its Deployment is not to take part, or has several replicas and no budget that
+// forbids a disruption; the reference is nil then too. An error: the cluster could not be asked. A ReplicaSet,
+// Deployment or namespace that does not exist is no error, and one that was made anew under the same name does not
+// count.
 //
 // The method keeps what was read, so that planning the same pod right away reads less. What it plans holds for that
 // version of the Deployment only.
@@ -69,8 +70,8 @@ func (r *Restarter) For(ctx context.Context, pod *corev1.Pod) (move.Method, sche
 	return &method{r: r, name: c.Method, found: c}, c.Method, refTo(c.Deployment), nil
 }
 
-// Method returns the method of that name, to go on with moves that were planned before, by this process or another. nil:
-// it is not one of this package.
+// Method returns the method of that name, to go on with moves that were planned before, by this process or another.
+// nil: it is not one of this package.
 func (r *Restarter) Method(name schemas.Method) move.Method {
 	if name != schemas.MethodRestart && name != schemas.MethodSurge {
 		return nil

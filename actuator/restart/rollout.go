@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there are
-// as many as it wants.
+// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there
+// are as many as it wants.
 func rolledOut(d *appsv1.Deployment) bool {
 	want, s := replicasOf(d), d.Status
 	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want

@@ -76,8 +76,8 @@ func (s state) isOld(value string, has bool) bool {
 	return has && value == *s.Old
 }
 
-// giveUp decides that a move is to be taken back. That is remembered before it is done, so that it is known afterwards who
-// did it and why.
+// giveUp decides that a move is to be taken back. That is remembered before it is done, so that it is known afterwards
+// who did it and why.
 func giveUp(why string) decision {
 	return decision{GiveUp: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: why}}
 }
@@ -90,8 +90,8 @@ func takeBack(s state) decision {
 	}
 }
 
-// settleRollout waits until a rollout that was taken back is no more. It does not wait for ever: a controller that is away
-// does it when it comes back.
+// settleRollout waits until a rollout that was taken back is no more. It does not wait for ever: a controller that is
+// away does it when it comes back.
 func settleRollout(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
 		return decision{Then: working(s, s.Refusal.Message)}

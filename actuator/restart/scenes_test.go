@@ -51,6 +51,9 @@ func scenes() []scene {
 		{"a surge raises the minimum of an autoscaler for as long", surgeAlongside(drive{})},
 		{"a surge raises it once, though every step is repeated", surgeAlongside(drive{stutter: true})},
 		{"a surge that is taken back lowers the minimum of the autoscaler", testSurgeAlongsideTakenBack},
+		{"whatever is repeated and whoever else writes, a restart is made once", testRestartAtRandom},
+		{"whatever is repeated and whoever else writes, a stuck restart is taken back once", testStuckAtRandom},
+		{"whatever is repeated and whoever else writes, a surge is made once", testSurgeAtRandom},
 		{"a pod that takes its time is given less, the one of that UID only", testShorten},
 		{"a dry run changes nothing", testDryRun},
 		{"who takes part is read from the cluster", testFor},
@@ -447,6 +450,36 @@ func (p *place) marked(name string) bool {
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.Context(), name, metav1.GetOptions{})
 	p.must(err)
 	return pod.Annotations[corev1.PodDeletionCost] == cheapest
+}
+
+func testRestartAtRandom(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(), pods[0])
+	told := p.watch()
+	same(p.T, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+}
+
+func testStuckAtRandom(p *place) {
+	before, pods := p.deployment(1, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(3)) })
+	p.full()
+	m, s := p.planned(p.restarter(), pods[0])
+	told := p.watch()
+	got := p.run(m, s, drive{random: p.seeded()})
+	same(p.T, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonRestartNoRoom})
+	p.untouched(before, pods, told())
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
+}
+
+func testSurgeAtRandom(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(surger()), pods[0])
+	told := p.watch()
+	same(p.T, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	changes := slices.DeleteFunc(p.accepted(), func(what string) bool { return what == "dry eviction" })
+	same(p.T, "writes", changes, []string{"replicas 2", "replicas 1"})
 }
 
 // autoscaler makes one for the Deployment, that finds no metrics and only keeps its minimum and maximum.

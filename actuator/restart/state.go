@@ -90,8 +90,8 @@ func fresh(c candidate) state {
 	return s
 }
 
-// limit is how long the move of a candidate may take. Without one in the policy it is the progress deadline for each pod
-// that is replaced, with a moment for the controller to say itself that it is over.
+// limit is how long the move of a candidate may take. Without one in the policy it is the progress deadline for each
+// pod that is replaced, with a moment for the controller to say itself that it is over.
 func limit(c candidate) time.Duration {
 	if c.Policy.Timeout > 0 {
 		return c.Policy.Timeout

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// soon is when a step looks again at what it has just changed, or what somebody else has.
+// soon is after what time a step looks again at what it has just changed, or what somebody else has.
 const soon = 100 * time.Millisecond
 
 // method is one of the two. found is what [Restarter.For] read, or nil.
@@ -41,9 +41,10 @@ func (v view) going() bool {
 	return v.Pod == nil || v.Pod.DeletionTimestamp != nil || schemas.Ended(v.Pod)
 }
 
-// decision is what a step does: at most one of the changes, and what it then says.
+// decision is what a step does, and what it then says. Repeating it does no harm.
 type decision struct {
-	// Change is made to the Deployment. Whether it was made is seen there afterwards, so a conflict only means another look.
+	// Change is made to the Deployment. Whether it was made is seen there afterwards, so a conflict only means another
+	// look.
 	Change *change
 	// Cost is what the deletion cost of the pod becomes.
 	Cost *cost
@@ -159,7 +160,8 @@ func (m *method) begin(ctx context.Context, s state, v view) (move.Progress, err
 	case err != nil:
 		return move.Progress{}, err
 	case m.r.cfg.DryRun:
-		return move.Progress{Stage: move.Done, Message: "dry run: " + s.Deployment.String() + " would make a replacement first"}, nil
+		words := "dry run: " + s.Deployment.String() + " would make a replacement first"
+		return move.Progress{Stage: move.Done, Message: words}, nil
 	}
 	s.Begun = true
 	return move.Progress{State: s.encode(), Message: s.Deployment.String() + " makes a replacement first"}, nil
@@ -245,8 +247,10 @@ func (m *method) accompany(ctx context.Context, s state, v view, d decision) err
 	return nil
 }
 
+// working goes on when a pod of the workload changes, or after a while: the status of a Deployment or a budget follows
+// its pods with a delay.
 func working(s state, message string) move.Progress {
-	return move.Progress{State: s.encode(), Message: message}
+	return move.Progress{State: s.encode(), Message: message, Look: 2 * time.Second}
 }
 
 func soonAgain(s state, message string) move.Progress {

@@ -59,8 +59,8 @@ const (
 	theirs                   // somebody else has scaled it
 )
 
-// standingOf finds out where the surge is. Marks that somebody took away are missed only if the replica went with them. An
-// autoscaler may take the replica more away before its minimum is raised, or after it was lowered.
+// standingOf finds out where the surge is. Marks that somebody took away are missed only if the replica went with them.
+// An autoscaler may take the replica more away before its minimum is raised, or after it was lowered.
 func standingOf(s state, d *appsv1.Deployment) standing {
 	now, more := replicasOf(d), s.Replicas+1
 	ours := d.Annotations[restartedAt] == s.value()
@@ -76,13 +76,14 @@ func standingOf(s state, d *appsv1.Deployment) standing {
 	return theirs
 }
 
-// followSurge decides what a step does about a surge that has begun. grace is what the pod may have to stop, nil for its
-// own time.
+// followSurge decides what a step does about a surge that has begun. grace is what the pod may have to stop, nil for
+// its own time.
 func followSurge(s state, v view, grace *int64) decision {
 	at := standingOf(s, v.Deployment)
 	over := at != surged || s.Refusal != nil || s.Returning || v.going()
 	if along := alongside(s, v, over); along != nil {
-		return decision{Minimum: along, Then: soonAgain(s, "the minimum of the autoscaler goes along: "+situation(v.Deployment))}
+		words := "the minimum of the autoscaler goes along: " + situation(v.Deployment)
+		return decision{Minimum: along, Then: soonAgain(s, words)}
 	}
 	switch {
 	case at == returned:
@@ -135,8 +136,8 @@ func unsurge(s state) *change {
 	}
 }
 
-// takeBackSurge takes a surge back. The pod stops being the first to go before the number of replicas changes, so that its
-// ReplicaSet does not take it instead of one that is ready and not yet available.
+// takeBackSurge takes a surge back. The pod stops being the first to go before the number of replicas changes, so that
+// its ReplicaSet does not take it instead of one that is ready and not yet available.
 func takeBackSurge(s state, v view) decision {
 	if dear := dear(v.Pod); dear != nil {
 		return decision{Cost: dear, Then: soonAgain(s, s.Refusal.Message)}
@@ -144,7 +145,8 @@ func takeBackSurge(s state, v view) decision {
 	return decision{Change: unsurge(s), Then: soonAgain(s, s.Refusal.Message)}
 }
 
-// settleSurge waits until a Deployment that got its replicas back has no more than that, and says what became of the pod.
+// settleSurge waits until a Deployment that got its replicas back has no more than that, and says what became of the
+// pod.
 func settleSurge(s state, v view, grace *int64) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
 		return decision{Then: working(s, situation(v.Deployment))}
@@ -219,8 +221,8 @@ func (r *Restarter) shorten(ctx context.Context, s state) error {
 	return err
 }
 
-// evict asks for the eviction of the pod, once. It does not retry: client-go would wait inside of it for as long as the API
-// server asks.
+// evict asks for the eviction of the pod, once. It does not retry: client-go would wait inside of it for as long as the
+// API server asks.
 func (r *Restarter) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},

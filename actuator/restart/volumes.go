@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// sharesVolumes refuses a pod with a volume that its replacement, on another node, would wait for while the pod waits for
-// the replacement.
+// sharesVolumes refuses a pod with a volume that its replacement, on another node, would wait for while the pod waits
+// for the replacement.
 func sharesVolumes(c candidate) *move.Refusal {
 	const reason = schemas.ReasonRestartVolume
 	for i, name := range claimNames(c.Pod) {
