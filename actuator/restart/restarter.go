@@ -54,7 +54,7 @@ func New(c Config) *Restarter { return &Restarter{cfg: c} }
 
 // For says whether the Deployment of the pod takes part, by which method, and which one it is. A nil method: the pod
 // has no Deployment or has ended, its Deployment is not to take part, or has several replicas and no budget that
-// forbids a disruption; the reference is nil then too. An error: the cluster could not be asked. A ReplicaSet,
+// forbids a disruption; so is the last result then. An error: the cluster could not be asked. A ReplicaSet,
 // Deployment or namespace that does not exist is no error, and one that was made anew under the same name does not
 // count.
 //
