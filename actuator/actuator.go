@@ -55,6 +55,9 @@ type Config struct {
 	Policy policy.Policy
 	// Source is the source of the verdicts' events, such as /clusters/default/actuator.
 	Source string
+	// Room is asked before a workload makes a replacement first, which needs room for two. nil: the scheduler will say, and
+	// what finds no node is taken back.
+	Room restart.Room
 	// Self is the object that Kubernetes Events about the actuator as a whole are on. Without a name there are none.
 	Self corev1.ObjectReference
 	// DryRun asks the API server with dryRun=All: everything is decided, nothing is changed, and no Kubernetes Event is
@@ -125,7 +128,7 @@ func New(cfg Config) *Actuator {
 	if cfg.Client != nil {
 		a.restarts = restart.New(restart.Config{
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
-			GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds }, DryRun: cfg.DryRun,
+			GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds }, DryRun: cfg.DryRun, Room: cfg.Room,
 		})
 		a.requests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests }, DryRun: cfg.DryRun,

@@ -29,7 +29,7 @@ type State = json.RawMessage
 
 // Refusal says why a pod cannot be moved in one way. Outcome is what becomes of the intent when there is no other.
 type Refusal struct {
-	Outcome schemas.Outcome // deferred or rejected
+	Outcome schemas.Outcome // deferred, rejected or failed
 	Reason  schemas.ReasonCode
 	Message string
 }

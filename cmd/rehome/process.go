@@ -240,6 +240,9 @@ func (p *process) newActuator() (*actuator.Actuator, *workload.View) {
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.leaseNamespace(), Name: actuatorLease,
 		},
 	}
+	if p.watcher != nil {
+		config.Room = p.watcher
+	}
 	a = actuator.New(config)
 	p.actuator = a
 	p.checks = append(p.checks, func(context.Context) error { return a.Ready() })
