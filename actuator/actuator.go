@@ -194,7 +194,7 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
-	t := newTerm(saving, a, handle, events)
+	t := newTerm(saving, func() bool { return lostLead(ctx) }, a, handle, events)
 	a.term.Store(t)
 	defer a.term.Store(nil)
 	t.policyReplaced() // perhaps, before the term could be told

@@ -45,11 +45,15 @@ func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schema
 	return a.moveBy(ctx, s, note)
 }
 
-// look reads the pod of that namespace and name from the API server, never from a cache. nil: there is none.
+// look reads the pod of that namespace and name from the API server, which may answer from its own cache if that is not
+// older than what is known here of the pod: the eviction carries the pod's UID, and is held against the budgets by what is
+// stored. nil: there is none.
 func (a *Actuator) look(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	pod, err := a.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	pod, err := a.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{
+		ResourceVersion: a.cfg.View.Version(ref.UID),
+	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

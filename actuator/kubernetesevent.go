@@ -209,7 +209,7 @@ func kubernetesEvents(v schemas.Verdict, failures bool) []notice {
 func settledEvents(v schemas.Verdict, from string) []notice {
 	switch v.Reason {
 	case schemas.ReasonReplaced:
-		return onWorkload(v, corev1.EventTypeNormal, fmt.Sprintf("pod %s moved off %s: %s", v.Intent.Pod.Name, from, v.Message))
+		return successes(v)
 	case schemas.ReasonTakenBack:
 		text := fmt.Sprintf("move of pod %s off %s failed and was taken back: %s", v.Intent.Pod.Name, from, v.Message)
 		pod := notice{regarding: podReference(v.Intent.Pod), kind: corev1.EventTypeWarning, reason: v.Strategy, text: text}
@@ -217,6 +217,18 @@ func settledEvents(v schemas.Verdict, from string) []notice {
 	}
 	return onWorkload(v, corev1.EventTypeWarning,
 		fmt.Sprintf("pod %s was moved off %s, without success: %s: %s", v.Intent.Pod.Name, from, v.Reason, v.Message))
+}
+
+// successes says that a workload was moved. It names no pod, so that all moves of a drain are one Event with a count instead
+// of one write each.
+func successes(v schemas.Verdict) []notice {
+	if v.Workload == nil {
+		return nil
+	}
+	return []notice{{
+		regarding: reference(*v.Workload), kind: corev1.EventTypeNormal, reason: v.Strategy,
+		text: "moved by " + controllerName + ": the replacement is ready on another node",
+	}}
 }
 
 func onWorkload(v schemas.Verdict, kind, text string) []notice {

@@ -18,6 +18,8 @@ type View interface {
 	Pods(workload types.UID) []workload.Pod
 	Tally(workload types.UID) workload.Tally
 	Nodes() []workload.Node
+	// Version is the resource version of a pod as it is known; empty: it is not.
+	Version(pod types.UID) string
 	// Seen counts the pods in the order in which they became known; Latest is the number given last.
 	Seen(pod types.UID) uint64
 	Latest() uint64
@@ -30,6 +32,7 @@ func (blank) Pod(types.UID) (workload.Pod, bool) { return workload.Pod{}, false 
 func (blank) Pods(types.UID) []workload.Pod      { return nil }
 func (blank) Tally(types.UID) workload.Tally     { return workload.Tally{} }
 func (blank) Nodes() []workload.Node             { return nil }
+func (blank) Version(types.UID) string           { return "" }
 func (blank) Seen(types.UID) uint64              { return 0 }
 func (blank) Latest() uint64                     { return 0 }
 

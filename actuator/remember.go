@@ -19,6 +19,9 @@ type entryChange struct {
 
 // write makes a change of the ledger, trying again until it is made or ctx ends.
 func (t *term) write(ctx context.Context, e entryChange) error {
+	if t.lost() {
+		return ErrNotLeading
+	}
 	var value []byte
 	if e.value != nil {
 		var err error

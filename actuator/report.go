@@ -12,6 +12,9 @@ import (
 // stored or the term has ended, and then counts it, logs it and records it as a Kubernetes Event. It returns an error
 // when the verdict was not stored. cause is the event that led to it.
 func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
+	if t.lost() {
+		return schemas.Event{}, ErrNotLeading
+	}
 	v.DryRun = t.cfg.DryRun
 	now := t.cfg.Now()
 	if cause.ID == "" {

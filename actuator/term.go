@@ -34,6 +34,7 @@ type term struct {
 	handleIntent handleFunc
 	events       recorder
 	saving       context.Context // ends after the term's own context: what is decided is still stored
+	lost         func() bool     // whether this process may not lead any more: nothing is stored then
 	wake         chan struct{}   // something changed that dispatch may be waiting for
 	queued       chan struct{}   // queue changed
 
@@ -69,10 +70,10 @@ type queue struct {
 	ledger  []entryChange
 }
 
-func newTerm(saving context.Context, a *Actuator, handle handleFunc, events recorder) *term {
+func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handleFunc, events recorder) *term {
 	p := a.policy.Load()
 	t := &term{
-		Actuator: a, handleIntent: handle, events: events, saving: saving,
+		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
 		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), storm: brake.NewStorm(p.Brakes.Storm), stormy: true,

@@ -124,6 +124,16 @@ func (v *View) Seen(uid types.UID) uint64 {
 	return 0
 }
 
+// Version is the resource version of a pod as it is known. Empty: the pod is not known.
+func (v *View) Version(uid types.UID) string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if p := v.pods.pods[uid]; p != nil {
+		return p.version
+	}
+	return ""
+}
+
 // Latest is the number that [View.Seen] gave last. 0: no pod became known yet.
 func (v *View) Latest() uint64 {
 	v.mu.RLock()
