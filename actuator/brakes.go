@@ -29,6 +29,7 @@ func loopKey(k brake.Key) string {
 func (t *term) leaves(x *moving, now time.Time) {
 	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
 	t.loop.Moved(k, now)
+	t.left[k] = x.seen
 	t.rememberLoop(k)
 }
 
@@ -39,10 +40,14 @@ func (t *term) landed(x *moving, e ended, now time.Time) {
 		return
 	}
 	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: node}
+	if node != x.at.node && t.cfg.View.Seen(x.replacement) <= t.left[k] {
+		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
+	}
 	opened := t.loop.Landed(k.Workload, k.Strategy, x.at.node, node, now)
 	if r, ok := t.loop.Record(k); ok && opened {
 		until := t.loop.Holds(k, now)
 		t.metrics.loops.WithLabelValues(k.Strategy).Inc()
+		t.swept = time.Time{} // the gauge changes
 		t.cfg.Log.Warn("loop breaker open", "workload", nameOf(x), "node", node, "strategy", k.Strategy,
 			"returns", r.Returns, "until", until)
 		t.events.note(x.record, loopEvent, fmt.Sprintf(
@@ -58,16 +63,30 @@ func nameOf(x *moving) string {
 	return string(x.at.workload)
 }
 
-// rememberLoop queues what the ledger is to know of a loop breaker, and of those that are over.
+// rememberLoop queues what the ledger is to know of a loop breaker. A node that no pod has come back to yet is not worth a
+// write for each move: without it, a return in a circle goes uncounted once.
 func (t *term) rememberLoop(k brake.Key) {
-	if r, ok := t.loop.Record(k); ok {
+	if r, ok := t.loop.Record(k); ok && r.Returns > 0 {
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(k), value: loopRecord{k, r}})
+		t.signalQueue()
 	}
-	for _, old := range t.loop.Forget(t.cfg.Now()) {
+}
+
+// sweepEvery is how often what is over is forgotten.
+const sweepEvery = 10 * time.Second
+
+// sweep forgets the loop breakers that are over. The caller holds mu.
+func (t *term) sweep(now time.Time) {
+	if now.Before(t.swept.Add(sweepEvery)) {
+		return
+	}
+	t.swept = now
+	for _, old := range t.loop.Forget(now) {
+		delete(t.left, old)
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(old)})
+		t.signalQueue()
 	}
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
-	t.signalQueue()
 }
 
 func (t *term) loopsOpen() int {

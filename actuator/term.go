@@ -52,12 +52,14 @@ type term struct {
 	moves    *moves
 	counted  []record // settled moves that a limit still counts, in the order in which they were settled
 	loop     *brake.Loop
+	left     map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
 	storm    *brake.Storm
 	open     []brake.Condition // of the storm brake
 	stormy   bool              // the storm brake is to be asked again
 	calm     time.Time         // or at this time; zero: not by itself
 	dirty    map[types.UID]bool
 	followed time.Time
+	swept    time.Time
 	due      time.Time // when something that is held has waited long enough; zero: nothing is held
 	// unfollowed: a move is over when it is accepted, because nobody can say more, or because nothing was moved.
 	unfollowed bool
@@ -76,7 +78,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
-		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), storm: brake.NewStorm(p.Brakes.Storm), stormy: true,
+		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{}, storm: brake.NewStorm(p.Brakes.Storm), stormy: true,
 		dirty: map[types.UID]bool{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	t.table.rank = t.rank
@@ -142,6 +144,7 @@ func (t *term) step(now time.Time) (tasks []task, pause time.Duration) {
 		t.apply(c)
 	}
 	t.forgetCounted(now)
+	t.sweep(now)
 	t.brake(now)
 	tasks = t.follow(now)
 	t.patience(now)
