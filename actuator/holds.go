@@ -1,6 +1,8 @@
 package actuator
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -65,8 +67,8 @@ func (t *table) releaseAll() {
 	}
 }
 
-// timed releases what is held until a time that has come, defers what was held for too long, and returns when it has to be
-// called again; zero: when something changes.
+// timed releases what is held until a time that has come, defers what was held for too long, in the order in which it came,
+// and returns when it has to be called again; zero: when something changes.
 func (t *table) timed(now time.Time) (changes, time.Time) {
 	var out changes
 	var next time.Time
@@ -96,6 +98,9 @@ func (t *table) timed(now time.Time) (changes, time.Time) {
 			t.release(by)
 		}
 	}
+	slices.SortFunc(late, func(a, b *claim) int {
+		return cmp.Compare(t.pods[a.open.Intent.Pod.UID].number, t.pods[b.open.Intent.Pod.UID].number)
+	})
 	for _, c := range late {
 		out.verdicts = append(out.verdicts, t.tired(c))
 	}
