@@ -1,0 +1,157 @@
+package actuator
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// evicted is the move of wish, of Deployment web/api: begun at noon, when three pods were known, accepted a second later.
+func evicted() *moving {
+	return &moving{
+		record: record{Open: wish(), Method: schemas.MethodEviction, Workload: &api, Begun: noon, Moved: noon.Add(time.Second)},
+		at:     mark{"worker-1", "web", "uid-api"}, seen: 3, told: true,
+	}
+}
+
+func TestAReplacementIsTheOldestNewPodOfTheWorkload(t *testing.T) {
+	leaving := replica("5", "worker-2", 5)
+	leaving.Leaving = true
+	set := func(x *moving) {
+		x.Workload = &schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "api", UID: "uid-api"}
+	}
+	again := replica("api-0", "worker-2", 5) // of the same name, as those of a StatefulSet are
+	unknown := func(x *moving) { x.seen = 0 }
+	for _, c := range []struct {
+		name  string
+		but   func(*moving)
+		pods  []workload.Pod // in the order in which they were made; those of one digit were seen under that number
+		taken map[types.UID]bool
+		want  string // empty: none
+	}{
+		{name: "there is none yet"},
+		{name: "pods that were there before are none", pods: []workload.Pod{replica("1", "worker-1", -9), replica("3", "worker-1", -1)}},
+		{name: "one that came after", pods: []workload.Pod{replica("3", "worker-1", -1), replica("4", "worker-2", 1)}, want: "4"},
+		{name: "the oldest of them", pods: []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)}, want: "4"},
+		{name: "not that of another move", pods: []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
+			taken: map[types.UID]bool{"uid-4": true}, want: "5"},
+		{name: "not one that is being deleted", pods: []workload.Pod{leaving, replica("6", "worker-2", 6)}, want: "6"},
+		{name: "the one that was found before, whichever is older", but: func(x *moving) { x.replacement = "uid-5" },
+			pods:  []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
+			taken: map[types.UID]bool{"uid-5": true}, want: "5"},
+		{name: "another one when that is being deleted", but: func(x *moving) { x.replacement = "uid-5" },
+			pods: []workload.Pod{leaving, replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
+		{name: "another one when that is gone", but: func(x *moving) { x.replacement = "uid-5" },
+			pods: []workload.Pod{replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
+		{name: "of a StatefulSet not one of another name", but: set, pods: []workload.Pod{replica("4", "worker-2", 1)}},
+		{name: "of a StatefulSet the one of the same name", but: set, pods: []workload.Pod{replica("4", "worker-2", 1), again}, want: "api-0"},
+		{name: "of a workload that is not known, of any name", but: func(x *moving) { x.Workload = nil },
+			pods: []workload.Pod{replica("4", "worker-2", 1)}, want: "4"},
+		{name: "never the pod itself", but: unknown, pods: []workload.Pod{{Ref: wish().Intent.Pod, Created: noon}}},
+		{name: "after a restart one that was made before the move is none", but: unknown,
+			pods: []workload.Pod{replica("1", "worker-1", -3)}},
+		{name: "after a restart one that was made since then, as far as clocks agree", but: unknown,
+			pods: []workload.Pod{replica("1", "worker-1", -3), replica("2", "worker-2", -2)}, want: "2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := evicted()
+			if c.but != nil {
+				c.but(x)
+			}
+			seen := func(uid types.UID) uint64 {
+				if n := uid[len("uid-"):]; len(n) == 1 {
+					return uint64(n[0] - '0')
+				}
+				return 9
+			}
+			got, ok := replacementOf(x, c.pods, seen, c.taken)
+			name := ""
+			if ok {
+				name = got.Ref.Name
+			}
+			check(t, "replacement", name, c.want)
+			check(t, "found", ok, c.want != "")
+		})
+	}
+}
+
+func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing.T) {
+	here := replica("0", "worker-1", -60)
+	here.Ref, here.Ready, here.Leaving = wish().Intent.Pod, false, true
+	stopped := here
+	stopped.Ended = true
+	ready := replica("1", "worker-2", 2)
+	back := replica("1", "worker-1", 2)
+	done := ready
+	done.Ready, done.Ended = false, true
+	pending := replica("1", "", 2)
+	pending.Ready, pending.Why = false, "0/3 nodes are available"
+	enough, short := workload.Tally{Wanted: 3, Ready: 3}, workload.Tally{Wanted: 3, Ready: 2}
+	var none workload.Pod
+	alone := func(x *moving) { x.at.workload = "" }
+
+	// over is how a move ended so long after it was accepted.
+	over := func(after time.Duration, reason schemas.ReasonCode, by *workload.Pod, message string) ended {
+		e := ended{reason: reason, message: message, settlement: schemas.Settlement{Seconds: after.Seconds()}}
+		if by != nil {
+			e.settlement.Replacement, e.settlement.Node = &by.Ref, by.Node
+		}
+		return e
+	}
+	for _, c := range []struct {
+		name             string
+		but              func(*moving)
+		pod, replacement workload.Pod
+		tally            workload.Tally
+		after            time.Duration
+		want             ended // the zero value: it goes on
+	}{
+		{"a replacement that is ready elsewhere", nil, none, ready, short, 3200 * ms,
+			over(3200*ms, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3.2s")},
+		{"one that is ready before the pod is gone", nil, here, ready, short, 3 * time.Second,
+			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
+		{"one on the node that was to be left", nil, none, back, enough, time.Second,
+			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
+		{"one that has done its work already", nil, none, done, enough, time.Second,
+			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
+		{"one that is not ready is waited for", nil, none, pending, short, followFor - 1, ended{}},
+		{"and not for ever", nil, none, pending, short, followFor,
+			over(followFor, schemas.ReasonReplacementPending, &pending, "web/1 is not ready: 0/3 nodes are available")},
+		{"a pod without a controller has no replacement", alone, none, none, workload.Tally{}, 0,
+			over(0, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
+		{"and is waited for until it is gone", alone, here, none, workload.Tally{}, time.Second, ended{}},
+		{"a pod that has stopped is gone", alone, stopped, none, workload.Tally{}, time.Second,
+			over(time.Second, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
+		{"a replacement that is not made at once is waited for", nil, none, none, enough, replacedWithin - 1, ended{}},
+		{"and not when the workload has all of its pods", nil, none, none, enough, replacedWithin,
+			over(replacedWithin, schemas.ReasonNotReplaced, nil, "nothing took its place, and 3 of 3 pods are ready")},
+		{"one that is wanted is waited for longer", nil, none, none, short, followFor - 1, ended{}},
+		{"and given up", nil, none, none, short, followFor, over(followFor, schemas.ReasonNotReplaced, nil, "no replacement was made")},
+		{"a pod that is still stopping is waited for", nil, here, none, enough, followFor - 1, ended{}},
+		{"and given up, too", nil, here, none, enough, followFor,
+			over(followFor, schemas.ReasonReplacementPending, nil, "the pod is still being deleted")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := evicted()
+			if c.but != nil {
+				c.but(x)
+			}
+			got, over := settled(x, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
+			check(t, "end", got, c.want)
+			check(t, "over", over, c.want.reason != "")
+		})
+	}
+}
+
+func TestTheVerdictThatEndsAMoveSaysWhatItWasAbout(t *testing.T) {
+	x := evicted()
+	x.Instead = &schemas.Instead{Method: schemas.MethodRestart, Reason: schemas.ReasonRestartVolume, Message: "one disk"}
+	settlement := schemas.Settlement{Node: "worker-2", Seconds: 3}
+	want := verdictOn(wish(), schemas.Settled, schemas.ReasonReplaced, "done")
+	want.Method, want.Instead, want.Workload, want.Settlement = schemas.MethodEviction, x.Instead, &api, &settlement
+	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
+}
