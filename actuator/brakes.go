@@ -89,6 +89,17 @@ func (t *term) sweep(now time.Time) {
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
 }
 
+// forgetLoops deletes from the ledger what is not remembered of these keys: the loop breaker is switched off. The caller
+// holds mu.
+func (t *term) forgetLoops(keys ...brake.Key) {
+	for _, k := range keys {
+		if _, ok := t.loop.Record(k); !ok {
+			t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(k)})
+			t.signalQueue()
+		}
+	}
+}
+
 func (t *term) loopsOpen() int {
 	now, open := t.cfg.Now(), 0
 	for _, e := range t.loop.All() {

@@ -44,6 +44,7 @@ func (t *term) follow(now time.Time) (steps []task) {
 	}
 	if !now.Before(t.followed.Add(followEvery)) {
 		t.followed = now
+		t.moves.forgetPauses(t.limits.Pause, now)
 		for w := range t.moves.workloads {
 			t.dirty[w] = true
 		}

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +49,8 @@ type moving struct {
 	// told: the verdict that began it is stored.
 	told        bool
 	replacement types.UID
-	stepping    bool // its method is at work
+	stepping    bool      // its method is at work
+	before      time.Time // when a move of its workload was begun before it, as long as that one's pause mattered; zero: none
 }
 
 // mark is what a move in flight counts against. workload is empty for a pod without a controller.
@@ -105,6 +107,30 @@ func less[K comparable](counts map[K]int, k K) {
 	if counts[k]--; counts[k] == 0 {
 		delete(counts, k)
 	}
+}
+
+// begun notes when a move of a workload was begun, for the pause of the policy.
+func (m *moves) begun(x *moving) {
+	if w := x.at.workload; w != "" {
+		x.before, m.last[w] = m.last[w], x.Begun
+	}
+}
+
+// never takes back what begun noted: nothing was moved.
+func (m *moves) never(x *moving) {
+	w := x.at.workload
+	switch last, ok := m.last[w]; {
+	case !ok || !last.Equal(x.Begun):
+	case x.before.IsZero():
+		delete(m.last, w)
+	default:
+		m.last[w] = x.before
+	}
+}
+
+// forgetPauses forgets the pauses that are over.
+func (m *moves) forgetPauses(pause time.Duration, now time.Time) {
+	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(pause)) })
 }
 
 // of are the moves in flight of a workload, the oldest first.

@@ -38,7 +38,12 @@ func (t *term) policyReplaced() {
 		t.bucket = fresh
 	}
 	t.limits.set(p.Limits, t.cfg.Now())
+	before := t.loop.All()
 	t.loop.Set(p.Brakes.Loop)
+	for _, e := range before {
+		t.forgetLoops(e.Key)
+	}
+	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
 	t.storm.Set(p.Brakes.Storm)
 	t.stormy = true
 	clear(t.spaces)

@@ -45,7 +45,7 @@ func (t *term) write(ctx context.Context, e entryChange) error {
 func (t *term) remember(x *moving, now time.Time) {
 	e := entryChange{key: x.key(), value: x.record}
 	if x.Settled {
-		if t.limits.Any() && now.Before(x.Moved.Add(t.limits.Over())) {
+		if now.Before(x.Moved.Add(t.kept())) {
 			t.counted = append(t.counted, x.record)
 		} else {
 			e.value = nil
@@ -55,10 +55,18 @@ func (t *term) remember(x *moving, now time.Time) {
 	t.signalQueue()
 }
 
-// forgetCounted deletes the settled moves that no limit counts any more. The caller holds mu.
+// kept is how long the ledger has a move that has settled: as long as a limit counts it, or a pause follows from it.
+func (t *term) kept() time.Duration {
+	if t.limits.Any() {
+		return max(t.limits.Over(), t.limits.Pause)
+	}
+	return t.limits.Pause
+}
+
+// forgetCounted deletes the settled moves that nothing follows from any more. The caller holds mu.
 func (t *term) forgetCounted(now time.Time) {
 	before := len(t.queue.ledger)
-	for len(t.counted) > 0 && (!t.limits.Any() || !now.Before(t.counted[0].Moved.Add(t.limits.Over()))) {
+	for len(t.counted) > 0 && !now.Before(t.counted[0].Moved.Add(t.kept())) {
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: t.counted[0].key()})
 		t.counted = t.counted[1:]
 	}
@@ -121,14 +129,14 @@ func (t *term) resolve(ctx context.Context, records []record, c *chronicle) (ope
 		}
 		id := r.Open.Intent.ID
 		moved, told := c.moves[id]
+		if told && x.Moved.IsZero() {
+			x.Moved = moved.Time
+		}
 		switch {
 		case c.settled[id]:
 			x.Settled = true
 		case told:
 			x.Cause = moved
-			if x.Moved.IsZero() {
-				x.Moved = moved.Time
-			}
 		case r.Moved.IsZero() && !c.over[id]:
 			v, happened, err := t.doubtful(ctx, r)
 			if err != nil {
@@ -191,18 +199,21 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	for _, x := range moves {
 		t.limits.begin(originOf(x.Open))
 		t.limits.end(originOf(x.Open), true, x.Moved)
+		t.moves.begun(x)
 		if x.Settled {
 			t.remember(x, now)
 			continue
 		}
 		t.moves.add(x)
 		if x.at.workload != "" {
-			t.moves.last[x.at.workload] = x.Begun
 			t.dirty[x.at.workload] = true
 		}
 	}
+	t.moves.forgetPauses(t.limits.Pause, now)
 	for _, l := range loops {
 		t.loop.Restore(l.Key, l.Record)
+		t.forgetLoops(l.Key)
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
+	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
 }

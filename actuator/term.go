@@ -50,7 +50,7 @@ type term struct {
 	closed  bool // nothing is added to queue any more
 
 	moves    *moves
-	counted  []record // settled moves that a limit still counts, in the order in which they were settled
+	counted  []record // settled moves that a limit still counts, or a pause follows from, in the order in which they were settled
 	loop     *brake.Loop
 	left     map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
 	storm    *brake.Storm
@@ -226,9 +226,7 @@ func (t *term) takeOff(now time.Time) flight {
 		at:     at, seen: t.cfg.View.Latest(),
 	}
 	t.moves.add(x)
-	if at.workload != "" && t.policy.Load().Limits.Pause > 0 {
-		t.moves.last[at.workload] = now
-	}
+	t.moves.begun(x)
 	t.running++
 	return flight{c, c.open, x}
 }
@@ -418,6 +416,7 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 	}
 	t.limits.end(originOf(x.Open), false, now)
 	t.moves.remove(x)
+	t.moves.never(x)
 	t.releaseFor(x.at)
 	if x.claimed {
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: x.key()})

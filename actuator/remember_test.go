@@ -1,0 +1,148 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// webPods is a view of pods of Deployment web/api with these UIDs.
+func webPods(uids ...types.UID) given {
+	g := given{pods: map[types.UID]workload.Pod{}, tallies: map[types.UID]workload.Tally{"uid-api": {Wanted: len(uids), Ready: len(uids)}}}
+	for _, uid := range uids {
+		p := replica(string(uid), "worker-1", 0)
+		p.Ref.UID, p.Budgeted = uid, true
+		g.pods[uid], g.order = p, append(g.order, uid)
+	}
+	return g
+}
+
+// remembering is a bus whose ledger holds these values.
+func remembering(t *testing.T, entries map[string]any) *memory {
+	t.Helper()
+	m := newMemory()
+	for key, value := range entries {
+		b, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.ledger[key] = b
+	}
+	return m
+}
+
+// recalled is a term at noon that has begun with what the bus remembers, and has stored what followed from that.
+func recalled(t *testing.T, m *memory, p policy.Policy) *term {
+	t.Helper()
+	a := New(Config{
+		Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: webPods("1", "2"),
+		Now: func() time.Time { return noon }, Log: slog.New(slog.DiscardHandler),
+	})
+	events, closeEvents := a.startEvents()
+	defer closeEvents()
+	tm := newTerm(t.Context(), a, nil, events)
+	if err := tm.recall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tm.closeQueue()
+	tm.reportQueue()
+	return tm
+}
+
+// before is the record of a move of the pod of that UID that was accepted so long before noon, and settled.
+func before(uid types.UID, ago time.Duration) record {
+	_, e := answerTo("A", 1, uid)
+	a, _ := answerTo("A", 1, uid)
+	return record{
+		Open: openOf(a, a.Intents[0], e), Method: schemas.MethodEviction, Workload: &api,
+		Begun: noon.Add(-ago), Moved: noon.Add(-ago), Settled: true,
+	}
+}
+
+func TestAMoveThatWasRefusedIsNoReasonForAPause(t *testing.T) {
+	cfg := Config{View: webPods("1", "2"), Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Pause: time.Hour}}}
+	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		if o.Intent.Pod.UID == "1" {
+			return o.Verdict(schemas.Rejected, schemas.ReasonProtected, ""), nil
+		}
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		time.Sleep(2 * time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonProtected, 0}, {"A-1.2", schemas.ReasonEvictionAccepted, 0},
+		})
+	})
+}
+
+func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		pause time.Duration
+		want  map[types.UID]time.Time
+	}{
+		{"as long as it lasts", time.Hour, map[types.UID]time.Time{"uid-api": noon.Add(-30 * time.Minute)}},
+		{"and no longer", 30 * time.Minute, map[types.UID]time.Time{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := before("1", 30*time.Minute)
+			m := remembering(t, map[string]any{r.key(): r})
+			tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Pause: c.pause}})
+			check(t, "the latest moves", tm.moves.last, c.want)
+			check(t, "entries of the ledger", len(m.ledger), len(c.want))
+		})
+	}
+}
+
+func TestAMoveThatIsOnlyKnownToHaveSettledCountsFromItsVerdict(t *testing.T) {
+	r := before("1", time.Minute)
+	r.Moved, r.Settled = time.Time{}, false
+	m := remembering(t, map[string]any{r.key(): r})
+	for _, outcome := range []schemas.Outcome{schemas.Evicted, schemas.Settled} {
+		e, err := schemas.NewEvent("/test", r.Open.Verdict(outcome, "R", "m"), noon.Add(-time.Minute), schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.stored = append(m.stored, e)
+	}
+	tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Total: new(uint(1))}})
+	check(t, "moves that count", tm.limits.log, []counted{{originOf(r.Open), noon.Add(-time.Minute)}})
+}
+
+func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
+	k := brake.Key{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
+	l := loopRecord{Key: k, Record: brake.Record{Returns: 1, Returned: noon, Last: noon}}
+	t.Run("in the next process", func(t *testing.T) {
+		m := remembering(t, map[string]any{loopKey(k): l})
+		recalled(t, m, policy.Policy{})
+		check(t, "ledger", m.ledger, map[string][]byte{})
+	})
+	t.Run("while it runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m := remembering(t, map[string]any{loopKey(k): loopRecord{Key: k, Record: brake.Record{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
+			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{Brakes: policy.DefaultBrakes()},
+				Log: slog.New(slog.DiscardHandler)})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- a.lead(ctx, nil) }()
+			synctest.Wait()
+			check(t, "entries before", len(m.ledger), 1)
+			a.SetPolicy(policy.Policy{})
+			synctest.Wait()
+			check(t, "ledger", m.ledger, map[string][]byte{})
+			cancel()
+			check(t, "error", <-ended, nil)
+		})
+	})
+}
