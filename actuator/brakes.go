@@ -11,13 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
-// loopRecord is what the ledger has of a loop breaker.
-type loopRecord struct {
-	brake.Key
-	brake.Record
-}
+// loopRecord is what the ledger has of a loop breaker. Until is there for those who read the ledger: what holds is found
+// out anew by the policy.
+type loopRecord LoopBreaker
 
 // loopKey is the ledger's key of a loop breaker. The workload comes first, for whoever clears its breakers.
 func loopKey(k brake.Key) string {
@@ -30,7 +29,7 @@ func (t *term) leaves(x *moving, now time.Time) {
 	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
 	t.loop.Moved(k, now)
 	t.left[k] = x.seen
-	t.rememberLoop(k)
+	t.rememberLoop(k, x.Workload)
 }
 
 // landed notes where the replacement of a pod runs, and says so when the loop breaker opens. The caller holds mu.
@@ -53,7 +52,7 @@ func (t *term) landed(x *moving, e ended, now time.Time) {
 		t.events.note(x.record, loopEvent, fmt.Sprintf(
 			"moved off node %s by %s and back on it, %d times: it is left alone there until %s", node, k.Strategy, r.Returns, clock(until)))
 	}
-	t.rememberLoop(k)
+	t.rememberLoop(k, x.Workload)
 }
 
 func nameOf(x *moving) string {
@@ -63,11 +62,15 @@ func nameOf(x *moving) string {
 	return string(x.at.workload)
 }
 
-// rememberLoop queues what the ledger is to know of a loop breaker. A node that no pod has come back to yet is not worth a
-// write for each move: without it, a return in a circle goes uncounted once.
-func (t *term) rememberLoop(k brake.Key) {
+// rememberLoop queues what the ledger is to know of the loop breaker of a workload of that name, nil where it is not known.
+// A node that no pod has come back to yet is not worth a write for each move: without it, a return in a circle goes
+// uncounted once.
+func (t *term) rememberLoop(k brake.Key, name *schemas.ObjectRef) {
+	if name != nil {
+		t.names[k.Workload] = *name
+	}
 	if r, ok := t.loop.Record(k); ok && r.Returns > 0 {
-		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(k), value: loopRecord{k, r}})
+		t.queue.ledger = append(t.queue.ledger, t.loopEntry(brake.Entry{Key: k, Record: r, Until: t.loop.Holds(k, t.cfg.Now())}))
 		t.signalQueue()
 	}
 }
@@ -86,7 +89,23 @@ func (t *term) sweep(now time.Time) {
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(old)})
 		t.signalQueue()
 	}
+	named := map[types.UID]schemas.ObjectRef{}
+	for _, e := range t.loop.All() {
+		if name, ok := t.names[e.Workload]; ok {
+			named[e.Workload] = name
+		}
+	}
+	t.names = named
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
+}
+
+// loopEntry is what the ledger is to know of a loop breaker.
+func (t *term) loopEntry(e brake.Entry) entryChange {
+	r := loopRecord{Entry: e}
+	if name, ok := t.names[e.Workload]; ok {
+		r.Name = &name
+	}
+	return entryChange{key: loopKey(e.Key), value: r}
 }
 
 // forgetLoops deletes from the ledger what is not remembered of these keys: the loop breaker is switched off. The caller
@@ -110,11 +129,16 @@ func (t *term) loopsOpen() int {
 	return open
 }
 
-// clearLoops forgets the loop breakers of a workload, or of all of them if it is empty, because somebody asked for it
-// under that key of the ledger.
+// clearLoops forgets the loop breakers of a workload, or of all of them, because somebody asked for it under that key of the
+// ledger, which is deleted after them.
 func (t *term) clearLoops(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.clear(key)
+}
+
+// clear is clearLoops for a caller that holds mu.
+func (t *term) clear(key string) {
 	uid := types.UID(strings.TrimPrefix(key, keyClear))
 	cleared := 0
 	for _, e := range t.loop.All() {
@@ -151,6 +175,7 @@ func (t *term) brake(now time.Time) {
 		return
 	}
 	t.metrics.storm.Reset()
+	t.rememberStorm(now)
 	for _, c := range open {
 		t.metrics.storm.WithLabelValues(string(c.Reason)).Set(1)
 		t.cfg.Log.Warn("storm brake open, nothing is moved", "reason", c.Reason, "why", c.Message)
@@ -161,6 +186,25 @@ func (t *term) brake(now time.Time) {
 		t.events.announce(corev1.EventTypeNormal, stormEvent, "over: pods are moved again")
 	}
 	t.table.releaseAll()
+}
+
+// rememberStorm queues what the ledger is to know of the storm brake. A condition that still holds keeps its beginning.
+func (t *term) rememberStorm(now time.Time) {
+	since := map[schemas.ReasonCode]time.Time{}
+	var r stormRecord
+	for _, c := range t.open {
+		if since[c.Reason] = now; !t.since[c.Reason].IsZero() {
+			since[c.Reason] = t.since[c.Reason]
+		}
+		r.Conditions = append(r.Conditions, StormCondition{c.Reason, c.Message, since[c.Reason].UTC()})
+	}
+	t.since = since
+	e := entryChange{key: keyStorm}
+	if len(r.Conditions) > 0 {
+		e.value = r
+	}
+	t.queue.ledger = append(t.queue.ledger, e)
+	t.signalQueue()
 }
 
 // followLedger hears who wants loop breakers cleared, until ctx ends.

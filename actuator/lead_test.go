@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,7 @@ type memory struct {
 	stored    []schemas.Event // answers and verdicts, in order
 	dead      []error
 	ledger    map[string][]byte
+	noted     []string      // the keys of the ledger that were put, in order
 	refuse    error         // of everything that stores
 	changed   chan struct{} // closed and made anew at every change
 }
@@ -146,6 +148,8 @@ func (m *memory) Put(_ context.Context, key string, value []byte) error {
 	defer m.mu.Unlock()
 	if m.refuse == nil {
 		m.ledger[key] = value
+		m.noted = append(m.noted, key)
+		m.change()
 	}
 	return m.refuse
 }
@@ -159,8 +163,21 @@ func (m *memory) Delete(_ context.Context, key string) error {
 	return m.refuse
 }
 
-func (m *memory) Follow(ctx context.Context, _ string, _ func(string)) error {
-	<-ctx.Done()
+func (m *memory) Follow(ctx context.Context, prefix string, handle func(string)) error {
+	m.mu.Lock()
+	seen := len(m.noted)
+	m.mu.Unlock()
+	for m.await(ctx, func() bool { return len(m.noted) > seen }) == nil {
+		m.mu.Lock()
+		fresh := m.noted[seen:]
+		seen = len(m.noted)
+		m.mu.Unlock()
+		for _, key := range fresh {
+			if strings.HasPrefix(key, prefix) {
+				handle(key)
+			}
+		}
+	}
 	return nil
 }
 

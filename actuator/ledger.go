@@ -31,6 +31,7 @@ const (
 	keyMove  = "move."  // and the pod's UID: a record
 	keyLoop  = "loop."  // and a token of its key: a loopRecord
 	keyClear = "clear." // and the UID of a workload, or a word: somebody wants its loop breakers cleared
+	keyStorm = "storm"  // alone: a stormRecord, while the storm brake is open
 )
 
 // record is what is remembered of a move, from before anything is changed until it neither is in flight nor counts.
@@ -52,8 +53,13 @@ type record struct {
 
 func (r record) key() string { return keyMove + string(r.Open.Intent.Pod.UID) }
 
+// stormRecord is what the ledger has of the storm brake.
+type stormRecord struct {
+	Conditions []StormCondition `json:"conditions"`
+}
+
 // readLedger reads what is remembered. What cannot be read is named in bad, and ignored.
-func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, bad []error) {
+func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, storm stormRecord, bad []error) {
 	for key, value := range entries {
 		var err error
 		switch {
@@ -67,12 +73,14 @@ func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, 
 			if err = json.Unmarshal(value, &r); err == nil {
 				loops = append(loops, r)
 			}
+		case key == keyStorm:
+			err = json.Unmarshal(value, &storm)
 		}
 		if err != nil {
 			bad = append(bad, fmt.Errorf("ledger key %s: %w", key, err))
 		}
 	}
-	return moves, loops, bad
+	return moves, loops, storm, bad
 }
 
 // shortLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.

@@ -43,6 +43,10 @@ func (t *term) policyReplaced() {
 	for _, e := range before {
 		t.forgetLoops(e.Key)
 	}
+	for _, e := range t.loop.All() {
+		t.queue.ledger = append(t.queue.ledger, t.loopEntry(e)) // it holds until another time
+		t.signalQueue()
+	}
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
 	t.storm.Set(p.Brakes.Storm)
 	t.stormy = true

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -95,7 +96,7 @@ func (t *term) recallOnce(ctx context.Context) error {
 	if err := t.cfg.Bus.History(ctx, t.cfg.Now().Add(-lookBack), chronicle.add); err != nil {
 		return fmt.Errorf("read the history: %w", err)
 	}
-	records, loops, bad := readLedger(entries)
+	records, loops, storm, bad := readLedger(entries)
 	for _, err := range bad {
 		t.cfg.Log.Error("ledger entry is ignored", "error", err)
 	}
@@ -109,9 +110,13 @@ func (t *term) recallOnce(ctx context.Context) error {
 	c := t.table.seed(chronicle.past(), t.cfg.Now())
 	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})
 	for key := range entries {
-		if len(key) > len(keyClear) && key[:len(keyClear)] == keyClear {
-			t.queue.ledger = append(t.queue.ledger, entryChange{key: key}) // a wish that nobody was there to hear
+		if strings.HasPrefix(key, keyClear) {
+			t.clear(key) // a wish that nobody was there to hear
 		}
+	}
+	if len(storm.Conditions) > 0 {
+		t.queue.ledger = append(t.queue.ledger, entryChange{key: keyStorm}) // that brake is looked at anew
+		t.signalQueue()
 	}
 	return nil
 }
@@ -212,6 +217,9 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	t.moves.forgetPauses(t.limits.Pause, now)
 	for _, l := range loops {
 		t.loop.Restore(l.Key, l.Record)
+		if l.Name != nil {
+			t.names[l.Workload] = *l.Name
+		}
 		t.forgetLoops(l.Key)
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))

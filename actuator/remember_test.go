@@ -50,7 +50,7 @@ func recalled(t *testing.T, m *memory, p policy.Policy) *term {
 	})
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
-	tm := newTerm(t.Context(), a, nil, events)
+	tm := newTerm(t.Context(), func() bool { return false }, a, nil, events)
 	if err := tm.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestAMoveThatIsOnlyKnownToHaveSettledCountsFromItsVerdict(t *testing.T) {
 
 func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	k := brake.Key{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
-	l := loopRecord{Key: k, Record: brake.Record{Returns: 1, Returned: noon, Last: noon}}
+	l := loopRecord{Entry: brake.Entry{Key: k, Record: brake.Record{Returns: 1, Returned: noon, Last: noon}}}
 	t.Run("in the next process", func(t *testing.T) {
 		m := remembering(t, map[string]any{loopKey(k): l})
 		recalled(t, m, policy.Policy{})
@@ -130,7 +130,7 @@ func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	})
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := remembering(t, map[string]any{loopKey(k): loopRecord{Key: k, Record: brake.Record{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
+			m := remembering(t, map[string]any{loopKey(k): loopRecord{Entry: brake.Entry{Key: k, Record: brake.Record{Returns: 1, Returned: time.Now(), Last: time.Now()}}}})
 			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{Brakes: policy.DefaultBrakes()},
 				Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())

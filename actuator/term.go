@@ -54,9 +54,11 @@ type term struct {
 	loop     *brake.Loop
 	left     map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
 	storm    *brake.Storm
-	open     []brake.Condition // of the storm brake
-	stormy   bool              // the storm brake is to be asked again
-	calm     time.Time         // or at this time; zero: not by itself
+	names    map[types.UID]schemas.ObjectRef  // of the workloads that the loop breaker knows
+	open     []brake.Condition                // of the storm brake
+	since    map[schemas.ReasonCode]time.Time // when each of them began
+	stormy   bool                             // the storm brake is to be asked again
+	calm     time.Time                        // or at this time; zero: not by itself
 	dirty    map[types.UID]bool
 	followed time.Time
 	swept    time.Time
@@ -78,7 +80,8 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
-		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{}, storm: brake.NewStorm(p.Brakes.Storm), stormy: true,
+		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
+		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	t.table.rank = t.rank

@@ -45,6 +45,9 @@ func (g given) Seen(pod types.UID) uint64 {
 	return 0
 }
 
+// Version implements View: what is given has none.
+func (given) Version(types.UID) string { return "" }
+
 func (g given) Latest() uint64 { return uint64(len(g.order)) }
 
 // api is the workload of the pods of these tests.

@@ -1,0 +1,229 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// loopOf is a loop breaker of Deployment web/api on a node.
+func loopOf(node string, returns int, until time.Time) LoopBreaker {
+	return LoopBreaker{Name: &api, Entry: brake.Entry{
+		Key:    brake.Key{Workload: api.UID, Strategy: "A", Node: node},
+		Record: brake.Record{Returns: returns, Returned: noon, Last: noon}, Until: until,
+	}}
+}
+
+func TestWhatIsRememberedCanBeRead(t *testing.T) {
+	flying := func(uid types.UID, method schemas.Method, change func(*record)) record {
+		r := before(uid, time.Second)
+		r.Settled, r.Method = false, method
+		change(&r)
+		return r
+	}
+	for _, c := range []struct {
+		name string
+		r    record
+		want string
+	}{
+		{"a move that is settled", before("1", time.Second), ""},
+		{"an eviction that is asked for", flying("1", schemas.MethodEviction, func(r *record) { r.Moved = time.Time{} }), "the API server"},
+		{"an eviction that is accepted", flying("1", schemas.MethodEviction, func(*record) {}), "a replacement that is ready"},
+		{"one of a pod without a workload", flying("1", schemas.MethodEviction, func(r *record) { r.Workload = nil }), "the pod to be gone"},
+		{"a restart", flying("1", schemas.MethodRestart, func(r *record) { r.State = move.State(`{}`) }), "the replacement that comes first"},
+		{"one replica more", flying("1", schemas.MethodSurge, func(r *record) { r.State = move.State(`{}`) }), "the replacement that comes first"},
+		{"a restart that is done", flying("1", schemas.MethodRestart, func(*record) {}), "a replacement that is ready"},
+		{"a webhook", flying("1", schemas.MethodBackground, func(r *record) { r.State = move.State(`{}`) }), "the webhook that took over the eviction"},
+		{"a request", flying("1", schemas.MethodEvictionRequest, func(r *record) { r.State = move.State(`{}`) }), "an answer to the EvictionRequest"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, bad := ReadLedger(remembering(t, map[string]any{c.r.key(): c.r}).ledger)
+			i := c.r.Open.Intent
+			check(t, "remembered", got, Remembered{Moves: []Move{{
+				Pod: i.Pod, Node: "worker-1", Workload: c.r.Workload, Profile: "default", Strategy: "A", Intent: "A-1.1",
+				Method: c.r.Method, Begun: noon.Add(-time.Second), Moved: c.r.Moved, WaitsFor: c.want,
+			}}})
+			check(t, "in flight", got.Moves[0].InFlight(), c.want != "")
+			check(t, "errors", bad, nil)
+		})
+	}
+}
+
+func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
+	a, b := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon)
+	storm := []StormCondition{{schemas.ReasonStormNodes, "7 of 9", noon}}
+	m := remembering(t, map[string]any{
+		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.Key): b, loopKey(a.Key): a,
+		"loop.none": loopOf("worker-3", 0, time.Time{}), keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
+	})
+	got, bad := ReadLedger(m.ledger)
+	first, second := before("1", time.Minute), before("2", time.Second)
+	check(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []LoopBreaker{a, b}, Storm: storm})
+	var messages []string
+	for _, err := range bad {
+		messages = append(messages, err.Error())
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
+			t.Errorf("%v does not wrap what is wrong", err)
+		}
+	}
+	check(t, "errors", len(messages), 2)
+	check(t, "keys", []string{messages[0][:17], messages[1][:17]}, []string{"ledger key loop.x", "ledger key move.3"})
+}
+
+// leading is an actuator that leads with what m remembers, until stop.
+func leading(t *testing.T, m *memory, p policy.Policy, v View) (a *Actuator, stop func()) {
+	t.Helper()
+	a = New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: v, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)) }()
+	synctest.Wait()
+	return a, func() {
+		cancel()
+		check(t, "error of Lead", <-ended, nil)
+	}
+}
+
+// remembers is what can be read from the ledger of m.
+func (m *memory) remembers(t *testing.T) Remembered {
+	t.Helper()
+	synctest.Wait()
+	entries, err := m.Entries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad := ReadLedger(entries)
+	check(t, "entries that cannot be read", bad, nil)
+	return got
+}
+
+func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{schemas.ReasonStormPending, "old", start}}}})
+		bad := &given{nodes: []workload.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, bad)
+		open := []StormCondition{{
+			schemas.ReasonStormNodes, "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on", start.UTC(),
+		}}
+		check(t, "what the ledger has while it is open", m.remembers(t), Remembered{Storm: open})
+
+		time.Sleep(time.Minute)
+		a.Changed(workload.Change{Node: "a"})
+		check(t, "what it has a minute later", m.remembers(t), Remembered{Storm: open})
+
+		term := a.term.Load()
+		term.mu.Lock()
+		for i := range bad.nodes {
+			bad.nodes[i].Ready = true
+		}
+		term.mu.Unlock()
+		a.Changed(workload.Change{Node: "a"})
+		check(t, "what it has when it is closed", m.remembers(t), Remembered{})
+		check(t, "keys", len(m.ledger), 0)
+		stop()
+	})
+}
+
+func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
+	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{schemas.ReasonStormPending, "old", noon}}}})
+	recalled(t, m, policy.Policy{Brakes: policy.DefaultBrakes()})
+	check(t, "ledger", m.ledger, map[string][]byte{})
+}
+
+func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
+	other := schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "db", UID: "uid-db"}
+	for _, c := range []struct {
+		name string
+		key  string
+		left []string
+	}{
+		{"those of one workload", ClearKey(api.UID), []string{"statefulset/web/db"}},
+		{"those of all", ClearKey(""), nil},
+		{"those of a workload that has none", ClearKey("uid-none"), []string{"deployment/web/api", "deployment/web/api", "statefulset/web/db"}},
+	} {
+		for _, when := range []string{"while it leads", "before anybody leads"} {
+			t.Run(c.name+" "+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newMemory()
+					for _, l := range []LoopBreaker{loopOf("worker-1", 1, noon), loopOf("worker-2", 1, noon), loopOf("worker-1", 1, noon)} {
+						if len(m.ledger) == 2 {
+							l.Name, l.Workload = &other, other.UID
+						}
+						l.Returned, l.Last = time.Now(), time.Now()
+						b, err := json.Marshal(l)
+						if err != nil {
+							t.Fatal(err)
+						}
+						m.ledger[loopKey(l.Key)] = b
+					}
+					if when == "before anybody leads" {
+						m.ledger[c.key] = []byte("now")
+					}
+					_, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+					if when == "while it leads" {
+						check(t, "loop breakers before", len(m.remembers(t).Loops), 3)
+						if err := m.Put(t.Context(), c.key, []byte("now")); err != nil {
+							t.Fatal(err)
+						}
+					}
+					var left []string
+					for _, l := range m.remembers(t).Loops {
+						left = append(left, l.Name.String())
+					}
+					check(t, "loop breakers that are left", left, c.left)
+					check(t, "keys", len(m.ledger), len(c.left))
+					stop()
+				})
+			})
+		}
+	}
+}
+
+func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		m := newMemory()
+		l := loopOf("worker-1", 1, time.Time{})
+		l.Returned, l.Last, l.Away = start, start, true
+		b, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.ledger[loopKey(l.Key)] = b
+		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+
+		p := policy.Policy{Brakes: policy.DefaultBrakes()}
+		p.Brakes.Loop.Delay = time.Minute
+		a.SetPolicy(p)
+		got := m.remembers(t).Loops
+		if len(got) != 1 {
+			t.Fatalf("got %d loop breakers, want 1", len(got))
+		}
+		check(t, "name", got[0].Name, &api)
+		check(t, "holds for", got[0].Until.Sub(start), time.Minute)
+
+		term := a.term.Load()
+		x := &moving{record: before("1", 0), at: mark{"worker-1", "web", api.UID}}
+		term.mu.Lock()
+		term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, start)
+		term.mu.Unlock()
+		got = m.remembers(t).Loops
+		check(t, "returns", got[0].Returns, 2)
+		check(t, "name after another return", got[0].Name, &api)
+		check(t, "holds for, after another return", got[0].Until.Sub(start), 2*time.Minute)
+		stop()
+	})
+}
