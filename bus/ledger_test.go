@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 func TestTheLedgerRemembersTheNewestValueOfEachKeyAcrossConnections(t *testing.T) {
@@ -41,6 +42,14 @@ func TestTheLedgerRemembersTheNewestValueOfEachKeyAcrossConnections(t *testing.T
 	}
 	if want := map[string][]byte{"move.a": []byte("2"), "loop.c": []byte("1")}; !reflect.DeepEqual(got, want) {
 		t.Errorf("entries %q, want %q", got, want)
+	}
+}
+
+func TestALedgerThatNobodyKeepsAtTheMomentIsNoReasonToGiveUp(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	err := b.Ledger().Put(t.Context(), "move.a", []byte("1"))
+	if !errors.Is(err, bus.ErrNotSetUp) || errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("put without a stream: %v, want ErrNotSetUp, and not ErrInvalid: it is worth another try", err)
 	}
 }
 

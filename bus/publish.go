@@ -166,6 +166,8 @@ func streamOf(channel string) string {
 		return StreamEvents
 	case hasPrefix(channel, DeadChannels):
 		return StreamDead
+	case strings.HasPrefix(channel, ledgerSubjects):
+		return StreamLedger
 	}
 	return ""
 }
