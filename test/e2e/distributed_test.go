@@ -144,7 +144,7 @@ func (s *scene) setUp(servers *natsServers, environment ...string) {
 }
 
 func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *testing.T) {
-	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes} {
+	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes, bus.StreamLedger, bus.StreamEvents} {
 		t.Run(stream, func(t *testing.T) {
 			servers := natsCluster(t, 3)
 			d := newDrain(t)

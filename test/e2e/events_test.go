@@ -26,6 +26,7 @@ func (s *scene) masked(text string) []string {
 		line = names.Replace(strings.TrimSpace(line))
 		line = regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d\d\d`).ReplaceAllString(line, "TIME")
 		line = regexp.MustCompile(`api-[0-9a-z]+-[0-9a-z]{5}`).ReplaceAllString(line, "POD")
+		line = regexp.MustCompile(`after \d+\.\ds`).ReplaceAllString(line, "after SECONDS")
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
 	slices.Sort(lines)
@@ -46,8 +47,9 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 		scheduled = "TIME delta pod/SCENE/POD scheduled"
 		intents   = "TIME intents node/NODE-0 RemovePodsViolatingNodeTaints: move 1: SCENE/POD"
 		verdict   = "TIME verdict pod/SCENE/POD evicted from NODE-0: does not tolerate dedicated:NoSchedule"
+		settled   = "TIME verdict pod/SCENE/POD settled Replaced SCENE/POD on NODE-1 after SECONDS: replacement POD"
 	)
-	all := []string{delta, scheduled, intents, verdict}
+	all := []string{delta, scheduled, intents, verdict, settled}
 	eventually(t, "the history has all events", func() (bool, string) {
 		got := s.run([]string{"events"}, here)
 		return len(s.masked(got.stdout)) >= len(all), got.String()
@@ -60,8 +62,8 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 		{[]string{"--since", "1h"}, all},
 		{[]string{"--since", "1ns"}, nil},
 		{[]string{"--type", "delta"}, []string{delta, scheduled}},
-		{[]string{"--type", "verdict"}, []string{verdict}},
-		{[]string{"--type", "verdict,intents", "--type", "verdict"}, []string{intents, verdict}},
+		{[]string{"--type", "verdict"}, []string{verdict, settled}},
+		{[]string{"--type", "verdict,intents", "--type", "verdict"}, []string{intents, verdict, settled}},
 	} {
 		t.Run(strings.Join(c.arguments, " "), func(t *testing.T) {
 			got := s.run(append([]string{"events"}, c.arguments...), here)
@@ -84,7 +86,7 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 		nouns = append(nouns, e.Type)
 	}
 	slices.Sort(nouns)
-	want := []string{schemas.DeltaType, schemas.DeltaType, schemas.IntentsType, schemas.VerdictType}
+	want := []string{schemas.DeltaType, schemas.DeltaType, schemas.IntentsType, schemas.VerdictType, schemas.VerdictType}
 	if !reflect.DeepEqual(nouns, want) {
 		t.Errorf("as JSON: got %q, want %q", nouns, want)
 	}

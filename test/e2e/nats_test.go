@@ -206,7 +206,7 @@ func (s *natsServers) streams() (list []*jetstream.StreamInfo, problem string) {
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()
-	for _, name := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamEvents, bus.StreamDead} {
+	for _, name := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamEvents, bus.StreamDead, bus.StreamLedger} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, name + ": " + err.Error()
