@@ -72,10 +72,19 @@ func workloadMoving(c candidate) (hold, bool) {
 	return c.byWorkload(schemas.ReasonMovingWorkload, "of %s "+onTheMove(*most)), true
 }
 
+// paused counts from when a move was accepted. One that is asked for may take any time until it is, and has its pause
+// before it.
 func paused(c candidate) (hold, bool) {
-	last, moved := c.moves.last[c.at.workload]
-	until := last.Add(c.limits.Pause)
-	if !moved || c.at.workload == "" || !c.now.Before(until) {
+	if c.limits.Pause <= 0 || c.at.workload == "" {
+		return hold{}, false
+	}
+	for _, x := range c.moves.workloads[c.at.workload] {
+		if x.Moved.IsZero() {
+			return c.byWorkload(schemas.ReasonWorkloadPause, "another pod of %s is being moved at this moment"), true
+		}
+	}
+	until := c.moves.last[c.at.workload].Add(c.limits.Pause)
+	if !c.now.Before(until) {
 		return hold{}, false
 	}
 	h := c.byWorkload(schemas.ReasonWorkloadPause, "another pod of %s was moved less than "+c.limits.Pause.String()+" ago")

@@ -49,8 +49,7 @@ type moving struct {
 	// told: the verdict that began it is stored.
 	told        bool
 	replacement types.UID
-	stepping    bool      // its method is at work
-	before      time.Time // when a move of its workload was begun before it, as long as that one's pause mattered; zero: none
+	stepping    bool // its method is at work
 }
 
 // mark is what a move in flight counts against. workload is empty for a pod without a controller.
@@ -65,7 +64,7 @@ type moves struct {
 	workloads  map[types.UID]map[types.UID]*moving
 	nodes      map[string]int
 	namespaces map[string]int
-	last       map[types.UID]time.Time // when a move of the workload was begun last, as long as the pause of the policy lasts
+	last       map[types.UID]time.Time // when a move of the workload was accepted last, as long as the pause of the policy lasts
 }
 
 func newMoves() *moves {
@@ -109,22 +108,10 @@ func less[K comparable](counts map[K]int, k K) {
 	}
 }
 
-// begun notes when a move of a workload was begun, for the pause of the policy.
-func (m *moves) begun(x *moving) {
+// accepted notes when a move of a workload was accepted, for the pause of the policy.
+func (m *moves) accepted(x *moving) {
 	if w := x.at.workload; w != "" {
-		x.before, m.last[w] = m.last[w], x.Begun
-	}
-}
-
-// never takes back what begun noted: nothing was moved.
-func (m *moves) never(x *moving) {
-	w := x.at.workload
-	switch last, ok := m.last[w]; {
-	case !ok || !last.Equal(x.Begun):
-	case x.before.IsZero():
-		delete(m.last, w)
-	default:
-		m.last[w] = x.before
+		m.last[w] = x.Moved
 	}
 }
 

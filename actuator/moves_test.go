@@ -14,7 +14,8 @@ import (
 func onTheWay(uid types.UID, at mark, seconds int) *moving {
 	o := wish()
 	o.Intent.ID, o.Intent.Pod.UID = string(uid), uid
-	return &moving{record: record{Open: o, Begun: noon.Add(time.Duration(seconds) * time.Second)}, at: at}
+	began := noon.Add(time.Duration(seconds) * time.Second)
+	return &moving{record: record{Open: o, Begun: began, Moved: began}, at: at}
 }
 
 func TestMovesCountAgainstTheirNodeNamespaceAndWorkload(t *testing.T) {

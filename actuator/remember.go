@@ -204,7 +204,7 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	for _, x := range moves {
 		t.limits.begin(originOf(x.Open))
 		t.limits.end(originOf(x.Open), true, x.Moved)
-		t.moves.begun(x)
+		t.moves.accepted(x)
 		if x.Settled {
 			t.remember(x, now)
 			continue

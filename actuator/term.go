@@ -229,7 +229,6 @@ func (t *term) takeOff(now time.Time) flight {
 		at:     at, seen: t.cfg.View.Latest(),
 	}
 	t.moves.add(x)
-	t.moves.begun(x)
 	t.running++
 	return flight{c, c.open, x}
 }
@@ -390,6 +389,8 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 	}
 	t.limits.end(originOf(f.open), true, now)
 	f.move.Moved = now
+	t.moves.accepted(f.move)
+	t.table.release(holder{"workload", string(f.move.at.workload)}) // until when the others pause is known only now
 	t.leaves(f.move, now)
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	return t.table.land(f.claim, v.Outcome)
@@ -419,7 +420,6 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 	}
 	t.limits.end(originOf(x.Open), false, now)
 	t.moves.remove(x)
-	t.moves.never(x)
 	t.releaseFor(x.at)
 	if x.claimed {
 		t.queue.ledger = append(t.queue.ledger, entryChange{key: x.key()})

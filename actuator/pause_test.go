@@ -1,0 +1,105 @@
+package actuator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// oneWorkload is a cluster in which all pods belong to one Deployment, with a budget, and none has a replacement.
+type oneWorkload struct{ blank }
+
+func (oneWorkload) Pod(uid types.UID) (workload.Pod, bool) {
+	return workload.Pod{
+		Ref:      schemas.PodRef{Namespace: "shop", Name: string(uid), UID: uid},
+		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "api"}, Ready: true, Budgeted: true,
+	}, true
+}
+
+func pausing(d time.Duration) Config {
+	p := fast
+	p.Limits = policy.Limits{Pause: d}
+	return Config{Policy: p, View: oneWorkload{}}
+}
+
+func TestThePauseBetweenTwoMovesBeginsWhenTheFirstIsAccepted(t *testing.T) {
+	slow := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 3*time.Second)
+	inBubble(t, pausing(2*time.Second), slow, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3")
+		time.Sleep(20 * time.Second)
+		ok := schemas.ReasonEvictionAccepted
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", ok, 3 * time.Second}, {"A-1.2", ok, 8 * time.Second}, {"A-1.3", ok, 13 * time.Second},
+		})
+	})
+}
+
+func TestAMoveThatDoesNotComeAboutIsNoReasonForAPause(t *testing.T) {
+	held := always(schemas.Deferred, schemas.ReasonDisruptionBudget, time.Second)
+	inBubble(t, pausing(time.Minute), held, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2", "3")
+		time.Sleep(20 * time.Second)
+		why := schemas.ReasonDisruptionBudget
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", why, time.Second}, {"A-1.2", why, 2 * time.Second}, {"A-1.3", why, 3 * time.Second},
+		})
+	})
+}
+
+func TestThePauseOutlivesTheProcess(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		view View // blank: the moves are over when they are accepted
+	}{
+		{"while the first move is in flight", oneWorkload{}},
+		{"when the first move is settled", settling{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := pausing(30 * time.Second)
+			cfg.View = c.view
+			at := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{bus: newMemory(), start: time.Now()}
+				cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
+				b.put("A", 1, "1", "2")
+				for range 2 {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					if err := New(cfg).lead(ctx, at); err != nil {
+						t.Fatal(err)
+					}
+					cancel()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if err := New(cfg).lead(ctx, at); err != nil {
+					t.Fatal(err)
+				}
+				var moved []heard
+				for _, h := range b.bus.heard(t, b.start) {
+					if h.Reason == schemas.ReasonEvictionAccepted {
+						moved = append(moved, h)
+					}
+				}
+				ok := schemas.ReasonEvictionAccepted
+				check(t, "moves", moved, []heard{{"A-1.1", ok, 0}, {"A-1.2", ok, 30 * time.Second}})
+			})
+		})
+	}
+}
+
+// settling is the same cluster with a replacement for every pod at once.
+type settling struct{ oneWorkload }
+
+func (settling) Pods(types.UID) []workload.Pod {
+	return []workload.Pod{{Ref: schemas.PodRef{Namespace: "shop", Name: "new", UID: "new"}, Node: "worker-2", Ready: true}}
+}
+
+func (settling) Seen(types.UID) uint64 { return 2 }
+func (settling) Latest() uint64        { return 1 }
