@@ -1,0 +1,343 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+const (
+	namespace = "shop"
+	strategy  = "RemovePodsViolatingNodeTaints"
+)
+
+// file is a policy with the brakes as they are by default.
+const file = `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+profiles:
+  - name: default
+    pluginConfig: [{name: RemovePodsViolatingNodeTaints, args: {includePreferNoSchedule: true}}]
+    plugins:
+      deschedule:
+        enabled: [RemovePodsViolatingNodeTaints]
+`
+
+func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared(t *testing.T) {
+	w := newWorld(t)
+	var moved []int // minutes after the start
+	var open []schemas.Verdict
+	for w.since() < time.Hour {
+		v := w.want()
+		if v.Outcome == schemas.Evicted {
+			moved = append(moved, int(w.since().Minutes()))
+			w.cameBack(v)
+			continue
+		}
+		open = append(open, v)
+		w.waitUntil(v.Again)
+	}
+	if want := []int{0, 2, 6, 14, 30}; !reflect.DeepEqual(moved, want) {
+		t.Errorf("moved after %v minutes, want %v", moved, want)
+	}
+	for i, v := range open {
+		w.held(v, i+1)
+	}
+	w.counted(5, 1)
+	for returns := range 5 {
+		w.told(fmt.Sprintf("moved off node %s by %s and back on it, %d times: it is left alone there until ", w.node, strategy, returns+1))
+	}
+
+	// The sixth move is due by now. It comes back, too, and is left alone, but for somebody who asks for it.
+	w.cameBack(w.want())
+	if v := w.want(); v.Reason != schemas.ReasonLoop {
+		t.Errorf("after the sixth return: %s %s, want that it is deferred for Loop", v.Outcome, v.Reason)
+	}
+	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), []byte("test")))
+	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_loop_breakers_open") == 0 })
+	if v := w.want(); v.Outcome != schemas.Evicted {
+		t.Errorf("after its breaker was cleared: %s %s, want evicted", v.Outcome, v.Reason)
+	}
+	w.evictedSoOften(7)
+}
+
+// world is a real control plane with an actuator and its bus in this process. Its clock can be put forward.
+type world struct {
+	*testing.T
+	cluster    *cluster.Cluster
+	client     kubernetes.Interface
+	bus        *bus.Bus
+	events     *bustest.Events
+	metrics    *prometheus.Registry
+	node       string
+	deployment *appsv1.Deployment
+	start      time.Time
+	ahead      atomic.Int64 // of the real clock
+	sequence   uint64
+}
+
+// newWorld has a node that the policy wants empty, and a Deployment with one pod that can run nowhere else.
+func newWorld(t *testing.T) *world {
+	c := clustertest.New(t, cluster.Options{})
+	w := &world{
+		T: t, cluster: c, client: c.Client(), bus: bustest.New(t, strategy), metrics: prometheus.NewRegistry(), start: time.Now(),
+	}
+	nodes, err := c.AddNodes(t.Context(), 1, func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectPreferNoSchedule}}
+	})
+	w.must(err)
+	w.node = nodes[0]
+	_, err = c.AddNodes(t.Context(), 1)
+	w.must(err)
+	w.deployment, err = c.AddDeployment(t.Context(), namespace, "api", 1, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.node}
+	})
+	w.must(err)
+	w.events = bustest.Collect(t, w.bus, bus.VerdictChannels)
+	w.run()
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) now() time.Time       { return time.Now().Add(time.Duration(w.ahead.Load())) }
+func (w *world) since() time.Duration { return w.now().Sub(w.start) }
+
+// waitUntil puts the clock forward.
+func (w *world) waitUntil(at time.Time) {
+	w.Helper()
+	wait := at.Sub(w.now())
+	if at.IsZero() || wait < 0 {
+		w.Fatalf("to be decided about again at %v, want a time that is to come", at)
+	}
+	w.ahead.Add(int64(wait))
+}
+
+// run runs the actuator with its view until the end of the test.
+func (w *world) run() {
+	var known []policy.Strategy
+	for _, f := range functions.All() {
+		known = append(known, f.Strategy)
+	}
+	p, err := policy.Parse("policy.yaml", []byte(file), known)
+	w.must(err)
+	var a *actuator.Actuator
+	view := workload.New(w.client, func(c workload.Change) { a.Changed(c) })
+	a = actuator.New(actuator.Config{
+		Client: w.client, Bus: history{w.bus}, Ledger: w.bus.Ledger(), View: view, Policy: p, Source: "/test/actuator",
+		Metrics: w.metrics, Now: w.now, Log: slog.New(slog.NewTextHandler(w.Output(), nil)),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := view.Run(ctx); err != nil {
+			w.Errorf("view: %v", err)
+		}
+	})
+	running.Go(func() {
+		select {
+		case <-view.Synced():
+		case <-ctx.Done():
+		}
+		if err := a.Lead(ctx); err != nil {
+			w.Errorf("lead: %v", err)
+		}
+	})
+	w.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// history is a bus with what the actuator reads of its past.
+type history struct{ *bus.Bus }
+
+// History implements actuator.Bus.
+func (b history) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(e)
+		return nil
+	})
+}
+
+// want answers a scope of the node, as the strategy would: the pod that is there now should leave. It returns what became
+// of it.
+func (w *world) want() schemas.Verdict {
+	w.Helper()
+	w.must(w.cluster.WaitReady(w.Context(), namespace, "api"))
+	list, err := w.client.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + w.node})
+	w.must(err)
+	if len(list.Items) != 1 || !cluster.IsReady(&list.Items[0]) {
+		w.Fatalf("pods on the node: %v, want one that is ready", list.Items)
+	}
+	pod := list.Items[0]
+	w.sequence++
+	scope := schemas.ScopeRef{
+		Kind: schemas.NodeKind, Key: w.node, Event: fmt.Sprintf("scope-%d", w.sequence), Sequence: w.sequence, Since: w.now(),
+	}
+	intent := schemas.Intent{
+		ID: scope.Event + "." + string(pod.UID), Pod: schemas.PodRef{Namespace: namespace, Name: pod.Name, UID: pod.UID},
+		Node: w.node, Reason: "does not tolerate dedicated:PreferNoSchedule", Expires: w.now().Add(10 * time.Minute),
+	}
+	answer := schemas.Intents{Profile: "default", Strategy: strategy, Scope: scope, Intents: []schemas.Intent{intent}}
+	e, err := schemas.NewEvent("/test/functions", answer, w.now(), schemas.Event{})
+	w.must(err)
+	w.must(w.bus.Answer(w.Context(), e, answer))
+	return w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == intent.ID })
+}
+
+// verdict waits for the next verdict that matches.
+func (w *world) verdict(matches func(schemas.Verdict) bool) schemas.Verdict {
+	w.Helper()
+	var found schemas.Verdict
+	w.events.Find(w.T, func(e schemas.Event) bool {
+		v, err := schemas.Decode[schemas.Verdict](e)
+		w.must(err)
+		found = v
+		return matches(v)
+	})
+	return found
+}
+
+// cameBack waits until the move is over: the replacement runs on the same node.
+func (w *world) cameBack(of schemas.Verdict) {
+	w.Helper()
+	v := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == of.Intent.ID && v.Outcome == schemas.Settled })
+	if v.Reason != schemas.ReasonCameBack || v.Settlement == nil || v.Settlement.Node != w.node {
+		w.Fatalf("settled %s, %+v: want that it came back to %s", v.Reason, v.Settlement, w.node)
+	}
+}
+
+// held checks what the verdict says after so many returns.
+func (w *world) held(v schemas.Verdict, returns int) {
+	w.Helper()
+	got := schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message}
+	want := schemas.Verdict{Outcome: schemas.Deferred, Reason: schemas.ReasonLoop, Message: "moving pods of this workload off " +
+		w.node + " has not helped: they come back; the next try is at " + v.Again.UTC().Format(time.RFC3339)}
+	if !reflect.DeepEqual(got, want) {
+		w.Errorf("after return %d: got  %+v\nwant %+v", returns, got, want)
+	}
+}
+
+// counted checks the metrics of the loop breaker.
+func (w *world) counted(opened, open int) {
+	w.Helper()
+	want := fmt.Sprintf(`# HELP rehome_loop_breaker_opened_total %s
+# TYPE rehome_loop_breaker_opened_total counter
+rehome_loop_breaker_opened_total{strategy="%s"} %d
+# HELP rehome_loop_breakers_open %s
+# TYPE rehome_loop_breakers_open gauge
+rehome_loop_breakers_open %d
+`, w.help("rehome_loop_breaker_opened_total"), strategy, opened, w.help("rehome_loop_breakers_open"), open)
+	err := testutil.GatherAndCompare(w.metrics, bytes.NewReader([]byte(want)),
+		"rehome_loop_breaker_opened_total", "rehome_loop_breakers_open")
+	if err != nil {
+		w.Error(err)
+	}
+}
+
+// help is what the metric says about itself, which is not what the test is about.
+func (w *world) help(name string) string {
+	w.Helper()
+	families, err := w.metrics.Gather()
+	w.must(err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetHelp()
+		}
+	}
+	w.Fatalf("there is no metric %s", name)
+	return ""
+}
+
+// gauge is the value of a metric without labels.
+func (w *world) gauge(name string) float64 {
+	w.Helper()
+	families, err := w.metrics.Gather()
+	w.must(err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	w.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// told waits for a Kubernetes Event on the Deployment that begins with the words.
+func (w *world) told(words string) {
+	w.Helper()
+	bustest.Eventually(w, "a Kubernetes Event says "+words, func() bool {
+		list, err := w.client.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=LoopBreaker"})
+		w.must(err)
+		for _, e := range list.Items {
+			if strings.HasPrefix(e.Note, words) {
+				w.about(e)
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// about checks that the Event is a warning on the Deployment.
+func (w *world) about(e eventsv1.Event) {
+	w.Helper()
+	want := corev1.ObjectReference{
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: "api", UID: w.deployment.UID,
+	}
+	if e.Regarding != want || e.Type != corev1.EventTypeWarning {
+		w.Errorf("the Event is a %s on %+v, want a Warning on %+v", e.Type, e.Regarding, want)
+	}
+}
+
+// evictedSoOften checks by the API server's audit log how many pods were evicted, each once.
+func (w *world) evictedSoOften(want int) {
+	w.Helper()
+	log, err := w.cluster.Audit(w.Context())
+	w.must(err)
+	pods := map[string]int{}
+	for _, e := range log {
+		if e.Subresource == "eviction" && e.Code == 201 {
+			pods[e.Name]++
+		}
+	}
+	for name, n := range pods {
+		if n != 1 {
+			w.Errorf("pod %s was evicted %d times, want once", name, n)
+		}
+	}
+	if len(pods) != want {
+		w.Errorf("%d pods were evicted, want %d: %v", len(pods), want, pods)
+	}
+}
