@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -47,7 +49,7 @@ func (t *term) remember(x *moving, now time.Time) {
 	e := entryChange{key: x.key(), value: x.record}
 	if x.Settled {
 		if now.Before(x.Moved.Add(t.kept())) {
-			t.counted = append(t.counted, x.record)
+			t.counted.add(x.record)
 		} else {
 			e.value = nil
 		}
@@ -67,9 +69,11 @@ func (t *term) kept() time.Duration {
 // forgetCounted deletes the settled moves that nothing follows from any more. The caller holds mu.
 func (t *term) forgetCounted(now time.Time) {
 	before := len(t.queue.ledger)
-	for len(t.counted) > 0 && !now.Before(t.counted[0].Moved.Add(t.kept())) {
-		t.queue.ledger = append(t.queue.ledger, entryChange{key: t.counted[0].key()})
-		t.counted = t.counted[1:]
+	for len(t.counted.list) > 0 && !now.Before(t.counted.list[0].Moved.Add(t.kept())) {
+		old := t.counted.drop()
+		if t.moves.all[old.Open.Intent.Pod.UID] == nil { // else it is moved again, and the entry is of that
+			t.queue.ledger = append(t.queue.ledger, t.counted.entry(old.key()))
+		}
 	}
 	if len(t.queue.ledger) > before {
 		t.signalQueue()
@@ -224,4 +228,41 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
+}
+
+// counts are settled moves that a limit still counts, in the order in which they were settled. Not safe for concurrent use.
+// newCounts makes one.
+type counts struct {
+	list []record
+	last map[string]record // the latest of each key
+}
+
+func newCounts() counts { return counts{last: map[string]record{}} }
+
+func (c *counts) add(r record) {
+	c.list = append(c.list, r)
+	c.last[r.key()] = r
+}
+
+// drop takes out the first.
+func (c *counts) drop() record {
+	r := c.list[0]
+	c.list = c.list[1:]
+	if c.last[r.key()].Open.Intent.ID == r.Open.Intent.ID {
+		delete(c.last, r.key())
+	}
+	return r
+}
+
+func (c *counts) has(pod types.UID) bool {
+	_, ok := c.last[keyMove+string(pod)]
+	return ok
+}
+
+// entry is what the ledger is to have under the key when no move of the pod is in flight.
+func (c *counts) entry(key string) entryChange {
+	if r, ok := c.last[key]; ok {
+		return entryChange{key: key, value: r}
+	}
+	return entryChange{key: key}
 }

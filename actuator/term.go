@@ -50,7 +50,7 @@ type term struct {
 	closed  bool // nothing is added to queue any more
 
 	moves    *moves
-	counted  []record // settled moves that a limit still counts, or a pause follows from, in the order in which they were settled
+	counted  counts // settled moves that a limit still counts, or a pause follows from
 	loop     *brake.Loop
 	left     map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
 	storm    *brake.Storm
@@ -80,7 +80,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
-		moves: newMoves(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
+		moves: newMoves(), counted: newCounts(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
@@ -192,7 +192,7 @@ type flight struct {
 // one can without anything changing.
 func (t *term) start(now time.Time) (flights []flight, pause time.Duration) {
 	for t.table.waiting.Len() > 0 && t.running < t.cfg.Parallel {
-		if t.deferred(now) || t.hold(now) {
+		if t.underWay() || t.deferred(now) || t.hold(now) {
 			continue // the next pod may be on another node
 		}
 		most := t.policy.Load().Limits.InFlight.Total
@@ -231,6 +231,29 @@ func (t *term) takeOff(now time.Time) flight {
 	t.moves.add(x)
 	t.running++
 	return flight{c, c.open, x}
+}
+
+// underWay rejects the intent whose turn it is when its pod was moved already, and says whether it did: an answer can come
+// late. To begin the move anew would take the place of what is remembered of it.
+func (t *term) underWay() bool {
+	c := t.table.front()
+	uid := c.open.Intent.Pod.UID
+	var o Objection
+	pod, known := t.cfg.View.Pod(uid)
+	switch x := t.moves.all[uid]; {
+	case x != nil:
+		o = Objection{schemas.Rejected, schemas.ReasonMoving,
+			fmt.Sprintf("on the move for %s of profile %s", x.Open.Strategy, x.Open.Profile)}
+	case t.counted.has(uid) && !known:
+		o = Objection{schemas.Rejected, schemas.ReasonPodGone, "the pod was moved, and is gone"}
+	case t.counted.has(uid) && pod.Leaving:
+		o = Objection{schemas.Rejected, schemas.ReasonPodTerminating, "the pod was moved, and is being deleted"}
+	default:
+		return false
+	}
+	t.table.settle(c)
+	t.apply(changes{verdicts: []decided{{claim: c, verdict: c.open.Verdict(o.Outcome, o.Reason, o.Message)}}})
+	return true
 }
 
 // deferred defers the intent whose turn it is when a limit of a window or a brake forbids it, and says whether it did.
@@ -422,7 +445,7 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 	t.moves.remove(x)
 	t.releaseFor(x.at)
 	if x.claimed {
-		t.queue.ledger = append(t.queue.ledger, entryChange{key: x.key()})
+		t.queue.ledger = append(t.queue.ledger, t.counted.entry(x.key()))
 		t.signalQueue()
 	}
 }

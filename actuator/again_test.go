@@ -1,0 +1,94 @@
+package actuator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// gates evict each pod once, and say that it is gone when they are asked again.
+func gates() handleFunc {
+	gone := map[types.UID]bool{}
+	return func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		if gone[o.Intent.Pod.UID] {
+			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
+		}
+		gone[o.Intent.Pod.UID] = true
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+}
+
+func TestAPodOnTheMoveIsNotTakenUpAgainForAnAnswerThatCameLate(t *testing.T) {
+	p := fast
+	p.Limits.InFlight.PerNode = new(uint(2))
+	inBubble(t, Config{Policy: p, View: oneWorkload{}}, gates(), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		b.put("B", 1, "1") // decided before the pod went
+		time.Sleep(time.Second)
+		b.put("C", 1, "2") // there is room for it beside the first
+		time.Sleep(time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
+			{"B-1.1", schemas.ReasonMoving, time.Second},
+			{"C-1.2", schemas.ReasonEvictionAccepted, 2 * time.Second},
+		})
+		entries, err := b.bus.Entries(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, _, _, bad := readLedger(entries)
+		remembered := map[string]bool{}
+		for _, r := range records {
+			remembered[r.Open.Intent.ID] = !r.Moved.IsZero()
+		}
+		check(t, "unreadable entries", bad, nil)
+		check(t, "moves in the ledger", remembered, map[string]bool{"A-1.1": true, "C-1.2": true})
+	})
+}
+
+// emptied is a cluster whose pods are gone and replaced.
+type emptied struct{ settling }
+
+func (emptied) Pod(types.UID) (workload.Pod, bool) { return workload.Pod{}, false }
+
+func TestAMoveThatALimitCountsIsNotForgottenForAnAnswerThatCameLate(t *testing.T) {
+	p := fast
+	p.Limits = policy.Limits{PerNode: new(uint(1)), Window: time.Minute}
+	cfg := Config{Policy: p, View: emptied{}}
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{bus: newMemory(), start: time.Now()}
+		cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
+		handle := gates()
+		term := func(script func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- New(cfg).lead(ctx, handle) }()
+			script()
+			time.Sleep(10 * time.Second)
+			cancel()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		term(func() {
+			b.put("A", 1, "1")
+			time.Sleep(10 * time.Second)
+			b.putOn("worker-2", "B", 1, "1") // as if another node had room
+		})
+		term(func() { b.put("C", 1, "2") })
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
+			{"A-1.1", schemas.ReasonNotReplaced, 5 * time.Second}, // at the next look at all moves
+			{"B-1.1", schemas.ReasonPodGone, 10 * time.Second},
+			{"C-1.2", schemas.ReasonLimitNode, 20 * time.Second},
+		})
+	})
+}
