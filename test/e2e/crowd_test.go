@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// crowd is many pods of several Deployments, on nodes that all of them have to leave.
+type crowd struct {
+	*scene
+	workloads []string
+	replicas  int
+	leave     []string // the nodes
+	before    map[types.UID]string
+}
+
+// newCrowd makes the pods, each Deployment on one of so many nodes in turn, and then two nodes more that have room for all.
+func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
+	t.Helper()
+	c := &crowd{scene: newScene(t, 0), replicas: replicas, before: map[types.UID]string{}}
+	c.addNodes(nodes, roomFor(workloads*replicas))
+	c.leave = slices.Clone(c.nodes)
+	for i := range workloads {
+		name := fmt.Sprintf("app-%d", i)
+		_, err := c.cluster.AddDeployment(t.Context(), c.namespace, name, replicas, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
+			preferring(c.leave[i%nodes])(&d.Spec.Template)
+		})
+		c.must(err)
+		c.workloads = append(c.workloads, name)
+	}
+	for i, name := range c.workloads {
+		c.ready(name)
+		c.placed(name, map[string]int{c.leave[i%nodes]: replicas})
+	}
+	c.addNodes(2, roomFor(workloads*replicas))
+	for _, n := range c.leave {
+		maps.Copy(c.before, c.pods(n))
+	}
+	return c
+}
+
+// roomFor lets a node take n pods.
+func roomFor(n int) func(*corev1.Node) {
+	return func(node *corev1.Node) {
+		room := *resource.NewQuantity(int64(max(n, 110)), resource.DecimalSI)
+		node.Status.Allocatable[corev1.ResourcePods], node.Status.Capacity[corev1.ResourcePods] = room, room
+	}
+}
+
+// drained taints the nodes, lets middle happen when a third of the pods is on its way, and waits until each pod was evicted
+// once and runs elsewhere.
+func (c *crowd) drained(middle func()) {
+	c.t.Helper()
+	for _, n := range c.leave {
+		c.taint(n, "dedicated")
+	}
+	c.evicted(0, len(c.before)/3)
+	if n := len(c.evictions()); n >= len(c.before) {
+		c.t.Fatalf("all %d pods are evicted: it is not the middle", n)
+	}
+	middle()
+	for _, n := range c.leave {
+		c.emptied(n)
+	}
+	for _, w := range c.workloads {
+		c.ready(w)
+	}
+	c.evictedOnce(c.before)
+}
+
+// asked are the evictions that may have come to pass, by when they were asked for: the accepted ones, and those whose caller
+// was killed before the answer.
+func (c *crowd) asked() []eviction {
+	c.t.Helper()
+	list := append(c.audited(http.StatusGatewayTimeout), c.evictions()...)
+	slices.SortFunc(list, func(a, b eviction) int { return a.received.Compare(b.received) })
+	return list
+}
+
+// gaps counts at every moment how many of the wanted pods of a group are not ready, whatever the cause.
+type gaps struct {
+	mu     sync.Mutex
+	groups map[types.UID]string // the groups of the pods that are ready
+	ready  map[string]int
+	worst  map[string]int // the fewest that were ready
+}
+
+// watchGaps follows the pods of the scene until it ends, from when they are all ready. group names the group of a
+// Deployment. What it counts is exact: the API server tells of every change, in order.
+func (s *scene) watchGaps(group func(deployment string) string) *gaps {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
+	s.must(err)
+	g := &gaps{groups: map[types.UID]string{}, ready: map[string]int{}}
+	for _, p := range list.Items {
+		g.learn(&p, group(p.Labels["app"]), true)
+	}
+	g.worst = maps.Clone(g.ready)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	w, err := s.client.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	s.must(err)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for e := range w.ResultChan() {
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				if ctx.Err() == nil { // else the last word of a watch that is cut off
+					s.t.Errorf("watch of the pods: %v", e.Object)
+				}
+				return
+			}
+			g.learn(p, group(p.Labels["app"]), e.Type != watch.Deleted)
+		}
+		if ctx.Err() == nil {
+			s.t.Error("the watch of the pods ended too early")
+		}
+	})
+	s.t.Cleanup(func() {
+		cancel()
+		w.Stop()
+		watching.Wait()
+	})
+	return g
+}
+
+func (g *gaps) learn(p *corev1.Pod, group string, there bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, was := g.groups[p.UID]
+	is := there && cluster.IsReady(p)
+	switch {
+	case is && !was:
+		g.groups[p.UID] = group
+		g.ready[group]++
+	case was && !is:
+		delete(g.groups, p.UID)
+		g.ready[group]--
+	}
+	if g.worst != nil {
+		g.worst[group] = min(g.worst[group], g.ready[group])
+	}
+}
+
+// most is how many of the wanted pods of each group were not ready at the worst moment.
+func (g *gaps) most(wanted int) map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	most := map[string]int{}
+	for name, n := range g.worst {
+		most[name] = wanted - n
+	}
+	return most
+}
+
+// hosting starts rehome with a policy, and returns what is to happen in the middle of a drain.
+type hosting func(s *scene, policy string) (middle func())
+
+func undisturbed(s *scene, policy string) func() {
+	s.rehome(policy, store(s.t)).leads()
+	return func() {}
+}
+
+// killed ends the process without a word, and starts another one.
+func killed(s *scene, policy string) func() {
+	dir := store(s.t)
+	p := s.rehome(policy, dir)
+	p.leads()
+	return func() {
+		p.kill()
+		s.rehome(policy, dir)
+	}
+}
+
+// handed gives the actuator's part of the work to another process, as an update of its Deployment does.
+func handed(s *scene, policy string) func() {
+	servers := natsCluster(s.t, 1)
+	d := drain{scene: s, file: policy}
+	d.setUp(servers)
+	d.role("functions", servers)
+	d.role("watcher", servers).leads()
+	leader := d.role("actuator", servers)
+	leader.says("lease held")
+	standby := d.role("actuator", servers)
+	return func() {
+		if strings.Contains(standby.log.String(), "lease held") {
+			s.t.Error("two actuators lead at once")
+		}
+		if code := leader.stop(); code != 0 {
+			s.t.Errorf("exit code %d of the first actuator, want 0", code)
+		}
+		standby.says("lease held")
+	}
+}
+
+// keptWindow checks that no more than most pods were evicted in any window.
+func keptWindow(c *crowd, most int, window time.Duration) {
+	c.t.Helper()
+	got := c.asked()
+	for i := range len(got) - most {
+		if d := got[i+most].received.Sub(got[i].received); d < window {
+			c.t.Errorf("evictions %d to %d came within %v, want at most %d in %v", i+1, i+1+most, d, most, window)
+		}
+	}
+}
+
+// keptRate checks that in no time more pods were evicted than a rate and its burst allow. The API server may see the
+// first of them late, by a second on a machine that is busy.
+func keptRate(c *crowd, perSecond, burst int) {
+	c.t.Helper()
+	got := c.asked()
+	for i := range got {
+		for j := i + 1; j < len(got); j++ {
+			span := got[j].received.Sub(got[i].received)
+			if most := float64(burst) + float64(perSecond)*(span.Seconds()+1); float64(j-i+1) > most {
+				c.t.Errorf("%d evictions in %v, want at most %d and %d a second", j-i+1, span, burst, perSecond)
+				return
+			}
+		}
+	}
+}

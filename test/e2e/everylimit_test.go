@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fast is a rate that holds nobody up, where another limit is looked at.
+const fast = "rate: {evictionsPerSecond: 1000, burst: 1000}"
+
+// TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted plays one scene for each limit of the policy: all pods leave their
+// node, each once, and by the API server's audit log or its watch the limit holds at every moment.
+func TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted(t *testing.T) {
+	for _, c := range []struct {
+		name                       string
+		nodes, workloads, replicas int
+		policy                     string
+		hosting                    hosting
+		kept                       func(*crowd) func()
+	}{
+		{"so many in a window off a node", 1, 4, 20,
+			fast + "\nmaxNoOfPodsToEvictPerNode: 20\nlimits: {window: 3s}", undisturbed, inWindow(20)},
+		{"so many in a window out of a namespace", 1, 4, 20,
+			fast + "\nmaxNoOfPodsToEvictPerNamespace: 20\nlimits: {window: 3s}", undisturbed, inWindow(20)},
+		{"so many in a window of all, for 300 pods", 1, 6, 50,
+			fast + "\nmaxNoOfPodsToEvictTotal: 60\nlimits: {window: 3s}", undisturbed, inWindow(60)},
+		{"so many in a window, with a process that is killed and started again", 1, 4, 20,
+			fast + "\nmaxNoOfPodsToEvictPerNode: 20\nlimits: {window: 3s}", killed, inWindow(20)},
+		{"so many in a window, with another actuator that takes over", 1, 4, 20,
+			fast + "\nmaxNoOfPodsToEvictPerNamespace: 20\nlimits: {window: 3s}", handed, inWindow(20)},
+		{"a rate", 1, 4, 20, "rate: {evictionsPerSecond: 10, burst: 5}", undisturbed, byRate(10, 5)},
+		{"a rate of each namespace", 1, 4, 20,
+			"rate: {evictionsPerSecond: 1000, burst: 1000, perNamespace: {evictionsPerSecond: 10, burst: 5}}", undisturbed, byRate(10, 5)},
+		{"so many at once off a node", 2, 4, 15,
+			fast + "\nlimits: {inFlight: {perNode: 4}}", undisturbed, atOnce(byNode, 2, 30, 4)},
+		{"so many at once out of a namespace", 1, 4, 15,
+			fast + "\nlimits: {inFlight: {perNamespace: 6}}", undisturbed, atOnce(altogether, 1, 60, 6)},
+		{"so many at once of a workload", 1, 4, 15,
+			fast + "\nlimits: {inFlight: {perWorkload: 2}}", undisturbed, atOnce(byItself, 4, 15, 2)},
+		{"so many at once of all", 1, 4, 15,
+			fast + "\nlimits: {inFlight: {total: 6}}", undisturbed, atOnce(altogether, 1, 60, 6)},
+		{"so many at once, with a process that is killed and started again", 1, 4, 15,
+			fast + "\nlimits: {inFlight: {total: 6}}", killed, atOnce(altogether, 1, 60, 6)},
+		{"so many at once, with another actuator that takes over", 1, 4, 15,
+			fast + "\nlimits: {inFlight: {perWorkload: 2}}", handed, atOnce(byItself, 4, 15, 2)},
+		{"a pause between the pods of a workload", 1, 4, 10,
+			fast + "\nlimits: {pause: 2s}", undisturbed, apart(2 * time.Second)},
+	} {
+		t.Run(c.name, beside(func(t *testing.T) {
+			s := newCrowd(t, c.nodes, c.workloads, c.replicas)
+			middle := c.hosting(s.scene, s.policy(strings.Split(c.policy, "\n")...))
+			check := c.kept(s)
+			began := time.Now()
+			s.drained(middle)
+			t.Logf("%d pods in %v", len(s.before), time.Since(began).Round(time.Millisecond))
+			check()
+		}))
+	}
+}
+
+func inWindow(most int) func(*crowd) func() {
+	return func(c *crowd) func() { return func() { keptWindow(c, most, 3*time.Second) } }
+}
+
+func byRate(perSecond, burst int) func(*crowd) func() {
+	return func(c *crowd) func() { return func() { keptRate(c, perSecond, burst) } }
+}
+
+// atOnce checks that of each of so many groups, which have so many pods each, never more than most were not ready; and that
+// so many were, since otherwise something else held them.
+func atOnce(group func(deployment string) string, groups, pods, most int) func(*crowd) func() {
+	return func(c *crowd) func() {
+		g := c.watchGaps(group)
+		return func() {
+			got, reached := g.most(pods), 0
+			for _, n := range got {
+				reached = max(reached, n)
+			}
+			if len(got) != groups || reached != most {
+				c.t.Errorf("missing at the worst moment: %v, want %d groups, and %d pods of the worst", got, groups, most)
+			}
+		}
+	}
+}
+
+func altogether(string) string          { return "all" }
+func byItself(deployment string) string { return deployment }
+
+// byNode is the node that a Deployment of a crowd on two nodes has to leave.
+func byNode(deployment string) string {
+	var i int
+	if _, err := fmt.Sscanf(deployment, "app-%d", &i); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("node %d", i%2)
+}
+
+// apart checks that evictions of one workload are so far apart.
+func apart(pause time.Duration) func(*crowd) func() {
+	return func(c *crowd) func() {
+		return func() {
+			last := map[string]eviction{}
+			for _, e := range c.asked() {
+				workload := e.pod[:len("app-0")]
+				if before, ok := last[workload]; ok && e.received.Sub(before.received) < pause {
+					c.t.Errorf("%s was evicted %v after %s, want %v", e.pod, e.received.Sub(before.received), before.pod, pause)
+				}
+				last[workload] = e
+			}
+		}
+	}
+}

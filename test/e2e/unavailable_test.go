@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce empties a node of a workload whose replacements become
+// ready only when the scene lets them. By the API server's watch of its pods, no more of them are ever unavailable than may
+// be, and as many are; by its audit log, nothing is evicted while nothing becomes ready.
+func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy []string
+		budget bool // that allows 4 to be unavailable
+		most   int
+	}{
+		{"a quarter of 10 pods, rounded down, is 2", nil, false, 2},
+		{"1 where the policy says so", []string{"limits: {unavailable: 1}"}, false, 1},
+		{"a budget takes the place of the rule", nil, true, 4},
+	} {
+		t.Run(c.name, beside(func(t *testing.T) {
+			s := newScene(t, 2)
+			hatch := s.hatch()
+			s.deployment("api", 10, preferring(s.nodes[0]), func(p *corev1.PodTemplateSpec) {
+				p.Annotations = map[string]string{cluster.HoldAnnotation: "until the scene lets it be ready"}
+			})
+			s.placed("api", map[string]int{s.nodes[0]: 10})
+			if c.budget {
+				s.allow("keep-api", "api", 4)
+			}
+			before := s.pods(s.nodes[0])
+			s.rehome(s.policy(append(c.policy, fast)...), store(t)).leads()
+			g := s.watchGaps(altogether)
+
+			hatch.close()
+			s.taint(s.nodes[0], "dedicated")
+			s.moved(0, c.most)
+			hatch.open()
+			s.emptied(s.nodes[0])
+			s.ready("api")
+			s.evictedOnce(before)
+			if got, want := g.most(10), map[string]int{"all": c.most}; !maps.Equal(got, want) {
+				t.Errorf("unavailable at the worst moment: %v, want %v", got, want)
+			}
+			s.spacedByReadiness(c.most)
+		}))
+	}
+}
+
+// spacedByReadiness checks by the audit log and the pods' own words that an eviction was asked for only when enough
+// replacements of earlier ones were ready. These say it to the second, rounded down.
+func (s *scene) spacedByReadiness(most int) {
+	s.t.Helper()
+	var ready []time.Time
+	for _, p := range s.podsOf("api") {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				ready = append(ready, c.LastTransitionTime.Time)
+			}
+		}
+	}
+	slices.SortFunc(ready, time.Time.Compare)
+	for i, e := range s.audited(http.StatusCreated) {
+		if i >= most && e.time.Before(ready[i-most]) {
+			s.t.Errorf("eviction %d at %v, before replacement %d was ready at %v", i+1, e.time, i-most+1, ready[i-most])
+		}
+	}
+}
+
+// allow makes a PodDisruptionBudget by which so many pods of a Deployment may be unavailable, and waits until it counts.
+func (s *scene) allow(name, deployment string, unavailable int32) {
+	s.t.Helper()
+	most := intstr.FromInt32(unavailable)
+	budgets := s.client.PolicyV1().PodDisruptionBudgets(s.namespace)
+	_, err := budgets.Create(s.t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	eventually(s.t, "the budget counts its pods", func() (bool, string) {
+		b, err := budgets.Get(s.t.Context(), name, metav1.GetOptions{})
+		s.must(err)
+		return b.Status.DisruptionsAllowed == unavailable, fmt.Sprint(b.Status)
+	})
+}
+
+// hatch is where held pods of a scene become ready: one after the other, as long as it is open.
+type hatch struct {
+	s    *scene
+	mu   sync.Mutex
+	shut bool
+}
+
+// hatch lets pods with [cluster.HoldAnnotation] become ready as soon as they have a node, until the scene ends.
+func (s *scene) hatch() *hatch {
+	h := &hatch{s: s}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var working sync.WaitGroup
+	working.Go(func() {
+		for ctx.Err() == nil {
+			h.letOne(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		cancel()
+		working.Wait()
+	})
+	return h
+}
+
+func (h *hatch) close() { h.set(true) }
+func (h *hatch) open()  { h.set(false) }
+
+func (h *hatch) set(shut bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shut = shut
+}
+
+// letOne frees the first pod that waits, if there is one and the hatch is open.
+func (h *hatch) letOne(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shut {
+		return
+	}
+	pods := h.s.client.CoreV1().Pods(h.s.namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		if ctx.Err() == nil {
+			h.s.t.Errorf("list the pods that wait: %v", err)
+		}
+		return
+	}
+	for _, p := range list.Items {
+		if _, held := p.Annotations[cluster.HoldAnnotation]; !held || p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
+			continue
+		}
+		free := []byte(`{"metadata":{"annotations":{"` + cluster.HoldAnnotation + `":null}}}`)
+		_, err := pods.Patch(ctx, p.Name, types.MergePatchType, free, metav1.PatchOptions{})
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			h.s.t.Errorf("free pod %s: %v", p.Name, err)
+		}
+		return
+	}
+}
