@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,7 +62,7 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if denied := b.link.deniedSince(began); denied != nil {
 		return fmt.Errorf("%w: %w", err, denied)
 	}
-	if !b.nc.IsConnected() {
+	if !errors.Is(err, ErrNotConnected) && !b.nc.IsConnected() {
 		return fmt.Errorf("%w: %w", err, b.link.disconnected())
 	}
 	return err

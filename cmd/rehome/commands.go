@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), actuatorCommand(), setupCommand(), eventsCommand(),
-		onceCommand(), simulateCommand(), policyCommand(), settingsCommand(),
+		statusCommand(), loopsCommand(), onceCommand(), simulateCommand(), policyCommand(), settingsCommand(),
 	)
 	return root
 }

@@ -56,6 +56,11 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"an output that a simulation does not have", []string{"simulate", "-o", "text"}, `--output: want table or json, got "text"`},
 		{"a round without a policy", []string{"once"}, "no policy: name a file with --policy or REHOME_POLICY"},
 		{"an output that a round does not have", []string{"once", "-o", "yaml"}, `--output: want table or json, got "yaml"`},
+		{"an output that a status does not have", []string{"status", "-o", "text"}, `--output: want table or json, got "text"`},
+		{"an output that a list does not have", []string{"loops", "-o", "text"}, `--output: want table or json, got "text"`},
+		{"loop breakers of nothing", []string{"loops", "clear"}, "want one workload such as shop/deployment/api, or --all, got []"},
+		{"loop breakers of half a workload", []string{"loops", "clear", "shop/api"}, `want a workload such as shop/deployment/api, got "shop/api"`},
+		{"loop breakers of a workload and of all", []string{"loops", "clear", "a/b/c", "--all"}, `--all: want it alone or a workload, got both, ["a/b/c"]`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -105,14 +106,18 @@ func (l leases) holder(ctx context.Context, name string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
 	}
-	s := lease.Spec
+	return inTime(lease.Spec), nil
+}
+
+// inTime is who holds a lease and has renewed it in time; empty: nobody.
+func inTime(s coordinationv1.LeaseSpec) string {
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-		return "", nil
+		return ""
 	}
 	if time.Since(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
-		return "", nil
+		return ""
 	}
-	return *s.HolderIdentity, nil
+	return *s.HolderIdentity
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.

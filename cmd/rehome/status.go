@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func statusCommand() *cobra.Command {
+	output := "table"
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what is on the move, what counts against limits, and what the brakes hold",
+		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against the limits,\n" +
+			"the loop breakers, the storm brake, and who leads. It is read from the bus; only who leads is asked of the cluster, and\n" +
+			"left out when that cannot be reached. With a policy, moves are counted over its window, else they are shown by age.",
+		Example: "  rehome status\n" +
+			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
+			"  rehome status -o json                 # the same as one object",
+		Args: noArguments,
+	}
+	s := bindFlags(c)
+	c.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkOutput(output); err != nil {
+			return err
+		}
+		return withSettings(c, s, func(s settings) error { return showStatus(c.Context(), s, c.OutOrStdout(), output == "json") })
+	}
+	return c
+}
+
+// checkOutput refuses an output that is neither a table nor JSON.
+func checkOutput(output string) error {
+	if output != "table" && output != "json" {
+		return usageError{fmt.Errorf("--output: want table or json, got %q", output)}
+	}
+	return nil
+}
+
+func showStatus(ctx context.Context, s settings, w io.Writer, asJSON bool) error {
+	var limits *policy.Limits
+	if s.Policy != "" {
+		p, _, err := readPolicy(s.Policy)
+		if err != nil {
+			return err
+		}
+		limits = &p.Limits
+	}
+	b, err := connect(s, "rehome-status")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	remembered, unreadable, err := readLedger(ctx, b.Ledger())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	st := statusOf(remembered, limits, now)
+	for _, err := range unreadable {
+		st.Unreadable = append(st.Unreadable, err.Error())
+	}
+	if st.Leaders, err = readLeaders(ctx, s); err != nil {
+		st.NoLeaders = err.Error()
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(st)
+	}
+	return st.write(w)
+}
+
+// readLedger reads what the actuator remembers. That there is no bus is an error of who asks.
+func readLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error, error) {
+	entries, err := l.Entries(ctx)
+	if errors.Is(err, bus.ErrNotConnected) {
+		err = usageError{err}
+	}
+	if err != nil {
+		return actuator.Remembered{}, nil, err
+	}
+	remembered, unreadable := actuator.ReadLedger(entries)
+	return remembered, unreadable, nil
+}
+
+// status is what `rehome status` shows, and its JSON.
+type status struct {
+	Time          time.Time                 `json:"time"`
+	MovesInFlight []actuator.Move           `json:"movesInFlight"`
+	Counted       moveCount                 `json:"counted"`
+	LoopBreakers  []loopBreaker             `json:"loopBreakers"`
+	Storm         []actuator.StormCondition `json:"storm"` // empty: the storm brake is closed
+	Leaders       []leaderStatus            `json:"leaders,omitempty"`
+	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
+	Unreadable    []string                  `json:"unreadable,omitempty"`
+}
+
+// moveCount is how many moves count against limits. Those that are not accepted yet do.
+type moveCount struct {
+	// Window is over which they are counted. Empty: over all that is remembered.
+	Window     string         `json:"window,omitempty"`
+	Total      int            `json:"total"`
+	Nodes      map[string]int `json:"nodes"`
+	Namespaces map[string]int `json:"namespaces"`
+	// Ages are the moves by how long ago they were accepted, where there is no window. The steps are those of ages.
+	Ages []int `json:"ages,omitempty"`
+}
+
+// ages are the steps of [moveCount.Ages]: up to a minute, up to five, up to an hour, and older.
+func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
+
+// loopBreaker is a loop breaker, and whether it holds now.
+type loopBreaker struct {
+	actuator.LoopBreaker
+	Holds bool `json:"holds"`
+}
+
+// statusOf is the status at the time now. Without limits, moves are counted by age.
+func statusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) status {
+	st := status{
+		Time: now.UTC(), MovesInFlight: []actuator.Move{}, Counted: countMoves(r.Moves, limits, now),
+		LoopBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{},
+	}
+	st.Storm = append(st.Storm, r.Storm...)
+	for _, m := range r.Moves {
+		if m.InFlight() {
+			st.MovesInFlight = append(st.MovesInFlight, m)
+		}
+	}
+	return st
+}
+
+func breakersOf(r actuator.Remembered, now time.Time) []loopBreaker {
+	out := []loopBreaker{}
+	for _, l := range r.Loops {
+		out = append(out, loopBreaker{l, l.Until.After(now)})
+	}
+	return out
+}
+
+func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) moveCount {
+	c := moveCount{Nodes: map[string]int{}, Namespaces: map[string]int{}}
+	if limits != nil {
+		c.Window = limits.Over().String()
+	} else {
+		c.Ages = make([]int, len(ages())+1)
+	}
+	for _, m := range moves {
+		age := now.Sub(m.Moved)
+		if m.Moved.IsZero() {
+			age = 0
+		}
+		if limits != nil && age >= limits.Over() {
+			continue
+		}
+		c.Total++
+		c.Nodes[m.Node]++
+		c.Namespaces[m.Pod.Namespace]++
+		if limits == nil {
+			c.Ages[step(age)]++
+		}
+	}
+	return c
+}
+
+// step is the place of an age among the ages.
+func step(age time.Duration) int {
+	for i, limit := range ages() {
+		if age < limit {
+			return i
+		}
+	}
+	return len(ages())
+}
+
+// leaderStatus is who has a role.
+type leaderStatus struct {
+	Lease  string    `json:"lease"`
+	Holder string    `json:"holder"` // empty: nobody
+	Since  time.Time `json:"since,omitzero"`
+}
+
+// readLeaders asks the cluster who leads, for three seconds at most.
+func readLeaders(ctx context.Context, s settings) ([]leaderStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	client, err := newClient(s)
+	if err != nil {
+		return nil, err
+	}
+	var out []leaderStatus
+	for _, name := range []string{watcherLease, actuatorLease} {
+		l := leaderStatus{Lease: name}
+		lease, err := client.CoordinationV1().Leases(s.leaseNamespace()).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("lease %s/%s: %w", s.leaseNamespace(), name, err)
+		}
+		if err == nil {
+			if l.Holder = inTime(lease.Spec); l.Holder != "" && lease.Spec.AcquireTime != nil {
+				l.Since = lease.Spec.AcquireTime.UTC()
+			}
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// brief is the line that says the most important thing.
+func (st status) brief() string {
+	holding := 0
+	for _, l := range st.LoopBreakers {
+		if l.Holds {
+			holding++
+		}
+	}
+	brakes, verb := count(holding, "loop breaker"), "holds"
+	if holding > 1 {
+		verb = "hold"
+	}
+	storm := "storm brake closed"
+	if len(st.Storm) > 0 {
+		storm = "storm brake OPEN since " + st.Storm[0].Since.Local().Format(time.TimeOnly) + ": nothing is moved"
+	}
+	return fmt.Sprintf("%s in flight, %s %s, %s", count(len(st.MovesInFlight), "move"), brakes, verb, storm)
+}
+
+// nameOfWorkload is a workload as people write it: its UID where the name is not known, none where there is none.
+func nameOfWorkload(ref *schemas.ObjectRef, uid string) string {
+	switch {
+	case ref != nil:
+		return ref.String()
+	case uid != "":
+		return "UID " + uid
+	}
+	return "none"
+}

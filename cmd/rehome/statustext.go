@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// write writes the status for people: the most important thing first, and no table without rows.
+func (st status) write(w io.Writer) error {
+	var text strings.Builder
+	fmt.Fprintln(&text, st.brief())
+	for _, c := range st.Storm {
+		fmt.Fprintf(&text, "storm brake: %s: %s\n", c.Reason, c.Message)
+	}
+	st.writeMoves(&text)
+	st.Counted.write(&text)
+	writeBreakers(&text, st.LoopBreakers)
+	st.writeLeaders(&text)
+	for _, u := range st.Unreadable {
+		fmt.Fprintln(&text, "cannot be read:", u)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func (st status) writeMoves(w io.Writer) {
+	var rows [][]string
+	for _, m := range st.MovesInFlight {
+		rows = append(rows, []string{
+			m.Pod.String(), m.Node, string(m.Method), nameOfWorkload(m.Workload, ""), m.Strategy, ago(st.Time, m.Begun), m.WaitsFor,
+		})
+	}
+	writeTable(w, "POD\tNODE\tMETHOD\tWORKLOAD\tSTRATEGY\tBEGUN\tWAITS FOR", rows)
+}
+
+func (c moveCount) write(w io.Writer) {
+	if c.Window == "" {
+		if c.Total > 0 {
+			fmt.Fprintf(w, "\nmoves that are remembered: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
+				c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
+		}
+	} else {
+		fmt.Fprintf(w, "\n%s in the window of %s\n", count(c.Total, "move"), c.Window)
+	}
+	var rows [][]string
+	for _, of := range []struct {
+		kind   string
+		counts map[string]int
+	}{{"node", c.Nodes}, {"namespace", c.Namespaces}} {
+		for _, name := range slices.SortedFunc(maps.Keys(of.counts), func(a, b string) int {
+			return cmp.Or(cmp.Compare(of.counts[b], of.counts[a]), cmp.Compare(a, b))
+		}) {
+			rows = append(rows, []string{of.kind + "/" + name, fmt.Sprint(of.counts[name])})
+		}
+	}
+	writeTable(w, "MOVED OFF\tPODS", rows)
+}
+
+// writeBreakers writes a table of loop breakers.
+func writeBreakers(w io.Writer, list []loopBreaker) {
+	var rows [][]string
+	for _, l := range list {
+		state := "over since "
+		if l.Holds {
+			state = "holds until "
+		}
+		rows = append(rows, []string{
+			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy, fmt.Sprint(l.Returns), state + l.Until.Local().Format(time.DateTime),
+		})
+	}
+	writeTable(w, "WORKLOAD\tNODE\tSTRATEGY\tRETURNS\tLOOP BREAKER", rows)
+}
+
+func (st status) writeLeaders(w io.Writer) {
+	if st.NoLeaders != "" {
+		fmt.Fprintf(w, "\nwho leads is not known: %s\n", st.NoLeaders)
+		return
+	}
+	var rows [][]string
+	for _, l := range st.Leaders {
+		holder, since := "nobody", ""
+		if l.Holder != "" {
+			holder = l.Holder
+		}
+		if !l.Since.IsZero() {
+			since = ago(st.Time, l.Since)
+		}
+		rows = append(rows, []string{l.Lease, holder, since})
+	}
+	writeTable(w, "LEASE\tHOLDER\tSINCE", rows)
+}
+
+// writeTable writes an empty line and a table, if it has rows.
+func writeTable(w io.Writer, head string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, head)
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	_ = table.Flush() // into memory
+	fmt.Fprintln(w)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
+}
+
+// ago says how long before now something was, to the second.
+func ago(now, then time.Time) string {
+	return max(now.Sub(then), 0).Truncate(time.Second).String() + " ago"
+}
