@@ -3,36 +3,65 @@
 // # The way of an intent
 //
 //	bus ──answer──▶ table ──turn──▶ Handle ──verdict──▶ report ──▶ bus, metrics, log, Kubernetes Event
+//	                                  │                                ▲
+//	                                  └──move──▶ follow ───settled─────┘
 //
-// The actuator follows the table of answers and keeps one open intent for each pod, in the order in which they arrived.
-// An intent's turn comes when there is a token of the rate limit and a place among those worked on in parallel.
-// One that a limit of the policy holds is deferred instead, before it takes a token, and holds back no other.
-// [Actuator.Handle] looks at the live pod, asks [Gates] in order, and evicts the pod with its UID as a precondition. A
-// token that no eviction call was made for is given back.
+// The actuator follows the table of answers and keeps one open intent for each pod. An answer whose pods all have a verdict
+// is dropped from the bus's table. An answer that is replaced withdraws the waiting intents that the new one does not list.
 //
-// An answer whose pods all have a verdict is dropped from the bus's table. An answer that is replaced withdraws the
-// waiting intents that the new one does not list.
+// # Lanes and holds
+//
+// Intents wait in lanes: those that are about a failing node or one in maintenance come before those about pods that must not
+// be where they are, and these before those that balance. Within a lane low priority comes first, then the lower quality of
+// service, then who has waited longer. A lane in which somebody waits gets one turn after eight of others, so none starves.
+//
+// When an intent's turn comes, it is asked in this order whether it may go:
+//
+//   - While the storm brake is open, a loop breaker holds or the limit of a window is reached, it is deferred at once: it has
+//     to be decided about again.
+//   - When too much of its node, namespace or workload is on the move, its workload is in a pause or has too few pods
+//     available, or its namespace has no token, it waits beside the lanes until that changes. Most of it passes within
+//     seconds. After a minute it is deferred, which says why.
+//   - Then it needs a place among all moves in flight and among those worked on in parallel, and a token of the rate. While
+//     there is none, all intents wait.
+//
+// [Actuator.Handle] then looks at the live pod, asks [Gates] in order, and moves the pod by the method that the policy wants:
+// the eviction API with the pod's UID as a precondition, or a [move.Method] that takes several steps. A token is given back
+// when nothing was asked of the API server but a look.
+//
+// # Moves and their end
+//
+// A move counts against what may be in flight from before it is asked for until it is over: when its replacement is ready,
+// when there is none to wait for, when its method has taken it back, or ten minutes after it was accepted, unless its method
+// is not done by then. A move that was accepted has two
+// verdicts, the one that began it and the one with the outcome [schemas.Settled], whose cause is the first. What is known of
+// replacements comes from a [View]. Without one, and in a dry run, moves are over when they are accepted, and no verdict says
+// so.
 //
 // # One intent, one verdict
 //
 // An intent that a newer answer lists again is the same wish: it keeps its place and the ID under which it was accepted
 // first, and takes over the newer reason and expiry. Its verdict names the first ID; the newer ID gets none.
 //
-// A pod that several answers list is worked on for the first of them. If that one ends without an eviction, it is the
-// next one's turn; if it ends with one, the others are rejected with PodTerminating.
+// A pod that several answers list is worked on for the first of them. If that one ends without a move, it is the next one's
+// turn; if it ends with one, the others are rejected with PodTerminating or Moving.
 //
-// # Restarts
+// # What is remembered
 //
-// The actuator keeps nothing that it cannot read again but what it counts for the limits of the policy. That is in memory:
-// a process that is restarted, or takes over from another one, knows nothing of the moves before.
+// The [Ledger] has what must outlive the process: each move, from before anything is changed until it neither is in flight
+// nor counts against a limit or a pause; the loop breakers; and the storm brake, for people to see. [ReadLedger] reads it.
+// Lead changes nothing before the ledger has it. In a dry run the ledger is in memory. Handle by itself and [Batches]
+// remember nothing.
 //
-// The next leader reads the table anew. An answer in it that was settled in part is worked on as a whole, so a pod that was
-// evicted before gets a second verdict under the same intent ID, rejected with PodGone or PodTerminating: of two verdicts
-// on one intent, the first counts.
+// A process that begins to lead reads the ledger and the latest answers and verdicts of the bus's history, before it starts
+// anything. An intent that has a verdict there is over. A move that was begun and has none is looked into: if its pod is gone
+// or going, or its method has more steps to take, it gets the verdict that was lost; if not, it was never made, and the
+// intent waits for its turn. So an intent has one verdict across restarts, too. The exceptions are a bus that loses what it
+// has, and a leader that is cut off while it stores a verdict and another one takes over: of two verdicts the first counts.
 //
 // # When others are away
 //
-// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether
-// it is back. While the bus takes no verdicts, nothing is evicted beyond what is being worked on. Neither loses
-// anything.
+// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is
+// back. While the bus takes no verdicts or the ledger takes no entries, nothing is moved beyond what is being worked on.
+// Neither loses anything.
 package actuator

@@ -50,6 +50,12 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			if code := p.stop(); code != 0 {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
 			}
+		case "status", "loops":
+			want := map[string]string{"status": "no move in flight, no loop breaker holds, storm brake closed\n", "loops": "no loop breaker, "}
+			got := s.run(words[1:], "REHOME_STORE_DIR="+dir)
+			if got.code != 0 || !strings.HasPrefix(got.stdout, want[words[1]]) {
+				t.Errorf("%s: %s", match[1], got)
+			}
 		case "simulate":
 			for i, word := range words {
 				if strings.Contains(word, "/") && i > 0 {
@@ -64,7 +70,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 		}
 	}
 	want := []string{
-		"run --dry-run --policy deploy/policy.yaml", "events --follow",
+		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "loops",
 		"simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml",
 	}
 	if !slices.Equal(ran, want) {
