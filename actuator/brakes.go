@@ -50,7 +50,8 @@ func (t *term) landed(x *moving, e ended, now time.Time) {
 		t.cfg.Log.Warn("loop breaker open", "workload", nameOf(x), "node", node, "strategy", k.Strategy,
 			"returns", r.Returns, "until", until)
 		t.events.note(x.record, loopEvent, fmt.Sprintf(
-			"moved off node %s by %s and back on it, %d times: it is left alone there until %s", node, k.Strategy, r.Returns, clock(until)))
+			"moved off node %s by %s and back on it, %d times: it is left alone there until %s",
+			node, k.Strategy, r.Returns, clock(until)))
 	}
 	t.rememberLoop(k, x.Workload)
 }

@@ -24,9 +24,10 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what is on the move, what counts against limits, and what the brakes hold",
-		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against the limits,\n" +
-			"the loop breakers, the storm brake, and who leads. It is read from the bus; only who leads is asked of the cluster, and\n" +
-			"left out when that cannot be reached. With a policy, moves are counted over its window, else they are shown by age.",
+		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against\n" +
+			"limits, the loop breakers, the storm brake, and who leads. It is read from the bus; only who leads is asked of the\n" +
+			"cluster, and left out when that cannot be reached. With a policy, moves are counted over its window, else they\n" +
+			"are shown by age.",
 		Example: "  rehome status\n" +
 			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
 			"  rehome status -o json                 # the same as one object",

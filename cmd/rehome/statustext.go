@@ -71,7 +71,8 @@ func writeBreakers(w io.Writer, list []loopBreaker) {
 			state = "holds until "
 		}
 		rows = append(rows, []string{
-			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy, fmt.Sprint(l.Returns), state + l.Until.Local().Format(time.DateTime),
+			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy, fmt.Sprint(l.Returns),
+			state + l.Until.Local().Format(time.DateTime),
 		})
 	}
 	writeTable(w, "WORKLOAD\tNODE\tSTRATEGY\tRETURNS\tLOOP BREAKER", rows)
