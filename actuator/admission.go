@@ -24,6 +24,7 @@ type rule func(candidate) (hold, bool)
 // rules hold an intent until something that is on the move arrives, in this order. The first one counts.
 func rules() []rule {
 	return []rule{
+		totalMoving,     // no more at once at all
 		nodeMoving,      // no more at once off one node
 		namespaceMoving, // or out of one namespace
 		workloadMoving,  // or of one workload
@@ -41,6 +42,17 @@ func held(c candidate) (hold, bool) {
 	}
 	return hold{}, false
 }
+
+func totalMoving(c candidate) (hold, bool) {
+	most := c.limits.InFlight.Total
+	if most == nil || uint(len(c.moves.all)) < *most {
+		return hold{}, false
+	}
+	return hold{by: everything(), why: Objection{schemas.Deferred, schemas.ReasonMovingTotal, onTheMove(*most)}}, true
+}
+
+// everything is what holds whatever it is about.
+func everything() holder { return holder{kind: "everything"} }
 
 func nodeMoving(c candidate) (hold, bool) {
 	most := c.limits.InFlight.PerNode

@@ -74,6 +74,10 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 		but  []func(*candidate)
 		want hold // the zero value: nothing holds
 	}{
+		{"as many pods on the move as may be at all", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(2) }},
+			hold{by: holder{kind: "everything"}, why: Objection{schemas.Deferred, schemas.ReasonMovingTotal,
+				"2 pods are on the move, as many as may be"}}},
+		{"fewer than that", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(3) }}, hold{}},
 		{"without limits in flight nothing holds", nil, hold{}},
 		{"a node of which as many pods are on the move as may be", []func(*candidate){nodeFull}, byNode},
 		{"a node of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(3) }}, hold{}},

@@ -126,6 +126,7 @@ type followed struct {
 
 // releaseFor lets those try again that a move held which is over.
 func (t *term) releaseFor(at mark) {
+	t.table.release(everything())
 	t.table.release(holder{"node", at.node})
 	t.table.release(holder{"namespace", at.namespace})
 	if at.workload != "" {

@@ -195,10 +195,6 @@ func (t *term) start(now time.Time) (flights []flight, pause time.Duration) {
 		if t.underWay() || t.deferred(now) || t.hold(now) {
 			continue // the next pod may be on another node
 		}
-		most := t.policy.Load().Limits.InFlight.Total
-		if most != nil && uint(len(t.moves.all)) >= *most {
-			break // the end of a move wakes
-		}
 		wait, down := t.line.wait(now)
 		if down && t.running > 0 || t.busAway.Load() && t.running+t.storing > 0 || t.storing > storingMost ||
 			t.storm.Trial() && t.running > 0 {
