@@ -185,7 +185,7 @@ func TestAStandbyTakesOverFromAKilledLeaderInTheMiddleOfADrain(t *testing.T) {
 	for _, p := range leaders {
 		p.kill()
 	}
-	if slices.ContainsFunc(standbys, func(p *process) bool { return strings.Contains(p.log.String(), "lease held") }) {
+	if slices.ContainsFunc(standbys, func(p *process) bool { return strings.Contains(p.Log.String(), "lease held") }) {
 		t.Error("two processes led at once")
 	}
 	d.complete()

@@ -101,10 +101,10 @@ func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
 	p.eventually("a scope was shown, and the delta that led to it", func() (bool, string) {
 		s.changeNode(s.nodes[0], func(node *corev1.Node) { node.Labels["n"] = fmt.Sprint(n) }) // until it listens
 		n++
-		got := s.masked(p.log.String())
+		got := s.masked(p.Log.String())
 		scope := slices.Contains(got, "TIME scope node/NODE-0 RemovePodsViolatingNodeTaints: because of node.labels")
 		delta := slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, "TIME delta node/NODE-0 labels: ") })
-		return scope && delta, p.log.String()
+		return scope && delta, p.Log.String()
 	})
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM, want 0", code)

@@ -37,7 +37,7 @@ func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
 
 			s.handles(4)
 			events.until("all four have a verdict", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 4 })
-			if strings.Contains(standby.log.String(), "lease held") {
+			if strings.Contains(standby.Log.String(), "lease held") {
 				t.Error("two processes held the lease at once")
 			}
 			if got := others.all(); len(got) > 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // natsVariable makes the test program a NATS server with these settings in JSON.
@@ -68,7 +69,7 @@ type natsServers struct {
 
 type natsProcess struct {
 	command *exec.Cmd
-	log     *lockedBuffer
+	log     *program.Log
 	stdin   io.Closer // what it waits for to end
 }
 
@@ -138,7 +139,7 @@ func (s *natsServers) start(i int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &natsProcess{command: exec.Command(self), log: &lockedBuffer{}}
+	p := &natsProcess{command: exec.Command(self), log: &program.Log{}}
 	p.command.Env = append(os.Environ(), natsVariable+"="+string(settings))
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	if p.stdin, err = p.command.StdinPipe(); err != nil {

@@ -28,8 +28,8 @@ func (p *process) unready(d time.Duration) string {
 		}
 		said = body
 		select {
-		case <-p.ended:
-			p.t.Fatalf("rehome ended: %v", p.err)
+		case <-p.Ended:
+			p.t.Fatalf("rehome ended: %v", p.Err())
 		case <-end:
 			return said
 		case <-time.After(50 * time.Millisecond):
@@ -49,7 +49,7 @@ func (p *process) notReady() {
 // complaints are the lines of the log that are warnings or errors.
 func (p *process) complaints() []string {
 	var lines []string
-	for line := range strings.Lines(p.log.String()) {
+	for line := range strings.Lines(p.Log.String()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 			lines = append(lines, line)
 		}

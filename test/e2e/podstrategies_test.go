@@ -171,7 +171,7 @@ func (s *scene) container(pod string, restarts int, state string) {
 func (p *process) leads() {
 	p.t.Helper()
 	p.eventually("the watcher leads", func() (bool, string) {
-		return strings.Contains(p.log.String(), "leading: evaluating everything"), "no such line in its log"
+		return strings.Contains(p.Log.String(), "leading: evaluating everything"), "no such line in its log"
 	})
 }
 

@@ -59,7 +59,7 @@ func (p *process) reloads(result, times string) {
 	p.t.Helper()
 	want := `rehome_policy_reloads_total{result="` + result + `"} ` + times + "\n"
 	p.eventually("the metrics say "+want, func() (bool, string) {
-		response, err := http.Get("http://" + p.address + "/metrics")
+		response, err := http.Get("http://" + p.Address + "/metrics")
 		if err != nil {
 			return false, err.Error()
 		}
@@ -91,7 +91,7 @@ func TestAPolicyThatChangesWhileItRunsIsInForceWithoutARestartAndABadOneIsNot(t 
 	if got := s.evictions(); got != nil {
 		t.Errorf("evicted %v under a policy that was refused", got)
 	}
-	if want := "policy.yaml:9: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome"; !strings.Contains(p.log.String(), want) {
+	if want := "policy.yaml:9: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome"; !strings.Contains(p.Log.String(), want) {
 		t.Errorf("the log does not say %s", want)
 	}
 

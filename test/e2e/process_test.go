@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.
@@ -33,12 +32,8 @@ const patience = 60 * time.Second
 
 // process is one running rehome.
 type process struct {
-	t       *testing.T
-	command *exec.Cmd
-	address string // of /metrics, /healthz and /readyz
-	log     *lockedBuffer
-	ended   chan struct{}
-	err     error // after ended
+	*program.Program
+	t *testing.T
 }
 
 // rehome starts `rehome run` with the policy file and waits until it is ready. store keeps the bus of one process for
@@ -53,19 +48,13 @@ func (s *scene) rehome(policy, store string, environment ...string) *process {
 // start starts rehome with arguments. It is killed at the end of the scene if it still runs.
 func (s *scene) start(arguments []string, environment ...string) *process {
 	s.t.Helper()
-	p := &process{t: s.t, address: freeAddress(s.t), log: &lockedBuffer{}, ended: make(chan struct{})}
-	p.command = exec.Command(s.stage.rehome, arguments...)
-	p.command.Env = append(append(s.environment(), "REHOME_HTTP_ADDRESS="+p.address), environment...)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	s.must(p.command.Start())
-	go func() {
-		p.err = p.command.Wait()
-		close(p.ended)
-	}()
+	running, err := program.Start(s.stage.rehome, arguments, append(s.environment(), environment...))
+	s.must(err)
+	p := &process{running, s.t}
 	s.t.Cleanup(func() {
 		p.kill()
 		if s.t.Failed() || os.Getenv("SHOW") != "" {
-			s.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.log)
+			s.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
 		}
 	})
 	return p
@@ -106,15 +95,12 @@ func (s *scene) environment() []string {
 }
 
 // kill ends the process as `kill -9` does, and waits until it is gone.
-func (p *process) kill() {
-	_ = p.command.Process.Kill()
-	<-p.ended
-}
+func (p *process) kill() { p.Kill() }
 
 // stop ends the process as Kubernetes does, and waits until it is gone. It returns the exit code.
 func (p *process) stop() int {
 	p.t.Helper()
-	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		p.t.Fatal(err)
 	}
 	return p.exit()
@@ -124,11 +110,11 @@ func (p *process) stop() int {
 func (p *process) exit() int {
 	p.t.Helper()
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-time.After(patience):
 		p.t.Fatalf("rehome did not end within %v", patience)
 	}
-	if status, ok := errors.AsType[*exec.ExitError](p.err); ok {
+	if status, ok := errors.AsType[*exec.ExitError](p.Err()); ok {
 		return status.ExitCode()
 	}
 	return 0
@@ -137,18 +123,7 @@ func (p *process) exit() int {
 // ready asks /readyz, and returns the status and what it says.
 func (p *process) ready() (int, string) { return p.get("readyz") }
 
-func (p *process) get(path string) (int, string) {
-	response, err := http.Get("http://" + p.address + "/" + path)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(body)
-}
+func (p *process) get(path string) (int, string) { return p.Get(path) }
 
 func (p *process) waitReady() {
 	p.t.Helper()
@@ -173,7 +148,7 @@ func (p *process) evaluated(s *scene) {
 // says waits until the process has logged the words.
 func (p *process) says(words string) {
 	p.t.Helper()
-	p.eventually("it says "+words, func() (bool, string) { return strings.Contains(p.log.String(), words), "" })
+	p.eventually("it says "+words, func() (bool, string) { return strings.Contains(p.Log.String(), words), "" })
 }
 
 // eventually asks again and again until it is so, the process ends, or patience does.
@@ -182,8 +157,8 @@ func (p *process) eventually(what string, so func() (bool, string)) {
 	eventually(p.t, what, func() (bool, string) {
 		ok, seen := so()
 		select {
-		case <-p.ended:
-			p.t.Fatalf("while waiting until %s, rehome ended: %v", what, p.err)
+		case <-p.Ended:
+			p.t.Fatalf("while waiting until %s, rehome ended: %v", what, p.Err())
 		default:
 		}
 		return ok, seen
@@ -220,12 +195,11 @@ func store(t *testing.T) string {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := program.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // recording is every event of a bus's history, in order, and every scope since the recording began.
@@ -355,22 +329,4 @@ func decodeEviction(t *testing.T, body json.RawMessage) policyv1.Eviction {
 		t.Fatalf("eviction in the audit log: %v: %s", err, body)
 	}
 	return e
-}
-
-// lockedBuffer may be read while a process writes it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

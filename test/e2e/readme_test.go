@@ -45,7 +45,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			s.deployment("api", 1, on(s.nodes[0]))
 			s.taint(s.nodes[0], "dedicated")
 			p.eventually("the dry run's verdict is shown", func() (bool, string) {
-				return strings.Contains(p.log.String(), "evicted (dry run) from "+s.nodes[0]), p.log.String()
+				return strings.Contains(p.Log.String(), "evicted (dry run) from "+s.nodes[0]), p.Log.String()
 			})
 			if code := p.stop(); code != 0 {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)

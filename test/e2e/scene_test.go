@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // stage is what all scenes share.
@@ -49,9 +49,9 @@ func perform(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "rehome")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rehome").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build rehome: %v\n%s", err, out)
+	binary, err := program.Build(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	c, err := cluster.Start(context.Background(), cluster.Options{LogDir: filepath.Join(dir, "logs")})
