@@ -71,8 +71,7 @@ func (t *term) rememberLoop(k brake.Key, name *schemas.ObjectRef) {
 		t.names[k.Workload] = *name
 	}
 	if r, ok := t.loop.Record(k); ok && r.Returns > 0 {
-		t.queue.ledger = append(t.queue.ledger, t.loopEntry(brake.Entry{Key: k, Record: r, Until: t.loop.Holds(k, t.cfg.Now())}))
-		t.signalQueue()
+		t.change(t.loopEntry(brake.Entry{Key: k, Record: r, Until: t.loop.Holds(k, t.cfg.Now())}))
 	}
 }
 
@@ -87,8 +86,7 @@ func (t *term) sweep(now time.Time) {
 	t.swept = now
 	for _, old := range t.loop.Forget(now) {
 		delete(t.left, old)
-		t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(old)})
-		t.signalQueue()
+		t.change(entryChange{key: loopKey(old)})
 	}
 	named := map[types.UID]schemas.ObjectRef{}
 	for _, e := range t.loop.All() {
@@ -114,8 +112,7 @@ func (t *term) loopEntry(e brake.Entry) entryChange {
 func (t *term) forgetLoops(keys ...brake.Key) {
 	for _, k := range keys {
 		if _, ok := t.loop.Record(k); !ok {
-			t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(k)})
-			t.signalQueue()
+			t.change(entryChange{key: loopKey(k)})
 		}
 	}
 }
@@ -144,15 +141,14 @@ func (t *term) clear(key string) {
 	cleared := 0
 	for _, e := range t.loop.All() {
 		if uid == everyWorkload || e.Workload == uid {
-			t.queue.ledger = append(t.queue.ledger, entryChange{key: loopKey(e.Key)})
+			t.change(entryChange{key: loopKey(e.Key)})
 			cleared++
 		}
 	}
 	t.loop.Clear(func(k brake.Key) bool { return uid == everyWorkload || k.Workload == uid })
-	t.queue.ledger = append(t.queue.ledger, entryChange{key: key})
+	t.change(entryChange{key: key})
 	t.cfg.Log.Info("loop breakers cleared", "workload", uid, "breakers", cleared)
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
-	t.signalQueue()
 }
 
 // everyWorkload stands for a UID where all loop breakers are to be cleared.
@@ -204,8 +200,7 @@ func (t *term) rememberStorm(now time.Time) {
 	if len(r.Conditions) > 0 {
 		e.value = r
 	}
-	t.queue.ledger = append(t.queue.ledger, e)
-	t.signalQueue()
+	t.change(e)
 }
 
 // followLedger hears who wants loop breakers cleared, until ctx ends.

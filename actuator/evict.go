@@ -71,6 +71,8 @@ func classify(err error) reply {
 // evict asks the API server to evict the pod of s, once, and makes the verdict of its answer. The caller's context
 // should not be one that a shutdown ends.
 func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schemas.Verdict {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+lookTimeout)
+	defer cancel()
 	if a.cfg.DryRun {
 		if v, used := a.usedUp(ctx, s); used {
 			return v
@@ -139,10 +141,15 @@ func (a *Actuator) call(ctx context.Context, pod schemas.PodRef) error {
 }
 
 // lookAgain makes a verdict when the answer leaves open what happened: a pod that was not going before the call and is
-// going now was evicted by it.
+// going now was evicted by it. An API server that went away during the call may be back in a moment, so it tries for as
+// long as there is time.
 func (a *Actuator) lookAgain(ctx context.Context, s Situation, r reply, err error) schemas.Verdict {
 	later := Objection{schemas.Deferred, schemas.ReasonAPIUnavailable, err.Error()}
-	pod, lookErr := a.look(ctx, s.Open.Intent.Pod)
+	var pod *corev1.Pod
+	lookErr := persist(ctx, func() (err error) {
+		pod, err = a.look(ctx, s.Open.Intent.Pod, latest)
+		return err
+	}, apierrors.IsForbidden, func(error) {})
 	if lookErr != nil {
 		return a.verdict(s.Open, later)
 	}

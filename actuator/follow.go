@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,7 @@ func (t *term) follow(now time.Time) (steps []task) {
 	}
 	if !now.Before(t.followed.Add(followEvery)) {
 		t.followed = now
+		maps.DeleteFunc(t.replacements, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*followFor })
 		t.moves.forgetPauses(t.limits.Pause, now)
 		for w := range t.moves.workloads {
 			t.dirty[w] = true
@@ -69,6 +71,11 @@ func (t *term) followWorkload(w types.UID, now time.Time) (steps []task) {
 	}
 	pods := t.cfg.View.Pods(w)
 	taken := map[types.UID]bool{}
+	for _, p := range pods {
+		if _, ended := t.replacements[p.Ref.UID]; ended {
+			taken[p.Ref.UID] = true
+		}
+	}
 	for _, x := range list {
 		if x.replacement != "" {
 			taken[x.replacement] = true
@@ -109,6 +116,9 @@ func (t *term) followOne(x *moving, replacement func() workload.Pod, now time.Ti
 // arrive ends a move in flight: it makes room for others, and says how it ended.
 func (t *term) arrive(x *moving, e ended, now time.Time) {
 	t.moves.remove(x)
+	if x.replacement != "" {
+		t.replacements[x.replacement] = now
+	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	t.releaseFor(x.at)
 	t.landed(x, e, now)
@@ -188,7 +198,7 @@ func takenBack(x *moving, p move.Progress, now time.Time) ended {
 
 // evictInstead evicts a pod that somebody else was asked to move and did not, and says whether it is going.
 func (t *term) evictInstead(ctx context.Context, x *moving) bool {
-	pod, err := t.look(ctx, x.Open.Intent.Pod)
+	pod, err := t.look(ctx, x.Open.Intent.Pod, latest)
 	if err != nil {
 		return false
 	}

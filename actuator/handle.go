@@ -31,7 +31,7 @@ func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, erro
 }
 
 func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schemas.Verdict, error) {
-	pod, err := a.look(ctx, open.Intent.Pod)
+	pod, err := a.look(ctx, open.Intent.Pod, a.cfg.View.Version(open.Intent.Pod.UID))
 	switch {
 	case apierrors.IsForbidden(err):
 		return a.verdict(open, Objection{schemas.Failed, schemas.ReasonForbidden, err.Error()}), nil
@@ -45,14 +45,18 @@ func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schema
 	return a.moveBy(ctx, s, note)
 }
 
+// latest is the version with which look reads what is stored: whoever asks what became of an eviction must not be told how
+// the pod was before.
+const latest = ""
+
 // look reads the pod of that namespace and name from the API server, which may answer from its own cache if that is not
-// older than what is known here of the pod: the eviction carries the pod's UID, and is held against the budgets by what is
-// stored. nil: there is none.
-func (a *Actuator) look(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
+// older than the version. Before an eviction, the one that is known here will do: the eviction carries the pod's UID, and is
+// held against the budgets by what is stored. nil: there is none.
+func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	pod, err := a.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{
-		ResourceVersion: a.cfg.View.Version(ref.UID),
+		ResourceVersion: version,
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

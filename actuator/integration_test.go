@@ -182,7 +182,7 @@ func (p *place) evictions() []asked {
 // live is the pod as it is now, or nil.
 func (p *place) live(name string) *corev1.Pod {
 	p.Helper()
-	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name})
+	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name}, latest)
 	p.must(err)
 	return pod
 }

@@ -83,6 +83,9 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 			instead = &schemas.Instead{Method: w.name, Reason: refusal.Reason, Message: refusal.Message}
 		}
 	}
+	if err := note(ctx, record{Open: s.Open, Method: schemas.MethodEviction, Instead: instead}); err != nil {
+		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", s.Open.Intent.Pod, err)
+	}
 	if err := ctx.Err(); err != nil {
 		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", s.Open.Intent.Pod, err)
 	}

@@ -24,3 +24,9 @@ func (o Open) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, messag
 		Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope, Intent: o.Intent,
 	}
 }
+
+// renewed is the intent when a newer answer lists its pod again: the same wish in newer words.
+func (o Open) renewed(i schemas.Intent) Open {
+	o.Intent.Reason, o.Intent.Node, o.Intent.Expires = i.Reason, i.Node, i.Expires
+	return o
+}

@@ -36,20 +36,25 @@ type entry struct {
 
 // chronicle collects answers and verdicts in the order in which they were stored. Two rules lead to what is over: an intent
 // is, once there is a verdict of its ID, and so is each that was stored before a verdict on the same pod for the same
-// key: it was the same wish, or that verdict would not have come.
+// key: it was the same wish, or that verdict would not have come. But a verdict can be stored late, when the pod is wished
+// for anew. So one that moves no pod is about those intents that expire no later than the one it names, which had taken over
+// the expiry of the last that was the same wish. One more that came while it was in flight gets a verdict of its own.
 type chronicle struct {
 	over   map[string]bool
+	judged map[string]bool   // those over that have a verdict of their own
 	listed map[demand][]Open // without a verdict yet, the oldest first
 	newest map[key]entry
 	// moves are the verdicts that began a move, without data, and settled those that ended one, by the intent's ID.
 	moves   map[string]schemas.Event
 	settled map[string]bool
+	// replaced are the pods that took the place of others that were moved.
+	replaced map[types.UID]bool
 }
 
 func newChronicle() *chronicle {
 	return &chronicle{
-		over: map[string]bool{}, listed: map[demand][]Open{}, newest: map[key]entry{},
-		moves: map[string]schemas.Event{}, settled: map[string]bool{},
+		over: map[string]bool{}, judged: map[string]bool{}, listed: map[demand][]Open{}, newest: map[key]entry{},
+		moves: map[string]schemas.Event{}, settled: map[string]bool{}, replaced: map[types.UID]bool{},
 	}
 }
 
@@ -66,6 +71,9 @@ func (h *chronicle) add(e schemas.Event) {
 		case err != nil:
 		case v.Outcome == schemas.Settled:
 			h.settled[v.Intent.ID] = true
+			if s := v.Settlement; s != nil && s.Replacement != nil {
+				h.replaced[s.Replacement.UID] = true
+			}
 		default:
 			if v.Outcome.Moves() {
 				e.Data = nil
@@ -92,11 +100,17 @@ func (h *chronicle) answer(a schemas.Intents, e schemas.Event) {
 
 func (h *chronicle) verdict(v schemas.Verdict) {
 	w := demand{key{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key}, v.Intent.Pod.UID}
-	h.over[v.Intent.ID] = true
-	for _, open := range h.listed[w] {
+	h.over[v.Intent.ID], h.judged[v.Intent.ID] = true, true
+	h.listed[w] = slices.DeleteFunc(h.listed[w], func(open Open) bool {
+		if !v.Outcome.Moves() && open.Intent.ID != v.Intent.ID && open.Intent.Expires.After(v.Intent.Expires) {
+			return false
+		}
 		h.over[open.Intent.ID] = true
+		return true
+	})
+	if len(h.listed[w]) == 0 {
+		delete(h.listed, w)
 	}
-	delete(h.listed, w)
 }
 
 // past is what the collected events come to.
@@ -104,7 +118,7 @@ func (h *chronicle) past() past {
 	p := past{over: h.over, wishes: map[demand]Open{}, newest: h.newest}
 	for w, list := range h.listed {
 		slices.SortStableFunc(list, func(a, b Open) int { return cmp.Compare(a.Scope.Sequence, b.Scope.Sequence) })
-		p.wishes[w] = list[0]
+		p.wishes[w] = list[0].renewed(list[len(list)-1].Intent)
 	}
 	return p
 }
@@ -144,8 +158,7 @@ func (p past) recall(k key, o Open) Open {
 		return o
 	}
 	delete(p.wishes, w)
-	first.Intent.Reason, first.Intent.Node, first.Intent.Expires = o.Intent.Reason, o.Intent.Node, o.Intent.Expires
-	return first
+	return first.renewed(o.Intent)
 }
 
 func (k key) compare(other key) int {

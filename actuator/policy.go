@@ -44,8 +44,7 @@ func (t *term) policyReplaced() {
 		t.forgetLoops(e.Key)
 	}
 	for _, e := range t.loop.All() {
-		t.queue.ledger = append(t.queue.ledger, t.loopEntry(e)) // it holds until another time
-		t.signalQueue()
+		t.change(t.loopEntry(e)) // it holds until another time
 	}
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
 	t.storm.Set(p.Brakes.Storm)

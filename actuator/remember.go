@@ -20,6 +20,49 @@ type entryChange struct {
 	value any
 }
 
+// unwritten counts the changes of one key that are queued or being made. done is closed when there is none any more.
+type unwritten struct {
+	changes int
+	done    chan struct{}
+}
+
+// change queues a change of the ledger. The caller holds mu.
+func (t *term) change(e entryChange) {
+	if t.unwritten[e.key] == nil {
+		t.unwritten[e.key] = &unwritten{done: make(chan struct{})}
+	}
+	t.unwritten[e.key].changes++
+	t.queue.ledger = append(t.queue.ledger, e)
+	t.signalQueue()
+}
+
+// written says that a queued change of the key was made, or never will be.
+func (t *term) written(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.unwritten[key]
+	if u.changes--; u.changes == 0 {
+		delete(t.unwritten, key)
+		close(u.done)
+	}
+}
+
+// awaitWritten waits until no change of the key is queued any more, or ctx ends.
+func (t *term) awaitWritten(ctx context.Context, key string) error {
+	t.mu.Lock()
+	u := t.unwritten[key]
+	t.mu.Unlock()
+	if u == nil {
+		return nil
+	}
+	select {
+	case <-u.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ledger key %s: %w", key, ctx.Err())
+	}
+}
+
 // write makes a change of the ledger, trying again until it is made or ctx ends.
 func (t *term) write(ctx context.Context, e entryChange) error {
 	if t.lost() {
@@ -54,8 +97,7 @@ func (t *term) remember(x *moving, now time.Time) {
 			e.value = nil
 		}
 	}
-	t.queue.ledger = append(t.queue.ledger, e)
-	t.signalQueue()
+	t.change(e)
 }
 
 // kept is how long the ledger has a move that has settled: as long as a limit counts it, or a pause follows from it.
@@ -68,15 +110,11 @@ func (t *term) kept() time.Duration {
 
 // forgetCounted deletes the settled moves that nothing follows from any more. The caller holds mu.
 func (t *term) forgetCounted(now time.Time) {
-	before := len(t.queue.ledger)
 	for len(t.counted.list) > 0 && !now.Before(t.counted.list[0].Moved.Add(t.kept())) {
 		old := t.counted.drop()
 		if t.moves.all[old.Open.Intent.Pod.UID] == nil { // else it is moved again, and the entry is of that
-			t.queue.ledger = append(t.queue.ledger, t.counted.entry(old.key()))
+			t.change(t.counted.entry(old.key()))
 		}
-	}
-	if len(t.queue.ledger) > before {
-		t.signalQueue()
 	}
 }
 
@@ -104,12 +142,18 @@ func (t *term) recallOnce(ctx context.Context) error {
 	for _, err := range bad {
 		t.cfg.Log.Error("ledger entry is ignored", "error", err)
 	}
-	open, verdicts, err := t.resolve(ctx, records, chronicle)
+	open, verdicts, never, err := t.resolve(ctx, records, chronicle)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, r := range never {
+		t.change(entryChange{key: r.key()})
+	}
+	for uid := range chronicle.replaced {
+		t.replacements[uid] = t.cfg.Now()
+	}
 	t.begin(open, loops)
 	c := t.table.seed(chronicle.past(), t.cfg.Now())
 	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})
@@ -119,15 +163,16 @@ func (t *term) recallOnce(ctx context.Context) error {
 		}
 	}
 	if len(storm.Conditions) > 0 {
-		t.queue.ledger = append(t.queue.ledger, entryChange{key: keyStorm}) // that brake is looked at anew
-		t.signalQueue()
+		t.change(entryChange{key: keyStorm}) // that brake is looked at anew
 	}
 	return nil
 }
 
-// resolve finds out what became of the moves in the ledger: which are to be followed or counted, and which need a verdict
-// that was not stored. A move that was never made is taken out.
-func (t *term) resolve(ctx context.Context, records []record, c *chronicle) (open []*moving, verdicts []decided, err error) {
+// resolve finds out what became of the moves in the ledger: which are to be followed or counted, which of them need a
+// verdict that was not stored, and which were never made. It changes nothing but c, which takes those verdicts as given.
+func (t *term) resolve(
+	ctx context.Context, records []record, c *chronicle,
+) (open []*moving, verdicts []decided, never []record, err error) {
 	slices.SortFunc(records, func(a, b record) int {
 		return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.Open.Intent.ID, b.Open.Intent.ID))
 	})
@@ -146,29 +191,25 @@ func (t *term) resolve(ctx context.Context, records []record, c *chronicle) (ope
 			x.Settled = true
 		case told:
 			x.Cause = moved
-		case r.Moved.IsZero() && !c.over[id]:
+		case r.Moved.IsZero() && c.judged[id]:
+			never = append(never, r) // it has another verdict: it was not moved
+			continue
+		case r.Moved.IsZero():
 			v, happened, err := t.doubtful(ctx, r)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			if !happened {
-				t.mu.Lock()
-				t.queue.ledger = append(t.queue.ledger, entryChange{key: r.key()})
-				t.mu.Unlock()
+				never = append(never, r)
 				continue
 			}
 			x.Moved, x.told = t.cfg.Now(), false
 			c.verdict(v)
 			verdicts = append(verdicts, decided{&claim{open: r.Open, state: claimSettled}, v, x})
-		case r.Moved.IsZero():
-			t.mu.Lock()
-			t.queue.ledger = append(t.queue.ledger, entryChange{key: r.key()})
-			t.mu.Unlock()
-			continue // it has another verdict: it was not moved
 		}
 		open = append(open, x)
 	}
-	return open, verdicts, nil
+	return open, verdicts, never, nil
 }
 
 // doubtful says what became of a move that was begun and has no verdict: it happened if the pod is gone or going, or if
@@ -188,7 +229,7 @@ func (t *term) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, e
 		v.Method, v.Workload, v.Instead = r.Method, r.Workload, r.Instead
 		return v, true, nil
 	}
-	pod, err := t.look(ctx, r.Open.Intent.Pod)
+	pod, err := t.look(ctx, r.Open.Intent.Pod, latest)
 	if err != nil {
 		return schemas.Verdict{}, false, fmt.Errorf("look at pod %s: %w: %w", r.Open.Intent.Pod, ErrUnavailable, err)
 	}
@@ -205,6 +246,7 @@ func (t *term) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, e
 func (t *term) begin(moves []*moving, loops []loopRecord) {
 	now := t.cfg.Now()
 	t.limits.restart()
+	slices.SortStableFunc(moves, func(a, b *moving) int { return a.Moved.Compare(b.Moved) }) // as limits expect it
 	for _, x := range moves {
 		t.limits.begin(originOf(x.Open))
 		t.limits.end(originOf(x.Open), true, x.Moved)

@@ -177,7 +177,7 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 			continue
 		}
 		c.answer = a
-		c.open.Intent.Reason, c.open.Intent.Node, c.open.Intent.Expires = o.Intent.Reason, o.Intent.Node, o.Intent.Expires
+		c.open = c.open.renewed(o.Intent)
 		if c.state == claimWaiting {
 			heap.Fix(&t.expiry, c.index)
 		}

@@ -48,21 +48,26 @@ type term struct {
 	storing int                // verdicts on their way to the bus
 	queue   queue
 	closed  bool // nothing is added to queue any more
+	// unwritten are the keys of the ledger for which a change is queued or being made.
+	unwritten map[string]*unwritten
 
-	moves    *moves
-	counted  counts // settled moves that a limit still counts, or a pause follows from
-	loop     *brake.Loop
-	left     map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
-	storm    *brake.Storm
-	names    map[types.UID]schemas.ObjectRef  // of the workloads that the loop breaker knows
-	open     []brake.Condition                // of the storm brake
-	since    map[schemas.ReasonCode]time.Time // when each of them began
-	stormy   bool                             // the storm brake is to be asked again
-	calm     time.Time                        // or at this time; zero: not by itself
-	dirty    map[types.UID]bool
-	followed time.Time
-	swept    time.Time
-	due      time.Time // when something that is held has waited long enough; zero: nothing is held
+	moves *moves
+	// replacements are the pods that ended moves, and when. They end no other one: of two pods that were moved together, the
+	// first replacement that is ready would else end both.
+	replacements map[types.UID]time.Time
+	counted      counts // settled moves that a limit still counts, or a pause follows from
+	loop         *brake.Loop
+	left         map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
+	storm        *brake.Storm
+	names        map[types.UID]schemas.ObjectRef  // of the workloads that the loop breaker knows
+	open         []brake.Condition                // of the storm brake
+	since        map[schemas.ReasonCode]time.Time // when each of them began
+	stormy       bool                             // the storm brake is to be asked again
+	calm         time.Time                        // or at this time; zero: not by itself
+	dirty        map[types.UID]bool
+	followed     time.Time
+	swept        time.Time
+	due          time.Time // when something that is held has waited long enough; zero: nothing is held
 	// unfollowed: a move is over when it is accepted, because nobody can say more, or because nothing was moved.
 	unfollowed bool
 }
@@ -82,7 +87,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
 		moves: newMoves(), counted: newCounts(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
-		dirty: map[types.UID]bool{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
+		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	t.table.rank = t.rank
 	return t
@@ -157,6 +162,9 @@ func (t *term) step(now time.Time) (tasks []task, pause time.Duration) {
 	}
 	if next, ok := t.table.nextExpiry(); ok {
 		pause = min(pause, next.Sub(now))
+	}
+	if len(t.counted.list) > 0 {
+		pause = min(pause, t.counted.list[0].Moved.Add(t.kept()).Sub(now))
 	}
 	if len(t.moves.all) > 0 {
 		pause = min(pause, t.followed.Add(followEvery).Sub(now))
@@ -367,21 +375,22 @@ func (t *term) work(ctx context.Context, f flight) {
 	t.awaken()
 }
 
-// carryOut claims the move in the ledger and handles the intent.
+// carryOut handles the intent. The move is claimed in the ledger when nothing speaks against it and before anything is
+// changed: a claim on a pod that had gone before would read as its eviction.
 func (t *term) carryOut(ctx context.Context, f flight) (schemas.Verdict, error) {
-	note := func(ctx context.Context, r record) error { return t.note(ctx, f.move, r) }
-	if err := note(ctx, f.move.record); err != nil {
-		return schemas.Verdict{}, err
-	}
-	v, err := t.handleIntent(ctx, f.open, note)
+	v, err := t.handleIntent(ctx, f.open, func(ctx context.Context, r record) error { return t.note(ctx, f.move, r) })
 	if err == nil && v.Workload == nil {
 		v.Workload = f.move.Workload
 	}
 	return v, err
 }
 
-// note stores what is remembered of a move, trying again until it is stored or ctx ends.
+// note stores what is remembered of a move, trying again until it is stored or ctx ends. What is queued for the same pod,
+// such as the end of a try before, is written first: it must not wipe out what is stored now.
 func (t *term) note(ctx context.Context, x *moving, r record) error {
+	if err := t.awaitWritten(ctx, r.key()); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	r.Begun = x.Begun
 	if r.Workload == nil {
@@ -441,8 +450,7 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 	t.moves.remove(x)
 	t.releaseFor(x.at)
 	if x.claimed {
-		t.queue.ledger = append(t.queue.ledger, t.counted.entry(x.key()))
-		t.signalQueue()
+		t.change(t.counted.entry(x.key()))
 	}
 }
 
@@ -500,6 +508,7 @@ func (t *term) reportQueue() {
 		}
 		for _, e := range work.ledger {
 			_ = t.write(t.saving, e)
+			t.written(e.key)
 		}
 		if last {
 			return

@@ -1,0 +1,326 @@
+package actuator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// crowd is a view of pods of one workload, in the order in which they were seen.
+type crowd struct {
+	blank
+
+	mu   sync.Mutex
+	list []workload.Pod
+}
+
+func (c *crowd) add(uid types.UID, node string, ready bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, workload.Pod{
+		Ref:      schemas.PodRef{Namespace: "web", Name: "pod-" + string(uid), UID: uid},
+		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "web", UID: "web"},
+		Node:     node, Ready: ready, Budgeted: true, Created: time.Now(),
+	})
+}
+
+func (c *crowd) remove(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid })
+	c.list[i].Ready, c.list[i].Leaving = false, true
+}
+
+func (c *crowd) Pod(uid types.UID) (workload.Pod, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid })
+	if i < 0 {
+		return workload.Pod{}, false
+	}
+	return c.list[i], true
+}
+
+func (c *crowd) Pods(types.UID) []workload.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+func (c *crowd) Tally(types.UID) workload.Tally { return workload.Tally{Wanted: 10, Ready: 5} }
+
+func (c *crowd) Seen(uid types.UID) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return uint64(1 + slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid }))
+}
+
+func (c *crowd) Latest() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return uint64(len(c.list))
+}
+
+// keys are those of the ledger.
+func (m *memory) keys() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.ledger))
+}
+
+// slowLedger is a ledger that takes its time to delete.
+type slowLedger struct{ *memory }
+
+func (s slowLedger) Delete(ctx context.Context, key string) error {
+	time.Sleep(2 * time.Second)
+	return s.memory.Delete(ctx, key)
+}
+
+func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
+	var tries int
+	var during []string
+	bus := newMemory()
+	handle := func(ctx context.Context, o Open, note noteFunc) (schemas.Verdict, error) {
+		if err := note(ctx, record{Open: o, Method: schemas.MethodEviction}); err != nil {
+			return schemas.Verdict{}, err
+		}
+		if tries++; tries == 1 {
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		}
+		time.Sleep(10 * time.Second)
+		during = bus.keys()
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		bus = newMemory()
+		a := New(Config{Bus: bus, Ledger: slowLedger{bus}, Policy: fast, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		(&bench{bus: bus, start: time.Now()}).put("A", 1, "1")
+		check(t, "error", a.lead(ctx, handle), nil)
+		check(t, "tries", tries, 2)
+		check(t, "ledger during the second", during, []string{"move.1"})
+	})
+}
+
+func TestAPodThatTheGatesRejectIsNotClaimed(t *testing.T) {
+	var during []string
+	var b *bench
+	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		during = b.bus.keys()
+		return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
+	}
+	inBubble(t, Config{Policy: fast}, handle, func(t *testing.T, of *bench) {
+		b = of
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonPodGone, 0}})
+		check(t, "ledger before the gates are asked", during, []string(nil))
+	})
+}
+
+func TestAReplacementEndsOneMoveOnly(t *testing.T) {
+	view := &crowd{}
+	cfg := Config{Policy: fast, View: view}
+	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
+	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
+		changed := func() {
+			b.Changed(workload.Change{Workload: "web"})
+			time.Sleep(time.Second)
+		}
+		ended := func() (ids []string) {
+			for _, h := range b.bus.heard(t, b.start) {
+				if h.Reason == schemas.ReasonReplaced {
+					ids = append(ids, h.ID)
+				}
+			}
+			return ids
+		}
+		view.add("1", "worker-1", true)
+		view.add("2", "worker-1", true)
+		b.put("A", 1, "1", "2")
+		time.Sleep(time.Second)
+		view.remove("1")
+		view.remove("2")
+		view.add("3", "worker-2", true)
+		changed()
+		changed()
+		check(t, "ended", ended(), []string{"A-1.1"})
+
+		b.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		next := make(chan error, 1)
+		go func() { next <- b.lead(ctx, handle) }()
+		time.Sleep(10 * time.Second)
+		check(t, "ended by the next leader, without another replacement", ended(), []string{"A-1.1"})
+		view.add("4", "worker-2", true)
+		changed()
+		check(t, "ended with another replacement", ended(), []string{"A-1.1", "A-1.2"})
+		cancel()
+		check(t, "error", <-next, nil)
+	})
+}
+
+// wished is the event of an answer that lists one pod, made after so long.
+func wished(strategy string, sequence uint64, pod types.UID, after time.Duration) (Open, schemas.Event) {
+	a, _ := answerTo(strategy, sequence, pod)
+	a.Intents[0].Expires = noon.Add(after + 10*time.Minute)
+	e, err := schemas.NewEvent("/test", a, noon.Add(after), schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	return openOf(a, a.Intents[0], e), e
+}
+
+func said(v schemas.Verdict, at time.Time) schemas.Event {
+	e, err := schemas.NewEvent("/test", v, at, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+func TestAVerdictThatIsStoredLateDoesNotEndANewWishUnlessThePodIsOnItsWay(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		outcome schemas.Outcome
+		reason  schemas.ReasonCode
+		over    bool
+	}{
+		{"withdrawn", schemas.Withdrawn, schemas.ReasonSuperseded, false},
+		{"expired", schemas.Expired, schemas.ReasonExpired, false},
+		{"deferred", schemas.Deferred, schemas.ReasonLimitNode, false},
+		{"evicted", schemas.Evicted, schemas.ReasonEvictionAccepted, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first, e1 := wished("A", 1, "1", 0)
+			_, e2 := wished("A", 2, "1", time.Minute)
+			h := newChronicle()
+			h.add(e1)
+			h.add(e2)
+			h.add(said(first.Verdict(c.outcome, c.reason, ""), noon.Add(time.Second)))
+			want := map[string]bool{"A-1.1": true}
+			if c.over {
+				want["A-2.1"] = true
+			}
+			check(t, "over", h.past().over, want)
+		})
+	}
+}
+
+func TestAWishThatIsTakenUpAgainHasTheNewestWords(t *testing.T) {
+	first, e1 := wished("A", 1, "1", 0)
+	second, e2 := wished("A", 2, "1", time.Minute)
+	h := newChronicle()
+	h.add(e1)
+	h.add(e2)
+	got := h.past().wishes[demand{key{"default", "A", schemas.NodeKind, "worker-1"}, "1"}]
+	check(t, "ID", got.Intent.ID, first.Intent.ID)
+	check(t, "expiry", got.Intent.Expires.UTC(), second.Intent.Expires.UTC())
+}
+
+func TestAMoveLeavesTheLedgerWhenItsWindowIsOverThoughNothingElseHappens(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1)), Window: time.Minute}}, View: &crowd{}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1")
+		time.Sleep(59 * time.Second)
+		check(t, "ledger within the window", b.bus.keys(), []string{"move.1"})
+		time.Sleep(2 * time.Second)
+		check(t, "ledger after it", b.bus.keys(), []string(nil))
+	})
+}
+
+// wire is an API server that is told what to answer.
+type wire func(*http.Request) (*http.Response, error)
+
+func (w wire) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
+
+func (w wire) client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config := &rest.Config{Host: "http://world", QPS: -1}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestAnEvictionOfWhichTheAPIServerDiedIsLookedForUntilItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		var back time.Time
+		p := w.order[0]
+		client := wire(func(r *http.Request) (*http.Response, error) {
+			if time.Now().Before(back) {
+				return nil, errors.New("connection refused")
+			}
+			if r.Method == http.MethodGet && !back.IsZero() {
+				check(t, "version that is asked for", r.URL.Query().Get("resourceVersion"), "")
+			}
+			answer := w.serve(r)
+			if r.Method == http.MethodPost {
+				back = time.Now().Add(5 * time.Second)
+				return nil, errors.New("connection reset")
+			}
+			return answer, nil
+		}).client(t)
+		a := New(Config{Client: client, View: w, Policy: enabledPolicy(), Log: slog.New(slog.DiscardHandler)})
+		o := Open{Profile: "default", Strategy: "A", Intent: schemas.Intent{
+			ID: "1", Pod: p.Ref, Node: p.Node, Expires: time.Now().Add(time.Minute),
+		}}
+		v, err := a.Handle(t.Context(), o)
+		check(t, "error", err, nil)
+		check(t, "gone", p.gone, true)
+		check(t, "outcome", v.Outcome, schemas.Evicted)
+		if !strings.Contains(v.Message, "the answer was lost") {
+			t.Errorf("message %q, want that the answer was lost", v.Message)
+		}
+		time.Sleep(10 * time.Second) // its replacement comes
+	})
+}
+
+func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
+	client := wire(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "pod-2") {
+			return nil, errors.New("connection refused")
+		}
+		body, err := json.Marshal(corev1.Pod{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "pod-1", UID: "1"},
+		})
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+		}, err
+	}).client(t)
+	a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+	term := newTerm(t.Context(), func() bool { return false }, a, a.handle, recorder{})
+	answer, e := answerTo("A", 1, "1", "2")
+	records := []record{{Open: openOf(answer, answer.Intents[0], e)}, {Open: openOf(answer, answer.Intents[1], e)}}
+	_, _, _, err := term.resolve(t.Context(), records, newChronicle())
+	if !errors.Is(err, ErrUnavailable) {
+		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
+	}
+	check(t, "changes of the ledger", len(term.queue.ledger), 0)
+}
