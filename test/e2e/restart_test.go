@@ -1,0 +1,413 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// noStorm switches off the storm brake's look at nodes: scenes that are played beside each other taint many of them.
+const noStorm = "brakes: {storm: {nodes: 0%}}"
+
+// TestADeploymentMakesTheReplacementBeforeItsPodGoes plays the scenes of the policy's restart, beside each other.
+func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		play func(*testing.T)
+	}{
+		{"a rollout restart stops the pod when its replacement is ready, is made once, and is told to the end", restartedOnce},
+		{"a surge stops the pod when its replacement is ready, and the replicas go back", surged},
+		{"the annotation of the Deployment says whether and how it takes part", markedDeployments},
+		{"the annotation of the namespace counts where the Deployment has none", markedNamespace},
+		{"a pod whose Deployment cannot is evicted, and the verdict says why, where the policy says so", evictedInstead},
+		{"a pod whose Deployment cannot stays, and the verdict says why, where the policy says so", skipped},
+		{"a restart whose replacement finds no node is taken back, and the pod never stops", restartTakenBack},
+		{"a surge whose replacement finds no node is taken back, and the pod never stops", surgeTakenBack},
+		{"replicas that a budget holds are restarted", heldByBudgetIsRestarted},
+		{"a restart goes on where it was when the process is killed, with no second change", restartSurvives},
+	} {
+		t.Run(c.name, beside(c.play))
+	}
+}
+
+func restartedOnce(t *testing.T) {
+	s := newScene(t, 2)
+	lives := s.watchPods()
+	s.deploy("api", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 6 })
+	s.available("api")
+	old := s.podsOf("api")[0]
+	dir := store(t)
+	taints := func(name string) string {
+		return profile(name, "deschedule", "RemovePodsViolatingNodeTaints", "{name: RemovePodsViolatingNodeTaints}")
+	}
+	p := s.rehome(s.profiles([]string{taints("one"), taints("two")}, "restart: {workloads: All}", noStorm), dir)
+	p.leads()
+	events := record(t, at(dir))
+
+	// Both profiles want the pod moved, and do so again when the node changes once more during the restart.
+	s.taint(s.nodes[0], "dedicated")
+	events.until("the pod has a verdict for each profile", func(v []schemas.Verdict) bool { return len(v) >= 2 })
+	s.taint(s.nodes[0], "special")
+	events.until("and again", func(v []schemas.Verdict) bool { return len(v) >= 4 })
+	if got := s.pods(s.nodes[0]); !reflect.DeepEqual(got, map[types.UID]string{old.UID: old.Name}) {
+		t.Errorf("on the node are %v before the move is settled, want still %s", got, old.Name)
+	}
+	end := s.settledOnce(events)
+	<-time.After(calm)
+
+	replacement := s.podsOf("api")[0]
+	workload := s.workload("api")
+	begin := verdict{schemas.Restarted, schemas.ReasonRestartAccepted, schemas.MethodRestart, "rollout restart of " + workload.String()}
+	moving := verdict{schemas.Rejected, schemas.ReasonMoving, "", ""}
+	if got, want := short(events.verdicts()), []verdict{begin, moving, moving, moving}; !reflect.DeepEqual(unworded(got), want) {
+		t.Errorf("verdicts %v, want %v", got, want)
+	}
+	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodRestart, workload, replacement)
+	if want := []string{"new ready", "old going"}; !reflect.DeepEqual(lives.order(old.UID), want) {
+		t.Errorf("seen in the order %q, want %q", lives.order(old.UID), want)
+	}
+	if d := lives.between(replacement.UID, old.UID); d < 5*time.Second { // minReadySeconds, of which whole seconds are kept
+		t.Errorf("the pod went %v after its replacement was ready, want minReadySeconds later", d)
+	} else {
+		t.Logf("the pod went %v after its replacement was ready", d)
+	}
+	if got := s.evictions(); len(got) != 0 {
+		t.Errorf("evicted %v, want none", got)
+	}
+	if n := len(s.templateChanges("api")); n != 1 {
+		t.Errorf("the template was changed %d times, want once", n)
+	}
+	s.toldOnDeployment("api", []string{
+		"Normal move off node NODE-0 by rehome requested, rollout-restart: rollout restart of " + workload.String() +
+			" (does not tolerate dedicated:NoSchedule)",
+		"Normal moved by rehome: the replacement is ready on another node",
+	})
+	restarts := regexp.MustCompile(`(?m)^rehome_verdicts_total{.*method="rollout-restart",.*outcome="restarted",.*} (\d+)$`)
+	_, metrics := p.get("metrics")
+	if got := restarts.FindAllStringSubmatch(metrics, -1); len(got) != 1 || got[0][1] != "1" {
+		t.Errorf("the metric of restarts is %q, want it once, 1", got)
+	}
+}
+
+func surged(t *testing.T) {
+	s := newScene(t, 2)
+	lives := s.watchPods()
+	s.deploy("api")
+	old := s.podsOf("api")[0]
+	events := s.follow(s.policy("restart: {workloads: All, method: Surge}", noStorm))
+	s.taint(s.nodes[0], "dedicated")
+	end := s.settledOnce(events)
+	<-time.After(calm)
+
+	s.placed("api", map[string]int{s.nodes[1]: 1})
+	replacement, workload := s.podsOf("api")[0], s.workload("api")
+	want := []verdict{{schemas.Restarted, schemas.ReasonSurgeAccepted, schemas.MethodSurge, "one replica more for " + workload.String()}}
+	if got := short(events.verdicts()); !reflect.DeepEqual(got, want) {
+		t.Errorf("verdicts %v, want %v", got, want)
+	}
+	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodSurge, workload, replacement)
+	if want := []string{"new ready", "old going"}; !reflect.DeepEqual(lives.order(old.UID), want) {
+		t.Errorf("seen in the order %q, want %q", lives.order(old.UID), want)
+	}
+	if got := s.evictions(); len(got) != 0 {
+		t.Errorf("evicted %v, want none", got)
+	}
+	if d := s.live("api"); *d.Spec.Replicas != 1 || len(s.templateChanges("api")) != 0 {
+		t.Errorf("%d replicas and %d changes of the template, want 1 and none", *d.Spec.Replicas, len(s.templateChanges("api")))
+	}
+}
+
+func markedDeployments(t *testing.T) {
+	byMark(t, "", map[string]schemas.Method{
+		"none": schemas.MethodEviction, "true": schemas.MethodRestart, "false": schemas.MethodEviction,
+		"restart": schemas.MethodRestart, "surge": schemas.MethodSurge,
+	})
+}
+
+func markedNamespace(t *testing.T) {
+	byMark(t, "true", map[string]schemas.Method{
+		"none": schemas.MethodRestart, "false": schemas.MethodEviction, "surge": schemas.MethodSurge,
+	})
+}
+
+// byMark checks by which method the pods of Deployments go that are annotated with their own name, in a namespace that is
+// annotated with the value.
+func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
+	s := newScene(t, 2)
+	if namespace != "" {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, policy.RestartMark, namespace)
+		_, err := s.client.CoreV1().Namespaces().Patch(t.Context(), s.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		s.must(err)
+	}
+	for name := range want {
+		s.deploy(name, func(d *appsv1.Deployment) {
+			if name != "none" {
+				d.Annotations = map[string]string{policy.RestartMark: name}
+			}
+		})
+	}
+	events := s.follow(s.policy("restart: {workloads: Annotated}", noStorm))
+	s.taint(s.nodes[0], "dedicated")
+	s.emptied(s.nodes[0])
+	eventually(t, "all moves are settled", func() (bool, string) {
+		return len(events.settlements()) >= len(want), summary(events.settlements())
+	})
+	got := map[string]schemas.Method{}
+	for _, v := range events.verdicts() {
+		got[deploymentOf(v)] = v.Method
+	}
+	if !reflect.DeepEqual(got, want) || len(events.verdicts()) != len(want) {
+		t.Errorf("moved %v, want %v: %s", got, want, summary(events.verdicts()))
+	}
+	evicted := map[string]bool{}
+	for _, e := range s.evictions() {
+		evicted[e.pod[:strings.Index(e.pod, "-")]] = true
+	}
+	for name, method := range want {
+		if evicted[name] != (method == schemas.MethodEviction) {
+			t.Errorf("eviction of the pod of %s in the audit log: %v, want by %s", name, evicted[name], method)
+		}
+	}
+}
+
+// verdict is what a scene compares of one.
+type verdict struct {
+	outcome schemas.Outcome
+	reason  schemas.ReasonCode
+	method  schemas.Method
+	message string
+}
+
+func short(verdicts []schemas.Verdict) []verdict {
+	var list []verdict
+	for _, v := range verdicts {
+		list = append(list, verdict{v.Outcome, v.Reason, v.Method, v.Message})
+	}
+	return list
+}
+
+// unworded is without the messages of what moves nothing.
+func unworded(verdicts []verdict) []verdict {
+	list := slices.Clone(verdicts)
+	for i, v := range list {
+		if !v.outcome.Moves() {
+			list[i].message = ""
+		}
+	}
+	return list
+}
+
+// deploymentOf is the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
+func deploymentOf(v schemas.Verdict) string {
+	name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
+	return name
+}
+
+// deploy makes a Deployment of one replica that prefers the first node, and waits until its pod is there and ready.
+func (s *scene) deploy(name string, change ...func(*appsv1.Deployment)) {
+	s.t.Helper()
+	s.deployed(name, 1, change...)
+}
+
+// deployed is deploy with several replicas.
+func (s *scene) deployed(name string, replicas int, change ...func(*appsv1.Deployment)) {
+	s.t.Helper()
+	s.unready(name, replicas, change...)
+	s.ready(name)
+	s.placed(name, map[string]int{s.nodes[0]: replicas})
+}
+
+// unready is deployed without waiting for the pods.
+func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deployment)) {
+	s.t.Helper()
+	_, err := s.cluster.AddDeployment(s.t.Context(), s.namespace, name, replicas, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": s.namespace}
+		preferring(s.nodes[0])(&d.Spec.Template)
+		for _, c := range change {
+			c(d)
+		}
+	})
+	s.must(err)
+}
+
+// live is the present state of a Deployment.
+func (s *scene) live(deployment string) *appsv1.Deployment {
+	s.t.Helper()
+	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
+	s.must(err)
+	return d
+}
+
+// workload is a Deployment as verdicts name it.
+func (s *scene) workload(deployment string) schemas.ObjectRef {
+	s.t.Helper()
+	return schemas.ObjectRef{Kind: "Deployment", Namespace: s.namespace, Name: deployment, UID: s.live(deployment).UID}
+}
+
+// available waits until all pods of a Deployment have been ready for its minReadySeconds.
+func (s *scene) available(deployment string) {
+	s.t.Helper()
+	eventually(s.t, deployment+" is available", func() (bool, string) {
+		d := s.live(deployment)
+		return d.Status.AvailableReplicas == *d.Spec.Replicas, fmt.Sprint(d.Status)
+	})
+}
+
+// settledOnce waits until a move is settled, and returns its end. It fails if there is another.
+func (s *scene) settledOnce(events *recording) schemas.Verdict {
+	s.t.Helper()
+	eventually(s.t, "the move is settled", func() (bool, string) {
+		return len(events.settlements()) > 0, summary(events.verdicts())
+	})
+	ends := events.settlements()
+	if len(ends) != 1 {
+		s.t.Fatalf("%d moves are settled, want one: %s", len(ends), summary(ends))
+	}
+	return ends[0]
+}
+
+// isSettled checks how a move ended: with the replacement on the node where it runs.
+func (s *scene) isSettled(
+	end schemas.Verdict, reason schemas.ReasonCode, method schemas.Method, workload schemas.ObjectRef, replacement corev1.Pod,
+) {
+	s.t.Helper()
+	want := end
+	want.Reason, want.Method, want.Workload = reason, method, &workload
+	want.Settlement = &schemas.Settlement{
+		Replacement: &schemas.PodRef{Namespace: s.namespace, Name: replacement.Name, UID: replacement.UID},
+		Node:        replacement.Spec.NodeName,
+	}
+	if end.Settlement != nil {
+		want.Settlement.Seconds = end.Settlement.Seconds
+	}
+	if !reflect.DeepEqual(end, want) {
+		s.t.Errorf("settled\n got %+v %+v %+v\nwant %+v %+v %+v", end, end.Workload, end.Settlement, want, want.Workload, want.Settlement)
+	}
+}
+
+// templateChanges are the changes of a Deployment's template by rehome in the audit log, in order.
+func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
+	s.t.Helper()
+	log, err := s.cluster.Audit(s.t.Context())
+	s.must(err)
+	return slices.DeleteFunc(log, func(e cluster.AuditEntry) bool {
+		var patch struct {
+			Spec struct {
+				Template json.RawMessage `json:"template"`
+			} `json:"spec"`
+		}
+		if e.Namespace != s.namespace || e.Resource != "deployments" || e.Name != deployment || e.Verb != "patch" ||
+			e.Code != http.StatusOK || !strings.HasPrefix(e.UserAgent, "rehome") {
+			return true
+		}
+		s.must(json.Unmarshal(e.Object, &patch))
+		return patch.Spec.Template == nil
+	})
+}
+
+// toldOnDeployment waits until the Kubernetes Events on a Deployment by rehome are these, in order.
+func (s *scene) toldOnDeployment(deployment string, want []string) {
+	s.t.Helper()
+	names := strings.NewReplacer(s.nodes[0], "NODE-0", s.nodes[1], "NODE-1")
+	eventually(s.t, fmt.Sprintf("the Kubernetes Events on %s are %q", deployment, want), func() (bool, string) {
+		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
+			FieldSelector: "reportingController=rehome,regarding.kind=Deployment,regarding.name=" + deployment,
+		})
+		s.must(err)
+		slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+		var got []string
+		for _, e := range list.Items {
+			got = append(got, e.Type+" "+names.Replace(e.Note))
+		}
+		return reflect.DeepEqual(got, want), fmt.Sprintf("%q", got)
+	})
+}
+
+// lives is what became of the pods of a scene, in the order in which the API server told it.
+type lives struct {
+	mu     sync.Mutex
+	steps  []step
+	passed map[step]time.Time
+}
+
+// step is one of two in the life of a pod.
+type step struct {
+	pod   types.UID
+	going bool // being deleted, or gone; else: ready
+}
+
+// watchPods follows the pods of the scene until it ends.
+func (s *scene) watchPods() *lives {
+	s.t.Helper()
+	w, err := s.client.CoreV1().Pods(s.namespace).Watch(s.t.Context(), metav1.ListOptions{})
+	s.must(err)
+	l := &lives{passed: map[step]time.Time{}}
+	var followed sync.WaitGroup
+	followed.Go(func() {
+		for e := range w.ResultChan() {
+			if pod, ok := e.Object.(*corev1.Pod); ok {
+				l.see(pod, e.Type == watch.Deleted)
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		w.Stop()
+		followed.Wait()
+	})
+	return l
+}
+
+func (l *lives) see(pod *corev1.Pod, deleted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := step{pod.UID, deleted || pod.DeletionTimestamp != nil}
+	if _, passed := l.passed[st]; !passed && (st.going || cluster.IsReady(pod)) {
+		l.passed[st] = time.Now()
+		l.steps = append(l.steps, st)
+	}
+}
+
+// order is what was seen since the old pod was ready.
+func (l *lives) order(old types.UID) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []string
+	for _, st := range l.steps {
+		who, what := "new", "ready"
+		if st.pod == old {
+			who = "old"
+		}
+		if st.going {
+			what = "going"
+		}
+		if who+what != "oldready" {
+			list = append(list, who+" "+what)
+		}
+	}
+	return list
+}
+
+// between is the time from when a pod was ready to when another went.
+func (l *lives) between(ready, gone types.UID) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.passed[step{gone, true}].Sub(l.passed[step{ready, false}])
+}
