@@ -3,8 +3,10 @@ package restart
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ func scenes() []scene {
 		{"a patch for an older version of the Deployment is refused", testPrecondition},
 		{"a Deployment that was changed after the plan is planned for anew", testPlanAnew},
 		{"a Deployment that was paused after the plan is let go", testPausedAfterPlan},
+		{"a Deployment that another pod of it restarts first is let go", testOvertaken},
 		{"somebody else's rollout is left alone", testForeignRollout},
 		{"an annotation that somebody else takes away is not put there again", testGitOps},
 		{"a pod that goes by itself while the restart is stuck", testPodGoesByItself},
@@ -260,6 +263,54 @@ func testPausedAfterPlan(p *place) {
 	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Released, Message: message,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: message}})
 	same(p.T, "number of writes", len(p.writes()), 0)
+}
+
+// testOvertaken has two pods begin at the same time: both have looked at the Deployment before either changes it.
+func testOvertaken(p *place) {
+	_, pods := p.deployment(2)
+	p.budget(2)
+	budgeted := func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+	}
+	first, firstState := p.planned(p.restarter(budgeted), pods[0])
+	faster := func() {
+		progress, err := first.Step(p.Context(), firstState, time.Now())
+		p.must(err)
+		same(p.T, "stage of the first pod", progress.Stage, move.Working)
+	}
+	second, secondState := p.planned(p.restarter(budgeted, p.beforeThePatch(faster)), pods[1])
+	progress, err := second.Step(p.Context(), secondState, time.Now())
+	p.must(err)
+	message := progress.Message // the controller may have seen the first change by then, or not
+	same(p.T, "progress of the second pod", progress, move.Progress{Stage: move.Released, Message: message,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: message}})
+	same(p.T, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
+}
+
+// beforeThePatch has something happen between the look at the Deployment and the first change of it.
+func (p *place) beforeThePatch(do func()) func(*Config) {
+	return func(c *Config) {
+		config := p.c.RESTConfig()
+		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+			return &interrupted{next: next, do: sync.OnceFunc(do)}
+		}
+		client, err := kubernetes.NewForConfig(config)
+		p.must(err)
+		c.Client = client
+	}
+}
+
+// interrupted does something before it lets a patch through.
+type interrupted struct {
+	next http.RoundTripper
+	do   func()
+}
+
+func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPatch {
+		i.do()
+	}
+	return i.next.RoundTrip(r)
 }
 
 // begun makes the first step of a move that will not get a replacement.

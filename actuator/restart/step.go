@@ -154,7 +154,7 @@ func (m *method) begin(ctx context.Context, s state, v view) (move.Progress, err
 	err := m.r.patch(ctx, v.Deployment, first)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return move.Progress{Message: "somebody else changed the Deployment", Look: soon}, nil
+		return m.overtaken(ctx, s, v.Now)
 	case refused(err):
 		return move.Progress{Stage: move.Released, Refusal: refusalOf(err)}, nil
 	case err != nil:
@@ -165,6 +165,21 @@ func (m *method) begin(ctx context.Context, s state, v view) (move.Progress, err
 	}
 	s.Begun = true
 	return move.Progress{State: s.encode(), Message: s.Deployment.String() + " makes a replacement first"}, nil
+}
+
+// overtaken looks again when somebody else changed the Deployment first. It may have been for another pod of it, whose
+// restart this pod goes with.
+func (m *method) overtaken(ctx context.Context, s state, now time.Time) (move.Progress, error) {
+	v, err := m.look(ctx, s, now)
+	switch {
+	case err != nil:
+		return move.Progress{}, err
+	case v.Deployment == nil:
+		return m.deleted(s, v), nil
+	case v.going(), s.began(v.Deployment):
+		return move.Progress{Message: "somebody else changed the Deployment", Look: soon}, nil
+	}
+	return m.again(ctx, s, v)
 }
 
 // again plans for the Deployment as it is now. The new plan is remembered before it is carried out, like the first one.
