@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -162,7 +163,8 @@ func (t *term) stepOf(x *moving) []task {
 // stepped takes note of what a step came to.
 func (t *term) stepped(ctx context.Context, x *moving, p move.Progress, err error) {
 	now := t.cfg.Now()
-	released := err == nil && p.Stage == move.Released && t.evictInstead(ctx, x)
+	stays := t.staysInstead(x)
+	released := err == nil && p.Stage == move.Released && !stays && t.evictInstead(ctx, x)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	x.stepping = false
@@ -180,7 +182,7 @@ func (t *term) stepped(ctx context.Context, x *moving, p move.Progress, err erro
 	case p.Stage == move.Undone:
 		t.arrive(x, takenBack(x, p, now), now)
 		return
-	case p.Stage == move.Released && now.Sub(x.Moved) >= followFor:
+	case p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
 		t.arrive(x, takenBack(x, p, now), now)
 		return
 	}
@@ -194,6 +196,12 @@ func takenBack(x *moving, p move.Progress, now time.Time) ended {
 		message = p.Refusal.Message
 	}
 	return ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
+}
+
+// staysInstead says whether a pod that does not go by its method after all goes by no other, as the policy has it.
+func (t *term) staysInstead(x *moving) bool {
+	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
+	return restarts && t.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
 }
 
 // evictInstead evicts a pod that somebody else was asked to move and did not, and says whether it is going.
