@@ -177,7 +177,8 @@ func undisturbed(s *scene, policy string) func() {
 	return func() {}
 }
 
-// killed ends the process without a word, and starts another one.
+// killed ends the process without a word, and starts another one. A drain can take two minutes longer then: an eviction that
+// is cut off can leave a pod with the condition DisruptionTarget, which is left alone until the control plane clears that.
 func killed(s *scene, policy string) func() {
 	dir := store(s.t)
 	p := s.rehome(policy, dir)
