@@ -87,7 +87,8 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
 		moves: newMoves(), counted: newCounts(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
-		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{}, unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
+		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{},
+		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	t.table.rank = t.rank
 	return t

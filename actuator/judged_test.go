@@ -1,0 +1,175 @@
+package actuator
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// judged is a verdict with when it was made, and its place in the history.
+type judged struct {
+	schemas.Verdict
+	at    time.Time
+	place int
+}
+
+// later says whether the verdict is later than an answer: it was made or stored after it. A verdict can wait for the bus, and
+// an answer in the table for its turn.
+func (v judged) later(answer schemas.Event, place int) bool {
+	return !v.at.Before(answer.Time) || v.place > place
+}
+
+// check holds what the bus has against what happened in the world.
+func (w *world) check(t *testing.T) {
+	t.Helper()
+	final, ends := map[string][]judged{}, map[string][]judged{}
+	for place, e := range w.bus.stored {
+		if e.Type == schemas.IntentsType {
+			continue
+		}
+		v := decoded[schemas.Verdict](t, e)
+		to := final
+		if v.Outcome == schemas.Settled {
+			to = ends
+		}
+		to[v.Intent.ID] = append(to[v.Intent.ID], judged{v, e.Time, place})
+	}
+	for id, list := range final {
+		if len(list) > 1 {
+			t.Errorf("intent %s has %d final verdicts: %+v", id, len(list), list)
+		}
+	}
+	w.checkWishes(t, final)
+	w.checkMoves(t, final, ends)
+	w.checkLimits(t)
+	check(t, "answers left in the table", w.bus.left(), 0)
+	check(t, "left in the ledger", slices.Sorted(maps.Keys(w.bus.ledger)), []string(nil))
+}
+
+func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
+	t.Helper()
+	p, err := schemas.Decode[P](e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// checkWishes: an intent without a verdict of its own was the same wish as one that got its verdict later. A verdict that
+// says that nobody wanted it any more, or not in time, is about what its intent had come to be when it was given.
+func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
+	t.Helper()
+	of := map[demand][]judged{}
+	for _, list := range final {
+		for _, v := range list {
+			d := demand{key{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key}, v.Intent.Pod.UID}
+			of[d] = append(of[d], v)
+		}
+	}
+	for place, e := range w.bus.stored {
+		if e.Type != schemas.IntentsType {
+			continue
+		}
+		a := decoded[schemas.Intents](t, e)
+		for _, i := range a.Intents {
+			if len(final[i.ID]) > 0 {
+				continue
+			}
+			if !slices.ContainsFunc(of[demand{keyOf(a), i.Pod.UID}], func(v judged) bool {
+				overtaken := v.Outcome == schemas.Withdrawn || v.Outcome == schemas.Expired
+				return v.later(e, place) && (!overtaken || !v.Intent.Expires.Before(i.Expires))
+			}) {
+				t.Errorf("intent %s, made at %v, has no verdict; %s", i.ID, e.Time, w.about(t, i.Pod.UID))
+			}
+		}
+	}
+}
+
+// checkMoves: what was evicted has one verdict that says so, and one that says how it ended, and nothing else has.
+func (w *world) checkMoves(t *testing.T, final, ends map[string][]judged) {
+	t.Helper()
+	evicted, said := map[string]int{}, map[string]int{}
+	for _, e := range w.evictions {
+		evicted[e.pod]++
+	}
+	for id, list := range final {
+		for _, v := range list {
+			if v.Outcome != schemas.Evicted {
+				continue
+			}
+			said[string(v.Intent.Pod.UID)]++
+			if len(ends[id]) != 1 {
+				t.Errorf("%d verdicts say how the move of %s ended; %s", len(ends[id]), id, w.about(t, v.Intent.Pod.UID))
+			}
+		}
+	}
+	if !reflect.DeepEqual(said, evicted) {
+		for pod := range evicted {
+			if said[pod] != evicted[pod] {
+				t.Errorf("pod %s: %d evictions, %d verdicts; %s", pod, evicted[pod], said[pod], w.about(t, types.UID(pod)))
+			}
+		}
+		for pod := range said {
+			if evicted[pod] == 0 {
+				t.Errorf("pod %s was not evicted, and has %d verdicts; %s", pod, said[pod], w.about(t, types.UID(pod)))
+			}
+		}
+	}
+}
+
+// about is everything that was said of a pod.
+func (w *world) about(t *testing.T, pod types.UID) (lines []string) {
+	for _, e := range w.bus.stored {
+		if e.Type == schemas.IntentsType {
+			for _, i := range decoded[schemas.Intents](t, e).Intents {
+				if i.Pod.UID == pod {
+					lines = append(lines, "\n"+e.Time.Format(time.StampMilli)+" wanted "+i.ID)
+				}
+			}
+			continue
+		}
+		if v := decoded[schemas.Verdict](t, e); v.Intent.Pod.UID == pod {
+			lines = append(lines, "\n"+e.Time.Format(time.StampMilli)+" "+string(v.Outcome)+" "+v.Intent.ID+" "+v.Message)
+		}
+	}
+	for _, e := range w.evictions {
+		if e.pod == string(pod) {
+			lines = append(lines, "\n"+e.at.Format(time.StampMilli)+" evicted from "+e.node)
+		}
+	}
+	return lines
+}
+
+// checkLimits holds every eviction against those before it. A pod of a workload that was evicted is on the move until a
+// replacement, whichever it is, is ready.
+func (w *world) checkLimits(t *testing.T) {
+	t.Helper()
+	for i, e := range w.evictions {
+		total, node, flying := 0, 0, 0
+		for _, before := range w.evictions[:i] {
+			ago := e.at.Sub(before.at)
+			if ago < tortureWindow {
+				total++
+				if before.node == e.node {
+					node++
+				}
+			}
+			if before.workload == e.workload {
+				flying++
+			}
+			if !before.ready.IsZero() && before.workload == e.workload && !before.ready.After(e.at) {
+				flying--
+			}
+		}
+		if total >= mostInWindow || node >= mostOfNode || flying >= mostInFlight {
+			t.Errorf("the eviction of pod %s at %v came after %d within %v, %d of them off %s, with %d of %s on the move",
+				e.pod, e.at, total, tortureWindow, node, e.node, flying, e.workload)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// killedFor is how long pods are wished for in each random history, and calmAfter how long it takes until everything
+	// is over then: the last intents expire, and no window counts any move.
+	killedFor = 5 * time.Minute
+	calmAfter = 3 * time.Minute
+	// leaseOver is how long nobody leads after a process was killed.
+	leaseOver = 3 * time.Second
+	// histories is how many there are in each run of the test.
+	histories = 3
+)
+
+var errDead = errors.New("the process is dead")
+
+// TestAnActuatorThatIsKilledAgainAndAgainMovesNothingTwiceAndLosesNothing kills it between any two of its calls, or just
+// after one has taken effect. What it calls is a model: see [world].
+func TestAnActuatorThatIsKilledAgainAndAgainMovesNothingTwiceAndLosesNothing(t *testing.T) {
+	first := rand.Uint64N(1e9)
+	for seed := first; seed < first+histories; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { killedHistory(t, seed) })
+		if t.Failed() {
+			t.Fatalf("repeat: call killedHistory with the seed %d; goroutines may take turns in another way", seed)
+		}
+	}
+}
+
+func killedHistory(t *testing.T, seed uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(seed)
+		ctx, cancel := context.WithTimeout(t.Context(), killedFor)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() { w.wish(ctx) })
+		kills := 0
+		for ctx.Err() == nil {
+			l := w.begin(t, &all, 1+w.below(w.below(400)+1))
+			select {
+			case <-l.dead:
+				kills++
+				time.Sleep(leaseOver + time.Duration(w.below(1000))*ms)
+			case <-time.After(time.Duration(w.below(60)) * time.Second):
+				l.stop()
+				<-l.ended
+			}
+		}
+		last := w.begin(t, &all, 1<<30)
+		time.Sleep(calmAfter)
+		last.stop()
+		all.Wait()
+		t.Logf("%d kills, %d evictions, %d verdicts", kills, len(w.evictions), len(w.bus.published))
+		w.check(t)
+	})
+}
+
+// tortured is the policy of the killed actuators.
+func tortured() policy.Policy {
+	p := enabledPolicy()
+	p.Rate = policy.Rate{EvictionsPerSecond: 20, Burst: 5}
+	p.Limits = policy.Limits{
+		Total: new(uint(mostInWindow)), PerNode: new(uint(mostOfNode)), Window: tortureWindow,
+		InFlight: policy.InFlight{PerWorkload: new(uint(mostInFlight))},
+	}
+	return p
+}
+
+const (
+	mostInWindow  = 60
+	mostOfNode    = 25
+	tortureWindow = 30 * time.Second
+	mostInFlight  = 3
+)
+
+// life is one process: everything that it calls goes through it, until it is dead.
+type life struct {
+	w     *world
+	dead  chan struct{}
+	ended chan struct{} // its Lead has returned
+	stop  context.CancelFunc
+
+	mu   sync.Mutex
+	left int // calls until it is killed
+}
+
+// begin starts a process that is killed at its call number calls.
+func (w *world) begin(t *testing.T, all *sync.WaitGroup, calls int) *life {
+	t.Helper()
+	l := &life{w: w, left: calls, dead: make(chan struct{}), ended: make(chan struct{})}
+	config := &rest.Config{Host: "http://world", QPS: -1}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(Config{
+		Client: client, Bus: l, Ledger: l, View: w, Policy: tortured(), Source: "/test/actuator",
+		Log: slog.New(slog.DiscardHandler), Parallel: 8,
+	})
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	w.lead(a)
+	all.Go(func() {
+		defer close(l.ended)
+		if err := a.lead(ctx, a.handle); err != nil {
+			t.Errorf("Lead: %v", err)
+		}
+	})
+	return l
+}
+
+func (l *life) isDead() bool {
+	select {
+	case <-l.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// call makes a call that takes some time before and after its effect. The process may be killed at either side of it, and
+// its answer may be lost. Without a kill, too, it is lost now and then.
+func (l *life) call(ctx context.Context, to server, effect func() error) error {
+	if err := l.takes(ctx); err != nil {
+		return err
+	}
+	if l.w.away(to) {
+		return errors.New("nobody is there")
+	}
+	l.mu.Lock()
+	if l.isDead() {
+		l.mu.Unlock()
+		return errDead
+	}
+	l.left--
+	last := l.left == 0
+	if last {
+		close(l.dead)
+		l.stop()
+	}
+	l.mu.Unlock()
+	if last && l.w.below(2) == 0 || !last && l.w.below(200) == 0 {
+		return errors.New("the connection broke before it was done")
+	}
+	err := effect()
+	if !last && l.w.below(200) == 0 {
+		return errors.New("the connection broke after it was done")
+	}
+	if last || l.isDead() {
+		return errDead
+	}
+	return errors.Join(err, l.takes(context.WithoutCancel(ctx)))
+}
+
+func (l *life) takes(ctx context.Context) error {
+	select {
+	case <-time.After(time.Duration(l.w.below(15)) * ms):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if l.isDead() {
+		return errDead
+	}
+	return nil
+}
+
+func (l *life) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
+	return l.w.bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error {
+		if l.isDead() {
+			return nil
+		}
+		return handle(ctx, e)
+	})
+}
+
+func (l *life) DropIntents(ctx context.Context, answer schemas.Event) error {
+	return l.call(ctx, theBus, func() error { return l.w.bus.DropIntents(ctx, answer) })
+}
+
+func (l *life) Publish(ctx context.Context, e schemas.Event) (uint64, error) {
+	return 0, l.call(ctx, theBus, func() error {
+		if l.w.first(e.ID) { // else it is stored already
+			_, err := l.w.bus.Publish(ctx, e)
+			return err
+		}
+		return nil
+	})
+}
+
+func (l *life) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	return l.call(ctx, theBus, func() error { return l.w.bus.History(ctx, since, handle) })
+}
+
+func (l *life) Entries(ctx context.Context) (entries map[string][]byte, err error) {
+	err = l.call(ctx, theBus, func() error {
+		all, err := l.w.bus.Entries(ctx)
+		entries = maps.Clone(all)
+		return err
+	})
+	return entries, err
+}
+
+func (l *life) Put(ctx context.Context, key string, value []byte) error {
+	return l.call(ctx, theBus, func() error { return l.w.bus.Put(ctx, key, value) })
+}
+
+func (l *life) Delete(ctx context.Context, key string) error {
+	return l.call(ctx, theBus, func() error { return l.w.bus.Delete(ctx, key) })
+}
+
+func (l *life) Follow(ctx context.Context, prefix string, handle func(string)) error {
+	return l.w.bus.Follow(ctx, prefix, handle)
+}
