@@ -7,11 +7,14 @@ CLUSTER := go run ./test/cluster/cmd/cluster
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 # How long make fuzz searches for each property.
 FUZZTIME := 30s
+# How long make faults breaks things, and the seed that says what is broken when; without one it takes another each time.
+MINUTES := 10
+SEED :=
 # Further arguments of make bench and make demo.
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e bench fuzz check format vet lint walls demo cluster-up cluster-down clean
+.PHONY: help build test unit e2e faults bench fuzz check format vet lint walls demo cluster-up cluster-down clean
 
 help: ## List what there is.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +32,14 @@ controlplane:
 
 unit: controlplane ## Run the tests of all packages with the race detector, without the end-to-end tests.
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
-	go test $(RACE) -timeout 15m $$(go list ./... | grep -v '/test/e2e')
+	go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '/test/(e2e|faults)$$')
 
 e2e: controlplane ## Run the end-to-end tests against a real control plane.
 	go test -v -count 1 -timeout 30m ./test/e2e/...
+	go test -v -count 1 ./test/faults
+
+faults: controlplane ## Kill and restart everything for MINUTES=10 while pods are moved, and see that nothing is lost.
+	go test -v -count 1 -timeout $$(($(MINUTES) + 10))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 bench: ## Measure Rehome at scale and print each figure beside its target.
 	go run ./test/bench $(ARGS)
