@@ -218,7 +218,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	other.Workload = "uid-db"
 	b := busOf(t, breakerOf("api", now), other)
 	a := actuator.New(actuator.Config{
-		Bus: busAdapter{b}, Ledger: b.Ledger(), Policy: policy.Policy{Brakes: policy.DefaultBrakes()}, Source: "/test",
+		Bus: busAdapter{Bus: b}, Ledger: b.Ledger(), Policy: policy.Policy{Brakes: policy.DefaultBrakes()}, Source: "/test",
 		Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
