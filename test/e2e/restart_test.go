@@ -43,6 +43,7 @@ func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
 		{"a surge whose replacement finds no node is taken back, and the pod never stops", surgeTakenBack},
 		{"replicas that a budget holds are restarted", heldByBudgetIsRestarted},
 		{"a restart goes on where it was when the process is killed, with no second change", restartSurvives},
+		{"an eviction that a webhook takes over is settled when the pod goes", evictedInTheBackground},
 	} {
 		t.Run(c.name, beside(c.play))
 	}

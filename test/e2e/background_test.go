@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/actuator/background"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// takenOver has a webhook answer every eviction of the scene as one that it carries out itself.
+func (s *scene) takenOver() {
+	s.t.Helper()
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{
+			Code: http.StatusTooManyRequests, Message: "Eviction triggered evacuation of " + review.Request.Name,
+		}}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review) // an API server that has gone away asks no more
+	}))
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+	hooks := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := hooks.Create(s.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:                    "evictions.example.org",
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &webhook.URL, CABundle: ca},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"},
+				},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.t.Cleanup(func() {
+		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil {
+			s.t.Error(err)
+		}
+		webhook.Close()
+	})
+}
+
+func evictedInTheBackground(t *testing.T) {
+	s := newScene(t, 2)
+	s.takenOver()
+	s.deploy("api", func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{background.RequestOnly: ""}
+	})
+	old, workload := s.podsOf("api")[0], s.workload("api")
+	s.refusesEvictionOf(old)
+	events := s.follow(s.policy(noStorm))
+	s.taint(s.nodes[0], "dedicated")
+	verdicts := events.until("the move is begun", func(v []schemas.Verdict) bool { return len(v) > 0 })
+	want := verdict{schemas.Requested, schemas.ReasonBackgroundAccepted, schemas.MethodBackground, verdicts[0].Message}
+	if got := short(verdicts); len(got) != 1 || got[0] != want {
+		t.Errorf("verdicts %+v, want one, %s by %s", got, want.outcome, want.method)
+	}
+
+	// The pod goes when who took it over lets it go, not before.
+	<-time.After(calm)
+	s.onlyPod(old)
+	if ends := events.settlements(); len(ends) != 0 {
+		t.Errorf("settled before the pod went: %s", summary(ends))
+	}
+	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), old.Name, *metav1.NewPreconditionDeleteOptions(string(old.UID))))
+	end := s.settledOnce(events)
+	s.placed("api", map[string]int{s.nodes[1]: 1})
+	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodBackground, workload, s.podsOf("api")[0])
+	if n := len(of(schemas.Requested, events.verdicts())); n != 1 || len(s.evictions()) != 0 {
+		t.Errorf("%d moves were begun, and evicted %v; want one, and none", n, s.evictions())
+	}
+}
+
+// refusesEvictionOf waits until the API server asks the webhook about evictions, by dry runs.
+func (s *scene) refusesEvictionOf(pod corev1.Pod) {
+	s.t.Helper()
+	eventually(s.t, "the webhook is asked", func() (bool, string) {
+		err := s.client.PolicyV1().Evictions(s.namespace).Evict(s.t.Context(), &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: s.namespace, Name: pod.Name},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		})
+		return err != nil, fmt.Sprint(err)
+	})
+}
