@@ -43,12 +43,13 @@ const (
 	quietWithin = 4 * time.Minute
 )
 
+// policyText takes the limits in their order above.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 20, burst: 5}
-maxNoOfPodsToEvictTotal: 60
-limits: {window: 10s, inFlight: {perWorkload: 3}}
-brakes: {loop: {delay: 0s}, storm: {nodes: 0%, pending: 0, failures: 0%}}
+maxNoOfPodsToEvictTotal: %d
+limits: {window: %v, inFlight: {perWorkload: %d}}
+brakes: {loop: {delay: 0s}, storm: {nodes: 0%%, pending: 0, failures: 0%%}}
 profiles:
   - name: default
     pluginConfig: [{name: RemovePodsViolatingNodeTaints}]
@@ -99,7 +100,7 @@ func (r *run) setTheStage() {
 	}
 	r.followPods()
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.must(os.WriteFile(r.policy, []byte(policyText), 0o600))
+	r.must(os.WriteFile(r.policy, fmt.Appendf(nil, policyText, mostInWindow, window, mostInFlight), 0o600))
 	r.servers = bustest.Cluster(r.t, 3)
 	setup, err := program.Start(r.rehome, []string{"setup"}, append(r.environment(), "REHOME_NATS_REPLICAS=3"))
 	r.must(err)

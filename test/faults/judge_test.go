@@ -125,22 +125,9 @@ func (r *run) read() (story, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
 	s := story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}, restarts: r.restarts}
-	b, err := bus.Connect(bus.Options{URL: r.servers.URL(), Name: "faults", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	if err := r.readBus(ctx, &s); err != nil {
 		return s, err
 	}
-	defer b.Close()
-	for b.Ready() != nil && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := b.Events(ctx, bus.Query{Since: time.Unix(1, 0)}, s.add); err != nil {
-		return s, err
-	}
-	answered, err := b.Answered(ctx)
-	if err != nil {
-		return s, err
-	}
-	s.answers = len(answered)
 	log, err := r.cluster.Audit(ctx)
 	if err != nil {
 		return s, err
@@ -150,14 +137,32 @@ func (r *run) read() (story, error) {
 			return s, err
 		}
 	}
-	pods, err := r.cluster.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	list, err := r.cluster.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return s, err
 	}
-	for i := range pods.Items {
-		s.pods[pods.Items[i].UID] = &pods.Items[i]
+	for i := range list.Items {
+		s.pods[list.Items[i].UID] = &list.Items[i]
 	}
 	return s, nil
+}
+
+// readBus reads the history and the table of answers.
+func (r *run) readBus(ctx context.Context, s *story) error {
+	b, err := bus.Connect(bus.Options{URL: r.servers.URL(), Name: "faults", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	for b.Ready() != nil && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := b.Events(ctx, bus.Query{Since: time.Unix(1, 0)}, s.add); err != nil {
+		return err
+	}
+	answered, err := b.Answered(ctx)
+	s.answers = len(answered)
+	return err
 }
 
 // add takes an event of the history.
@@ -227,30 +232,38 @@ func (s *story) open() (lines []string) {
 			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %v, has no verdict, nor any that came later", w.ID, w.Pod, w.at))
 		}
 	}
+	if s.answers > 0 {
+		lines = append(lines, fmt.Sprintf("%d answers are left in the table", s.answers))
+	}
+	return append(lines, s.unsaid()...)
+}
+
+// unsaid lists the evictions that no verdict tells of, and the moves that none ends. One whose caller was gone counts when
+// its pod is gone, too.
+func (s *story) unsaid() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range s.final {
 		for _, v := range list {
-			if v.Outcome == schemas.Evicted {
-				moved[v.Intent.Pod.UID] = true
-				if len(s.ends[id]) == 0 {
-					lines = append(lines, fmt.Sprintf("nothing says how the move of pod %s ended, intent %s", v.Intent.Pod, id))
-				}
+			if v.Outcome != schemas.Evicted {
+				continue
+			}
+			moved[v.Intent.Pod.UID] = true
+			if len(s.ends[id]) == 0 {
+				lines = append(lines, fmt.Sprintf("nothing says how the move of pod %s ended, intent %s", v.Intent.Pod, id))
 			}
 		}
 	}
-	for _, e := range s.accepted {
-		if !moved[e.uid] {
-			lines = append(lines, fmt.Sprintf("pod %s, UID %s, was evicted at %v, and no verdict says so: %s", e.pod, e.uid, e.done, s.about(e.uid)))
+	evicted := slices.Clone(s.accepted)
+	for _, e := range s.unsure {
+		if s.pods[e.uid] == nil {
+			evicted = append(evicted, e)
 		}
 	}
-	for _, e := range s.unsure {
-		if s.pods[e.uid] == nil && !moved[e.uid] {
-			lines = append(lines, fmt.Sprintf("pod %s, UID %s, is gone, its eviction came at %v, and no verdict says so: %s",
+	for _, e := range evicted {
+		if !moved[e.uid] {
+			lines = append(lines, fmt.Sprintf("pod %s, UID %s, was evicted at %v and is gone, and no verdict says so: %s",
 				e.pod, e.uid, e.received, s.about(e.uid)))
 		}
-	}
-	if s.answers > 0 {
-		lines = append(lines, fmt.Sprintf("%d answers are left in the table", s.answers))
 	}
 	return lines
 }
