@@ -41,11 +41,13 @@ const finishWithin = followFor + time.Minute
 
 // Close waits for moves that take several steps, then for the Kubernetes Events to be written, and ends.
 func (b *Batches) Close() {
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
 	for late := time.Now().Add(finishWithin); b.stepping() && time.Now().Before(late); {
-		time.Sleep(100 * time.Millisecond)
+		<-look.C
 	}
 	b.end()
-	<-b.ended // without an error: the desk refuses nothing
+	_ = <-b.ended // none: the desk refuses nothing
 }
 
 // stepping says whether a move has more steps to take.

@@ -79,7 +79,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 
 // observe counts a verdict that was stored at the time now.
 func (m metrics) observe(v schemas.Verdict, now time.Time) {
-	m.verdicts.WithLabelValues(string(v.Outcome), string(v.Reason), string(v.Method), v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
+	m.verdicts.WithLabelValues(
+		string(v.Outcome), string(v.Reason), string(v.Method), v.Strategy, v.Profile, v.Intent.Pod.Namespace,
+	).Inc()
 	if v.Settlement != nil {
 		m.settled.WithLabelValues(string(v.Reason), string(v.Method)).Observe(v.Settlement.Seconds)
 	}

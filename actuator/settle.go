@@ -30,7 +30,9 @@ type ended struct {
 
 // replacementOf finds the pod that took the place of one that was moved, among the pods of its workload in the order in which
 // they were made; seen is that of [View]. Those of taken are the replacements of others. ok is false when there is none yet.
-func replacementOf(x *moving, pods []workload.Pod, seen func(types.UID) uint64, taken map[types.UID]bool) (found workload.Pod, ok bool) {
+func replacementOf(
+	x *moving, pods []workload.Pod, seen func(types.UID) uint64, taken map[types.UID]bool,
+) (found workload.Pod, ok bool) {
 	for _, p := range pods {
 		uid := p.Ref.UID
 		if uid == x.replacement && !p.Leaving {
@@ -50,36 +52,50 @@ func replacementOf(x *moving, pods []workload.Pod, seen func(types.UID) uint64, 
 
 // settled says whether a move is over at the time now, and how. pod is the one that was moved, the zero value when it is
 // gone; replacement is the zero value when there is none.
-func settled(x *moving, pod, replacement workload.Pod, wanted workload.Tally, now time.Time) (ended, bool) {
-	gone := pod.Ref.UID == "" || pod.Ended
+func settled(x *moving, pod, replacement workload.Pod, tally workload.Tally, now time.Time) (ended, bool) {
+	var e ended
 	since := now.Sub(x.Moved)
-	e := ended{settlement: schemas.Settlement{Seconds: since.Seconds()}}
-	name := replacement.Ref.UID != ""
-	if name {
+	if replacement.Ref.UID == "" {
+		e.reason, e.message = unreplaced(x, pod, tally, since)
+	} else {
+		e.reason, e.message = replaced(x, replacement, since)
 		e.settlement.Replacement, e.settlement.Node = &replacement.Ref, replacement.Node
 	}
-	switch {
-	case name && (replacement.Ready || replacement.Ended):
-		e.reason = schemas.ReasonReplaced
-		if replacement.Node == x.Open.Intent.Node {
-			e.reason = schemas.ReasonCameBack
-		}
-		e.message = fmt.Sprintf("%s runs on %s, after %v", replacement.Ref, replacement.Node, since.Round(time.Millisecond))
-	case gone && x.at.workload == "":
-		e.reason, e.message = schemas.ReasonNotReplaced, "the pod is gone, and has no controller that would replace it"
-	case gone && !name && wanted.Ready >= wanted.Wanted && since >= replacedWithin:
-		e.reason = schemas.ReasonNotReplaced
-		e.message = fmt.Sprintf("nothing took its place, and %d of %d pods are ready", wanted.Ready, wanted.Wanted)
-	case since >= followFor && name:
-		e.reason, e.message = schemas.ReasonReplacementPending, replacement.Ref.String()+" is not ready: "+replacement.Why
-	case since >= followFor && gone:
-		e.reason, e.message = schemas.ReasonNotReplaced, "no replacement was made"
-	case since >= followFor:
-		e.reason, e.message = schemas.ReasonReplacementPending, "the pod is still being deleted"
-	default:
+	if e.reason == "" {
 		return ended{}, false
 	}
+	e.settlement.Seconds = since.Seconds()
 	return e, true
+}
+
+// replaced is how a move ended that long after it was accepted, for which there is a replacement. Empty: it is not over.
+func replaced(x *moving, by workload.Pod, since time.Duration) (schemas.ReasonCode, string) {
+	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
+	switch {
+	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node:
+		return schemas.ReasonCameBack, arrived
+	case by.Ready || by.Ended:
+		return schemas.ReasonReplaced, arrived
+	case since >= followFor:
+		return schemas.ReasonReplacementPending, by.Ref.String() + " is not ready: " + by.Why
+	}
+	return "", ""
+}
+
+// unreplaced is the same for a move without a replacement.
+func unreplaced(x *moving, pod workload.Pod, tally workload.Tally, since time.Duration) (schemas.ReasonCode, string) {
+	switch gone := pod.Ref.UID == "" || pod.Ended; {
+	case gone && x.at.workload == "":
+		return schemas.ReasonNotReplaced, "the pod is gone, and has no controller that would replace it"
+	case gone && tally.Ready >= tally.Wanted && since >= replacedWithin:
+		return schemas.ReasonNotReplaced,
+			fmt.Sprintf("nothing took its place, and %d of %d pods are ready", tally.Ready, tally.Wanted)
+	case gone && since >= followFor:
+		return schemas.ReasonNotReplaced, "no replacement was made"
+	case since >= followFor:
+		return schemas.ReasonReplacementPending, "the pod is still being deleted"
+	}
+	return "", ""
 }
 
 // verdict is the verdict that ends a move.

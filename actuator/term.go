@@ -230,8 +230,10 @@ func (t *term) takeOff(now time.Time) flight {
 		b.take(now)
 	}
 	x := &moving{
-		record: record{Open: c.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(t.cfg.View, c.open.Intent.Pod.UID)},
-		at:     at, seen: t.cfg.View.Latest(),
+		record: record{
+			Open: c.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(t.cfg.View, c.open.Intent.Pod.UID),
+		},
+		at: at, seen: t.cfg.View.Latest(),
 	}
 	t.moves.add(x)
 	t.running++

@@ -25,7 +25,9 @@ type virtual struct {
 
 // take counts a pod against its budgets, if each of them allows one more than were counted. If not, it returns those that
 // do not, and how many were counted against the first of them.
-func (v *virtual) take(pod types.UID, budgets []policyv1.PodDisruptionBudget, now time.Time) (full []policyv1.PodDisruptionBudget, used int) {
+func (v *virtual) take(
+	pod types.UID, budgets []policyv1.PodDisruptionBudget, now time.Time,
+) (full []policyv1.PodDisruptionBudget, used int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, b := range budgets {

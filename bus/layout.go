@@ -203,18 +203,7 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		MaxAge:      deadAge,
 		MaxBytes:    share,
 		Duplicates:  duplicates,
-	}, {
-		Name:        StreamLedger, // with what the clients of NATS expect of a key-value bucket
-		Description: "what the actuator has to remember: moves in flight, moves that limits count, loop breakers",
-		Subjects:    []string{ledgerSubjects + ">"},
-		Retention:   jetstream.LimitsPolicy,
-		// A move that cannot be remembered is not made.
-		Discard:           jetstream.DiscardNew,
-		MaxMsgsPerSubject: 1,
-		MaxAge:            ledgerAge,
-		MaxBytes:          share,
-		AllowRollup:       true,
-	}}
+	}, ledger(share)}
 	for i := range streams {
 		streams[i].Replicas = s.Replicas
 		streams[i].Storage = jetstream.FileStorage
@@ -234,5 +223,21 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 		AckWait:       s.AckWait,
 		MaxDeliver:    s.MaxDeliver,
 		MaxAckPending: maxAckPending,
+	}
+}
+
+// ledger is the stream of the key-value bucket, with what the clients of NATS expect of one.
+func ledger(bytes int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        StreamLedger,
+		Description: "what the actuator has to remember: moves in flight, moves that limits count, loop breakers",
+		Subjects:    []string{ledgerSubjects + ">"},
+		Retention:   jetstream.LimitsPolicy,
+		// A move that cannot be remembered is not made.
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1,
+		MaxAge:            ledgerAge,
+		MaxBytes:          bytes,
+		AllowRollup:       true,
 	}
 }

@@ -111,7 +111,9 @@ func (r *room) elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why
 
 // Elsewhere says whether another ready node would take a second pod like this one, and if not, why. It goes by what is known
 // of the cluster, which may be a moment old, and does not change the pod.
-func (w *Watcher) Elsewhere(pod *corev1.Pod) (ok bool, why string) { return w.cluster.room.elsewhere(pod, nil) }
+func (w *Watcher) Elsewhere(pod *corev1.Pod) (ok bool, why string) {
+	return w.cluster.room.elsewhere(pod, nil)
+}
 
 // refusal puts into words how many nodes refused a pod for which reasons, the most frequent first.
 func refusal(refused map[fit.Reason]int) string {

@@ -34,8 +34,8 @@ func (l *lead) followVerdicts(ctx context.Context) {
 }
 
 // verdict takes note of what became of an intent. A deferred pod is evaluated again later, and so is one whose move was
-// taken back; an expired one now; any other verdict ends what is remembered of the pod. An actuator that does not know the profile or the strategy has not
-// read the policy yet that the watcher has, so that pod is evaluated again later, too.
+// taken back; an expired one now; any other verdict ends what is remembered of the pod. An actuator that does not know the
+// profile or the strategy has not read the policy yet that the watcher has, so that pod is evaluated again later, too.
 func (l *lead) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {

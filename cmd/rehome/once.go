@@ -119,7 +119,7 @@ func (o once) batches(ctx context.Context) (batches, error) {
 	return batches{b, func() {
 		b.Close()
 		stop()
-		<-done // Run fails only before it follows anything
+		_ = <-done // none: Run fails only before it follows anything
 	}}, nil
 }
 
