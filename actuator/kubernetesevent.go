@@ -227,7 +227,7 @@ func successes(v schemas.Verdict) []notice {
 	}
 	return []notice{{
 		regarding: reference(*v.Workload), kind: corev1.EventTypeNormal, reason: v.Strategy,
-		text: "moved by " + controllerName + ": the replacement is ready on another node",
+		text: "moved by " + controllerName + ": the replacement is ready",
 	}}
 }
 

@@ -24,6 +24,11 @@ const (
 // nodeTaints is the strategy by which the failure and the maintenance of a node are told.
 const nodeTaints = "RemovePodsViolatingNodeTaints"
 
+// renews says whether a strategy is content with a replacement on the same node: it wants a new pod, not another place.
+func renews(strategy string) bool {
+	return slices.Contains([]string{"PodLifeTime", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts"}, strategy)
+}
+
 func laneOf(s policy.Strategy) lane {
 	switch {
 	case s.Name == nodeTaints:

@@ -43,7 +43,7 @@ func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 		{schemas.Failed, "", true, []notice{
 			onPod("Warning", "EvictionFailed", "eviction from node worker-1 by rehome failed: the message ("+why+")")}},
 		{schemas.Settled, schemas.ReasonReplaced, false, []notice{
-			{regarding: deployment, kind: "Normal", reason: taints, text: "moved by rehome: the replacement is ready on another node"}}},
+			{regarding: deployment, kind: "Normal", reason: taints, text: "moved by rehome: the replacement is ready"}}},
 		{schemas.Settled, schemas.ReasonCameBack, false, []notice{
 			onOwner("Warning", "pod "+moved+" was moved off node worker-1 by rehome, without success: CameBack: the message")}},
 		{schemas.Settled, schemas.ReasonTakenBack, true, []notice{

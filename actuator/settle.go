@@ -72,7 +72,7 @@ func settled(x *moving, pod, replacement workload.Pod, tally workload.Tally, now
 func replaced(x *moving, by workload.Pod, since time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {
-	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node:
+	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node && !renews(x.Open.Strategy):
 		return schemas.ReasonCameBack, arrived
 	case by.Ready || by.Ended:
 		return schemas.ReasonReplaced, arrived

@@ -116,6 +116,8 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
 		{"one on the node that was to be left", nil, none, back, enough, time.Second,
 			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
+		{"one there of a strategy that only wants a new pod", func(x *moving) { x.Open.Strategy = "PodLifeTime" }, none, back, enough,
+			time.Second, over(time.Second, schemas.ReasonReplaced, &back, "web/1 runs on worker-1, after 1s")},
 		{"one that has done its work already", nil, none, done, enough, time.Second,
 			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
 		{"one that is not ready is waited for", nil, none, pending, short, followFor - 1, ended{}},

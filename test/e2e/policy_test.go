@@ -134,7 +134,7 @@ func TestWhatWaitsForAStrategyIsRejectedWhenTheNewPolicyDoesNotHaveIt(t *testing
 
 func TestTheMarksOfOtherSystemsAreHonoured(t *testing.T) {
 	s := newScene(t, 3)
-	s.deployment("moves", 2, on(s.nodes[0]))
+	s.deployment("moves", 2, preferring(s.nodes[0]))
 	s.deployment("stays", 1, on(s.nodes[0]), marked("karpenter.sh/do-not-disrupt", "true"))
 	s.deployment("leaves", 1, on(s.nodes[1]))
 	moving := s.pods(s.nodes[0])

@@ -54,7 +54,7 @@ func TestATaintLeadsToEvictionsWithinASecondAndThePodsRunElsewhere(t *testing.T)
 func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
 	s := newScene(t, 2)
 	node := s.nodes[0]
-	s.deployment("moves", 2, on(node))
+	s.deployment("moves", 2, preferring(node))
 	s.deployment("tolerates", 1, on(node), tolerating("dedicated"), tolerating("again"))
 	s.deployment("moves-at-the-second", 1, on(node), tolerating("dedicated"))
 	s.deployment("critical", 1, on(node), func(p *corev1.PodTemplateSpec) {
