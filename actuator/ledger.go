@@ -41,6 +41,8 @@ type record struct {
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 	Instead  *schemas.Instead   `json:"instead,omitempty"`
 	Begun    time.Time          `json:"begun"`
+	// Newest is when the newest pod of the workload was made that was known at that time, by the API server's clock.
+	Newest time.Time `json:"newest,omitzero"`
 	// Moved is when the move was accepted. Zero: that is not known.
 	Moved time.Time `json:"moved,omitzero"`
 	// Settled: it is not in flight any more.

@@ -138,6 +138,20 @@ func marked(o Open, v View) mark {
 	return mark{node: o.Intent.Node, namespace: o.Intent.Pod.Namespace, workload: p.Workload.UID}
 }
 
+// newest is when the newest known pod of a workload was made. Zero: none is known.
+func newest(v View, workload types.UID) time.Time {
+	var at time.Time
+	if workload == "" {
+		return at
+	}
+	for _, p := range v.Pods(workload) {
+		if p.Created.After(at) {
+			at = p.Created
+		}
+	}
+	return at
+}
+
 // workloadOf is the workload of a pod as a verdict names it. nil: it is not known, or there is none.
 func workloadOf(v View, pod types.UID) *schemas.ObjectRef {
 	if p, ok := v.Pod(pod); ok && p.Workload.UID != "" {

@@ -39,8 +39,12 @@ func replacementOf(
 			return p, true
 		}
 		newer := seen(uid) > x.seen
-		if x.seen == 0 {
+		switch {
+		case x.seen != 0:
+		case x.Newest.IsZero():
 			newer = !p.Created.Before(x.Begun.Add(-skew).Truncate(time.Second))
+		default:
+			newer = p.Created.After(x.Newest) // one made in the same second may be a sibling
 		}
 		named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Open.Intent.Pod.Name
 		if !ok && newer && named && !taken[uid] && !p.Leaving && uid != x.Open.Intent.Pod.UID {

@@ -157,3 +157,19 @@ func TestTheVerdictThatEndsAMoveSaysWhatItWasAbout(t *testing.T) {
 	want.Method, want.Instead, want.Workload, want.Settlement = schemas.MethodEviction, x.Instead, &api, &settlement
 	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
 }
+
+func TestAfterARestartASiblingThatWasThereBeforeIsNoReplacement(t *testing.T) {
+	made := func(name string, after time.Duration) workload.Pod {
+		p := replica(name, "worker-1", 0)
+		p.Created = noon.Add(after)
+		return p
+	}
+	sibling, twin, later := made("1", 0), made("2", time.Second), made("3", 2*time.Second)
+	x := evicted()
+	x.seen, x.Newest, x.Begun = 0, twin.Created, noon.Add(1500*time.Millisecond)
+	unseen := func(types.UID) uint64 { return 7 } // by another process
+	_, ok := replacementOf(x, []workload.Pod{sibling, twin}, unseen, nil)
+	check(t, "a replacement among the siblings", ok, false)
+	got, _ := replacementOf(x, []workload.Pod{sibling, twin, later}, unseen, nil)
+	check(t, "the replacement", got.Ref.Name, later.Ref.Name)
+}

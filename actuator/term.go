@@ -232,6 +232,7 @@ func (t *term) takeOff(now time.Time) flight {
 	x := &moving{
 		record: record{
 			Open: c.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(t.cfg.View, c.open.Intent.Pod.UID),
+			Newest: newest(t.cfg.View, at.workload),
 		},
 		at: at, seen: t.cfg.View.Latest(),
 	}
@@ -395,7 +396,7 @@ func (t *term) note(ctx context.Context, x *moving, r record) error {
 		return err
 	}
 	t.mu.Lock()
-	r.Begun = x.Begun
+	r.Begun, r.Newest = x.Begun, x.Newest
 	if r.Workload == nil {
 		r.Workload = x.Workload
 	}
