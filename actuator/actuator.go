@@ -142,7 +142,7 @@ func New(cfg Config) *Actuator {
 
 // ErrNotLeading is the cause with which the context of [Actuator.Lead] ends when this process may not lead any more:
 // somebody else may be leading by now.
-var ErrNotLeading = errors.New("not leading any more")
+var ErrNotLeading = errors.New("another process may lead")
 
 // lostLead says whether ctx ended because of [ErrNotLeading].
 func lostLead(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }

@@ -42,7 +42,7 @@ func newIdentity() string {
 // errLeaseLost is the cause of the end of a leader's context when the lease is not, or may not be, its own any more.
 // What another leader may do by now is then left undone, even what was begun. Every other cause is an orderly end,
 // within which the lease is kept until the leader has returned.
-var errLeaseLost = fmt.Errorf("the lease was lost, and another process may lead: %w", actuator.ErrNotLeading)
+var errLeaseLost = fmt.Errorf("the lease was lost, and %w", actuator.ErrNotLeading)
 
 // hold runs lead whenever this process holds the lease of that name, until ctx ends. lead's context ends when ctx ends,
 // with the same cause, or when the lease is lost, with the cause [errLeaseLost]. The lease is given up only after lead
