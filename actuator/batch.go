@@ -47,7 +47,9 @@ func (b *Batches) Close() {
 		<-look.C
 	}
 	b.end()
-	_ = <-b.ended // none: the desk refuses nothing
+	if err := <-b.ended; err != nil {
+		b.a.cfg.Log.Error("batches ended", "error", err) // the desk refuses nothing
+	}
 }
 
 // stepping says whether a move has more steps to take.

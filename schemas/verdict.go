@@ -99,7 +99,7 @@ const (
 	ReasonForbidden ReasonCode = "Forbidden" // failed: the actuator lacks a right
 	ReasonInvalid   ReasonCode = "Invalid"   // failed: the API server calls the request invalid, or several budgets overlap
 
-	ReasonReplaced           ReasonCode = "Replaced"           // settled: the replacement is ready, elsewhere unless the strategy only wants a new pod
+	ReasonReplaced           ReasonCode = "Replaced"           // settled: the replacement is ready where it may be
 	ReasonCameBack           ReasonCode = "CameBack"           // settled: the replacement is ready on the node that was to be left
 	ReasonReplacementPending ReasonCode = "ReplacementPending" // settled: the replacement is not ready after a long time
 	ReasonNotReplaced        ReasonCode = "NotReplaced"        // settled: nobody made a replacement

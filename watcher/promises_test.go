@@ -36,7 +36,7 @@ func TestRoomIsHeldForTheReplacementOfAPodThatWasMoved(t *testing.T) {
 	}{
 		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true},
 		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false},
-		{"in a dry run nothing comes", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, true},
+		{"it is in a dry run, which would have moved the pod", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, false},
 		{"nobody asks where pods fit", policy.EvictorArgs{}, moved, func(*driven) {}, true},
 		{"the replacement went elsewhere", policy.EvictorArgs{NodeFit: true}, moved, func(d *driven) {
 			d.set(guest("replacement", "n1", controlled))

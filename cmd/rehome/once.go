@@ -119,7 +119,9 @@ func (o once) batches(ctx context.Context) (batches, error) {
 	return batches{b, func() {
 		b.Close()
 		stop()
-		_ = <-done // none: Run fails only before it follows anything
+		if err := <-done; err != nil {
+			fmt.Fprintln(o.notes, "rehome:", err)
+		}
 	}}, nil
 }
 
