@@ -99,7 +99,7 @@ func restartedOnce(t *testing.T) {
 	s.toldOnDeployment("api", []string{
 		"Normal move off node NODE-0 by rehome requested, rollout-restart: rollout restart of " + workload.String() +
 			" (does not tolerate dedicated:NoSchedule)",
-		"Normal moved by rehome: the replacement is ready on another node",
+		"Normal moved by rehome: the replacement is ready",
 	})
 	restarts := regexp.MustCompile(`(?m)^rehome_verdicts_total{.*method="rollout-restart",.*outcome="restarted",.*} (\d+)$`)
 	_, metrics := p.get("metrics")
