@@ -96,7 +96,12 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 	return v, nil
 }
 
-// begin plans a move and takes its first step, or says why it cannot go this way.
+// plans is how often a move is planned that others overtake before its first step. Each time, somebody else has changed what
+// was planned for, such as a controller that writes the status of an object that was just made.
+const plans = 5
+
+// begin plans a move and takes its first step, or says why it cannot go this way. A pod that went meanwhile, by itself, has
+// its verdict with that.
 func (a *Actuator) begin(
 	ctx context.Context, s Situation, w way, instead *schemas.Instead, note noteFunc,
 ) (schemas.Verdict, *move.Refusal, error) {
@@ -114,23 +119,44 @@ func (a *Actuator) begin(
 	if err := note(ctx, r); err != nil {
 		return failed(err)
 	}
-	v := a.verdict(s.Open, w.accepted)
-	v.Method, v.Instead, v.Workload = w.name, instead, w.workload
 	calling, end := detached(ctx)
 	defer end()
-	p, err := w.by.Step(calling, state, s.Now)
-	if err != nil {
+	p, err := a.first(calling, &r, w.by, note)
+	v := a.verdict(s.Open, w.accepted)
+	v.Method, v.Instead, v.Workload = w.name, instead, w.workload
+	switch {
+	case err != nil && p.Stage == move.Replanned:
+		return failed(err)
+	case err != nil:
 		v.Message += "; the first step is tried again: " + err.Error()
 		return v, nil, nil
-	}
-	if p.Stage == move.Undone || p.Stage == move.Released {
+	case p.Refusal != nil && p.Stage == move.Done:
+		return a.verdict(s.Open, Objection{p.Refusal.Outcome, p.Refusal.Reason, p.Refusal.Message}), nil, nil
+	case p.Refusal != nil:
 		return schemas.Verdict{}, p.Refusal, note(ctx, record{Open: s.Open, Method: schemas.MethodEviction})
-	}
-	if p.State != nil {
-		r.State = p.State
-	}
-	if p.Stage == move.Done {
+	case p.Stage == move.Done:
 		r.State = nil
 	}
 	return v, nil, note(calling, r)
+}
+
+// first takes the first step of a move, of a newer plan as long as things are not as they were when it was planned. r is
+// changed to what was remembered last.
+func (a *Actuator) first(ctx context.Context, r *record, by move.Method, note noteFunc) (move.Progress, error) {
+	for n := 1; ; n++ {
+		p, err := by.Step(ctx, r.State, a.cfg.Now())
+		if p.State != nil {
+			r.State = p.State
+		}
+		if err != nil || p.Stage != move.Replanned {
+			return p, err
+		}
+		if n == plans {
+			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: p.Message}
+			return move.Progress{Stage: move.Released, Refusal: refusal, Message: p.Message}, nil
+		}
+		if err := note(ctx, *r); err != nil {
+			return p, err // of the note: nothing was changed
+		}
+	}
 }

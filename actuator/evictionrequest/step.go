@@ -59,6 +59,9 @@ func (m *Method) Withdraw(ctx context.Context, remembered move.State) error {
 // finish removes what is left of a request whose pod goes.
 func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
 	done := move.Progress{Stage: move.Done, Message: over}
+	if !s.Made {
+		done.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
+	}
 	r, err := m.find(ctx, s.Pod)
 	switch {
 	case err != nil && !s.Made && refused(err) != nil: // who may not look may not have made one

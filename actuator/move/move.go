@@ -39,10 +39,11 @@ type Stage int
 
 // The stages.
 const (
-	Working  Stage = iota // it goes on
-	Done                  // the pod is gone or going, and its workload is as it was
-	Undone                // it was given up, and everything is as it was before; the pod still runs
-	Released              // it was given up, nothing was changed, and the pod may be moved in another way
+	Working   Stage = iota // it goes on
+	Done                   // the pod is gone or going, and its workload is as it was
+	Undone                 // it was given up, and everything is as it was before; the pod still runs
+	Released               // it was given up, nothing was changed, and the pod may be moved in another way
+	Replanned              // nothing was changed yet: State is a new plan, to be remembered before the next step
 )
 
 // Progress is where a move is after a step.
@@ -50,7 +51,7 @@ type Progress struct {
 	Stage Stage
 	// State replaces what was remembered. nil: that stays.
 	State State
-	// Refusal is why, for Undone and Released.
+	// Refusal is why, for Undone and Released, and for Done when the pod went by itself, before anything was changed.
 	Refusal *Refusal
 	// Message says in words where the move is.
 	Message string

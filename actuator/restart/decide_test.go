@@ -375,6 +375,8 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 		reason *move.Refusal
 	}{
 		{"the pod is gone", true, 0, true, move.Done, nil},
+		{"nothing was begun, and the pod is gone", false, 0, true, move.Done, &move.Refusal{
+			Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: "deployment/shop/api was deleted"}},
 		{"the pod will follow", true, 0, false, move.Working, nil},
 		{"the pod was to stay", true, 630 * time.Second, false, move.Undone, gone},
 		{"nothing was begun, and the pod will follow", false, 0, false, move.Working, nil},

@@ -204,6 +204,9 @@ func (p *place) planned(r *Restarter, pod *corev1.Pod) (move.Method, move.State)
 	return m, s
 }
 
+// goesOn says whether there is a next step.
+func goesOn(p move.Progress) bool { return p.Stage == move.Working || p.Stage == move.Replanned }
+
 // drive is how a move is taken on in a scene.
 type drive struct {
 	// stutter: each step is made twice with the same state, as by a process that was killed before it remembered the first.
@@ -225,12 +228,12 @@ func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
 		p.disturb(how.random)
 		progress, err := m.Step(p.Context(), s, time.Now().Add(late))
 		p.must(err)
-		for how.random != nil && progress.Stage == move.Working && how.random.IntN(3) > 0 {
+		for how.random != nil && goesOn(progress) && how.random.IntN(3) > 0 {
 			p.disturb(how.random)
 			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
 			p.must(err)
 		}
-		if how.stutter && progress.Stage == move.Working {
+		if how.stutter && goesOn(progress) {
 			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
 			p.must(err)
 		}
@@ -245,7 +248,7 @@ func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
 		if remembered.Begun {
 			late = how.late
 		}
-		if progress.Stage != move.Working {
+		if !goesOn(progress) {
 			progress.State = nil
 			return progress
 		}

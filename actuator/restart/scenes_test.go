@@ -244,7 +244,7 @@ func testPlanAnew(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
 	progress, err := m.Step(p.Context(), s, time.Now())
 	p.must(err)
-	same(p.T, "stage", progress.Stage, move.Working)
+	same(p.T, "stage", progress.Stage, move.Replanned)
 	same(p.T, "writes of the first step", len(p.writes()), 0)
 	renewed, err := decode(progress.State)
 	p.must(err)

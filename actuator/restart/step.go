@@ -145,7 +145,7 @@ func (m *method) look(ctx context.Context, s state, now time.Time) (view, error)
 // begin makes the first change, or plans anew when the Deployment is not the one that was planned for.
 func (m *method) begin(ctx context.Context, s state, v view) (move.Progress, error) {
 	if v.going() {
-		return move.Progress{Stage: move.Done, Message: "the pod went before anything was changed"}, nil
+		return wentBefore(v, "the pod went before anything was changed"), nil
 	}
 	if v.Deployment.ResourceVersion != s.Version {
 		return m.again(ctx, s, v)
@@ -176,10 +176,21 @@ func (m *method) overtaken(ctx context.Context, s state, now time.Time) (move.Pr
 		return move.Progress{}, err
 	case v.Deployment == nil:
 		return m.deleted(s, v), nil
-	case v.going(), s.began(v.Deployment):
+	case s.began(v.Deployment):
 		return move.Progress{Message: "somebody else changed the Deployment", Look: soon}, nil
+	case v.going():
+		return wentBefore(v, "the pod went before anything was changed"), nil
 	}
 	return m.again(ctx, s, v)
+}
+
+// wentBefore is the end of a move that never began.
+func wentBefore(v view, words string) move.Progress {
+	refusal := &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: words}
+	if v.Pod != nil && v.Pod.DeletionTimestamp != nil {
+		refusal.Reason = schemas.ReasonPodTerminating
+	}
+	return move.Progress{Stage: move.Done, Refusal: refusal, Message: words}
 }
 
 // again plans for the Deployment as it is now. The new plan is remembered before it is carried out, like the first one.
@@ -195,7 +206,7 @@ func (m *method) again(ctx context.Context, s state, v view) (move.Progress, err
 	if refusal != nil {
 		return move.Progress{Stage: move.Released, Refusal: refusal, Message: refusal.Message}, nil
 	}
-	return move.Progress{State: renewed.encode(), Look: soon,
+	return move.Progress{Stage: move.Replanned, State: renewed.encode(), Look: soon,
 		Message: s.Deployment.String() + " was changed since the move was planned"}, nil
 }
 
@@ -204,6 +215,8 @@ func (m *method) deleted(s state, v view) move.Progress {
 	words := s.Deployment.String() + " was deleted"
 	refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: words}
 	switch {
+	case v.going() && !s.Begun:
+		return wentBefore(v, words)
 	case v.going():
 		return move.Progress{Stage: move.Done, Message: words}
 	case s.Begun && v.Now.Before(s.At.Add(s.Limit)), v.Now.Before(s.At.Add(moment)):
