@@ -2,14 +2,9 @@ package actuator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
@@ -20,14 +15,10 @@ import (
 // controllerName is who Kubernetes Events say that they come from.
 const controllerName = "rehome"
 
-// flushTimeout bounds how long the end of a term waits for Kubernetes Events to be written. They are a courtesy: what
-// is not written by then is lost.
-const flushTimeout = 2 * time.Second
-
 // recorder records verdicts as Kubernetes Events, in the background. The zero value records nothing.
 type recorder struct {
 	events events.EventRecorder
-	sink   *countingSink
+	sink   *pacedSink
 	self   corev1.ObjectReference // what stands for the actuator; without a name: nothing does
 }
 
@@ -37,9 +28,7 @@ func (a *Actuator) startEvents() (r recorder, stop func()) {
 		return recorder{}, func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	sink := &countingSink{
-		EventSink: &events.EventSinkImpl{Interface: a.cfg.Client.EventsV1()}, written: make(chan struct{}, 1),
-	}
+	sink := newPacedSink(&events.EventSinkImpl{Interface: a.cfg.Client.EventsV1()}, a.cfg.Log)
 	broadcaster := events.NewBroadcaster(sink)
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		a.cfg.Log.Error("Kubernetes Events are not recorded", "error", err)
@@ -108,63 +97,6 @@ func reference(o schemas.ObjectRef) *corev1.ObjectReference {
 		r.APIVersion = "batch/v1"
 	}
 	return r
-}
-
-// countingSink writes Kubernetes Events and knows how many are on their way, which client-go does not tell. It may
-// believe that there are more, since client-go drops and merges some.
-type countingSink struct {
-	events.EventSink
-	written chan struct{}
-
-	mu       sync.Mutex
-	expected int
-}
-
-// expect adds n to what is on its way, and returns how many there are.
-func (s *countingSink) expect(n int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expected = max(s.expected+n, 0)
-	return s.expected
-}
-
-// flush waits until everything is written, at most flushTimeout.
-func (s *countingSink) flush() {
-	late := time.After(flushTimeout)
-	for s.expect(0) > 0 {
-		select {
-		case <-s.written:
-		case <-late:
-			return
-		}
-	}
-}
-
-// done counts one event that was written, or refused for good.
-func (s *countingSink) done(err error) {
-	var refused apierrors.APIStatus
-	if err != nil && !errors.As(err, &refused) {
-		return // the network: client-go tries again
-	}
-	s.expect(-1)
-	select {
-	case s.written <- struct{}{}:
-	default:
-	}
-}
-
-// Create writes a new event.
-func (s *countingSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	created, err := s.EventSink.Create(ctx, e)
-	s.done(err)
-	return created, err
-}
-
-// Patch writes that an event has happened again.
-func (s *countingSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	patched, err := s.EventSink.Patch(ctx, e, data)
-	s.done(err)
-	return patched, err
 }
 
 // The reasons of Kubernetes Events that are not the name of a strategy.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,11 +70,13 @@ type run struct {
 	roles    map[string]*program.Program
 	counts   map[string]int // of what was done
 	restarts []time.Time    // of the API server
+	wrong    []string       // what failed so far
 }
 
 func TestNothingIsMovedTwiceAndNothingIsLostWhateverIsKilled(t *testing.T) {
 	r := &run{stage: theStage, t: t, roles: map[string]*program.Program{}, counts: map[string]int{}, pods: pods{all: map[types.UID]*seen{}}}
 	t.Logf("%d minutes, seed %d; again: go test ./test/faults -timeout 30m -args -minutes %[1]d -seed %[2]d", r.minutes, r.seed)
+	t.Cleanup(r.conclude)
 	r.setTheStage()
 	r.disturb()
 	r.calm()
@@ -105,7 +108,7 @@ func (r *run) setTheStage() {
 	setup, err := program.Start(r.rehome, []string{"setup"}, append(r.environment(), "REHOME_NATS_REPLICAS=3"))
 	r.must(err)
 	if err := setup.Err(); err != nil {
-		r.t.Fatalf("rehome setup: %v\n%s", err, setup.Log)
+		r.must(fmt.Errorf("rehome setup: %w\n%s", err, setup.Log))
 	}
 	r.t.Cleanup(r.end)
 	for _, role := range []string{"watcher", "functions", "actuator"} {
@@ -117,7 +120,24 @@ func (r *run) setTheStage() {
 func (r *run) must(err error) {
 	r.t.Helper()
 	if err != nil {
-		r.t.Fatal(err)
+		r.fail("%v", err)
+		r.t.FailNow()
+	}
+}
+
+// fail notes that something is wrong.
+func (r *run) fail(format string, args ...any) {
+	r.t.Helper()
+	r.t.Errorf(format, args...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
+}
+
+// conclude repeats at the very end what is wrong: what the processes said is long.
+func (r *run) conclude() {
+	if len(r.wrong) > 0 {
+		r.t.Logf("seed %d: wrong is\n%s", r.seed, strings.Join(r.wrong, "\n"))
 	}
 }
 
@@ -151,7 +171,7 @@ func (r *run) start(role string) {
 	}
 	p, err := program.Start(r.rehome, arguments, r.environment())
 	if err != nil {
-		r.t.Errorf("start %s: %v", role, err)
+		r.fail("start %s: %v", role, err)
 		return
 	}
 	r.mu.Lock()
@@ -167,7 +187,8 @@ func (r *run) kill(role string) {
 	r.mu.Unlock()
 	select {
 	case <-p.Ended:
-		r.t.Errorf("the %s ended by itself: %v\n%s", role, p.Err(), p.Log)
+		r.t.Logf("the %s said:\n%s", role, p.Log)
+		r.fail("the %s ended by itself: %v", role, p.Err())
 	default:
 	}
 	p.Kill()
@@ -284,18 +305,18 @@ func (r *run) killOthers(ctx context.Context, random *rand.Rand) {
 func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *rand.Rand) {
 	for range 2 {
 		if !pause(ctx, between(random, all/4, all*2/5)) {
-			r.t.Error("there was no time for a restart of the API server")
+			r.fail("there was no time for a restart of the API server")
 			return
 		}
 		r.mu.Lock()
 		r.restarts = append(r.restarts, time.Now())
 		r.mu.Unlock()
 		if err := r.cluster.StopAPIServer(); err != nil {
-			r.t.Error(err)
+			r.fail("%v", err)
 		}
 		time.Sleep(between(random, 0, 4*time.Second))
 		if err := r.cluster.StartAPIServer(r.t.Context()); err != nil {
-			r.t.Error(err)
+			r.fail("%v", err)
 		}
 		r.count("restarts of the API server")
 	}
@@ -305,7 +326,7 @@ func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *r
 func (r *run) restartBus(ctx context.Context, all time.Duration, random *rand.Rand) {
 	for range 2 {
 		if !pause(ctx, between(random, all/5, all*2/5)) {
-			r.t.Error("there was no time for a restart of the bus")
+			r.fail("there was no time for a restart of the bus")
 			return
 		}
 		for i := range 3 {

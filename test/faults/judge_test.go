@@ -82,10 +82,10 @@ func (r *run) judge() {
 	}
 	r.report(s)
 	for _, wrong := range first(20, slices.Concat(open, s.twice(), s.unmoved(), s.exceeded(&r.pods))) {
-		r.t.Error(wrong)
+		r.fail("%s", wrong)
 	}
 	if least := leastIntents * r.minutes; len(s.wishes) < least {
-		r.t.Errorf("%d intents, want at least %d: too little happened for a test", len(s.wishes), least)
+		r.fail("%d intents, want at least %d: too little happened for a test", len(s.wishes), least)
 	}
 }
 

@@ -1,0 +1,97 @@
+package actuator
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+)
+
+// shelf keeps when events were written to it.
+type shelf struct {
+	mu    sync.Mutex
+	start time.Time
+	at    []time.Duration
+}
+
+func (s *shelf) note() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = append(s.at, time.Since(s.start))
+}
+
+func (s *shelf) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s.note()
+	return e, nil
+}
+
+func (s *shelf) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	s.note()
+	return e, nil
+}
+
+func (s *shelf) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
+
+// put lets n events wait for their turn, every other one of which has happened before.
+func (s *shelf) put(to *pacedSink, n int) {
+	for i := range n {
+		to.expect(1)
+		if i%2 == 0 {
+			go func() { _, _ = to.Create(context.Background(), &eventsv1.Event{}) }()
+		} else {
+			go func() { _, _ = to.Patch(context.Background(), &eventsv1.Event{}, nil) }()
+		}
+	}
+	synctest.Wait()
+}
+
+// written is how many events are written after so long.
+func (s *shelf) written(after time.Duration) int {
+	time.Sleep(after - time.Since(s.start))
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.at)
+}
+
+func TestTheEventsOfALargeDrainAreWrittenBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &shelf{start: time.Now()}
+		s := newPacedSink(to, slog.New(slog.DiscardHandler))
+		to.put(s, 100)
+		var got []int
+		for _, after := range []time.Duration{0, 1, 2, 7, 8} {
+			got = append(got, to.written(after*time.Second+time.Millisecond))
+		}
+		check(t, "written after 0, 1, 2, 7 and 8 seconds", got, []int{20, 30, 40, 90, 100})
+	})
+}
+
+func TestAtTheEndOfATermNoEventWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &shelf{start: time.Now()}
+		s := newPacedSink(to, slog.New(slog.DiscardHandler))
+		to.put(s, 100)
+		s.flush()
+		check(t, "written", to.written(0), 100)
+		check(t, "time that it took", time.Since(to.start), 0)
+	})
+}
+
+func TestEventsThatAreTooManyAreLostAndThatIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to, log := &shelf{start: time.Now()}, new(bytes.Buffer)
+		s := newPacedSink(to, slog.New(slog.NewTextHandler(log, nil)))
+		to.put(s, eventsBurst+mostEvents+7)
+		check(t, "events on their way", s.expect(0), mostEvents)
+		check(t, "lines in the log", strings.Count(log.String(), "too many Kubernetes Events"), 1)
+		s.flush()
+		check(t, "written", to.written(0), eventsBurst+mostEvents)
+	})
+}
