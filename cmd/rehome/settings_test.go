@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/actuator"
 )
 
 // defaults are the settings of an empty environment.
@@ -21,7 +23,7 @@ func defaults(t *testing.T) settings {
 func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings{
 		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642",
-		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: 32,
+		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
 	}
 	if got := defaults(t); got != want {
