@@ -7,6 +7,8 @@ CLUSTER := go run ./test/cluster/cmd/cluster
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 # How long make fuzz searches for each property.
 FUZZTIME := 30s
+# How many pods make limits drains.
+PODS := 300
 # How long make faults breaks things, and the seed that says what is broken when; without one it takes another each time.
 MINUTES := 10
 SEED :=
@@ -14,7 +16,7 @@ SEED :=
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e faults bench fuzz check format vet lint walls demo cluster-up cluster-down clean
+.PHONY: help build test unit e2e limits faults bench fuzz check format vet lint walls demo cluster-up cluster-down clean
 
 help: ## List what there is.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +37,11 @@ unit: controlplane ## Run the tests of all packages with the race detector, with
 	go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '/test/(e2e|faults)$$')
 
 e2e: controlplane ## Run the end-to-end tests against a real control plane.
-	go test -v -count 1 -timeout 30m ./test/e2e/...
+	go test -v -count 1 -timeout 30m -parallel 4 ./test/e2e/...
 	go test -v -count 1 ./test/faults
+
+limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and see that it holds at every moment.
+	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)
 
 faults: controlplane ## Kill and restart everything for MINUTES=10 while pods are moved, and see that nothing is lost.
 	go test -v -count 1 -timeout $$(($(MINUTES) + 10))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -50,34 +53,66 @@ type auditUser struct {
 	Username string `json:"username"`
 }
 
+// auditReader reads the audit log from where it was read to before.
+type auditReader struct {
+	mu      sync.Mutex
+	offset  int64
+	lines   int
+	entries []AuditEntry
+}
+
 // Audit returns what the API server has written down so far, in the order in
 // which the requests were completed: writes to pods/eviction, deletions of pods,
 // and changes of nodes (not their status), Deployments, StatefulSets and
 // DaemonSets (not their status). A request that was answered is in it. Dry runs
-// are too.
+// are too. What was read before is not read again, so a test may ask often.
 func (c *Cluster) Audit(ctx context.Context) ([]AuditEntry, error) {
-	text, err := os.ReadFile(c.AuditLog())
+	entries, err := c.audit.read(ctx, c.AuditLog())
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	var entries []AuditEntry
-	for number := 1; ; number++ {
+	return entries, nil
+}
+
+func (r *auditReader) read(ctx context.Context, path string) ([]AuditEntry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text, err := r.fresh(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
 		line, rest, complete := bytes.Cut(text, []byte("\n"))
 		if !complete { // The rest is being written.
-			return entries, nil
+			return slices.Clone(r.entries), nil
 		}
 		if err := context.Cause(ctx); err != nil {
-			return nil, fmt.Errorf("audit log: %w", err)
+			return nil, err
 		}
 		var event auditEvent
 		if err := json.Unmarshal(line, &event); err != nil {
-			return nil, fmt.Errorf("audit log: line %d: %w", number, err)
+			return nil, fmt.Errorf("line %d: %w", r.lines+1, err)
 		}
 		if event.Stage == "ResponseComplete" {
-			entries = append(entries, event.entry())
+			r.entries = append(r.entries, event.entry())
 		}
+		r.lines++
+		r.offset += int64(len(line)) + 1
 		text = rest
 	}
+}
+
+// fresh is what was written since.
+func (r *auditReader) fresh(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(file)
 }
 
 func (e auditEvent) entry() AuditEntry {

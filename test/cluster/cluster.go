@@ -28,6 +28,7 @@ type Cluster struct {
 	stopped    chan struct{} // Closed when Stop begins.
 	stopOnce   func() error
 
+	audit auditReader
 	mu    sync.Mutex
 	err   error          // Why broken is closed.
 	pids  map[string]int // By component.

@@ -144,6 +144,7 @@ func (s *scene) setUp(servers *natsServers, environment ...string) {
 }
 
 func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes, bus.StreamLedger, bus.StreamEvents} {
 		t.Run(stream, func(t *testing.T) {
 			servers := natsCluster(t, 3)

@@ -13,43 +13,46 @@ const fast = "rate: {evictionsPerSecond: 1000, burst: 1000}"
 // TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted plays one scene for each limit of the policy: all pods leave their
 // node, each once, and by the API server's audit log or its watch the limit holds at every moment.
 func TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted(t *testing.T) {
+	t.Parallel()
+	pods := theStage.crowd
+	quarter, perSecond, burst := pods/4, pods/8, pods/16
+	window := func(key string) string {
+		return fmt.Sprintf("%s\n%s: %d\nlimits: {window: 3s}", fast, key, quarter)
+	}
 	for _, c := range []struct {
-		name                       string
-		nodes, workloads, replicas int
-		policy                     string
-		hosting                    hosting
-		kept                       func(*crowd) func()
+		name             string
+		nodes, workloads int
+		policy           string
+		hosting          hosting
+		kept             func(*crowd) func()
 	}{
-		{"so many in a window off a node", 1, 4, 20,
-			fast + "\nmaxNoOfPodsToEvictPerNode: 20\nlimits: {window: 3s}", undisturbed, inWindow(20)},
-		{"so many in a window out of a namespace", 1, 4, 20,
-			fast + "\nmaxNoOfPodsToEvictPerNamespace: 20\nlimits: {window: 3s}", undisturbed, inWindow(20)},
-		{"so many in a window of all, for 300 pods", 1, 6, 50,
-			fast + "\nmaxNoOfPodsToEvictTotal: 60\nlimits: {window: 3s}", undisturbed, inWindow(60)},
-		{"so many in a window, with a process that is killed and started again", 1, 4, 20,
-			fast + "\nmaxNoOfPodsToEvictPerNode: 20\nlimits: {window: 3s}", killed, inWindow(20)},
-		{"so many in a window, with another actuator that takes over", 1, 4, 20,
-			fast + "\nmaxNoOfPodsToEvictPerNamespace: 20\nlimits: {window: 3s}", handed, inWindow(20)},
-		{"a rate", 1, 4, 20, "rate: {evictionsPerSecond: 10, burst: 5}", undisturbed, byRate(10, 5)},
-		{"a rate of each namespace", 1, 4, 20,
-			"rate: {evictionsPerSecond: 1000, burst: 1000, perNamespace: {evictionsPerSecond: 10, burst: 5}}", undisturbed, byRate(10, 5)},
-		{"so many at once off a node", 2, 4, 15,
-			fast + "\nlimits: {inFlight: {perNode: 4}}", undisturbed, atOnce(byNode, 2, 30, 4)},
-		{"so many at once out of a namespace", 1, 4, 15,
-			fast + "\nlimits: {inFlight: {perNamespace: 6}}", undisturbed, atOnce(altogether, 1, 60, 6)},
-		{"so many at once of a workload", 1, 4, 15,
-			fast + "\nlimits: {inFlight: {perWorkload: 2}}", undisturbed, atOnce(byItself, 4, 15, 2)},
-		{"so many at once of all", 1, 4, 15,
-			fast + "\nlimits: {inFlight: {total: 6}}", undisturbed, atOnce(altogether, 1, 60, 6)},
-		{"so many at once, with a process that is killed and started again", 1, 4, 15,
-			fast + "\nlimits: {inFlight: {total: 6}}", killed, atOnce(altogether, 1, 60, 6)},
-		{"so many at once, with another actuator that takes over", 1, 4, 15,
-			fast + "\nlimits: {inFlight: {perWorkload: 2}}", handed, atOnce(byItself, 4, 15, 2)},
-		{"a pause between the pods of a workload", 1, 4, 10,
+		{"so many in a window off a node", 1, 4, window("maxNoOfPodsToEvictPerNode"), undisturbed, inWindow(quarter)},
+		{"so many in a window out of a namespace", 1, 4, window("maxNoOfPodsToEvictPerNamespace"), undisturbed, inWindow(quarter)},
+		{"so many in a window of all", 1, 4, window("maxNoOfPodsToEvictTotal"), undisturbed, inWindow(quarter)},
+		{"so many in a window, with a process that is killed and started again", 1, 4,
+			window("maxNoOfPodsToEvictPerNode"), killed, inWindow(quarter)},
+		{"so many in a window, with another actuator that takes over", 1, 4,
+			window("maxNoOfPodsToEvictPerNamespace"), handed, inWindow(quarter)},
+		{"a rate", 1, 4, fmt.Sprintf("rate: {evictionsPerSecond: %d, burst: %d}", perSecond, burst),
+			undisturbed, byRate(perSecond, burst)},
+		{"a rate of each namespace", 1, 4,
+			fmt.Sprintf("rate: {evictionsPerSecond: 1000, burst: 1000, perNamespace: {evictionsPerSecond: %d, burst: %d}}", perSecond, burst),
+			undisturbed, byRate(perSecond, burst)},
+		{"so many at once off a node", 2, 4, fast + "\nlimits: {inFlight: {perNode: 4}}", undisturbed, atOnce(byNode, 2, pods/2, 4)},
+		{"so many at once out of a namespace", 1, 4,
+			fast + "\nlimits: {inFlight: {perNamespace: 6}}", undisturbed, atOnce(altogether, 1, pods, 6)},
+		{"so many at once of a workload", 1, 4,
+			fast + "\nlimits: {inFlight: {perWorkload: 2}}", undisturbed, atOnce(byItself, 4, pods/4, 2)},
+		{"so many at once of all", 1, 4, fast + "\nlimits: {inFlight: {total: 6}}", undisturbed, atOnce(altogether, 1, pods, 6)},
+		{"so many at once, with a process that is killed and started again", 1, 4,
+			fast + "\nlimits: {inFlight: {total: 6}}", killed, atOnce(altogether, 1, pods, 6)},
+		{"so many at once, with another actuator that takes over", 1, 4,
+			fast + "\nlimits: {inFlight: {perWorkload: 2}}", handed, atOnce(byItself, 4, pods/4, 2)},
+		{"a pause between the pods of a workload", 1, pods / 10,
 			fast + "\nlimits: {pause: 2s}", undisturbed, apart(2 * time.Second)},
 	} {
 		t.Run(c.name, beside(func(t *testing.T) {
-			s := newCrowd(t, c.nodes, c.workloads, c.replicas)
+			s := newCrowd(t, c.nodes, c.workloads, pods/c.workloads)
 			middle := c.hosting(s.scene, s.policy(strings.Split(c.policy, "\n")...))
 			check := c.kept(s)
 			began := time.Now()
@@ -103,7 +106,7 @@ func apart(pause time.Duration) func(*crowd) func() {
 		return func() {
 			last := map[string]eviction{}
 			for _, e := range c.asked() {
-				workload := e.pod[:len("app-0")]
+				workload := workloadOf(e.pod)
 				if before, ok := last[workload]; ok && e.received.Sub(before.received) < pause {
 					c.t.Errorf("%s was evicted %v after %s, want %v", e.pod, e.received.Sub(before.received), before.pod, pause)
 				}
@@ -111,4 +114,12 @@ func apart(pause time.Duration) func(*crowd) func() {
 			}
 		}
 	}
+}
+
+// workloadOf is the Deployment of a pod, whose name is NAME-HASH-ID.
+func workloadOf(pod string) string {
+	for range 2 {
+		pod = pod[:max(strings.LastIndex(pod, "-"), 0)]
+	}
+	return pod
 }

@@ -19,6 +19,7 @@ import (
 
 // The pods request nothing, so that only what they use says that their node has too much to do.
 func TestPodsMoveOffANodeThatIsOverUsedByItsLoadUntilItIsNotAndNoFurther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 3)
 	s.servesMetrics()
 	busy, idle := s.nodes[0], s.nodes[1:]

@@ -22,6 +22,7 @@ const calm = 4 * time.Second
 // TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere plays the scenes of the strategies that look further
 // than one pod. They wait much more than they work, so they are played beside each other.
 func TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		play func(*testing.T)
@@ -42,6 +43,7 @@ func TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere(t *testi
 // TestWhatHoldsAMoveHoldsItAsLongAsItIsThereAndNoLonger plays the scenes of what keeps pods from being moved, beside each
 // other.
 func TestWhatHoldsAMoveHoldsItAsLongAsItIsThereAndNoLonger(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		play func(*testing.T)

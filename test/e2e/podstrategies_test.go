@@ -47,6 +47,7 @@ func TestAPodThatIsRestartedTooOftenIsEvictedAndItsReplacementRuns(t *testing.T)
 }
 
 func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemoveFailedPods", []string{"{name: RemoveFailedPods, args: {minPodLifetimeSeconds: 20}}"}), dir).leads()
@@ -92,6 +93,7 @@ func TestPodsAreEvictedInTheSecondInWhichTheirLifeTimeIsOver(t *testing.T) {
 }
 
 func TestPodsThatAreTooYoungMoveOffATaintedNodeWhenTheyAreOldEnough(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemovePodsViolatingNodeTaints",

@@ -29,6 +29,7 @@ const noStorm = "brakes: {storm: {nodes: 0%}}"
 
 // TestADeploymentMakesTheReplacementBeforeItsPodGoes plays the scenes of the policy's restart, beside each other.
 func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		play func(*testing.T)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ type stage struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	rehome  string // path of the binary
+	crowd   int    // how many pods are drained under each limit
 	scenes  atomic.Int32
 }
 
@@ -39,10 +41,12 @@ func TestMain(m *testing.M) {
 	if settings := os.Getenv(natsVariable); settings != "" {
 		os.Exit(beNATS(settings))
 	}
-	os.Exit(perform(m))
+	pods := flag.Int("pods", 80, "how many pods are drained under each limit, at least 40")
+	flag.Parse()
+	os.Exit(perform(m, *pods))
 }
 
-func perform(m *testing.M) int {
+func perform(m *testing.M, pods int) int {
 	dir, err := os.MkdirTemp("", "rehome-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,7 +64,7 @@ func perform(m *testing.M) int {
 		return 1
 	}
 	defer c.Stop()
-	theStage = &stage{cluster: c, client: c.Client(), rehome: binary}
+	theStage = &stage{cluster: c, client: c.Client(), rehome: binary, crowd: pods}
 	return m.Run()
 }
 

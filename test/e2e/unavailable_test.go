@@ -24,6 +24,7 @@ import (
 // ready only when the scene lets them. By the API server's watch of its pods, no more of them are ever unavailable than may
 // be, and as many are; by its audit log, nothing is evicted while nothing becomes ready.
 func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		policy []string

@@ -251,7 +251,7 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 // turn.
 func (r *run) taint(ctx context.Context, random *rand.Rand) {
 	var list []string
-	for pause(ctx, between(random, 200*time.Millisecond, 2*time.Second)) {
+	for pause(ctx, between(random, 100*time.Millisecond, 1200*time.Millisecond)) {
 		node := r.nodes[random.IntN(len(r.nodes))]
 		if at := slices.Index(list, node); at >= 0 || len(list) >= tainted {
 			at = max(at, 0)

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTheAuditLogIsReadOnFromWhereItWasReadTo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	line := func(stage, name string) string {
+		return `{"stage":"` + stage + `","verb":"create","objectRef":{"resource":"pods","name":"` + name + `"}}` + "\n"
+	}
+	second := line("ResponseComplete", "second")
+	var r auditReader
+	written := ""
+	for _, step := range []struct {
+		adds string
+		want []string
+	}{
+		{"", nil},
+		{line("RequestReceived", "first") + line("ResponseComplete", "first") + second[:20], []string{"first"}},
+		{"", []string{"first"}},
+		{second[20:] + line("ResponseComplete", "third"), []string{"first", "second", "third"}},
+	} {
+		written += step.adds
+		if err := os.WriteFile(path, []byte(written), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := r.read(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("after %q: %q, want %q", written, got, step.want)
+		}
+	}
+	if err := os.WriteFile(path, []byte(written+"{\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.read(t.Context(), path); err == nil || !strings.HasPrefix(err.Error(), "line 5: ") {
+		t.Errorf("error %v, want one about line 5", err)
+	}
+}
