@@ -100,18 +100,27 @@ func (t *term) followOne(x *moving, replacement func() workload.Pod, now time.Ti
 	if x.State != nil {
 		return t.stepOf(x)
 	}
-	if x.Moved.IsZero() || !x.told {
-		return nil
+	if x.over == nil && !x.Moved.IsZero() {
+		x.over = t.overBy(x, replacement, now)
 	}
+	if x.over != nil && x.told {
+		t.arrive(x, *x.over, now)
+	}
+	return nil
+}
+
+// overBy is how a move has ended. nil: it has not.
+func (t *term) overBy(x *moving, replacement func() workload.Pod, now time.Time) *ended {
 	var found workload.Pod
 	if replacement != nil {
 		found = replacement()
 	}
 	pod, _ := t.cfg.View.Pod(x.Open.Intent.Pod.UID)
-	if e, over := settled(x, pod, found, t.cfg.View.Tally(x.at.workload), now); over {
-		t.arrive(x, e, now)
+	e, over := settled(x, pod, found, t.cfg.View.Tally(x.at.workload), now)
+	if !over {
+		return nil
 	}
-	return nil
+	return &e
 }
 
 // arrive ends a move in flight: it makes room for others, and says how it ended.

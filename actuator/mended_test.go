@@ -183,6 +183,48 @@ func TestAReplacementEndsOneMoveOnly(t *testing.T) {
 	})
 }
 
+// slowVerdicts is a bus that takes its time to store a verdict that a pod was evicted.
+type slowVerdicts struct {
+	*memory
+	takes time.Duration
+}
+
+func (s slowVerdicts) Publish(ctx context.Context, e schemas.Event) (uint64, error) {
+	if v, err := schemas.Decode[schemas.Verdict](e); err == nil && v.Outcome == schemas.Evicted {
+		time.Sleep(s.takes)
+	}
+	return s.memory.Publish(ctx, e)
+}
+
+func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		view, bus := &crowd{}, slowVerdicts{newMemory(), 3 * time.Second}
+		a := New(Config{Policy: fast, View: view, Bus: bus, Ledger: bus.memory, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		led := make(chan error, 1)
+		go func() { led <- a.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)) }()
+		b := &bench{Actuator: a, bus: bus.memory, start: time.Now()}
+		step := func() {
+			a.Changed(workload.Change{Workload: "web"})
+			time.Sleep(time.Second)
+		}
+
+		view.add("1", "worker-1", true)
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		view.remove("1")
+		view.add("2", "worker-2", true)
+		step()
+		view.remove("2") // somebody restarts the workload
+		view.add("3", "worker-1", true)
+		step()
+		time.Sleep(10 * time.Second)
+		cancel()
+		check(t, "error", <-led, nil)
+		check(t, "what was said", b.bus.messages(t), []string{"", "web/pod-2 runs on worker-2, after 1s"})
+	})
+}
+
 // wished is the event of an answer that lists one pod, made after so long.
 func wished(strategy string, sequence uint64, pod types.UID, after time.Duration) (Open, schemas.Event) {
 	a, _ := answerTo(strategy, sequence, pod)

@@ -47,7 +47,9 @@ type moving struct {
 	// claimed: the ledger has it.
 	claimed bool
 	// told: the verdict that began it is stored.
-	told        bool
+	told bool
+	// over is how it ended, as soon as that is seen: the replacement may be gone when it can be said.
+	over        *ended
 	replacement types.UID
 	stepping    bool // its method is at work
 }
