@@ -1,0 +1,134 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// flight is a claim that is worked on, with its intent as it was when that began: a newer answer may change it meanwhile.
+type flight struct {
+	claim *claim
+	open  Open
+	move  *moving
+}
+
+// work takes one intent to its verdict, or puts it back.
+func (t *term) work(ctx context.Context, f flight) {
+	verdict, err := t.carryOut(ctx, f)
+	now := t.cfg.Now()
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(err, ErrUnavailable) && t.line.fail(now, err) {
+			t.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", f.open.Intent.Pod.String(), "error", err)
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.running--
+		t.abandon(f, now)
+		t.apply(t.table.putBack(f.claim))
+		t.awaken()
+		return
+	}
+	if verdict.Reason != schemas.ReasonAPIUnavailable {
+		if outage := t.line.succeed(now); outage > 0 {
+			t.cfg.Log.Info("API server answers again", "after", outage)
+		}
+	}
+	t.mu.Lock()
+	t.running--
+	t.storing++
+	behind := t.land(f, verdict, now)
+	t.mu.Unlock()
+	t.awaken()
+	t.settle(decided{f.claim, verdict, f.move})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.storing--
+	t.apply(behind)
+	t.awaken()
+}
+
+// carryOut handles the intent. The move is claimed in the ledger when nothing speaks against it and before anything is
+// changed: a claim on a pod that had gone before would read as its eviction.
+func (t *term) carryOut(ctx context.Context, f flight) (schemas.Verdict, error) {
+	v, err := t.handleIntent(ctx, f.open, func(ctx context.Context, r record) error { return t.note(ctx, f.move, r) })
+	if err == nil && v.Workload == nil {
+		v.Workload = f.move.Workload
+	}
+	return v, err
+}
+
+// note stores what is remembered of a move, trying again until it is stored or ctx ends. What is queued for the same pod,
+// such as the end of a try before, is written first: it must not wipe out what is stored now.
+func (t *term) note(ctx context.Context, x *moving, r record) error {
+	if err := t.awaitWritten(ctx, r.key()); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	r.Begun, r.Newest = x.Begun, x.Newest
+	if r.Workload == nil {
+		r.Workload = x.Workload
+	}
+	x.record, x.claimed = r, true
+	t.mu.Unlock()
+	return t.write(ctx, entryChange{key: r.key(), value: r})
+}
+
+// land takes note of a verdict, and returns what follows from it for other intents. The caller holds mu.
+func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
+	moved := v.Outcome.Moves()
+	if !spent(v.Outcome) {
+		t.bucket.giveBack()
+	}
+	if failed, called := callFailed(v); called {
+		t.storm.Called(!failed, now)
+		t.stormy = true
+	}
+	if !moved {
+		t.abandonMove(f.move, now)
+		return t.table.land(f.claim, v.Outcome)
+	}
+	t.limits.end(originOf(f.open), true, now)
+	f.move.Moved = now
+	t.moves.accepted(f.move)
+	t.table.release(holder{"workload", string(f.move.at.workload)}) // until when the others pause is known only now
+	t.leaves(f.move, now)
+	t.metrics.moving.Set(float64(len(t.moves.all)))
+	return t.table.land(f.claim, v.Outcome)
+}
+
+// callFailed says whether an eviction call failed, and whether there was one. Budgets and a server that is busy are no
+// failures.
+func callFailed(v schemas.Verdict) (failed, called bool) {
+	switch {
+	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:
+		return false, true
+	case v.Outcome == schemas.Failed, v.Reason == schemas.ReasonAPIUnavailable:
+		return true, true
+	}
+	return false, false
+}
+
+// abandon undoes what the beginning of a work has counted. The caller holds mu.
+func (t *term) abandon(f flight, now time.Time) {
+	t.bucket.giveBack()
+	t.abandonMove(f.move, now)
+}
+
+func (t *term) abandonMove(x *moving, now time.Time) {
+	if b := t.space(x.at.namespace); b != nil {
+		b.giveBack()
+	}
+	t.limits.end(originOf(x.Open), false, now)
+	t.moves.remove(x)
+	t.releaseFor(x.at)
+	if x.claimed {
+		t.change(t.counted.entry(x.key()))
+	}
+}
+
+// spent says whether a verdict costs a token. One that the gates gave does not: nothing was asked of the API server
+// but a look.
+func spent(o schemas.Outcome) bool { return o != schemas.Rejected && o != schemas.Expired }
