@@ -34,26 +34,34 @@ type crowd struct {
 func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
 	t.Helper()
 	c := &crowd{scene: newScene(t, 0), replicas: replicas, before: map[types.UID]string{}}
-	c.addNodes(nodes, roomFor(workloads*replicas))
-	c.leave = slices.Clone(c.nodes)
 	for i := range workloads {
-		name := fmt.Sprintf("app-%d", i)
-		_, err := c.cluster.AddDeployment(t.Context(), c.namespace, name, replicas, func(d *appsv1.Deployment) {
-			d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
-			preferring(c.leave[i%nodes])(&d.Spec.Template)
-		})
-		c.must(err)
-		c.workloads = append(c.workloads, name)
+		c.workloads = append(c.workloads, fmt.Sprintf("app-%d", i))
 	}
-	for i, name := range c.workloads {
-		c.ready(name)
-		c.placed(name, map[string]int{c.leave[i%nodes]: replicas})
+	for at := range nodes { // a node at a time, so that there is no other one for its pods
+		c.addNodes(1, roomFor(workloads*replicas))
+		for i := at; i < workloads; i += nodes {
+			c.fill(c.workloads[i], c.nodes[at])
+		}
+		c.cordon(c.nodes[at], true)
 	}
+	c.leave = slices.Clone(c.nodes)
 	c.addNodes(2, roomFor(workloads*replicas))
 	for _, n := range c.leave {
+		c.cordon(n, false)
 		maps.Copy(c.before, c.pods(n))
 	}
 	return c
+}
+
+// fill makes a Deployment whose pods are all on a node.
+func (c *crowd) fill(workload, node string) {
+	c.t.Helper()
+	_, err := c.cluster.AddDeployment(c.t.Context(), c.namespace, workload, c.replicas, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
+	})
+	c.must(err)
+	c.ready(workload)
+	c.placed(workload, map[string]int{node: c.replicas})
 }
 
 // roomFor lets a node take n pods.
