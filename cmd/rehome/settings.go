@@ -40,7 +40,7 @@ type settings struct {
 
 	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
 	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
-	Parallel int           `default:"48" desc:"pods that are looked at, claimed and evicted at once"`
+	Parallel int           `default:"64" desc:"pods that are looked at, claimed and evicted at once"`
 
 	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN or ERROR"`
 	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
