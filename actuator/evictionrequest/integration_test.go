@@ -240,6 +240,11 @@ func atWork(message string) move.Progress {
 
 func over(message string) move.Progress { return move.Progress{Stage: move.Done, Message: message} }
 
+// wentBefore is the end of a move for which nothing was asked.
+func wentBefore(message string) move.Progress {
+	return givenUp(move.Done, schemas.Rejected, schemas.ReasonPodGone, message)
+}
+
 func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCode, message string) move.Progress {
 	return move.Progress{Stage: stage, Message: message,
 		Refusal: &move.Refusal{Outcome: outcome, Reason: reason, Message: message}}
@@ -469,7 +474,7 @@ func testGoneBefore(p *place) {
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
 	p.pod() // another one of its name
-	p.step(m, state, 0, over("the pod is gone; another one has its name"))
+	p.step(m, state, 0, wentBefore("the pod is gone; another one has its name"))
 	check(p.T, "calls", log.took(), []string{"GET evictionrequests/" + named(pod)})
 }
 
@@ -614,7 +619,7 @@ func testForbidden(p *place) {
 	// There is nothing to clean up for who may not make anything.
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
-	p.step(m, state, time.Second, over("the pod is gone"))
+	p.step(m, state, time.Second, wentBefore("the pod is gone"))
 }
 
 func testRefused(p *place) {

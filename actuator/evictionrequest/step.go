@@ -58,18 +58,18 @@ func (m *Method) Withdraw(ctx context.Context, remembered move.State) error {
 
 // finish removes what is left of a request whose pod goes.
 func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
-	done := move.Progress{Stage: move.Done, Message: over}
+	done, never := move.Progress{Stage: move.Done, Message: over}, move.Progress{Stage: move.Done, Message: over}
 	if !s.Made {
-		done.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
+		never.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
 	}
 	r, err := m.find(ctx, s.Pod)
 	switch {
 	case err != nil && !s.Made && refused(err) != nil: // who may not look may not have made one
-		return done, nil
+		return never, nil
 	case err != nil:
 		return move.Progress{}, err
 	case r == nil:
-		return done, nil
+		return never, nil
 	}
 	return done, m.remove(ctx, r)
 }
