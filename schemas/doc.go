@@ -16,8 +16,11 @@
 //
 // # Compatibility
 //
-// Fields are only ever added. Readers ignore fields they do not know. A change that would break a reader gets a new
-// event type with a higher version, beside the old one.
+// Fields are only ever added, and so are values: outcomes, reason codes, methods, kinds of deltas, scopes and causes.
+// Readers ignore fields they do not know, and pass over values they do not know. The JSON Schemas are published open, so
+// that an event of a newer version is valid by an older schema, too; Rehome itself is tested with their closed form, see
+// package validation. A change that would break a reader gets a new event type with a higher version, beside the old one.
+// A test holds every change against the schemas and examples of the last release, in testdata/released.
 //
 // # Dependencies
 //

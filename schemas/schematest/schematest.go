@@ -8,23 +8,18 @@
 //
 // # What is checked
 //
-// The envelope and the data are validated against the closed form of the published schemas: a field that no schema
-// describes is an error, so nobody can add one without describing it. Beyond what a schema can say, the CloudEvents
-// subject and the NATS subject must be the ones that the data asks for, and the first event of a chain must correlate
-// with itself.
+// The envelope and the data are validated against the closed form of the published schemas, see package validation: a
+// field or a value that no schema describes is an error, so nobody can add one without describing it. Beyond what a
+// schema can say, the CloudEvents subject and the NATS subject must be the ones that the data asks for, and the first
+// event of a chain must correlate with itself.
 package schematest
 
 import (
-	"bytes"
 	"fmt"
-	"io/fs"
-	"path"
-	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/validation"
 )
 
 // Check fails t with one message for each of the events that is not what the contract promises.
@@ -43,16 +38,25 @@ func Check(t testing.TB, events ...schemas.Event) {
 
 // Validator holds the compiled schemas. Make one with [New]. It may be used by many goroutines at once.
 type Validator struct {
-	envelope *jsonschema.Schema
-	data     map[string]*jsonschema.Schema // by event type
+	events *validation.Validator
 }
 
 // New compiles the closed form of the embedded schemas. It reads nothing from the network.
-func New() (*Validator, error) { return compile(Closed) }
+func New() (*Validator, error) {
+	v, err := validation.NewClosed(schemas.Files)
+	if err != nil {
+		return nil, err
+	}
+	return &Validator{events: v}, nil
+}
 
-// NewOpen compiles the schemas as they are published: unknown fields are allowed.
+// NewOpen compiles the schemas as they are published: unknown fields and values are allowed.
 func NewOpen() (*Validator, error) {
-	return compile(func(schema []byte) ([]byte, error) { return schema, nil })
+	v, err := validation.New(schemas.Files)
+	if err != nil {
+		return nil, err
+	}
+	return &Validator{events: v}, nil
 }
 
 // Validate says what is wrong with e. Its error names the event and wraps [schemas.ErrInvalid].
@@ -66,19 +70,12 @@ func (v *Validator) Validate(e schemas.Event) error {
 }
 
 func (v *Validator) validate(e schemas.Event) error {
-	schema, ok := v.data[e.Type]
-	if !ok {
-		return fmt.Errorf("no schema for this type")
-	}
-	if err := validate(schema, e.Data); err != nil {
-		return fmt.Errorf("data: %w", err)
-	}
-	envelope, err := Structured(e)
+	document, err := Structured(e)
 	if err != nil {
 		return err
 	}
-	if err := validate(v.envelope, envelope); err != nil {
-		return fmt.Errorf("envelope: %w", err)
+	if err := v.events.Validate(document); err != nil {
+		return err
 	}
 	if e.CausationID == "" && e.CorrelationID != e.ID {
 		return fmt.Errorf("no causationid, but correlationid %q is not its own id", e.CorrelationID)
@@ -100,59 +97,3 @@ func names(e schemas.Event) error {
 	}
 	return nil
 }
-
-func validate(schema *jsonschema.Schema, document []byte) error {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	if err != nil {
-		return err
-	}
-	return schema.Validate(value)
-}
-
-// compile makes a validator of the schemas after form was applied to each of them.
-func compile(form func([]byte) ([]byte, error)) (*Validator, error) {
-	files, err := fs.Glob(schemas.Files, "v1/*.schema.json")
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	c.UseLoader(jsonschema.SchemeURLLoader{}) // no scheme: a reference to anything but the files below is an error
-	for _, file := range files {
-		if err := add(c, file, form); err != nil {
-			return nil, fmt.Errorf("schema %s: %w", file, err)
-		}
-	}
-	v := &Validator{data: map[string]*jsonschema.Schema{}}
-	for _, file := range files {
-		s, err := c.Compile(schemaURL(file))
-		if err != nil {
-			return nil, err
-		}
-		if noun := strings.TrimSuffix(path.Base(file), ".schema.json"); noun == "event" {
-			v.envelope = s
-		} else {
-			v.data["dev.rehome."+noun+"."+path.Dir(file)] = s
-		}
-	}
-	return v, nil
-}
-
-func add(c *jsonschema.Compiler, file string, form func([]byte) ([]byte, error)) error {
-	published, err := schemas.Files.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	formed, err := form(published)
-	if err != nil {
-		return err
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(formed))
-	if err != nil {
-		return err
-	}
-	return c.AddResource(schemaURL(file), document)
-}
-
-// schemaURL is the $id of the schema in file.
-func schemaURL(file string) string { return "https://rehome.dev/schemas/" + file }

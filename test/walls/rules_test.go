@@ -97,9 +97,19 @@ var rules = []rule{
 	},
 	{
 		who: []string{"..."}, except: forTests, direct: true,
-		never: []string{"testing", "github.com/santhosh-tekuri/jsonschema", "go.uber.org/goleak", "golang.org/x/tools",
+		never: []string{"testing", "go.uber.org/goleak", "golang.org/x/tools",
 			"go.opentelemetry.io/proto", "google.golang.org/protobuf"},
 		because: "these are for tests and their helper packages",
+	},
+	{
+		who: []string{"..."}, except: []string{"schemas/validation"}, direct: true,
+		never:   []string{"github.com/santhosh-tekuri/jsonschema"},
+		because: "one place compiles the schemas, so that all say the same about an event",
+	},
+	{
+		who: []string{"..."}, except: []string{"schemas/validation", "schemas/schematest", "cmd/rehome", "test/..."},
+		never:   []string{"schemas/validation"},
+		because: "the roles read events with Go types; schemas are for people, tests and other languages",
 	},
 }
 

@@ -1,16 +1,20 @@
-package schematest
+package validation
 
 import (
 	"encoding/json"
 	"fmt"
 )
 
-// Closed derives from a published schema the form that producers are tested with: in objects of Rehome a field that
-// the schema does not describe is an error.
+// Later is the name of the definition by which a published schema stays open: it stands beside the values that are known
+// and in the place of fields that are not sent yet, and takes anything.
+const Later = "later"
+
+// Closed derives from a published schema the form that producers are tested with: what the schema does not describe is
+// an error, be it a field of an object of Rehome or a value beside those that are known. It fails when schema is not JSON.
 //
 // An object is closed when it says "type": "object" and lists properties. An object that says something about
 // additionalProperties itself is left as it is, with everything inside: that is how the schemas mark objects of the
-// Kubernetes API, which are described in part only, and maps.
+// Kubernetes API, which are described in part only, and maps. The definition named [Later] becomes false.
 func Closed(schema []byte) ([]byte, error) {
 	var root any
 	if err := json.Unmarshal(schema, &root); err != nil {
@@ -37,6 +41,9 @@ func closeObjects(schema any) {
 		for _, sub := range named {
 			closeObjects(sub)
 		}
+	}
+	if _, open := defs[Later]; open {
+		defs[Later] = false
 	}
 	for _, keyword := range []string{"items", "if", "then", "else"} {
 		closeObjects(s[keyword])

@@ -1,0 +1,234 @@
+package validation_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/validation"
+)
+
+func validators(t *testing.T) (published, closed *validation.Validator) {
+	t.Helper()
+	published, err := validation.New(schemas.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err = validation.NewClosed(schemas.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return published, closed
+}
+
+// changed is a published example with a piece of its text replaced.
+func changed(t *testing.T, name, old, now string) []byte {
+	t.Helper()
+	document, err := schemas.Files.ReadFile("v1/examples/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(document, []byte(old)) {
+		t.Fatalf("%s does not contain %s", name, old)
+	}
+	return bytes.Replace(document, []byte(old), []byte(now), 1)
+}
+
+const (
+	moment   = "a time such as 2030-01-02T15:04:05Z"
+	required = "a value: the field is required"
+	nothing  = "nothing: there is no such field here"
+	outcomes = "one of evicted, restarted, requested, deferred, rejected, withdrawn, expired, failed, settled"
+)
+
+func problem(field, got, want string) validation.Problem {
+	p := validation.Problem{Field: field, Want: want}
+	if got != "" {
+		p.Got = json.RawMessage(got)
+	}
+	return p
+}
+
+func TestAProblemNamesTheFieldTheValueAndWhatWouldBeRight(t *testing.T) {
+	published, closed := validators(t)
+	for _, c := range []struct {
+		name              string
+		example, old, now string
+		form              *validation.Validator
+		want              validation.Problems
+	}{
+		{"a value of another type", "verdict", `"outcome": "evicted"`, `"outcome": 3`, published,
+			validation.Problems{problem("/data/outcome", "3", "a string")}},
+		{"a value that is not known", "verdict", `"outcome": "evicted"`, `"outcome": "vanished"`, closed,
+			validation.Problems{problem("/data/outcome", `"vanished"`, outcomes)}},
+		{"a reason, by its outcome", "verdict-restarted", `"reason": "RestartAccepted"`, `"reason": "Whim"`, closed,
+			validation.Problems{problem("/data/reason", `"Whim"`, "one of RestartAccepted, SurgeAccepted")}},
+		{"a field that is missing", "intents", `"profile": "default",`, ``, published,
+			validation.Problems{problem("/data/profile", "", required)}},
+		{"two fields, in the order of their names", "delta", `"name": "worker-7",`, `"name": "", "namespace": "",`, published,
+			validation.Problems{
+				problem("/data/object/name", `""`, "a string that is not empty"),
+				problem("/data/object/namespace", `""`, "a string that is not empty"),
+			}},
+		{"a field that is not known", "delta", `"kind": "Node",`, `"kind": "Node", "a/b~c": {"n": 1.50},`, closed,
+			validation.Problems{problem("/data/object/a~1b~0c", `{"n":1.50}`, nothing)}},
+		{"a field that is not sent yet", "verdict", `"method":`, `"settlement": {"seconds": 1}, "method":`, closed,
+			validation.Problems{problem("/data/settlement", `{"seconds":1}`, nothing)}},
+		{"an entry of a list", "intents", `"node": "worker-7"`, `"node": ""`, published,
+			validation.Problems{problem("/data/intents/0/node", `""`, "a string that is not empty")}},
+		{"a time", "intents", `"expires": "2026-11-20T09:40:00.131207Z"`, `"expires": "soon"`, published,
+			validation.Problems{problem("/data/intents/0/expires", `"soon"`, moment)}},
+		{"a source", "delta", `"source": "/clusters/prod/watcher"`, `"source": "::"`, published,
+			validation.Problems{problem("/source", `"::"`, "a URI reference such as /clusters/prod/watcher")}},
+		{"a fixed value", "delta", `"specversion": "1.0"`, `"specversion": "0.3"`, published,
+			validation.Problems{problem("/specversion", `"0.3"`, "1.0")}},
+		{"a pattern", "delta", `"kind": "Node"`, `"kind": "node"`, published,
+			validation.Problems{problem("/data/object/kind", `"node"`, "Node")}},
+		{"a number", "intents", `"sequence": 4711`, `"sequence": -1`, published,
+			validation.Problems{problem("/data/scope/sequence", "-1", "at least 0")}},
+		{"a quantity", "scope", `"cpu": "7800m"`, `"cpu": "much"`, published,
+			validation.Problems{problem("/data/node/status/allocatable/cpu", `"much"`, "a string that matches "+
+				`^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$`)}},
+		{"nothing, when all is right", "verdict", "{", "{", closed, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.form.Validate(changed(t, c.example, c.old, c.now))
+			got, _ := errors.AsType[validation.Problems](err)
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %v\nwant %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestALongValueIsCutOnALine(t *testing.T) {
+	published, _ := validators(t)
+	causes := strings.Repeat(`{"kind":"due","time":"2026-11-20T09:30:00Z"},`, 16)
+	err := published.Validate(changed(t, "scope", `"causes": [`, `"causes": [`+causes))
+	want := `/data/causes: got [{"kind":"due","time":"2026-11-20T09:30:00Z"},{"kind":"due","time":"2026-11-20T0…, ` +
+		"want at most 16 entries"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestWhatIsNoEventIsSaidAsAWhole(t *testing.T) {
+	published, _ := validators(t)
+	for _, c := range []struct{ name, document, want string }{
+		{"a list", "[{}]", "the event: got [{}], want an object"},
+		{"no JSON", "moin", "invalid event: not JSON: invalid character 'm' looking for beginning of value"},
+		{"two events", "{} {}", "invalid event: not JSON: invalid character after top-level value"},
+		{"a type that is not Rehome's", `{"type":"com.example.thing.v1"}`, `unknown event type "com.example.thing.v1"`},
+		{"a later version", `{"type":"dev.rehome.delta.v2"}`, `unknown event type "dev.rehome.delta.v2"`},
+	} {
+		if err := published.Validate([]byte(c.document)); err == nil || err.Error() != c.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestErrorsAreToldApart(t *testing.T) {
+	published, _ := validators(t)
+	is := func(document string) [3]bool {
+		err := published.Validate([]byte(document))
+		_, problems := errors.AsType[validation.Problems](err)
+		return [3]bool{errors.Is(err, schemas.ErrInvalid), errors.Is(err, validation.ErrUnknownType), problems}
+	}
+	got := [][3]bool{is("moin"), is(`{"type":"dev.rehome.delta.v2"}`), is(`{"type":7}`), is("{}")}
+	want := [][3]bool{{true, false, false}, {false, true, false}, {false, false, true}, {false, false, true}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestAReferenceThatLeadsOutOfTheFilesIsAnError(t *testing.T) {
+	files := fstest.MapFS{"v1/event.schema.json": {Data: []byte(`{"$ref":"https://example.com/other.json"}`)}}
+	if _, err := validation.New(files); err == nil {
+		t.Error("got no error")
+	}
+	if _, err := validation.New(fstest.MapFS{}); err == nil {
+		t.Error("without schemas: got no error")
+	}
+}
+
+// TestEveryKeywordOfTheSchemasHasWords walks the published schemas: a keyword that is used there and that problems have no
+// words for would be said by its name only.
+func TestEveryKeywordOfTheSchemasHasWords(t *testing.T) {
+	said := map[string]bool{
+		"type": true, "enum": true, "const": true, "format": true, "pattern": true, "minLength": true, "minimum": true,
+		"maxItems": true, "required": true,
+		// These hold others, or say nothing about values.
+		"properties": true, "additionalProperties": true, "items": true, "allOf": true, "anyOf": true, "if": true, "then": true,
+		"else": true, "$ref": true, "$defs": true, "$id": true, "$schema": true, "title": true, "description": true,
+	}
+	names, err := fs.Glob(schemas.Files, "v1/*.schema.json")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("schemas: got %d, error %v", len(names), err)
+	}
+	var walk func(path string, schema any)
+	walk = func(path string, schema any) {
+		s, _ := schema.(map[string]any)
+		for keyword, value := range s {
+			if !said[keyword] {
+				t.Errorf("%s: no words for %s", path, keyword)
+			}
+			switch sub := value.(type) {
+			case map[string]any:
+				if keyword != "properties" && keyword != "$defs" {
+					walk(path+"/"+keyword, sub)
+					continue
+				}
+				for name, property := range sub {
+					walk(path+"/"+keyword+"/"+name, property)
+				}
+			case []any:
+				for _, alternative := range sub {
+					walk(path+"/"+keyword, alternative)
+				}
+			}
+		}
+	}
+	for _, name := range names {
+		document, err := schemas.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema any
+		if err := json.Unmarshal(document, &schema); err != nil {
+			t.Fatal(err)
+		}
+		walk(name, schema)
+	}
+}
+
+func TestTheClosedFormDiffersInWhatItForbids(t *testing.T) {
+	got, err := validation.Closed([]byte(`{
+		"type": "object", "properties": {
+			"word": {"anyOf": [{"enum": ["a"]}, {"$ref": "#/$defs/later"}]},
+			"map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
+			"list": {"items": {"type": "object", "properties": {"y": {}}}}
+		},
+		"allOf": [{"if": {}, "then": {"properties": {"z": {"type": "object", "properties": {}}}}}],
+		"$defs": {"later": {"title": "Later"}, "other": {"title": "Other"}}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"$defs":{"later":false,"other":{"title":"Other"}},` +
+		`"allOf":[{"if":{},"then":{"properties":{"z":{"properties":{},"type":"object","unevaluatedProperties":false}}}}],` +
+		`"properties":{"list":{"items":{"properties":{"y":{}},"type":"object","unevaluatedProperties":false}},` +
+		`"map":{"additionalProperties":{"properties":{"x":{}},"type":"object"},"type":"object"},` +
+		`"word":{"anyOf":[{"enum":["a"]},{"$ref":"#/$defs/later"}]}},"type":"object","unevaluatedProperties":false}`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if _, err := validation.Closed([]byte("{")); err == nil {
+		t.Error("what is not JSON: got no error")
+	}
+}
