@@ -9,7 +9,7 @@ import (
 // Files is the contract as files, for readers that are not Go programs:
 //
 //	v1/NAME.schema.json   the JSON Schema of the data of each event type, and of the envelope in event.schema.json
-//	v1/examples/*.json    one causal chain of complete events in structured mode
+//	v1/examples/*.json    complete events in structured mode: one causal chain, and a scope of every kind
 //	asyncapi.yaml         the NATS subjects, and who publishes and receives what on them
 //
 //go:embed v1/*.schema.json v1/examples/*.json asyncapi.yaml

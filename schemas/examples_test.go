@@ -65,6 +65,26 @@ func TestEveryExampleIsNamedAfterItsSchema(t *testing.T) {
 	}
 }
 
+func TestEveryKindOfScopeHasAnExampleThatIsNamedAfterIt(t *testing.T) {
+	got, want := map[string]string{}, map[string]string{"scope": "node"}
+	for _, kind := range valuesOf(t, "ScopeKind") {
+		if kind != "node" {
+			want["scope-"+kind] = kind
+		}
+	}
+	for _, e := range schematest.Examples(t) {
+		if e.Event.Type != schemas.ScopeType {
+			continue
+		}
+		head, err := schemas.Decode[schemas.ScopeHead](e.Event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Name] = string(head.Kind)
+	}
+	same(t, "kinds of the scopes", got, want)
+}
+
 func TestEveryExampleIsTheSameAfterItWasReadAndWritten(t *testing.T) {
 	for _, e := range schematest.Examples(t) {
 		p, err := schematest.Payload(e.Event)

@@ -32,6 +32,19 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 		},
 		"verdict":   {"verdict", "pod/web/api-5d8f7c9b6d-2xkqv", "evicted from worker-7: does not tolerate dedicated=gpu:NoSchedule"},
 		"delta-pod": {"delta", "pod/web/api-5d8f7c9b6d-2xkqv", "deleted"},
+		"scope-pod": {"scope", "pod/batch/report-29387100-kx7wd", "RemoveFailedPods: because of due"},
+		"scope-workload": {
+			"scope", "workload/web/ReplicaSet/api-5d8f7c9b6d", "RemoveDuplicates: because of node.added",
+		},
+		"scope-spread": {
+			"scope", "spread/shop/topology.kubernetes.io/zone/5f0c9d7a3b21e864",
+			"RemovePodsViolatingTopologySpreadConstraint: because of pod.deleted",
+		},
+		"scope-domain": {
+			"scope", "domain/kubernetes.io/hostname=worker-2",
+			"RemovePodsViolatingInterPodAntiAffinity: because of pod.labels",
+		},
+		"scope-usage": {"scope", "usage/cluster", "LowNodeUtilization: because of resync"},
 	}
 	got := map[string]line{}
 	for _, e := range schematest.Examples(t) {
