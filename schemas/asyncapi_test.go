@@ -16,6 +16,9 @@ func asyncAPI(t *testing.T) place {
 	return open(t, "asyncapi.yaml")
 }
 
+// deadLetters is the one channel that carries what is no event.
+const deadLetters = "deadLetters"
+
 var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
 
 func TestAsyncAPIIsVersion3AndEveryReferenceInItLeadsSomewhere(t *testing.T) {
@@ -109,16 +112,16 @@ func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T
 		used = append(used, on...)
 	}
 	slices.Sort(used)
-	var names []string
-	for _, c := range channels {
-		names = append(names, c.name)
-	}
-	sameSet(t, "channels with an example", slices.Compact(used), names)
+	used = append(slices.Compact(used), deadLetters) // which is no event and has none
+	sameSet(t, "channels with an example", used, asyncAPI(t).get("channels").names())
 }
 
 func TestEveryEventTypeHasAMessageWithItsSchemaAndHeaders(t *testing.T) {
 	var names []string
 	for _, m := range asyncAPI(t).get("components").get("messages").each() {
+		if m.name == "deadLetter" {
+			continue // it is no event
+		}
 		typ := m.get("name").text()
 		names = append(names, typ)
 		if got := m.get("headers").get("properties").get("ce-type").get("const").text(); got != typ {
@@ -167,6 +170,7 @@ func TestTheHeadersAreTheAttributesOfTheEnvelope(t *testing.T) {
 func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 	d := asyncAPI(t)
 	senders, receivers := map[string]int{}, map[string]int{}
+	want := map[string]int{}
 	for _, o := range d.get("operations").each() {
 		channel := o.get("channel").get("$ref").text()
 		switch action := o.get("action").text(); action {
@@ -190,8 +194,32 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 	}
 	for _, c := range d.get("channels").each() {
 		ref := "#/channels/" + c.name
-		if senders[ref] != 1 || receivers[ref] == 0 {
-			t.Errorf("%s: %d roles send and %d receive, want one and at least one", c.name, senders[ref], receivers[ref])
+		want[ref] = 1
+		if receivers[ref] == 0 {
+			t.Errorf("%s: nobody receives", c.name)
 		}
 	}
+	want["#/channels/"+deadLetters] = 2 // both roles that take something off a queue
+	same(t, "roles that send", senders, want)
+}
+
+func TestTheSubjectsInGoAreTheChannels(t *testing.T) {
+	var got, want []string
+	for _, typ := range schemas.EventTypes() {
+		for _, subject := range schemas.Subjects(typ) {
+			got = append(got, typ+" on "+subject)
+		}
+	}
+	for _, c := range asyncAPI(t).get("channels").each() {
+		if c.name == deadLetters {
+			continue
+		}
+		subject := parameter.ReplaceAllStringFunc(c.get("address").text(), func(p string) string {
+			return strings.ToUpper(strings.Trim(p, "{}"))
+		})
+		for _, m := range c.get("messages").each() {
+			want = append(want, m.follow(t).get("name").text()+" on "+subject)
+		}
+	}
+	sameSet(t, "subjects", got, want)
 }

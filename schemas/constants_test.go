@@ -127,6 +127,7 @@ func TestEveryConstantIsInItsEnumAndTheOtherWayRound(t *testing.T) {
 
 func TestTheListsInGoAreComplete(t *testing.T) {
 	sameSet(t, "DeltaKinds()", asStrings(schemas.DeltaKinds()), valuesOf(t, "DeltaKind"))
+	sameSet(t, "EventTypes()", schemas.EventTypes(), eventTypes(t))
 	sameSet(t, "Outcomes()", asStrings(schemas.Outcomes()), valuesOf(t, "Outcome"))
 }
 

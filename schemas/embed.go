@@ -29,5 +29,8 @@ func Schema(eventType string) ([]byte, error) {
 	return schema, nil
 }
 
+// EventTypes lists every type of event, in the order of a chain.
+func EventTypes() []string { return []string{DeltaType, ScopeType, IntentsType, VerdictType} }
+
 // typePrefix is what the CloudEvents types of Rehome begin with; the noun and the major version follow.
 const typePrefix = "dev.rehome."

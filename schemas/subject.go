@@ -8,6 +8,22 @@ import (
 // Prefix is the first token of every NATS subject of Rehome.
 const Prefix = "rehome"
 
+// Subjects lists the NATS subjects that events of a type are published on, with what stands for a name in capitals, each
+// such name written by [Token]. nil: there is no such type.
+func Subjects(eventType string) []string {
+	switch eventType {
+	case DeltaType:
+		return []string{Prefix + ".delta.node.ASPECT.NAME", Prefix + ".delta.pod.ASPECT.NAMESPACE.NAME"}
+	case ScopeType:
+		return []string{Prefix + ".scope.STRATEGY.PROFILE.KIND.KEY"}
+	case IntentsType:
+		return []string{Prefix + ".intents.STRATEGY.PROFILE.KIND.KEY"}
+	case VerdictType:
+		return []string{Prefix + ".verdict.OUTCOME.STRATEGY.NAMESPACE.POD"}
+	}
+	return nil
+}
+
 // Token writes s as one token of a NATS subject, readable for names that Kubernetes allows: a dot becomes an
 // underscore, which no Kubernetes name contains. Every other byte outside A-Z a-z 0-9 - becomes = and two hexadecimal
 // digits, and the empty string becomes "=", so that different strings are different tokens.

@@ -1,0 +1,119 @@
+package bus
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// deadContract is what the AsyncAPI document says of dead letters.
+type deadContract struct {
+	Channels struct {
+		DeadLetters struct {
+			Address string
+			Stream  string `yaml:"x-stream"`
+		} `yaml:"deadLetters"`
+	}
+	Components struct {
+		Parameters map[string]struct{ Enum []string }
+		Messages   struct {
+			DeadLetter struct {
+				Headers struct {
+					Required   []string
+					Properties map[string]struct {
+						Pattern   string
+						MaxLength int `yaml:"maxLength"`
+					}
+				}
+			} `yaml:"deadLetter"`
+		}
+	}
+}
+
+func readDeadContract(t *testing.T) deadContract {
+	t.Helper()
+	document, err := schemas.Files.ReadFile("asyncapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c deadContract
+	if err := yaml.Unmarshal(document, &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestTheContractNamesTheHeadersOfADeadLetter(t *testing.T) {
+	headers := readDeadContract(t).Components.Messages.DeadLetter.Headers
+	whole := letter{
+		Stream: StreamScopes, Subject: "rehome.scope.S.p.node.a", Sequence: 7, Stored: time.Unix(1, 0), Data: make([]byte, 9000),
+	}
+	of := func(limit int) []string {
+		return slices.Sorted(maps.Keys(deadLetter(whole, "my strategy", errors.New("broken"), limit).Header))
+	}
+	if got, want := of(0), slices.Sorted(slices.Values(headers.Required)); !reflect.DeepEqual(got, want) {
+		t.Errorf("headers of every letter:\ngot  %q\nwant those that the contract requires, %q", got, want)
+	}
+	if got, want := of(8192), slices.Sorted(maps.Keys(headers.Properties)); !reflect.DeepEqual(got, want) {
+		t.Errorf("headers of a letter that was cut:\ngot  %q\nwant those of the contract, %q", got, want)
+	}
+	if got := headers.Properties[HeaderError].MaxLength; got != maxErrorText {
+		t.Errorf("the error has up to %d bytes by the contract, want %d", got, maxErrorText)
+	}
+	cut := deadLetter(whole, "my strategy", errors.New("broken"), 8192).Header
+	for name, h := range headers.Properties {
+		if !regexp.MustCompile(h.Pattern).MatchString(cut.Get(name)) {
+			t.Errorf("%s is %q, want one that matches %s", name, cut.Get(name), h.Pattern)
+		}
+	}
+}
+
+func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
+	c := readDeadContract(t)
+	subject := c.Channels.DeadLetters.Address
+	for name, value := range map[string]string{"stream": StreamIntents, "reader": schemas.Token("my strategy")} {
+		subject = regexp.MustCompile(`\{`+name+`\}`).ReplaceAllString(subject, value)
+	}
+	got := deadLetter(letter{Stream: StreamIntents}, "my strategy", errors.New("broken"), 0)
+	type place struct {
+		subject, stream string
+		from            []string
+		kept            time.Duration
+	}
+	var kept time.Duration
+	for _, s := range (Setup{}).layout(time.Unix(0, 0)) {
+		if s.Name == StreamDead {
+			kept = s.MaxAge
+		}
+	}
+	is := place{got.Subject, streamOf(got.Subject), []string{StreamScopes, StreamIntents}, kept}
+	want := place{subject, c.Channels.DeadLetters.Stream, c.Components.Parameters["stream"].Enum, 7 * 24 * time.Hour}
+	if !reflect.DeepEqual(is, want) {
+		t.Errorf("got  %v\nwant %v", is, want)
+	}
+}
+
+func TestADeadLetterKeepsTheHeadersOfTheMessageButThoseOfTheServer(t *testing.T) {
+	l := letter{
+		Stream: StreamScopes, Subject: "rehome.scope.S.p.node.a", Sequence: 7, Stored: time.Unix(1, 0).UTC(),
+		Header: nats.Header{"ce-id": {"1"}, "X-Own": {"kept"}, "Nats-TTL": {"1s"}}, Data: []byte("moin"),
+	}
+	got := deadLetter(l, "S", errors.New("broken"), 0)
+	want := nats.Header{
+		"ce-id": {"1"}, "X-Own": {"kept"}, HeaderError: {"broken"}, HeaderSubject: {l.Subject}, HeaderStream: {StreamScopes},
+		HeaderSequence: {"7"}, jetstream.MsgIDHeader: {"REHOME_SCOPES|7|1000000000|S"},
+	}
+	if !reflect.DeepEqual(got.Header, want) || string(got.Data) != "moin" {
+		t.Errorf("got  %v %q\nwant %v %q", got.Header, got.Data, want, "moin")
+	}
+}
