@@ -32,7 +32,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), actuatorCommand(), setupCommand(), eventsCommand(),
-		statusCommand(), loopsCommand(), onceCommand(), simulateCommand(), policyCommand(), settingsCommand(),
+		statusCommand(), loopsCommand(), onceCommand(), simulateCommand(), policyCommand(), schemasCommand(),
+		settingsCommand(),
 	)
 	return root
 }
