@@ -43,7 +43,7 @@ func sections(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	all := map[string]string{}
-	for _, section := range strings.Split("\n"+string(page), "\n## ") {
+	for section := range strings.SplitSeq("\n"+string(page), "\n## ") {
 		title, text, _ := strings.Cut(section, "\n")
 		all[title] = text
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -224,5 +226,19 @@ func TestEveryPublishedExampleIsValidAlsoForWhoWrites(t *testing.T) {
 	out, failed, code := said(t, "", append([]string{"schemas", "validate", "--strict"}, files...)...)
 	if out != want.String() || failed != "" || code != 0 {
 		t.Errorf("got code %d, error %q and\n%s\nwant\n%s", code, failed, out, want.String())
+	}
+}
+
+func TestWhatTheCommandEventsPrintsCanBeValidated(t *testing.T) {
+	var printed bytes.Buffer
+	examples := schematest.Examples(t)
+	for _, e := range examples {
+		if err := showJSON(&printed, e.Event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err, code := said(t, printed.String(), "schemas", "validate", "--strict")
+	if want := fmt.Sprintf("stdin: %d valid events\n", len(examples)); out != want || err != "" || code != 0 {
+		t.Errorf("got code %d, error %q and\n%s\nwant\n%s", code, err, out, want)
 	}
 }

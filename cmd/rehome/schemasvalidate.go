@@ -41,18 +41,9 @@ func schemasValidateCommand() *cobra.Command {
 		if output != "text" && output != "json" {
 			return usageError{fmt.Errorf("--output: want text or json, got %q", output)}
 		}
-		if len(names) == 0 {
-			names = []string{standardInput}
-		}
-		var sources []source
-		var unreadable policy.Problems
-		for _, name := range names {
-			s, err := readSource(name, c.InOrStdin())
-			problems, _ := errors.AsType[policy.Problems](err)
-			sources, unreadable = append(sources, s), append(unreadable, problems...)
-		}
-		if len(unreadable) > 0 {
-			return usageError{unreadable}
+		sources, err := eventSources(names, c.InOrStdin())
+		if err != nil {
+			return err
 		}
 		check, err := newEventCheck(c.OutOrStdout(), strict, output == "json")
 		if err != nil {
@@ -61,6 +52,24 @@ func schemasValidateCommand() *cobra.Command {
 		return check.all(sources)
 	}
 	return c
+}
+
+// eventSources reads the files, or standard input when there are none. It fails when one of them cannot be read.
+func eventSources(names []string, stdin io.Reader) ([]source, error) {
+	if len(names) == 0 {
+		names = []string{standardInput}
+	}
+	var sources []source
+	var unreadable policy.Problems
+	for _, name := range names {
+		s, err := readSource(name, stdin)
+		problems, _ := errors.AsType[policy.Problems](err)
+		sources, unreadable = append(sources, s), append(unreadable, problems...)
+	}
+	if len(unreadable) > 0 {
+		return nil, usageError{unreadable}
+	}
+	return sources, nil
 }
 
 // eventCheck validates events, and writes and counts what is wrong with them.
