@@ -44,8 +44,8 @@ func schemasListCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one type a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkOutput(output); err != nil {
-			return err
+		if output != "table" && output != "json" {
+			return usageError{fmt.Errorf("--output: want table or json, got %q", output)}
 		}
 		return listSchemas(c.OutOrStdout(), output == "json")
 	}
