@@ -204,21 +204,6 @@ func TestAnIncompleteEventIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestTheSchemaOfAnEventFollowsFromItsType(t *testing.T) {
-	for eventType, want := range map[string]string{
-		"dev.rehome.verdict.v1":      "https://rehome.dev/schemas/v1/verdict.schema.json",
-		"dev.rehome.scope.v2":        "https://rehome.dev/schemas/v2/scope.schema.json",
-		"dev.rehome.scope":           "",
-		"dev.rehome..v1":             "",
-		"dev.rehome.scope.v1.x":      "",
-		"io.example.something.else1": "",
-	} {
-		if got := schemaOf(eventType); got != want {
-			t.Errorf("schema of %s: got %q, want %q", eventType, got, want)
-		}
-	}
-}
-
 // FuzzDecode: whatever a message holds, it is an error that says so, or an event that reads back as it was read.
 func FuzzDecode(f *testing.F) {
 	m, err := encode(full)

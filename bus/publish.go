@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 const (
@@ -126,7 +127,7 @@ func message(e schemas.Event) (*nats.Msg, error) {
 		return nil, fmt.Errorf("publish event %s: %w: channel %q", e.ID, schemas.ErrInvalid, e.Channel)
 	}
 	if hasPrefix(e.Channel, DeltaChannels) || hasPrefix(e.Channel, VerdictChannels) {
-		m.Header.Set(jetstream.MsgIDHeader, percentEncode(e.Source+"|"+e.ID))
+		m.Header.Set(jetstream.MsgIDHeader, cloudevent.HeaderValue(e.Source+"|"+e.ID))
 	}
 	return m, nil
 }

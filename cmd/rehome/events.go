@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 func eventsCommand() *cobra.Command {
@@ -114,7 +115,7 @@ func (q eventsQuery) history(now time.Time) (ask bus.Query, any bool) {
 
 // showJSON writes the event as one CloudEvent in structured mode, on one line.
 func showJSON(w io.Writer, e schemas.Event) error {
-	line, err := bus.Structured(e)
+	line, err := cloudevent.WriteStructured(e)
 	if err != nil {
 		return err
 	}

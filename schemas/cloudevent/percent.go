@@ -1,4 +1,4 @@
-package bus
+package cloudevent
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// percentEncode writes s as a header value: printable ASCII but for space, quote and percent sign, all else as %XX.
-func percentEncode(s string) string {
+// HeaderValue writes s as the value of a header: printable ASCII but for space, quote and percent sign, all else as %XX.
+func HeaderValue(s string) string {
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {
 		plain = plainByte(s[i])
@@ -32,7 +32,7 @@ func percentEncode(s string) string {
 
 func plainByte(c byte) bool { return 0x21 <= c && c <= 0x7E && c != '"' && c != '%' }
 
-// percentDecode reverses percentEncode. A percent sign that two hexadecimal digits do not follow stands for itself, as
+// percentDecode reverses HeaderValue. A percent sign that two hexadecimal digits do not follow stands for itself, as
 // publishers that do not encode write it.
 func percentDecode(s string) (string, error) {
 	if strings.IndexByte(s, '%') >= 0 {

@@ -1,0 +1,141 @@
+// Package cloudevent reads and writes the events of Rehome as CloudEvents, whatever carries them: what the bindings of
+// CloudEvents to NATS and to HTTP have in common, and files.
+//
+// # The modes
+//
+// In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the
+// data travels as it is, and each attribute in a header of its own: [WriteAttributes], and [ReadAttributes] before
+// [ReadBinary]. Only the header of the content type has another name in each binding, so that is the caller's.
+//
+// # What is valid
+//
+// The SDK of CloudEvents decides that, for reading and for writing. Beyond it, data is JSON. Attributes that Rehome does
+// not use are not kept. Every error wraps [schemas.ErrInvalid].
+package cloudevent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// The media types of CloudEvents, and of their data.
+const (
+	JSON           = "application/json"
+	StructuredJSON = event.ApplicationCloudEventsJSON
+	BatchJSON      = event.ApplicationCloudEventsBatchJSON
+)
+
+// HeaderPrefix begins the name of a header that holds an attribute.
+const HeaderPrefix = "ce-"
+
+// The extension attributes of Rehome's events.
+const (
+	correlationID = "correlationid"
+	causationID   = "causationid"
+	traceParent   = "traceparent"
+	expiryTime    = "expirytime"
+)
+
+func toCloudEvent(e schemas.Event) event.Event {
+	ce := event.New()
+	ce.SetID(e.ID)
+	ce.SetSource(e.Source)
+	ce.SetType(e.Type)
+	ce.SetDataContentType(JSON)
+	ce.DataEncoded = e.Data
+	if e.Subject != "" {
+		ce.SetSubject(e.Subject)
+	}
+	if schema := schemaOf(e.Type); schema != "" {
+		ce.SetDataSchema(schema)
+	}
+	if !e.Time.IsZero() {
+		ce.SetTime(e.Time)
+	}
+	extend := func(name, value string) {
+		if value != "" {
+			ce.SetExtension(name, value)
+		}
+	}
+	extend(correlationID, e.CorrelationID)
+	extend(causationID, e.CausationID)
+	extend(traceParent, e.TraceParent)
+	if !e.Expires.IsZero() {
+		extend(expiryTime, types.FormatTime(e.Expires))
+	}
+	return ce
+}
+
+func fromCloudEvent(ce event.Event) (schemas.Event, error) {
+	if err := ce.Validate(); err != nil {
+		return schemas.Event{}, errors.New(oneLine(err))
+	}
+	if !IsJSON(ce.DataContentType()) {
+		return schemas.Event{}, fmt.Errorf("data is %s, want %s", ce.DataContentType(), JSON)
+	}
+	if !json.Valid(ce.Data()) {
+		return schemas.Event{}, errors.New("data is not JSON")
+	}
+	e := schemas.Event{
+		ID: ce.ID(), Source: ce.Source(), Type: ce.Type(), Subject: ce.Subject(), Data: ce.Data(),
+		CorrelationID: extension(ce, correlationID), CausationID: extension(ce, causationID),
+		TraceParent: extension(ce, traceParent),
+	}
+	if t := ce.Time(); !t.IsZero() {
+		e.Time = t.UTC()
+	}
+	if text := extension(ce, expiryTime); text != "" {
+		t, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return schemas.Event{}, fmt.Errorf("%s: %w", expiryTime, err)
+		}
+		e.Expires = t.UTC()
+	}
+	return e, nil
+}
+
+// extension is the value as text, whatever type it had in structured mode. Empty: there is none.
+func extension(ce event.Event, name string) string {
+	value, ok := ce.Extensions()[name]
+	if !ok {
+		return ""
+	}
+	text, err := types.Format(value)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// IsJSON says whether a content type is one of JSON. None counts as JSON.
+func IsJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == JSON || media == "text/json" || strings.HasSuffix(media, "+json"))
+}
+
+// schemaOf is the URL of the JSON Schema of dev.rehome.NOUN.vN, and empty for any other type.
+func schemaOf(eventType string) string {
+	rest, ours := strings.CutPrefix(eventType, "dev.rehome.")
+	noun, version, two := strings.Cut(rest, ".")
+	if !ours || !two || noun == "" || strings.Contains(version, ".") {
+		return ""
+	}
+	return "https://rehome.dev/schemas/" + version + "/" + noun + ".schema.json"
+}
+
+// oneLine is the text of an error of the SDK, which writes one line for each attribute that is wrong.
+func oneLine(err error) string {
+	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+}

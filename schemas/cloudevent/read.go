@@ -1,0 +1,114 @@
+package cloudevent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// ReadStructured reads an event in structured mode. Channel and Sequence are left empty.
+// Every error wraps [schemas.ErrInvalid].
+func ReadStructured(document []byte) (schemas.Event, error) {
+	ce, err := parseStructured(document)
+	if err != nil {
+		return schemas.Event{}, unreadable(err)
+	}
+	return convert(ce)
+}
+
+// ReadBinary reads an event in binary mode: the attributes as [ReadAttributes] returns them, with the content type of the
+// data as datacontenttype, and the data. Channel and Sequence are left empty. Every error wraps [schemas.ErrInvalid].
+func ReadBinary(attributes map[string]string, data []byte) (schemas.Event, error) {
+	ce, err := parseBinary(attributes, data)
+	if err != nil {
+		return schemas.Event{}, unreadable(err)
+	}
+	return convert(ce)
+}
+
+// ReadAttributes returns the attributes that headers hold, by their names in lower case. The names of headers may have any
+// case, and empty values count as absent. nil: there are none. Every error wraps [schemas.ErrInvalid].
+func ReadAttributes(headers map[string][]string) (attributes map[string]string, err error) {
+	for key, values := range headers {
+		name, isAttribute := strings.CutPrefix(strings.ToLower(key), HeaderPrefix)
+		if !isAttribute || len(values) == 0 || values[0] == "" {
+			continue
+		}
+		if _, twice := attributes[name]; twice || len(values) > 1 {
+			return nil, unreadable(fmt.Errorf("attribute %s is given more than once", name))
+		}
+		value, err := percentDecode(values[0])
+		if err != nil {
+			return nil, unreadable(fmt.Errorf("attribute %s: %w", name, err))
+		}
+		if attributes == nil {
+			attributes = make(map[string]string, len(headers))
+		}
+		attributes[name] = value
+	}
+	return attributes, nil
+}
+
+func unreadable(err error) error {
+	return fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
+}
+
+func convert(ce event.Event) (schemas.Event, error) {
+	e, err := fromCloudEvent(ce)
+	if err != nil {
+		return schemas.Event{}, fmt.Errorf("read CloudEvent %q: %w: %w", ce.ID(), schemas.ErrInvalid, err)
+	}
+	return e, nil
+}
+
+func parseStructured(body []byte) (event.Event, error) {
+	var ce event.Event
+	// The decoder of the SDK is lenient, so that what it accepts is not always JSON.
+	if !json.Valid(body) {
+		return ce, errors.New("body is not JSON")
+	}
+	if err := json.Unmarshal(body, &ce); err != nil {
+		return ce, fmt.Errorf("body is not a CloudEvent: %s", oneLine(err))
+	}
+	if ce.SpecVersion() != event.CloudEventsVersionV1 {
+		return ce, fmt.Errorf("specversion is %q, want %q", ce.SpecVersion(), event.CloudEventsVersionV1)
+	}
+	return ce, nil
+}
+
+func parseBinary(attributes map[string]string, body []byte) (event.Event, error) {
+	if v := attributes["specversion"]; v != event.CloudEventsVersionV1 {
+		return event.Event{}, fmt.Errorf("specversion is %q, want %q", v, event.CloudEventsVersionV1)
+	}
+	ce := event.New()
+	ce.DataEncoded = body
+	for name, value := range attributes {
+		switch name {
+		case "id":
+			ce.SetID(value)
+		case "source":
+			ce.SetSource(value)
+		case "type":
+			ce.SetType(value)
+		case "subject":
+			ce.SetSubject(value)
+		case "datacontenttype":
+			ce.SetDataContentType(value)
+		case "time":
+			t, err := types.ParseTime(value)
+			if err != nil {
+				return ce, fmt.Errorf("time: %w", err)
+			}
+			ce.SetTime(t)
+		case correlationID, causationID, traceParent, expiryTime:
+			ce.SetExtension(name, value)
+		}
+	}
+	return ce, nil
+}

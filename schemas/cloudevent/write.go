@@ -1,0 +1,61 @@
+package cloudevent
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// WriteAttributes calls set with the name of each attribute of e that has a value, and with the value as one of a header.
+// The content type of the data is among them, as datacontenttype. The data is to be sent as it is.
+//
+// It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
+func WriteAttributes(e schemas.Event, set func(name, value string)) error {
+	ce := toCloudEvent(e)
+	if err := ce.Validate(); err != nil {
+		return fmt.Errorf("write event %q: %w: %s", e.ID, schemas.ErrInvalid, oneLine(err))
+	}
+	if !json.Valid(e.Data) {
+		return fmt.Errorf("write event %q: %w: data is not JSON", e.ID, schemas.ErrInvalid)
+	}
+	given := func(name, value string) {
+		if value != "" {
+			set(name, HeaderValue(value))
+		}
+	}
+	given("specversion", ce.SpecVersion())
+	given("id", ce.ID())
+	given("source", ce.Source())
+	given("type", ce.Type())
+	given("subject", ce.Subject())
+	given("datacontenttype", ce.DataContentType())
+	given("dataschema", ce.DataSchema())
+	if !e.Time.IsZero() {
+		given("time", types.FormatTime(e.Time))
+	}
+	for name, value := range ce.Extensions() {
+		text, err := types.Format(value)
+		if err != nil {
+			return fmt.Errorf("write event %q: %w: %s: %w", e.ID, schemas.ErrInvalid, name, err)
+		}
+		given(name, text)
+	}
+	return nil
+}
+
+// WriteStructured writes e as a CloudEvent in structured mode: one JSON object on one line. It fails with an error that
+// wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
+func WriteStructured(e schemas.Event) ([]byte, error) {
+	ce := toCloudEvent(e)
+	if err := ce.Validate(); err != nil {
+		return nil, fmt.Errorf("write event %q: %w: %s", e.ID, schemas.ErrInvalid, oneLine(err))
+	}
+	line, err := json.Marshal(ce)
+	if err != nil {
+		return nil, fmt.Errorf("write event %q: %w: %w", e.ID, schemas.ErrInvalid, err)
+	}
+	return line, nil
+}
