@@ -134,16 +134,21 @@ func function[A arguments[S], S scope](
 	name string, point policy.Point, summary string, defaults A, wakes ...schemas.DeltaKind,
 ) Function {
 	var s S
-	return Function{
-		Strategy: policy.Strategy{
-			Name: name, Point: point, Summary: summary, Scope: kindOf(s), Wakes: wakes,
-			NewArgs: func() policy.Args {
-				a := defaults
-				return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
-			},
+	strategy := policy.Strategy{
+		Name: name, Point: point, Summary: summary, Scope: kindOf(s), Wakes: wakes,
+		NewArgs: func() policy.Args {
+			a := defaults
+			return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
 		},
+	}
+	return Function{
+		Strategy: strategy,
 		decide: func(e schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) {
-			return decide(e, defaults)
+			s, err := schemas.Decode[S](e)
+			if err != nil {
+				return schemas.ScopeHead{}, nil, err
+			}
+			return answer(strategy, s, e.ID, defaults)
 		},
 		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, []schemas.Intent, error) {
 			s, ok := p.(S)
@@ -151,7 +156,7 @@ func function[A arguments[S], S scope](
 				return schemas.ScopeHead{}, nil, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w", id, p, name,
 					schemas.ErrInvalid)
 			}
-			return answer(s, id, defaults)
+			return answer(strategy, s, id, defaults)
 		},
 	}
 }
@@ -175,17 +180,18 @@ func kindOf(s scope) schemas.ScopeKind {
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }
 
-func decide[A arguments[S], S scope](e schemas.Event, args A) (schemas.ScopeHead, []schemas.Intent, error) {
-	s, err := schemas.Decode[S](e)
-	if err != nil {
-		return schemas.ScopeHead{}, nil, err
-	}
-	return answer(s, e.ID, args)
-}
-
-// answer decides on the scope that is known by id.
-func answer[A arguments[S], S scope](s S, id string, args A) (schemas.ScopeHead, []schemas.Intent, error) {
+// answer decides on the scope that is known by id, if it is one of the strategy.
+func answer[A arguments[S], S scope](
+	strategy policy.Strategy, s S, id string, args A,
+) (schemas.ScopeHead, []schemas.Intent, error) {
 	head := s.Head()
+	if head.Strategy != strategy.Name {
+		return head, nil, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, strategy.Name, schemas.ErrInvalid)
+	}
+	if head.Kind != strategy.Scope {
+		return head, nil, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
+			id, head.Kind, strategy.Name, strategy.Scope, schemas.ErrInvalid)
+	}
 	if len(head.Args) > 0 {
 		d := json.NewDecoder(bytes.NewReader(head.Args))
 		d.DisallowUnknownFields()
@@ -209,7 +215,7 @@ func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return f.complete(head, intents, scope.ID, scope.Sequence)
+	return complete(head, intents, scope.ID, scope.Sequence), nil
 }
 
 // EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the event's, and the
@@ -219,17 +225,11 @@ func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Int
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return f.complete(head, intents, id, 0)
+	return complete(head, intents, id, 0), nil
 }
 
 // complete makes the answer of what a strategy decided on the scope of that head, event and sequence.
-func (f Function) complete(
-	head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64,
-) (schemas.Intents, error) {
-	if head.Strategy != f.Strategy.Name {
-		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w",
-			event, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
-	}
+func complete(head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64) schemas.Intents {
 	if intents == nil {
 		intents = []schemas.Intent{} // an empty list in JSON: the answer that withdraws all, not an answer that is missing
 	}
@@ -241,5 +241,5 @@ func (f Function) complete(
 		Profile: head.Profile, Strategy: head.Strategy,
 		Scope:   schemas.ScopeRef{Kind: head.Kind, Key: head.Key, Event: event, Sequence: sequence, Since: head.Since},
 		Intents: intents,
-	}, nil
+	}
 }

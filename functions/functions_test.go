@@ -271,9 +271,11 @@ func TestAnEventThatIsNotAScopeOfTheStrategyIsInvalid(t *testing.T) {
 	}
 	for name, event := range map[string]schemas.Event{
 		"a delta":               delta,
-		"for another strategy":  scope(schemas.ScopeHead{Strategy: "Other"}),
-		"arguments of no field": scope(schemas.ScopeHead{Strategy: f.Strategy.Name, Args: []byte(`{"a":1}`)}),
-		"arguments refused":     scope(schemas.ScopeHead{Strategy: f.Strategy.Name, Args: []byte(`{"includedTaints":["a*"]}`)}),
+		"of another kind":       scope(schemas.ScopeHead{Kind: schemas.PodKind, Strategy: f.Strategy.Name}),
+		"of no kind":            scope(schemas.ScopeHead{Strategy: f.Strategy.Name}),
+		"for another strategy":  scope(schemas.ScopeHead{Kind: schemas.NodeKind, Strategy: "Other"}),
+		"arguments of no field": scope(schemas.ScopeHead{Kind: schemas.NodeKind, Strategy: f.Strategy.Name, Args: []byte(`{"a":1}`)}),
+		"arguments refused":     scope(schemas.ScopeHead{Kind: schemas.NodeKind, Strategy: f.Strategy.Name, Args: []byte(`{"includedTaints":["a*"]}`)}),
 	} {
 		got, err := f.Evaluate(event)
 		if !errors.Is(err, schemas.ErrInvalid) || !reflect.DeepEqual(got, schemas.Intents{}) {
