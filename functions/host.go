@@ -42,10 +42,7 @@ func (h Host) Run(ctx context.Context) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope.",
-		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
-	}, []string{"strategy"})
+	seconds := EvaluationSeconds()
 	if h.Metrics != nil {
 		if err := h.Metrics.Register(seconds); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
@@ -68,7 +65,7 @@ func (h Host) Run(ctx context.Context) error {
 
 func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, seconds prometheus.Observer) error {
 	began := time.Now()
-	answer, err := evaluate(f, scope)
+	answer, err := f.Try(scope)
 	if err != nil {
 		return err
 	}
@@ -79,24 +76,12 @@ func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, secon
 			return err
 		}
 	}
-	e, err := schemas.NewEvent(h.Source+"/"+f.Strategy.Name, answer, time.Now(), scope)
+	e, err := f.Reply(h.Source, answer, scope, began)
 	if err != nil {
 		return err
 	}
-	e.Expires = began.Add(IntentTTL).UTC()
 	if err := h.Bus.Answer(ctx, e, answer); err != nil {
 		return fmt.Errorf("answer of %s to scope %s: %w", f.Strategy.Name, scope.ID, err)
 	}
 	return nil
-}
-
-// evaluate calls f, and makes an error of a panic: a strategy that cannot bear a scope would not bear it the next time
-// either, so the scope goes to the dead letters and the others go on.
-func evaluate(f Function, scope schemas.Event) (answer schemas.Intents, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("strategy %s panicked at scope %s: %w: %v", f.Strategy.Name, scope.ID, schemas.ErrInvalid, p)
-		}
-	}()
-	return f.Evaluate(scope)
 }
