@@ -31,8 +31,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		runCommand(), watcherCommand(), functionsCommand(), actuatorCommand(), setupCommand(), eventsCommand(),
-		statusCommand(), loopsCommand(), onceCommand(), simulateCommand(), policyCommand(), schemasCommand(),
+		runCommand(), watcherCommand(), functionsCommand(), serveCommand(), actuatorCommand(), setupCommand(),
+		eventsCommand(), statusCommand(), loopsCommand(), onceCommand(), simulateCommand(), policyCommand(), schemasCommand(),
 		settingsCommand(),
 	)
 	return root
@@ -88,19 +88,24 @@ func choose(all []functions.Function, names []string) ([]functions.Function, err
 	if len(names) == 0 {
 		return all, nil
 	}
-	var known []string
-	for _, f := range all {
-		known = append(known, f.Strategy.Name)
-	}
 	var chosen []functions.Function
 	for _, name := range names {
-		i := slices.Index(known, name)
+		i := slices.Index(known(all), name)
 		if i < 0 {
-			return nil, usageError{fmt.Errorf("no strategy %q; there are: %v", name, known)}
+			return nil, usageError{fmt.Errorf("no strategy %q; there are: %v", name, known(all))}
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// known are the names of the functions.
+func known(all []functions.Function) []string {
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Strategy.Name)
+	}
+	return names
 }
 
 func roleCommand(c *cobra.Command, r roles) *cobra.Command {

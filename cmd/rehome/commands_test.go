@@ -25,6 +25,9 @@ func bindFlagsOf(t *testing.T, c *cobra.Command, arguments ...string) settings {
 }
 
 func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
+	const all = "[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
+		"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
+		"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization]"
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -38,10 +41,17 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"a policy that is not there", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
 		{
 			"a strategy that is not known", []string{"functions", "Nope"},
-			"no strategy \"Nope\"; there are: " +
-				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
-				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization]",
+			"no strategy \"Nope\"; there are: " + all,
+		},
+		{"a function that is not known", []string{"serve", "Nope"}, "no strategy \"Nope\"; there are: " + all},
+		{"a function without a name", []string{"serve"}, "want the name of one strategy, got []; there are: " + all},
+		{
+			"a function with two names", []string{"serve", "PodLifeTime", "Nope"},
+			`want the name of one strategy, got ["PodLifeTime" "Nope"]; there are: ` + all,
+		},
+		{
+			"an address that is none", []string{"serve", "PodLifeTime", "--address", "8080"},
+			"--address: cannot listen on 8080: listen tcp: address 8080: missing port in address",
 		},
 		{
 			"one role without a bus", []string{"functions"},

@@ -68,7 +68,7 @@ func (s server) serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-func (s server) handler() http.Handler {
+func (s server) handler() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{Registry: s.metrics}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })

@@ -42,6 +42,9 @@ type settings struct {
 	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
 	Parallel int           `default:"64" desc:"pods that are looked at, claimed and evicted at once"`
 
+	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"bytes of a request to rehome serve at most, also unpacked"`
+	ServeParallel int   `split_words:"true" default:"32" desc:"requests that rehome serve answers at once"`
+
 	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN or ERROR"`
 	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
 }
@@ -65,7 +68,7 @@ func unreadable(err error) error {
 	switch want {
 	case "time.Duration":
 		want = "a duration such as 90s or 1h"
-	case "int":
+	case "int", "int64":
 		want = "a whole number"
 	case "bool":
 		want = "true or false"
@@ -86,6 +89,10 @@ func (s settings) check() error {
 		return usageError{fmt.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)}
 	case s.Parallel < 1:
 		return usageError{fmt.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)}
+	case s.ServeBytes < 1:
+		return usageError{fmt.Errorf("REHOME_SERVE_BYTES: want at least 1, got %d", s.ServeBytes)}
+	case s.ServeParallel < 1:
+		return usageError{fmt.Errorf("REHOME_SERVE_PARALLEL: want at least 1, got %d", s.ServeParallel)}
 	case s.Resync < time.Minute:
 		return usageError{fmt.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)}
 	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
 // defaults are the settings of an empty environment.
@@ -24,6 +25,7 @@ func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings{
 		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
+		ServeBytes: httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
 	}
 	if got := defaults(t); got != want {
@@ -42,6 +44,9 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_NATS_REPLICAS", "2", "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
 		{"REHOME_LEASE_DURATION", "1s", "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
 		{"REHOME_PARALLEL", "0", "REHOME_PARALLEL: want at least 1, got 0"},
+		{"REHOME_SERVE_BYTES", "0", "REHOME_SERVE_BYTES: want at least 1, got 0"},
+		{"REHOME_SERVE_BYTES", "8MiB", `REHOME_SERVE_BYTES: want a whole number, got "8MiB"`},
+		{"REHOME_SERVE_PARALLEL", "0", "REHOME_SERVE_PARALLEL: want at least 1, got 0"},
 		{"REHOME_RESYNC", "1s", "REHOME_RESYNC: want at least 1m, got 1s"},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},

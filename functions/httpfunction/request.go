@@ -1,0 +1,135 @@
+package httpfunction
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+)
+
+// mode is how a request holds events, and its answer, too.
+type mode int
+
+const (
+	binary mode = iota
+	structured
+	batched
+)
+
+// wanted names the content types that are read.
+const wanted = "want " + cloudevent.StructuredJSON + ", " + cloudevent.BatchJSON + ", or " + cloudevent.JSON +
+	" with the attributes in headers that begin with ce-"
+
+// modeOf says in which mode a request is. Its error is a *problem.
+func modeOf(h http.Header) (mode, error) {
+	content := h.Get("Content-Type")
+	media, parameters, err := mime.ParseMediaType(content)
+	if err != nil && content != "" {
+		return 0, refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
+	}
+	if set := parameters["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
+		return 0, refuse(http.StatusUnsupportedMediaType, "the character set is %.100q, want utf-8", set)
+	}
+	switch {
+	case media == cloudevent.StructuredJSON:
+		return structured, nil
+	case media == cloudevent.BatchJSON:
+		return batched, nil
+	case strings.HasPrefix(media, "application/cloudevents"), !cloudevent.IsJSON(content):
+		return 0, refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
+	case h.Get(cloudevent.HeaderPrefix+"specversion") == "":
+		return 0, refuse(http.StatusBadRequest, "no CloudEvent: there is no header ce-specversion; "+
+			"an event that is JSON as a whole has the Content-Type %s", cloudevent.StructuredJSON)
+	}
+	return binary, nil
+}
+
+// readBody returns the body, unpacked, if neither it nor what it unpacks to has more than most bytes. Its error is a
+// *problem.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
+	}
+	var body io.Reader = http.MaxBytesReader(w, r.Body, most)
+	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+	case "gzip":
+		unpacked, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, unreadable(err, most)
+		}
+		body = unpacked
+	default:
+		p := refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want gzip or none", encoding)
+		return nil, p.with("Accept-Encoding", "gzip")
+	}
+	content, err := io.ReadAll(io.LimitReader(body, most+1))
+	if err != nil {
+		return nil, unreadable(err, most)
+	}
+	if int64(len(content)) > most {
+		return nil, tooLarge(most)
+	}
+	return content, nil
+}
+
+func tooLarge(most int64) *problem {
+	return refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", most).
+		with("Connection", "close")
+}
+
+// unreadable says why a body cannot be read.
+func unreadable(err error, most int64) *problem {
+	var beyond *http.MaxBytesError
+	switch {
+	case errors.As(err, &beyond):
+		return tooLarge(most)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refuse(http.StatusRequestTimeout, "the request did not arrive in time").with("Connection", "close")
+	}
+	return refuse(http.StatusBadRequest, "the body cannot be read: %w", err)
+}
+
+// readEvents reads the events of a request, at least one but of an empty batch. Its error wraps [schemas.ErrInvalid].
+func readEvents(m mode, h http.Header, body []byte) ([]schemas.Event, error) {
+	switch m {
+	case batched:
+		return readBatch(body)
+	case structured:
+		e, err := cloudevent.ReadStructured(body)
+		return []schemas.Event{e}, err
+	}
+	attributes, err := cloudevent.ReadAttributes(h)
+	if err != nil {
+		return nil, err
+	}
+	attributes["datacontenttype"] = h.Get("Content-Type") // over HTTP it has no header of its own
+	e, err := cloudevent.ReadBinary(attributes, body)
+	return []schemas.Event{e}, err
+}
+
+func readBatch(body []byte) ([]schemas.Event, error) {
+	var documents []json.RawMessage
+	if err := json.Unmarshal(body, &documents); err != nil {
+		return nil, fmt.Errorf("the batch is not a JSON array: %w: %w", schemas.ErrInvalid, err)
+	}
+	if documents == nil {
+		return nil, fmt.Errorf("the batch is not a JSON array: %w: it is null", schemas.ErrInvalid)
+	}
+	events := make([]schemas.Event, len(documents))
+	for i, document := range documents {
+		var err error
+		if events[i], err = cloudevent.ReadStructured(document); err != nil {
+			return nil, fmt.Errorf("event %d of the batch: %w", i, err)
+		}
+	}
+	return events, nil
+}
