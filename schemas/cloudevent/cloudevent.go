@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,7 +136,10 @@ func schemaOf(eventType string) string {
 	return "https://rehome.dev/schemas/" + version + "/" + noun + ".schema.json"
 }
 
-// oneLine is the text of an error of the SDK, which writes one line for each attribute that is wrong.
+// oneLine is the text of an error of the SDK, which writes one line for each attribute that is wrong, in an order that
+// changes.
 func oneLine(err error) string {
-	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "; ")
 }

@@ -81,6 +81,15 @@ func TestAnIncompleteEventIsNotWrittenInStructuredMode(t *testing.T) {
 	}
 }
 
+func TestEverythingThatIsMissingIsNamedAlwaysInTheSameOrder(t *testing.T) {
+	want := `read CloudEvent "": invalid event: id: MUST be a non-empty string; source: REQUIRED; type: MUST be a non-empty string`
+	for range 50 {
+		if got, err := ReadStructured([]byte(`{"specversion":"1.0"}`)); err == nil || err.Error() != want {
+			t.Fatalf("got %+v, %v\nwant %s", got, err, want)
+		}
+	}
+}
+
 func TestTheSchemaOfAnEventFollowsFromItsType(t *testing.T) {
 	for eventType, want := range map[string]string{
 		"dev.rehome.verdict.v1":      "https://rehome.dev/schemas/v1/verdict.schema.json",
