@@ -1,0 +1,242 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/functions/httpfunction"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// asShown is the published example of an answer, of which a function over HTTP cannot know the sequence and whose random
+// parts are left out.
+func asShown(t *testing.T, e schemas.Event) schemas.Event {
+	t.Helper()
+	answer, err := schemas.Decode[schemas.Intents](e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Scope.Sequence = 0
+	if e.Data, err = json.Marshal(answer); err != nil {
+		t.Fatal(err)
+	}
+	e.ID, e.Source, e.Time, e.Expires, e.TraceParent = "", "", time.Time{}, time.Time{}, e.TraceParent[:35]
+	return e
+}
+
+// TestTheFunctionInTheDocumentationAnswersAsItSays starts the function of docs/functions.md, and asks it as that page and
+// the help of the command say.
+func TestTheFunctionInTheDocumentationAnswersAsItSays(t *testing.T) {
+	binary, err := program.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs/functions.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := regexp.MustCompile(`(?m)^    rehome (serve .*)$`).FindStringSubmatch(string(text))
+	if serve == nil {
+		t.Fatal("the page has no command that serves a function")
+	}
+	address := startFunction(t, binary, strings.Fields(serve[1]))
+	want := schemas.Event{}
+	for _, example := range schematest.Examples(t) {
+		if example.Name == "intents" {
+			want = asShown(t, example.Event)
+		}
+	}
+	for place, page := range map[string][]byte{"docs/functions.md": text, "rehome serve --help": help} {
+		lines := regexp.MustCompile(`\\\n *`).ReplaceAllString(string(page), "")
+		curl := regexp.MustCompile(`(?m)^ +(curl .*)127\.0\.0\.1:8080(/.*)$`).FindStringSubmatch(lines)
+		if curl == nil {
+			t.Fatalf("%s: no call with curl", place)
+		}
+		c := exec.CommandContext(t.Context(), "sh", "-c", curl[1]+address+curl[2])
+		c.Dir = root
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %s: %v", place, c, err)
+		}
+		answer, err := schematest.Parse(out)
+		if err != nil {
+			t.Fatalf("%s: %v in %s", place, err, out)
+		}
+		if got := asShown(t, answer); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\ngot  %+v, data %s\nwant %+v, data %s", place, got, got.Data, want, want.Data)
+		}
+	}
+}
+
+// startFunction starts a function as Knative does, and returns where it is ready. When the test ends it has to end by
+// itself, with the exit code 0.
+func startFunction(t *testing.T, binary string, arguments []string) (address string) {
+	t.Helper()
+	address, err := program.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(address, ":")
+	p, err := program.Start(binary, arguments, []string{"PORT=" + port, "K_SERVICE=taints", "K_REVISION=taints-00001"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := p.Err(); err != nil {
+			t.Errorf("it ended with %v: %s", err, p.Log)
+		}
+		if line := "msg=serving service=taints revision=taints-00001 strategy="; !strings.Contains(p.Log.String(), line) {
+			t.Errorf("logged %s, want %s", p.Log, line)
+		}
+	})
+	for {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return address
+			}
+		}
+		select {
+		case <-p.Ended:
+			t.Fatalf("it ended: %s", p.Log)
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// documents reads the documents of a file of examples as JSON.
+func documents(t *testing.T, name string) []json.RawMessage {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/examples", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []json.RawMessage
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		var value map[string]any
+		if err := yaml.Unmarshal([]byte(document), &value); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		b, err := json.Marshal(value)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		found = append(found, b)
+	}
+	return found
+}
+
+// strictly reads an object and knows every field of it.
+func strictly(t *testing.T, document json.RawMessage, object any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.DisallowUnknownFields()
+	if err := d.Decode(object); err != nil {
+		t.Fatalf("%v in %s", err, document)
+	}
+}
+
+func TestTheManifestsOfADeploymentAreReadStrictlyAndFitTogether(t *testing.T) {
+	found := documents(t, "function-deployment.yaml")
+	if len(found) != 2 {
+		t.Fatalf("got %d objects, want a Deployment and a Service", len(found))
+	}
+	var d appsv1.Deployment
+	var s corev1.Service
+	strictly(t, found[0], &d)
+	strictly(t, found[1], &s)
+	if got, want := d.TypeMeta, (metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := s.TypeMeta, (metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	labels := d.Spec.Template.Labels
+	if !reflect.DeepEqual(d.Spec.Selector.MatchLabels, labels) || !reflect.DeepEqual(s.Spec.Selector, labels) || len(labels) == 0 {
+		t.Errorf("the pods have the labels %v, the Deployment selects %v, the Service %v", labels, d.Spec.Selector.MatchLabels, s.Spec.Selector)
+	}
+	c := d.Spec.Template.Spec.Containers[0]
+	checkFunction(t, d.Spec.Template.Spec)
+	if port := c.Ports[0]; s.Spec.Ports[0].TargetPort.StrVal != port.Name || c.Env[0] != (corev1.EnvVar{Name: "PORT", Value: "8080"}) || port.ContainerPort != 8080 {
+		t.Errorf("the Service sends to %v, the container has %v and %v", s.Spec.Ports[0].TargetPort, port, c.Env[0])
+	}
+}
+
+// knativeService is what the example has of the Service of Knative, whose types are in a module that nothing else needs.
+type knativeService struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Template struct {
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              struct {
+				corev1.PodSpec       `json:",inline"`
+				ContainerConcurrency int64 `json:"containerConcurrency"`
+				TimeoutSeconds       int64 `json:"timeoutSeconds"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+func TestTheManifestOfAServiceOfKnativeIsReadStrictly(t *testing.T) {
+	found := documents(t, "function-knative.yaml")
+	if len(found) != 1 {
+		t.Fatalf("got %d objects, want one", len(found))
+	}
+	var s knativeService
+	strictly(t, found[0], &s)
+	if got, want := s.TypeMeta, (metav1.TypeMeta{APIVersion: "serving.knative.dev/v1", Kind: "Service"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	checkFunction(t, s.Spec.Template.Spec.PodSpec)
+	if got := s.Spec.Template.Spec.ContainerConcurrency; got != httpfunction.DefaultParallel {
+		t.Errorf("containerConcurrency is %d, want the default of REHOME_SERVE_PARALLEL, %d", got, httpfunction.DefaultParallel)
+	}
+}
+
+// checkFunction says what is wrong with the pod of a function.
+func checkFunction(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	if len(pod.Containers) != 1 {
+		t.Fatalf("got %d containers, want one", len(pod.Containers))
+	}
+	c := pod.Containers[0]
+	if want := []string{"serve", functions.All()[0].Strategy.Name}; !reflect.DeepEqual(c.Args, want) {
+		t.Errorf("its arguments are %q, want %q", c.Args, want)
+	}
+	if c.ReadinessProbe == nil || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
+		t.Errorf("its readiness probe is %+v, want one of /readyz", c.ReadinessProbe)
+	}
+	if no := pod.AutomountServiceAccountToken; no == nil || *no {
+		t.Error("it has the token of a service account, which it does not need")
+	}
+}
