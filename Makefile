@@ -35,6 +35,7 @@ controlplane:
 unit: controlplane ## Run the tests of all packages with the race detector, without the end-to-end tests.
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '/test/(e2e|faults)$$')
+	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 e2e: controlplane ## Run the end-to-end tests against a real control plane.
 	go test -v -count 1 -timeout 30m -parallel 4 ./test/e2e/...

@@ -2,6 +2,7 @@ package httpfunction
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -50,9 +51,7 @@ func writeBatch(events []schemas.Event) ([]byte, error) {
 
 // write sends the response, and returns the status.
 func (r response) write(w http.ResponseWriter) int {
-	for name, values := range r.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), r.header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(r.body)))
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(r.body) // a client that is gone cannot be told so

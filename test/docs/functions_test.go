@@ -141,7 +141,7 @@ func documents(t *testing.T, name string) []json.RawMessage {
 		t.Fatal(err)
 	}
 	var found []json.RawMessage
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var value map[string]any
 		if err := yaml.Unmarshal([]byte(document), &value); err != nil {
 			t.Fatalf("%s: %v", name, err)
