@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -73,31 +74,28 @@ func (b *Bus) answer(ctx context.Context, e schemas.Event, a schemas.Intents) er
 	if !needed(stored, e, a) {
 		return nil
 	}
-	_, err = b.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(stored.Sequence))
+	_, err = b.publishAfter(ctx, m, stored.Sequence)
+	return err
+}
+
+// publishAfter publishes m if the last message of its subject is that of a number; 0: if there is none. It fails with
+// errOvertaken if it is another.
+func (b *Bus) publishAfter(ctx context.Context, m *nats.Msg, last uint64) (*jetstream.PubAck, error) {
+	ack, err := b.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
 	var refusal *jetstream.APIError
 	if errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return errOvertaken
+		return nil, errOvertaken
 	}
-	return err
+	return ack, err
 }
 
 // row reads the answer that the table has on a channel. The zero Event: none. An answer that cannot be read has nothing
 // but its sequence.
 func (b *Bus) row(ctx context.Context, channel string) (schemas.Event, error) {
-	if !b.nc.IsConnected() {
-		return schemas.Event{}, b.link.disconnected()
-	}
-	table, err := b.stream(ctx, StreamIntents)
-	if err != nil {
+	m, err := b.last(ctx, StreamIntents, channel)
+	if err != nil || m == nil {
 		return schemas.Event{}, err
-	}
-	m, err := table.GetLastMsgForSubject(ctx, channel)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return schemas.Event{}, nil
-	}
-	if err != nil {
-		return schemas.Event{}, notSetUp("stream "+StreamIntents, err)
 	}
 	e, err := decode(m.Header, m.Data)
 	if err != nil {
@@ -105,6 +103,25 @@ func (b *Bus) row(ctx context.Context, channel string) (schemas.Event, error) {
 	}
 	e.Channel, e.Sequence = m.Subject, m.Sequence
 	return e, nil
+}
+
+// last is the last message that a stream has on a channel. nil: none.
+func (b *Bus) last(ctx context.Context, name, channel string) (*jetstream.RawStreamMsg, error) {
+	if !b.nc.IsConnected() {
+		return nil, b.link.disconnected()
+	}
+	stream, err := b.stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, channel)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, notSetUp("stream "+name, err)
+	}
+	return m, nil
 }
 
 // needed says whether the answer a, carried by e, has to be written over what is stored.

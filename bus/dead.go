@@ -22,6 +22,9 @@ const (
 	HeaderTruncated = "Rehome-Truncated" // how long its body was, if it had to be cut
 )
 
+// deadSubjects is what the subject of a dead letter begins with.
+const deadSubjects = schemas.Prefix + ".dead."
+
 const (
 	// maxErrorText keeps an error that quotes its input from making the letter larger than the message was.
 	maxErrorText = 1024
@@ -56,7 +59,7 @@ func (b *Bus) bury(ctx context.Context, l letter, by string, why error) error {
 
 // deadLetter is the message to publish, at most maxPayload bytes long if that is not 0.
 func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
-	m := nats.NewMsg(strings.TrimSuffix(DeadChannels, ">") + l.Stream + "." + schemas.Token(by))
+	m := nats.NewMsg(deadSubjects + l.Stream + "." + schemas.Token(by))
 	maps.Copy(m.Header, l.Header)
 	for key := range m.Header {
 		if strings.HasPrefix(strings.ToLower(key), "nats-") { // they would tell the server what to do

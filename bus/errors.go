@@ -16,6 +16,17 @@ var ErrNotConnected = errors.New("not connected")
 // this server, or its store was lost.
 var ErrNotSetUp = errors.New("not set up: run rehome setup")
 
+// The errors of dead letters, besides the two above and [schemas.ErrInvalid].
+var (
+	// ErrNoDeadLetter is wrapped by errors that say that there is no dead letter of a number: there never was, it was
+	// dropped or retried, or it was too old.
+	ErrNoDeadLetter = errors.New("there is no such dead letter")
+	// ErrCut is wrapped by errors that say that a message is not whole: it was too large for a letter. What it was is lost.
+	ErrCut = errors.New("the message was cut and cannot be published again")
+	// ErrNewer is wrapped by errors that say that a message would take the place of a newer one.
+	ErrNewer = errors.New("a newer message has taken its place")
+)
+
 // notSetUp wraps [ErrNotSetUp] round an error that says that a stream or consumer does not exist, and returns any other
 // error as it is.
 func notSetUp(what string, err error) error {

@@ -119,29 +119,30 @@ func (t *table) try(ctx context.Context, l letter) error {
 // DropIntents takes the answer e, as [Bus.FollowIntents] handed it over, out of the table. It does nothing when the
 // answer is gone already or a newer one has taken its place.
 func (b *Bus) DropIntents(ctx context.Context, e schemas.Event) error {
-	if err := b.drop(ctx, e.Sequence); err != nil {
+	if err := b.drop(ctx, StreamIntents, e.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("drop answer %s on %s: %w", e.ID, e.Channel, err)
 	}
 	return nil
 }
 
-func (b *Bus) drop(ctx context.Context, sequence uint64) error {
+// drop deletes a message of a stream. The error is [jetstream.ErrMsgNotFound] when it is not there.
+func (b *Bus) drop(ctx context.Context, name string, sequence uint64) error {
 	if !b.nc.IsConnected() {
 		return b.link.disconnected()
 	}
 	began := time.Now()
-	answers, err := b.stream(ctx, StreamIntents)
+	stream, err := b.stream(ctx, name)
 	if err != nil {
 		return b.explain(began, err)
 	}
-	err = answers.DeleteMsg(ctx, sequence)
+	err = stream.DeleteMsg(ctx, sequence)
 	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return b.explain(began, err)
 	}
 	// The client gives the server's reason only as text, so ask whether the reason is that there is nothing to delete.
-	_, getErr := answers.GetMsg(ctx, sequence)
+	_, getErr := stream.GetMsg(ctx, sequence)
 	if errors.Is(getErr, jetstream.ErrMsgNotFound) {
-		return nil
+		return getErr
 	}
 	return b.explain(began, errors.Join(err, getErr))
 }

@@ -101,7 +101,7 @@ type reader struct {
 	pending  uint64 // messages that were there when the reader was made
 }
 
-// read makes a reader. Of config only filters and the start are looked at.
+// read makes a reader. Of config only filters, the start, and whether bodies are wanted are looked at.
 func (b *Bus) read(ctx context.Context, stream string, config jetstream.ConsumerConfig) (*reader, error) {
 	config.AckPolicy = jetstream.AckNonePolicy
 	config.MemoryStorage = true

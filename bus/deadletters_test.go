@@ -1,0 +1,212 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// bury stores events as dead letters of a stream.
+func bury(t testing.TB, b *bus.Bus, stream string, events ...schemas.Event) {
+	t.Helper()
+	for _, e := range events {
+		if err := b.Bury(t.Context(), stream, e, errors.New("no function knows it")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// numbers lists the dead letters.
+func numbers(t testing.TB, b *bus.Bus, q bus.DeadQuery) []uint64 {
+	t.Helper()
+	got, err := b.DeadNumbers(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// deadLetter reads a dead letter.
+func deadLetter(t testing.TB, b *bus.Bus, number uint64) bus.DeadLetter {
+	t.Helper()
+	d, err := b.DeadLetter(t.Context(), number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// stored publishes an event and gives it the number that it got.
+func (r rig) stored(t testing.TB, e schemas.Event) schemas.Event {
+	t.Helper()
+	var err error
+	if e.Sequence, err = r.bus.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	dotted := bustest.Connect(t, bus.Options{Name: "the.other", Server: r.server})
+	intents, _ := answer(t, "a", 1, "pod-1")
+	if got := numbers(t, r.bus, bus.DeadQuery{}); !reflect.DeepEqual(got, []uint64{}) {
+		t.Errorf("without letters: got %v", got)
+	}
+	bury(t, r.bus, bus.StreamScopes, scope(t, "a", 1))
+	bury(t, r.bus, bus.StreamIntents, intents)
+	bury(t, dotted, bus.StreamScopes, scope(t, "b", 1))
+	r.garbage(t, "rehome.dead.somewhere", nil, "a stranger's")
+	third := deadLetter(t, r.bus, 3).Buried
+	for name, test := range map[string]struct {
+		query bus.DeadQuery
+		want  []uint64
+	}{
+		"all":                         {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
+		"of a stream":                 {bus.DeadQuery{Stream: bus.StreamScopes}, []uint64{3, 1}},
+		"by somebody":                 {bus.DeadQuery{By: "tester"}, []uint64{2, 1}},
+		"by somebody with a dot":      {bus.DeadQuery{By: "the.other"}, []uint64{3}},
+		"of a stream and by somebody": {bus.DeadQuery{Stream: bus.StreamScopes, By: "tester"}, []uint64{1}},
+		"of a stream that has none":   {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
+		"since one of them":           {bus.DeadQuery{Since: third}, []uint64{4, 3}},
+		"since just after it":         {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamScopes}, []uint64{}},
+		"since before all":            {bus.DeadQuery{Since: at, Stream: bus.StreamIntents}, []uint64{2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := numbers(t, r.bus, test.query); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
+	const letters = 1500
+	r := newRig(t, bus.Setup{})
+	for i := range letters {
+		if _, err := r.raw.PublishMsgAsync(&nats.Msg{Subject: "rehome.dead.S.by", Data: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-r.raw.PublishAsyncComplete()
+	dead, err := r.raw.Stream(t.Context(), bus.StreamDead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	purged := make(chan error, 1)
+	go func() { purged <- dead.Purge(context.Background()) }()
+	got := numbers(t, r.bus, bus.DeadQuery{})
+	if err := <-purged; err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if i > 0 && got[i] >= got[i-1] {
+			t.Fatalf("after %d came %d", got[i-1], got[i])
+		}
+	}
+	t.Logf("%d were listed before they were dropped", len(got))
+}
+
+func TestADeadLetterSaysWhatTheMessageWasAndWhatWasWrongWithIt(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	channel := scope(t, "a", 1).Channel
+	r.garbage(t, channel, nats.Header{"X-Custom": {"one", "two"}, "Nats-Msg-Id": {"of a stranger"}}, "\x00garbage")
+	work(t, r.bus, bus.Work{})
+	r.empty(t, bus.StreamScopes)
+	stored := r.deadLetters(t, 1)[0]
+	first := r.first(t, bus.StreamScopes)
+	want := bus.DeadLetter{
+		Number: 1, Buried: stored.Time.UTC(), By: strategy, Stream: bus.StreamScopes, Sequence: first, Channel: channel,
+		Error: fmt.Sprintf("%s at %d of REHOME_SCOPES: read CloudEvent: invalid event: "+
+			"no CloudEvent: neither a header ce-specversion nor a JSON object", channel, first),
+		Header: map[string][]string{"X-Custom": {"one", "two"}}, Body: []byte("\x00garbage"),
+	}
+	got := deadLetter(t, r.bus, 1)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if e, err := got.Event(); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want.Error {
+		t.Errorf("read as an event: got %+v, %v", e, err)
+	}
+}
+
+func TestADeadLetterGivesTheEventBack(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	want := scope(t, "a", 1)
+	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
+	want = r.stored(t, want)
+	bury(t, r.bus, bus.StreamScopes, want)
+	if got, err := deadLetter(t, r.bus, 1).Event(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
+	}
+}
+
+func TestWhatAStrangerStoredAmongTheDeadLettersIsShownAsItIs(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	r.garbage(t, "rehome.dead.x", nats.Header{bus.HeaderSequence: {"many"}, "A": {"b"}}, "?")
+	got := deadLetter(t, r.bus, 1)
+	want := bus.DeadLetter{
+		Number: 1, Buried: got.Buried, Header: map[string][]string{"A": {"b"}}, Body: []byte("?"),
+	}
+	if !reflect.DeepEqual(got, want) || time.Since(got.Buried) > time.Minute {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestADeadLetterThatIsNotThereIsAnErrorOfItsOwn(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	bury(t, r.bus, bus.StreamScopes, scope(t, "a", 1))
+	if err := r.bus.DropDead(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []uint64{0, 1, 7} {
+		_, get := r.bus.DeadLetter(t.Context(), number)
+		_, retry := r.bus.RetryDead(t.Context(), number)
+		for what, err := range map[string]error{"get": get, "retry": retry, "drop": r.bus.DropDead(t.Context(), number)} {
+			if !errors.Is(err, bus.ErrNoDeadLetter) || !strings.Contains(err.Error(), fmt.Sprint("dead letter ", number)) {
+				t.Errorf("%s %d: got %v, want ErrNoDeadLetter with the number", what, number, err)
+			}
+		}
+	}
+}
+
+func TestADeadLetterThatIsDroppedIsGoneAndTheOthersStay(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	bury(t, r.bus, bus.StreamScopes, r.stored(t, scope(t, "a", 1)), r.stored(t, scope(t, "b", 1)))
+	kept := deadLetter(t, r.bus, 2)
+	if err := r.bus.DropDead(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := numbers(t, r.bus, bus.DeadQuery{}); !reflect.DeepEqual(got, []uint64{2}) ||
+		!reflect.DeepEqual(deadLetter(t, r.bus, 2), kept) {
+		t.Errorf("left: %v, want 2", got)
+	}
+}
+
+func TestDeadLettersOfABusThatIsNotThereAreAnError(t *testing.T) {
+	empty := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	away := bustest.Connect(t, bus.Options{Socket: t.TempDir() + "/none"})
+	for name, test := range map[string]struct {
+		bus  *bus.Bus
+		want error
+	}{"not set up": {empty, bus.ErrNotSetUp}, "not connected": {away, bus.ErrNotConnected}} {
+		_, list := test.bus.DeadNumbers(t.Context(), bus.DeadQuery{})
+		_, get := test.bus.DeadLetter(t.Context(), 1)
+		_, retry := test.bus.RetryDead(t.Context(), 1)
+		for what, err := range map[string]error{"list": list, "get": get, "retry": retry, "drop": test.bus.DropDead(t.Context(), 1)} {
+			if !errors.Is(err, test.want) {
+				t.Errorf("%s, %s: got %v, want %v", name, what, err, test.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// retry publishes the message of a dead letter again and returns its new number.
+func retry(t testing.TB, b *bus.Bus, number uint64) uint64 {
+	t.Helper()
+	sequence, err := b.RetryDead(t.Context(), number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sequence
+}
+
+// refused retries what cannot be retried, and makes sure that nothing is changed by that.
+func (r rig) refused(t *testing.T, number uint64, want error, says string) {
+	t.Helper()
+	all := func() (all []map[string]string) {
+		for _, stream := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamEvents, bus.StreamDead} {
+			all = append(all, r.messages(t, stream))
+		}
+		return all
+	}
+	before := all()
+	sequence, err := r.bus.RetryDead(t.Context(), number)
+	if !errors.Is(err, want) || sequence != 0 || err.Error() != fmt.Sprintf("retry dead letter %d: %s", number, says) {
+		t.Errorf("retry of %d: got %d, %v\nwant retry dead letter %d: %s", number, sequence, err, number, says)
+	}
+	if after := all(); !reflect.DeepEqual(after, before) {
+		t.Errorf("a retry that was refused changed\n%.2000v\nto\n%.2000v", before, after)
+	}
+}
+
+func TestAScopeThatIsRetriedIsPublishedAsItWasAndItsLetterRemoved(t *testing.T) {
+	r := newRig(t, bus.Setup{MaxDeliver: 1})
+	scopes, stop := manual(t, r.bus, bus.Work{})
+	e := r.stored(t, scope(t, "a", 1))
+	original, err := r.raw.Stream(t.Context(), bus.StreamScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := original.GetMsg(t.Context(), e.Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, scopes).end <- errors.New("the function is away")
+	letter := deadLetterSoon(t, r, 1)
+	stop()
+
+	sequence := retry(t, r.bus, 1)
+	after, err := original.GetMsg(t.Context(), sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("retried|1|%d|%d", letter.Buried.UnixNano(), e.Sequence)
+	before.Header[jetstream.MsgIDHeader] = []string{id}
+	before.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
+	before.Sequence, before.Time = sequence, after.Time
+	if !reflect.DeepEqual(after, before) || sequence <= e.Sequence {
+		t.Errorf("published again\n%+v\nwant, after %d,\n%+v", after, e.Sequence, before)
+	}
+	if got := numbers(t, r.bus, bus.DeadQuery{}); len(got) != 0 {
+		t.Errorf("letters that are left: %v, want none", got)
+	}
+	again, _ := manual(t, r.bus, bus.Work{})
+	h := next(t, again)
+	h.end <- nil
+	if e.Sequence = sequence; !reflect.DeepEqual(h.event, e) {
+		t.Errorf("a worker got\n%+v\nwant\n%+v", h.event, e)
+	}
+}
+
+// deadLetterSoon waits for a dead letter.
+func deadLetterSoon(t testing.TB, r rig, number uint64) bus.DeadLetter {
+	t.Helper()
+	r.deadLetters(t, int(number))
+	return deadLetter(t, r.bus, number)
+}
+
+func TestAnAnswerThatIsRetriedIsInTheTableAgain(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	e := give(t, r.bus, "a", 1, "pod-1")
+	c := follow(t, r.bus)
+	next(t, c).end <- fmt.Errorf("no such profile: %w", schemas.ErrInvalid)
+	deadLetterSoon(t, r, 1)
+	r.empty(t, bus.StreamIntents)
+
+	sequence := retry(t, r.bus, 1)
+	got := next(t, c)
+	got.end <- nil
+	if e.Sequence = sequence; !reflect.DeepEqual(got.event, e) {
+		t.Errorf("got  %+v\nwant %+v", got.event, e)
+	}
+	if left := numbers(t, r.bus, bus.DeadQuery{}); len(left) != 0 {
+		t.Errorf("letters that are left: %v, want none", left)
+	}
+}
+
+func TestAVerdictThatIsRetriedIsInTheHistoryAgainAlthoughItWasStoredJustNow(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	v := r.stored(t, verdict(t, "pod-1"))
+	bury(t, r.bus, bus.StreamEvents, v)
+	if got := retry(t, r.bus, 1); got != v.Sequence+1 {
+		t.Errorf("it got the number %d, want %d", got, v.Sequence+1)
+	}
+	if got, want := ids(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
+		t.Errorf("history: got %v, want %v", got, want)
+	}
+}
+
+func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
+	intents, _ := answer(t, "a", 1, "pod-1")
+	for name, test := range map[string]struct {
+		stream string
+		event  schemas.Event
+		// worked is what becomes of the message between the two.
+		worked func(*testing.T, rig, uint64)
+	}{
+		"a scope that waits": {bus.StreamScopes, scope(t, "a", 1), nil},
+		"a scope that was answered": {bus.StreamScopes, scope(t, "a", 1), func(t *testing.T, r rig, _ uint64) {
+			work(t, r.bus, bus.Work{})
+			r.empty(t, bus.StreamScopes)
+		}},
+		"an answer in the table": {bus.StreamIntents, intents, nil},
+		"an answer that was settled": {bus.StreamIntents, intents, func(t *testing.T, r rig, sequence uint64) {
+			if err := r.bus.DropIntents(t.Context(), schemas.Event{Sequence: sequence}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"a delta": {bus.StreamEvents, delta(t, "a"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, bus.Setup{})
+			bury(t, r.bus, test.stream, test.event)
+			dead, err := r.raw.Stream(t.Context(), bus.StreamDead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := dead.CachedInfo().Config
+			config.DenyDelete = true // so that a retry comes as far as to the removal of its letter
+			if _, err := r.raw.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			first, err := r.bus.RetryDead(t.Context(), 1)
+			if err == nil || first == 0 || !strings.HasPrefix(err.Error(), "retry dead letter 1: it is published, and not removed: ") {
+				t.Fatalf("got %d, %v; want a number, and that the letter is not removed", first, err)
+			}
+			if test.worked != nil {
+				test.worked(t, r, first)
+			}
+			before := r.messages(t, test.stream)
+			again, err := r.bus.RetryDead(t.Context(), 1)
+			if err == nil || again != first {
+				t.Errorf("repeated: got %d, %v; want %d and that the letter is not removed", again, err, first)
+			}
+			if after := r.messages(t, test.stream); !reflect.DeepEqual(after, before) {
+				t.Errorf("repeating it changed %v to %v", before, after)
+			}
+		})
+	}
+}
+
+func TestARetryDoesNotTakeThePlaceOfWhatIsNewer(t *testing.T) {
+	t.Run("a scope that waits", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		old := r.stored(t, scope(t, "a", 1))
+		newer := r.stored(t, scope(t, "a", 2))
+		bury(t, r.bus, bus.StreamScopes, old)
+		r.refused(t, 1, bus.ErrNewer, fmt.Sprintf("a newer message has taken its place: REHOME_SCOPES has %d on %s, this was %d",
+			newer.Sequence, old.Channel, old.Sequence))
+	})
+	t.Run("the answer to a newer scope", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		old := r.stored(t, scope(t, "a", 1))
+		bury(t, r.bus, bus.StreamScopes, old)
+		newer := r.stored(t, scope(t, "a", 2))
+		give(t, r.bus, "a", newer.Sequence, "pod-1")
+		work(t, r.bus, bus.Work{})
+		r.empty(t, bus.StreamScopes)
+		r.refused(t, 1, bus.ErrNewer, fmt.Sprintf("a newer message has taken its place: scope %d is answered, this was %d",
+			newer.Sequence, old.Sequence))
+	})
+	t.Run("an answer in the table", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		old, first := give(t, r.bus, "a", 1, "pod-1"), r.first(t, bus.StreamIntents)
+		old.Sequence = first
+		give(t, r.bus, "a", 2, "pod-2")
+		bury(t, r.bus, bus.StreamIntents, old)
+		bustest.Eventually(t, "both answers are in the history", func() bool { return len(ids(t, r.bus, bus.Query{})) == 2 })
+		r.refused(t, 1, bus.ErrNewer, fmt.Sprintf("a newer message has taken its place: REHOME_INTENTS has %d on %s, this was %d",
+			first+1, old.Channel, first))
+	})
+}
+
+func TestARetryIsNotHeldUpByWhatIsOlder(t *testing.T) {
+	t.Run("the answer to an older scope", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		give(t, r.bus, "a", 1, "pod-1")
+		e := r.stored(t, scope(t, "a", 1))
+		bury(t, r.bus, bus.StreamScopes, e)
+		if got := retry(t, r.bus, 1); got != e.Sequence+1 {
+			t.Errorf("it got the number %d, want %d", got, e.Sequence+1)
+		}
+	})
+	t.Run("the message of the letter, if it is still there", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		e := r.stored(t, scope(t, "a", 1))
+		bury(t, r.bus, bus.StreamScopes, e)
+		retry(t, r.bus, 1)
+		want := map[string]string{e.Channel: string(e.Data)}
+		if got := r.messages(t, bus.StreamScopes); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want it once", got)
+		}
+	})
+	t.Run("an older letter that was retried before, though not the other way round", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		one, two := r.stored(t, scope(t, "a", 1)), r.stored(t, scope(t, "a", 2))
+		bury(t, r.bus, bus.StreamScopes, one, two)
+		if err := purge(t.Context(), r, bus.StreamScopes); err != nil {
+			t.Fatal(err)
+		}
+		retry(t, r.bus, 1)
+		sequence := retry(t, r.bus, 2)
+		scopes, _ := manual(t, r.bus, bus.Work{})
+		h := next(t, scopes)
+		h.end <- nil
+		if two.Sequence = sequence; !reflect.DeepEqual(h.event, two) {
+			t.Errorf("got  %+v\nwant %+v", h.event, two)
+		}
+	})
+}
+
+func purge(ctx context.Context, r rig, name string) error {
+	stream, err := r.raw.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx)
+}
+
+func TestAMessageThatWasCutCannotBeRetried(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	channel := scope(t, "a", 1).Channel
+	const whole, rest = 8<<20 - 1000, 8<<20 - 4096 // an embedded server takes 8 MiB, of which a letter leaves 4 KiB to headers
+	r.garbage(t, channel, nil, strings.Repeat("x", whole))
+	work(t, r.bus, bus.Work{})
+	d := deadLetterSoon(t, r, 1)
+	r.empty(t, bus.StreamScopes)
+	if d.WholeSize != whole || string(d.Body) != strings.Repeat("x", rest) {
+		t.Errorf("%d bytes are left of %d, want %d of %d", len(d.Body), d.WholeSize, rest, whole)
+	}
+	r.refused(t, 1, bus.ErrCut, "the message was cut and cannot be published again: 8384512 of its 8387608 bytes are left")
+}
+
+func TestAForgedLetterIsNotPublishedOutsideOfItsStream(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	for i, test := range []struct{ stream, channel string }{
+		{"", ""},
+		{bus.StreamScopes, "$JS.API.STREAM.DELETE." + bus.StreamEvents},
+		{bus.StreamDead, "rehome.dead.REHOME_SCOPES.me"},
+		{bus.StreamLedger, "$KV.REHOME_LEDGER.move.1"},
+		{bus.StreamScopes, "rehome.intents.S.default.node.a"},
+		{bus.StreamEvents, "rehome.intents.S.default.node.a"}, // a copy in the history: its number is not that of the table
+		{bus.StreamScopes, "rehome.scope.S.default.node.*"},
+		{bus.StreamScopes, "rehome.scope.S.default.node.a b"},
+	} {
+		h := nats.Header{bus.HeaderStream: {test.stream}, bus.HeaderSubject: {test.channel}, bus.HeaderSequence: {"1"}}
+		r.garbage(t, "rehome.dead.REHOME_SCOPES.stranger", h, "{}")
+		r.refused(t, uint64(i+1), schemas.ErrInvalid, fmt.Sprintf("invalid event: no event of stream %q is published on %q", test.stream, test.channel))
+	}
+}
