@@ -170,6 +170,14 @@ func connect(s settings, name string) (*bus.Bus, error) {
 	return b, nil
 }
 
+// noBus makes an error of who asks of one that says that there is no bus.
+func noBus(err error) error {
+	if errors.Is(err, bus.ErrNotConnected) {
+		return usageError{err}
+	}
+	return err
+}
+
 // knownCommand refuses what is no command, and names those that were perhaps meant.
 func knownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -18,37 +18,28 @@ import (
 )
 
 func loopsCommand() *cobra.Command {
-	output := "table"
-	c := &cobra.Command{
+	c := tableOrJSON(&cobra.Command{
 		Use:   "loops",
 		Short: "List the loop breakers: workloads that are left alone on a node because their pods came back to it",
 		Example: "  rehome loops\n" +
 			"  rehome loops clear shop/deployment/api    # try again at once",
 		Args: noArguments,
-	}
-	s := bindFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", output, "table or json")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkOutput(output); err != nil {
-			return err
-		}
-		return withSettings(c, s, func(s settings) error { return listLoops(c.Context(), s, c.OutOrStdout(), output == "json") })
-	}
+	}, listLoops)
 	c.AddCommand(loopsClearCommand())
 	return c
 }
 
-func listLoops(ctx context.Context, s settings, w io.Writer, asJSON bool) error {
+func listLoops(c *cobra.Command, s settings, asJSON bool) error {
 	b, err := connect(s, "rehome-loops")
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	remembered, unreadable, err := readLedger(ctx, b.Ledger())
+	remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
 	if err != nil {
 		return err
 	}
-	list := breakersOf(remembered, time.Now())
+	w, list := c.OutOrStdout(), breakersOf(remembered, time.Now())
 	if asJSON {
 		err = json.NewEncoder(w).Encode(list)
 	} else {

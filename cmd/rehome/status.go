@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +18,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	output := "table"
-	c := &cobra.Command{
+	return tableOrJSON(&cobra.Command{
 		Use:   "status",
 		Short: "Show what is on the move, what counts against limits, and what the brakes hold",
 		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against\n" +
@@ -32,27 +29,10 @@ func statusCommand() *cobra.Command {
 			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
 			"  rehome status -o json                 # the same as one object",
 		Args: noArguments,
-	}
-	s := bindFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", output, "table or json")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkOutput(output); err != nil {
-			return err
-		}
-		return withSettings(c, s, func(s settings) error { return showStatus(c.Context(), s, c.OutOrStdout(), output == "json") })
-	}
-	return c
+	}, showStatus)
 }
 
-// checkOutput refuses an output that is neither a table nor JSON.
-func checkOutput(output string) error {
-	if output != "table" && output != "json" {
-		return usageError{fmt.Errorf("--output: want table or json, got %q", output)}
-	}
-	return nil
-}
-
-func showStatus(ctx context.Context, s settings, w io.Writer, asJSON bool) error {
+func showStatus(c *cobra.Command, s settings, asJSON bool) error {
 	var limits *policy.Limits
 	if s.Policy != "" {
 		p, _, err := readPolicy(s.Policy)
@@ -66,7 +46,7 @@ func showStatus(ctx context.Context, s settings, w io.Writer, asJSON bool) error
 		return err
 	}
 	defer b.Close()
-	remembered, unreadable, err := readLedger(ctx, b.Ledger())
+	remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
 	if err != nil {
 		return err
 	}
@@ -75,23 +55,20 @@ func showStatus(ctx context.Context, s settings, w io.Writer, asJSON bool) error
 	for _, err := range unreadable {
 		st.Unreadable = append(st.Unreadable, err.Error())
 	}
-	if st.Leaders, err = readLeaders(ctx, s); err != nil {
+	if st.Leaders, err = readLeaders(c.Context(), s); err != nil {
 		st.NoLeaders = err.Error()
 	}
 	if asJSON {
-		return json.NewEncoder(w).Encode(st)
+		return json.NewEncoder(c.OutOrStdout()).Encode(st)
 	}
-	return st.write(w)
+	return st.write(c.OutOrStdout())
 }
 
-// readLedger reads what the actuator remembers. That there is no bus is an error of who asks.
+// readLedger reads what the actuator remembers.
 func readLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error, error) {
 	entries, err := l.Entries(ctx)
-	if errors.Is(err, bus.ErrNotConnected) {
-		err = usageError{err}
-	}
 	if err != nil {
-		return actuator.Remembered{}, nil, err
+		return actuator.Remembered{}, nil, noBus(err)
 	}
 	remembered, unreadable := actuator.ReadLedger(entries)
 	return remembered, unreadable, nil
