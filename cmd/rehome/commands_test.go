@@ -71,6 +71,30 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"loop breakers of nothing", []string{"loops", "clear"}, "want one workload such as shop/deployment/api, or --all, got []"},
 		{"loop breakers of half a workload", []string{"loops", "clear", "shop/api"}, `want a workload such as shop/deployment/api, got "shop/api"`},
 		{"loop breakers of a workload and of all", []string{"loops", "clear", "a/b/c", "--all"}, `--all: want it alone or a workload, got both, ["a/b/c"]`},
+		{"dead letters that are not listed as asked", []string{"dead", "list", "-o", "text"}, `--output: want table or json, got "text"`},
+		{"fewer dead letters than none", []string{"dead", "list", "--limit", "-1"}, "--limit: want at least 0, got -1"},
+		{"dead letters of the future", []string{"dead", "list", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
+		{
+			"dead letters of what is no stream", []string{"dead", "list", "--stream", "rehome.>"},
+			`--stream: want the name of a stream such as REHOME_SCOPES, got "rehome.>"`,
+		},
+		{"no dead letter to show", []string{"dead", "show"}, "want one number of a dead letter, got []"},
+		{
+			"a dead letter that is not named by a number", []string{"dead", "show", "first"},
+			"want the number of a dead letter as `rehome dead list` shows it, got \"first\"",
+		},
+		{"a dead letter with the number 0", []string{"dead", "drop", "1", "0"}, "want the number of a dead letter as `rehome dead list` shows it, got \"0\""},
+		{"dead letters and all of them", []string{"dead", "drop", "--all", "1"}, `--all: want it alone or numbers, got both, ["1"]`},
+		{"no dead letters to retry", []string{"dead", "retry"}, "want numbers of dead letters, or --all, got none"},
+		{
+			"every single dead letter", []string{"dead", "retry", "--all"},
+			"--all: want --since, --stream or --by to say which, or --yes for every single one",
+		},
+		{
+			"a filter of numbers", []string{"dead", "drop", "--by", "PodLifeTime", "1"},
+			"--since, --stream, --by and --yes: want them with --all, got numbers",
+		},
+		{"a wish about dead letters that there is not", []string{"dead", "clear"}, `unknown command "clear"`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

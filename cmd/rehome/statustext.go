@@ -115,7 +115,8 @@ func writeTable(w io.Writer, head string, rows [][]string) {
 	}
 }
 
-// ago says how long before now something was, to the second.
-func ago(now, then time.Time) string {
-	return max(now.Sub(then), 0).Truncate(time.Second).String() + " ago"
-}
+// ago says how long before now something was.
+func ago(now, then time.Time) string { return age(now, then) + " ago" }
+
+// age is how old something is, to the second.
+func age(now, then time.Time) string { return max(now.Sub(then), 0).Truncate(time.Second).String() }
