@@ -15,6 +15,7 @@
 //	watcher    Publish, PublishAll    deltas and scopes        Events         verdicts
 //	functions  Work                   scopes of one strategy   Answer         the answer to each
 //	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
+//	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
 //
 // # What is promised
 //
