@@ -1,7 +1,6 @@
 package bus_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -88,33 +87,6 @@ func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testi
 			}
 		})
 	}
-}
-
-func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
-	const letters = 1500
-	r := newRig(t, bus.Setup{})
-	for i := range letters {
-		if _, err := r.raw.PublishMsgAsync(&nats.Msg{Subject: "rehome.dead.S.by", Data: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-r.raw.PublishAsyncComplete()
-	dead, err := r.raw.Stream(t.Context(), bus.StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
-	purged := make(chan error, 1)
-	go func() { purged <- dead.Purge(context.Background()) }()
-	got := numbers(t, r.bus, bus.DeadQuery{})
-	if err := <-purged; err != nil {
-		t.Fatal(err)
-	}
-	for i := range got {
-		if i > 0 && got[i] >= got[i-1] {
-			t.Fatalf("after %d came %d", got[i-1], got[i])
-		}
-	}
-	t.Logf("%d were listed before they were dropped", len(got))
 }
 
 func TestADeadLetterSaysWhatTheMessageWasAndWhatWasWrongWithIt(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -135,6 +136,9 @@ func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
 			work(t, r.bus, bus.Work{})
 			r.empty(t, bus.StreamScopes)
 		}},
+		"a scope that waits for longer than IDs are known": {bus.StreamScopes, scope(t, "a", 1), func(t *testing.T, r rig, _ uint64) {
+			r.forgetIDs(t, bus.StreamScopes)
+		}},
 		"an answer in the table": {bus.StreamIntents, intents, nil},
 		"an answer that was settled": {bus.StreamIntents, intents, func(t *testing.T, r rig, sequence uint64) {
 			if err := r.bus.DropIntents(t.Context(), schemas.Event{Sequence: sequence}); err != nil {
@@ -172,6 +176,30 @@ func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// forgetIDs waits until a stream knows no more the IDs that it was given so far.
+func (r rig) forgetIDs(t *testing.T, name string) {
+	t.Helper()
+	stream, err := r.raw.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.Duplicates = 100 * time.Millisecond
+	if _, err := r.raw.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	probe := scope(t, "probe", 1).Channel
+	known := func() bool {
+		ack, err := r.raw.Publish(t.Context(), probe, nil, jetstream.WithMsgID("probe"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ack.Duplicate
+	}
+	known()
+	bustest.Eventually(t, "an ID of later is forgotten", func() bool { return !known() })
 }
 
 func TestARetryDoesNotTakeThePlaceOfWhatIsNewer(t *testing.T) {

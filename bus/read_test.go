@@ -1,0 +1,60 @@
+package bus
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
+	server, err := StartServer(ServerOptions{StoreDir: filepath.Join(t.TempDir(), "store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	b, err := Connect(Options{Name: "tester", Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := b.Setup(ctx, Setup{}); err != nil {
+		t.Fatal(err)
+	}
+	const letters = readAhead + 10 // more than a reader asks for at once
+	for range letters {
+		if _, err := b.publish(ctx, &nats.Msg{Subject: deadSubjects + "S.by"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := b.read(ctx, StreamDead, DeadQuery{}.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	dead, err := b.stream(ctx, StreamDead)
+	if err == nil {
+		err = dead.Purge(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := 0
+	for {
+		meta, err := r.soon(ctx)
+		if err != nil {
+			t.Fatalf("after %d of %d letters: %v", listed, letters, err)
+		}
+		if meta == nil {
+			break
+		}
+		listed++
+	}
+	if listed > readAhead {
+		t.Errorf("%d letters were listed, want at most the %d that were on their way", listed, readAhead)
+	}
+}
