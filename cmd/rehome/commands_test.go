@@ -94,6 +94,10 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"a filter of numbers", []string{"dead", "drop", "--by", "PodLifeTime", "1"},
 			"--since, --stream, --by and --yes: want them with --all, got numbers",
 		},
+		{
+			"a dry run of what cannot be undone", []string{"dead", "drop", "1", "--dry-run"},
+			"rehome dead drop: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
+		},
 		{"a wish about dead letters that there is not", []string{"dead", "clear"}, `unknown command "clear"`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {

@@ -99,6 +99,10 @@ func (d *deadChoice) read(arguments []string) error {
 // changeDead changes one letter after the other and says for each what was done. The error joins those of the letters that
 // could not be changed.
 func changeDead(c *cobra.Command, s settings, chosen deadChoice, change deadChange) error {
+	if s.DryRun { // which promises that nothing is changed
+		return usageError{fmt.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
+			c.CommandPath())}
+	}
 	b, err := connect(s, "rehome-dead")
 	if err != nil {
 		return err
