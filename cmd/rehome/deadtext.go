@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 const (
@@ -75,7 +76,7 @@ func structured(d bus.DeadLetter) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bus.Structured(e)
+	return cloudevent.WriteStructured(e)
 }
 
 // writeDeadList writes dead letters as a table, of which there are total.

@@ -112,7 +112,7 @@ func schemasPrintCommand() *cobra.Command {
 	c.Flags().BoolVar(&example, "example", example, "print an example instead of the schema")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if len(names) != 1 {
-			return usageError{fmt.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, known(example))}
+			return usageError{fmt.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, publishedNames(example))}
 		}
 		document, err := published(names[0], example)
 		if err != nil {
@@ -139,13 +139,13 @@ func published(name string, example bool) ([]byte, error) {
 		if example {
 			what = "example"
 		}
-		return nil, usageError{fmt.Errorf("no %s %q; there are: %s", what, name, known(example))}
+		return nil, usageError{fmt.Errorf("no %s %q; there are: %s", what, name, publishedNames(example))}
 	}
 	return schemas.Files.ReadFile(file)
 }
 
-// known lists the names of examples or schemas for an error.
-func known(examples bool) string {
+// publishedNames lists the names of examples or schemas for an error.
+func publishedNames(examples bool) string {
 	if examples {
 		return strings.Join(exampleNames(), ", ")
 	}
