@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -29,11 +30,15 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 		s.taint(n, "bad")
 	}
 	s.brake(p, true)
-	verdicts := events.until("pods are deferred because of the nodes", func(v []schemas.Verdict) bool {
-		return slices.ContainsFunc(v, func(v schemas.Verdict) bool { return v.Reason == schemas.ReasonStormNodes })
+	verdicts := events.until("each of the 30 pods has a verdict", func(v []schemas.Verdict) bool {
+		pods := map[types.UID]bool{}
+		for _, v := range v {
+			pods[v.Intent.Pod.UID] = true
+		}
+		return len(pods) == 30 && slices.ContainsFunc(v, func(v schemas.Verdict) bool { return v.Reason == schemas.ReasonStormNodes })
 	})
 	s.stormDeferred(verdicts)
-	moved := len(s.moved(0, len(s.evictions()))) // those that were faster than the third taint
+	moved := len(s.moved(0, len(s.evictions()))) // those that were faster than the third taint, and those on their way by then
 	if moved > 15 {
 		t.Errorf("%d of 30 pods were moved before the brake, want few", moved)
 	}
