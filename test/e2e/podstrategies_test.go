@@ -47,7 +47,6 @@ func TestAPodThatIsRestartedTooOftenIsEvictedAndItsReplacementRuns(t *testing.T)
 }
 
 func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
-	t.Parallel()
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemoveFailedPods", []string{"{name: RemoveFailedPods, args: {minPodLifetimeSeconds: 20}}"}), dir).leads()
@@ -93,7 +92,6 @@ func TestPodsAreEvictedInTheSecondInWhichTheirLifeTimeIsOver(t *testing.T) {
 }
 
 func TestPodsThatAreTooYoungMoveOffATaintedNodeWhenTheyAreOldEnough(t *testing.T) {
-	t.Parallel()
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemovePodsViolatingNodeTaints",
