@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -223,8 +224,19 @@ func budgetRefuses(t *testing.T, c *cluster.Cluster) {
 			Selector:     &metav1.LabelSelector{MatchLabels: pod.Labels},
 		},
 	}
-	if _, err := c.Client().PolicyV1().PodDisruptionBudgets("budget").Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
+	budgets := c.Client().PolicyV1().PodDisruptionBudgets("budget")
+	if _, err := budgets.Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	// A budget that is not counted yet refuses too, but asks for another try, which the client makes by itself: two evictions.
+	for deadline := time.Now().Add(time.Minute); budget.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
+		var err error
+		if budget, err = budgets.Get(t.Context(), budget.Name, metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the budget is not counted after a minute")
+		}
 	}
 	if err := evict(t, c.Client(), pod); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("eviction against the budget: %v, want 429", err)
