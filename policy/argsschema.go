@@ -25,7 +25,7 @@ const dialect = "https://json-schema.org/draft/2020-12/schema"
 func newArgsSchema(written map[string]json.RawMessage) (*argsSchema, error) {
 	var found Findings
 	if named, given := written["$schema"]; given && string(named) != `"`+dialect+`"` {
-		found.Add("$schema", named, "is not the version that is read here", "want "+dialect+", or nothing")
+		found.Add("[$schema]", named, "is not the version that is read here", "want "+dialect+", or nothing")
 		return nil, found.Err()
 	}
 	data, err := json.Marshal(written)
