@@ -77,12 +77,13 @@ func Connect(o Options) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	l := newLink(address, o.Log)
+	inbox := "_INBOX_" + schemas.Token(o.Name)
+	l := newLink(address, o.Name, inbox, o.Log)
 	credentials, err := o.credentials()
 	if err != nil {
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix("_INBOX_"+schemas.Token(o.Name)),
+	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix(inbox),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnects().after),
 		// The rights of a role can be granted after it was started: a refusal must not be the end.
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
@@ -96,7 +97,9 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, link: l, streams: make(map[string]jetstream.Stream)}, nil
+	return &Bus{
+		name: o.Name, log: o.Log, nc: nc, js: guardedJS{js, l}, link: l, streams: make(map[string]jetstream.Stream),
+	}, nil
 }
 
 // server returns the address as people may see it, and how to reach it.
