@@ -3,8 +3,10 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -104,14 +106,18 @@ func Connect(o Options) (*Bus, error) {
 
 // server returns the address as people may see it, and how to reach it.
 func (o Options) server() (address string, options []nats.Option, err error) {
-	given := 0
+	given, seed := 0, []byte(nil)
 	if o.Server != nil {
 		given++
 		address, options = "in this process", []nats.Option{nats.InProcessServer(o.Server)}
+		seed = o.Server.seed
 	}
 	if o.Socket != "" {
 		given++
 		address, options = "unix:"+o.Socket, []nats.Option{nats.InProcessServer(socketDialer(o.Socket))}
+		if seed, err = os.ReadFile(seedBeside(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", nil, fmt.Errorf("socket %s: its key: %w", o.Socket, err)
+		}
 	}
 	if o.URL != "" {
 		given++
@@ -122,6 +128,13 @@ func (o Options) server() (address string, options []nats.Option, err error) {
 	}
 	if o.Name == "" {
 		return "", nil, errors.New("want a Name, got none")
+	}
+	if seed != nil {
+		key, err := known(seed)
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: its key: %w", address, err)
+		}
+		options = append(options, key)
 	}
 	return address, options, nil
 }
