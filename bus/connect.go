@@ -3,8 +3,10 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -77,12 +79,13 @@ func Connect(o Options) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	l := newLink(address, o.Log)
+	inbox := "_INBOX_" + schemas.Token(o.Name)
+	l := newLink(address, o.Name, inbox, o.Log)
 	credentials, err := o.credentials()
 	if err != nil {
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix("_INBOX_"+schemas.Token(o.Name)),
+	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix(inbox),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnects().after),
 		// The rights of a role can be granted after it was started: a refusal must not be the end.
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
@@ -96,19 +99,25 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, link: l, streams: make(map[string]jetstream.Stream)}, nil
+	return &Bus{
+		name: o.Name, log: o.Log, nc: nc, js: guardedJS{js, l}, link: l, streams: make(map[string]jetstream.Stream),
+	}, nil
 }
 
 // server returns the address as people may see it, and how to reach it.
 func (o Options) server() (address string, options []nats.Option, err error) {
-	given := 0
+	given, seed := 0, []byte(nil)
 	if o.Server != nil {
 		given++
 		address, options = "in this process", []nats.Option{nats.InProcessServer(o.Server)}
+		seed = o.Server.seed
 	}
 	if o.Socket != "" {
 		given++
 		address, options = "unix:"+o.Socket, []nats.Option{nats.InProcessServer(socketDialer(o.Socket))}
+		if seed, err = os.ReadFile(seedBeside(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", nil, fmt.Errorf("socket %s: its key: %w", o.Socket, err)
+		}
 	}
 	if o.URL != "" {
 		given++
@@ -119,6 +128,13 @@ func (o Options) server() (address string, options []nats.Option, err error) {
 	}
 	if o.Name == "" {
 		return "", nil, errors.New("want a Name, got none")
+	}
+	if seed != nil {
+		key, err := known(seed)
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: its key: %w", address, err)
+		}
+		options = append(options, key)
 	}
 	return address, options, nil
 }

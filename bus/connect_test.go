@@ -137,10 +137,14 @@ func TestWhatTheServerForbidsIsSaidAndKeepsTheBusFromBeingReady(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, published := b.Publish(ctx, delta(t, "a"))
+	const says = `not permitted: tester may not publish on "rehome.delta.node.taints.a"`
 	for name, err := range map[string]error{"publish": published, "ready": b.Ready()} {
-		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
-			t.Errorf("%s: got %v, want that it is not permitted", name, err)
+		if !errors.Is(err, bus.ErrNotPermitted) || !strings.HasSuffix(err.Error(), says) {
+			t.Errorf("%s: got %v, want %s", name, err, says)
 		}
+	}
+	if ctx.Err() != nil {
+		t.Error("publishing failed only when its time was over")
 	}
 }
 

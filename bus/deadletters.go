@@ -77,15 +77,37 @@ func (b *Bus) deadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	return b.listDead(ctx, r, q.config())
+}
+
+// listDead are the numbers that r, made with config, has to give, and closes it. Where it falls silent, perhaps because the
+// rest was dropped while it was listed, the list goes on with another reader.
+func (b *Bus) listDead(ctx context.Context, r *reader, config jetstream.ConsumerConfig) ([]uint64, error) {
 	numbers := []uint64{}
+	for {
+		more, err := r.numbers(ctx)
+		r.close()
+		numbers = append(numbers, more...)
+		if !errors.Is(err, errSilence) {
+			return numbers, err
+		}
+		if len(numbers) > 0 {
+			config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartSequencePolicy, nil
+			config.OptStartSeq = numbers[len(numbers)-1] + 1
+		}
+		if r, err = b.read(ctx, StreamDead, config); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// numbers are those of the messages that were there when the reader was made. It fails with errSilence when no more come
+// although there were more.
+func (r *reader) numbers(ctx context.Context) (numbers []uint64, err error) {
 	for left := r.pending; left > 0; {
 		meta, err := r.soon(ctx)
 		if err != nil {
-			return nil, err
-		}
-		if meta == nil { // the rest was dropped while it was listed
-			break
+			return numbers, err
 		}
 		numbers, left = append(numbers, meta.Sequence.Stream), meta.NumPending
 	}
@@ -109,23 +131,18 @@ func (q DeadQuery) config() jetstream.ConsumerConfig {
 	return c
 }
 
-// soon returns where the next message is, or nil when there is none left after all.
+// errSilence says that no message came for a while.
+var errSilence = errors.New("no message came")
+
+// soon returns where the next message is. It fails with errSilence when none comes.
 func (r *reader) soon(ctx context.Context) (*jetstream.MsgMetadata, error) {
-	for {
-		short, cancel := context.WithTimeout(ctx, silence)
-		_, meta, err := r.next(short)
-		cancel()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return meta, err
-		}
-		info, err := r.consumer.Info(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if info.NumPending == 0 && info.Delivered.Consumer == r.read {
-			return nil, nil
-		}
+	short, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	_, meta, err := r.next(short)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, errSilence
 	}
+	return meta, err
 }
 
 // DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more,

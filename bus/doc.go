@@ -29,6 +29,11 @@
 //
 // The bus can be lost as a whole: everything on it is made again from the cluster by the watcher's next resync.
 //
+// # Rights
+//
+// [RightsOf] is what each participant needs the right to, on servers that tell participants apart. What a server refuses
+// fails at once with [ErrNotPermitted] and is no longer ready; package credentials writes keys and rights for servers.
+//
 // # Ordering and concurrency
 //
 // All methods may be called from many goroutines. [Bus.FollowIntents] and [Bus.Events] hand over one event at a time in

@@ -16,6 +16,10 @@ var ErrNotConnected = errors.New("not connected")
 // this server, or its store was lost.
 var ErrNotSetUp = errors.New("not set up: run rehome setup")
 
+// ErrNotPermitted is wrapped by errors that say which subject the server does not let this role publish on or subscribe to.
+// Waiting does not help: somebody has to give the role the right. [RightsOf] are those that it needs.
+var ErrNotPermitted = errors.New("not permitted")
+
 // The errors of dead letters, besides the two above and [schemas.ErrInvalid].
 var (
 	// ErrNoDeadLetter is wrapped by errors that say that there is no dead letter of a number: there never was, it was

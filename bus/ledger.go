@@ -34,11 +34,13 @@ func (l Ledger) entries(ctx context.Context) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, done := l.bus.link.guard(ctx, api+"CONSUMER.CREATE."+StreamLedger, flowOfLedger)
+	defer done()
 	watcher, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {
-		return nil, err
+		return nil, because(ctx, err)
 	}
-	defer func() { _ = watcher.Stop() }()
+	defer l.stop(watcher)
 	entries := map[string][]byte{}
 	for {
 		select {
@@ -51,7 +53,7 @@ func (l Ledger) entries(ctx context.Context) (map[string][]byte, error) {
 			}
 			entries[e.Key()] = e.Value()
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, because(ctx, ctx.Err())
 		case <-time.After(ackWithin):
 			return nil, fmt.Errorf("no entry for %v: %w", ackWithin, context.DeadlineExceeded)
 		}
@@ -93,19 +95,36 @@ func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key strin
 		if err != nil {
 			return err
 		}
+		ctx, done := l.bus.link.guard(ctx, api+"CONSUMER.CREATE."+StreamLedger, flowOfLedger)
+		defer done()
 		watcher, err := bucket.Watch(ctx, prefix+">", jetstream.UpdatesOnly(), jetstream.IgnoreDeletes())
 		if err != nil {
-			return err
+			return because(ctx, err)
 		}
-		defer func() { _ = watcher.Stop() }()
+		defer l.stop(watcher)
 		for e := range watcher.Updates() {
 			if e != nil {
 				handle(e.Key())
 			}
 		}
-		return ctx.Err()
+		return because(ctx, ctx.Err())
 	})
 	return nil
+}
+
+// stop ends a watcher. Where the server does not let it delete its consumer the server does that itself, in a while.
+func (l Ledger) stop(w jetstream.KeyWatcher) {
+	guarded, done := l.bus.link.guard(context.Background(), api+"CONSUMER.DELETE."+StreamLedger)
+	defer done()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = w.Stop()
+	}()
+	select {
+	case <-stopped:
+	case <-guarded.Done():
+	}
 }
 
 func (l Ledger) bucket(ctx context.Context) (jetstream.KeyValue, error) {

@@ -20,6 +20,8 @@ const deniedFor = time.Minute
 // link is what is known about the connection. The NATS client reports each change to it, one at a time.
 type link struct {
 	address string
+	role    string // whose rights the server holds it to
+	inbox   string // what the subjects begin with to which answers come
 	log     *slog.Logger
 	closed  chan struct{} // closed at the very end
 
@@ -31,12 +33,14 @@ type link struct {
 	reason   error         // why it is down; nil: not tried yet
 	denied   error         // the last right that was refused
 	deniedAt time.Time
+	deaf     error // the refusal of the inbox, which the client asks for once in a connection
+	guards   map[*guard]struct{}
 }
 
-func newLink(address string, log *slog.Logger) *link {
+func newLink(address, role, inbox string, log *slog.Logger) *link {
 	l := &link{
-		address: address, log: log.With("bus", address),
-		closed: make(chan struct{}), up: make(chan struct{}), down: make(chan struct{}),
+		address: address, role: role, inbox: inbox, log: log.With("bus", address),
+		closed: make(chan struct{}), up: make(chan struct{}), down: make(chan struct{}), guards: make(map[*guard]struct{}),
 	}
 	close(l.down)
 	return l
@@ -59,7 +63,7 @@ func (l *link) connected() {
 	if l.isUp {
 		return
 	}
-	l.isUp, l.reason, l.denied = true, nil, nil
+	l.isUp, l.reason, l.denied, l.deaf = true, nil, nil, nil
 	close(l.up)
 	l.down = make(chan struct{})
 	l.log.Info("connected to the bus")
@@ -83,11 +87,15 @@ func (l *link) lost(err error) {
 	l.reason = err
 }
 
-// refused is called for errors that belong to no call. Most are rights that the user of this role does not have: the
-// call that needs them only times out.
+// refused is called for errors that belong to no call. Most are rights that the user of this role does not have: it ends
+// the calls that need them.
 func (l *link) refused(err error, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if r := refusalOf(l.role, err); r != nil {
+		l.spread(r)
+		err = r
+	}
 	isNew := l.denied == nil || l.denied.Error() != err.Error() || now.Sub(l.deniedAt) > deniedFor
 	if isNew {
 		l.log.Error("the bus reports", "error", err)
@@ -97,10 +105,13 @@ func (l *link) refused(err error, now time.Time) {
 	}
 }
 
-// deniedSince is the right that was refused last, if that was after the given time.
+// deniedSince is the right that was refused last, if that was after the given time or holds for the whole connection.
 func (l *link) deniedSince(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.deaf != nil {
+		return l.deaf
+	}
 	if l.deniedAt.After(t) {
 		return l.denied
 	}

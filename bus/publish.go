@@ -29,7 +29,8 @@ const (
 // Publish stores e on its channel and returns the number that its stream gave it.
 //
 // It fails with an error that wraps [schemas.ErrInvalid] when e cannot be published as it is, being incomplete or too
-// large; trying again would not help. It fails at once when there is no connection, and when nothing is heard of the
+// large; trying again would not help. It fails at once when there is no connection, with [ErrNotPermitted] when the server
+// does not let this role publish there, and when nothing is heard of the
 // server until ctx ends, or for 5 seconds. Then e may have been stored all the same; publishing it again is safe: a
 // delta or a verdict is stored once within 2 minutes, a scope takes the place of its first copy.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
@@ -63,7 +64,7 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 		err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
 		errs = append(errs, b.explain(began, err))
 	}
-	acks := make([]jetstream.PubAckFuture, len(events))
+	acks, permissions := make([]jetstream.PubAckFuture, len(events)), make([]context.Context, len(events))
 	for i, e := range events {
 		m, err := message(e)
 		if err != nil {
@@ -74,6 +75,9 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 			fail(e, ErrNotConnected)
 			continue
 		}
+		guarded, done := b.link.guard(ctx, e.Channel)
+		defer done()
+		permissions[i] = guarded
 		if acks[i], err = b.js.PublishMsgAsync(m); err != nil {
 			fail(e, err)
 		}
@@ -86,8 +90,8 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 		case <-ack.Ok():
 		case err := <-ack.Err():
 			fail(events[i], err)
-		case <-ctx.Done():
-			fail(events[i], ctx.Err())
+		case <-permissions[i].Done():
+			fail(events[i], because(permissions[i], permissions[i].Err()))
 		}
 	}
 	return errs

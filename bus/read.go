@@ -99,6 +99,9 @@ type reader struct {
 	messages jetstream.MessagesContext
 	read     uint64 // messages handed out so far
 	pending  uint64 // messages that were there when the reader was made
+
+	guarded context.Context // ends when the server does not let it read
+	done    func()
 }
 
 // read makes a reader. Of config only filters, the start, and whether bodies are wanted are looked at.
@@ -111,19 +114,26 @@ func (b *Bus) read(ctx context.Context, stream string, config jetstream.Consumer
 	if err != nil {
 		return nil, notSetUp("stream "+stream, err)
 	}
+	guarded, done := b.link.guard(ctx, pulls(stream, c.CachedInfo().Name))
 	m, err := c.Messages(jetstream.PullMaxMessages(readAhead),
 		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
+		done()
 		return nil, fmt.Errorf("stream %s: %w", stream, err)
 	}
-	return &reader{bus: b, stream: stream, consumer: c, messages: m, pending: c.CachedInfo().NumPending}, nil
+	return &reader{
+		bus: b, stream: stream, consumer: c, messages: m, pending: c.CachedInfo().NumPending, guarded: guarded, done: done,
+	}, nil
 }
 
 // next returns the next message. Any error but the end of ctx means that the reader is of no more use.
 func (r *reader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.guarded, cancel)()
 	m, err := r.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, because(r.guarded, err)
 	}
 	meta, err := m.Metadata()
 	if err != nil {
@@ -136,7 +146,13 @@ func (r *reader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadat
 	return m, meta, nil
 }
 
+// pulls is the subject on which the messages of a consumer are asked for.
+func pulls(stream, consumer string) string {
+	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
+}
+
 func (r *reader) close() {
+	r.done()
 	r.messages.Stop()
 	if !r.bus.nc.IsConnected() {
 		return

@@ -17,10 +17,9 @@ const (
 )
 
 // Ready is nil when the server answers and has all streams. Otherwise the error says to a person what is wrong; it
-// wraps [ErrNotConnected] or [ErrNotSetUp] when it is one of these. It may take 2 seconds.
+// wraps [ErrNotConnected], [ErrNotSetUp] or [ErrNotPermitted] when it is one of these. It may take 2 seconds.
 //
-// A right that the server refused in the last minute is also an error, since the call that needed it can only say that
-// nobody answered.
+// A right that the server refused in the last minute is also an error: what needs it goes on in vain.
 func (b *Bus) Ready() error {
 	now := time.Now()
 	if !b.nc.IsConnected() {
@@ -28,7 +27,7 @@ func (b *Bus) Ready() error {
 		return b.link.disconnected()
 	}
 	if err := b.link.deniedSince(now.Add(-deniedFor)); err != nil {
-		return fmt.Errorf("bus %s: not permitted: %w", b.link.address, err)
+		return fmt.Errorf("bus %s: %w", b.link.address, err)
 	}
 	b.mu.Lock()
 	fresh := now.Sub(b.checked) < readyFor
@@ -56,8 +55,8 @@ func (b *Bus) found(at time.Time) {
 // explain adds to the error of a call that began at the given time what the call could not know: that the connection is
 // gone, or that the server refused it.
 func (b *Bus) explain(began time.Time, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, ErrNotPermitted) {
+		return err
 	}
 	if denied := b.link.deniedSince(began); denied != nil {
 		return fmt.Errorf("%w: %w", err, denied)

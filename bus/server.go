@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,17 +34,20 @@ type ServerOptions struct {
 	StoreDir string
 	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty: none.
 	Socket string
+	// Listen lets other programs take part over the network. The zero value: none does.
+	Listen Listen
 	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
 	MaxStore, MaxMemory int64
 	// Log gets what the server has to say. nil: nobody does.
 	Log *slog.Logger
 }
 
-// Server is a NATS server inside this process. It listens to no network: it is reached by [Options.Server] from
-// this process and, if it has a socket, by [Options.Socket] from others.
+// Server is a NATS server inside this process. It is reached by [Options.Server] from this process and, if it has a socket,
+// by [Options.Socket] from others. It listens to no network unless [ServerOptions] say so.
 type Server struct {
 	nats *server.Server
-	gate *gate // nil: no socket
+	gate *gate  // nil: no socket
+	seed []byte // of the key by which this process is known. nil: everybody who reaches the server may do everything
 }
 
 // maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 20,000 pods fits.
@@ -50,8 +56,9 @@ const maxPayload = 8 << 20
 // StartServer starts a server and waits until it serves. Every event is on the disk before its publisher hears that it
 // is stored.
 //
-// It fails when the store cannot be used, and when another server serves the socket, which then uses the same store.
-// Without a socket nothing keeps two servers from destroying each other's store.
+// It fails with [ErrListen] when it cannot listen where it is told to, when the store cannot be used, and when another server
+// serves the socket, which then uses the same store. Without a socket nothing keeps two servers from destroying each other's
+// store.
 func StartServer(o ServerOptions) (*Server, error) {
 	if o.StoreDir == "" {
 		return nil, errors.New("bus server: no store directory")
@@ -75,7 +82,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 }
 
 func (s *Server) start(o ServerOptions) error {
-	n, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "rehome",
 		DontListen: true,
 		NoSigs:     true,
@@ -86,7 +93,11 @@ func (s *Server) start(o ServerOptions) error {
 		MaxPayload:         maxPayload,
 		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
 		JetStreamMaxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory),
-	})
+	}
+	if err := s.open(o, options); err != nil {
+		return err
+	}
+	n, err := server.NewServer(options)
 	if err != nil {
 		return err
 	}
@@ -94,7 +105,9 @@ func (s *Server) start(o ServerOptions) error {
 	n.SetLoggerV2(log, false, false, false)
 	s.nats = n
 	n.Start()
-	if fatal := log.fatal.Load(); fatal != nil {
+	if fatal := log.fatal.Load(); fatal != nil && strings.HasPrefix(*fatal, "Error listening") {
+		return fmt.Errorf("%w on %q: %s", ErrListen, o.Listen.Address, *fatal)
+	} else if fatal != nil {
 		return errors.New(*fatal)
 	}
 	if !n.ReadyForConnections(readyWithin) {
@@ -102,6 +115,22 @@ func (s *Server) start(o ServerOptions) error {
 	}
 	if s.gate != nil {
 		s.gate.serve(n)
+	}
+	return nil
+}
+
+// open lets the server listen where it was told to. If nowhere, nobody has to say who he is.
+func (s *Server) open(o ServerOptions, options *server.Options) (err error) {
+	if o.Listen.Address != "" {
+		if s.seed, err = o.Listen.apply(options, o.Socket); err != nil {
+			return fmt.Errorf("%w on %q: %w", ErrListen, o.Listen.Address, err)
+		}
+		return nil
+	}
+	if o.Socket != "" {
+		if err := os.Remove(seedBeside(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -21,8 +21,11 @@ const tapBuffer = 1024
 // while the connection is lost or handle is 1,024 messages behind, and also shows what the stream refused to store. The
 // events have no Sequence.
 //
-// It returns the error of handle as it is. What cannot be read is logged and left out.
+// It fails with [ErrNotPermitted] when the server does not let this role listen, and returns the error of handle as it is.
+// What cannot be read is logged and left out.
 func (b *Bus) Tap(ctx context.Context, channels []string, handle func(schemas.Event) error) error {
+	ctx, done := b.link.guard(ctx, channels...)
+	defer done()
 	messages := make(chan *nats.Msg, tapBuffer)
 	for _, channel := range channels {
 		s, err := b.nc.ChanSubscribe(channel, messages)
@@ -34,6 +37,9 @@ func (b *Bus) Tap(ctx context.Context, channels []string, handle func(schemas.Ev
 	for {
 		select {
 		case <-ctx.Done():
+			if err := because(ctx, ctx.Err()); errors.Is(err, ErrNotPermitted) {
+				return fmt.Errorf("tap %v: %w", channels, err)
+			}
 			return nil
 		case <-b.link.closed:
 			return fmt.Errorf("tap %v: %w", channels, nats.ErrConnectionClosed)

@@ -87,6 +87,8 @@ func (k *worker) session(ctx, handling context.Context) error {
 	if err != nil {
 		return notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
 	}
+	ctx, done := k.bus.link.guard(ctx, pulls(StreamScopes, schemas.Token(k.strategy)))
+	defer done()
 	messages, err := c.Messages(jetstream.PullMaxMessages(1),
 		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
@@ -97,7 +99,7 @@ func (k *worker) session(ctx, handling context.Context) error {
 		select {
 		case k.slots <- struct{}{}:
 		case <-ctx.Done():
-			return ctx.Err()
+			return because(ctx, ctx.Err())
 		}
 		m, err := next(ctx, messages)
 		if err == nil {
@@ -105,7 +107,7 @@ func (k *worker) session(ctx, handling context.Context) error {
 		}
 		if err != nil {
 			<-k.slots
-			return err
+			return because(ctx, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -34,7 +35,12 @@ func startServer(s settings) (*bus.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := bus.StartServer(bus.ServerOptions{StoreDir: dir, Socket: socket})
+	server, err := bus.StartServer(bus.ServerOptions{StoreDir: dir, Socket: socket, Listen: bus.Listen{
+		Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth,
+	}})
+	if errors.Is(err, bus.ErrListen) {
+		return nil, usageError{fmt.Errorf("REHOME_LISTEN: %w", err)}
+	}
 	if err != nil { // it is in use, or not writable
 		return nil, usageError{fmt.Errorf("REHOME_STORE_DIR: %w", err)}
 	}

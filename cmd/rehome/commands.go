@@ -122,14 +122,27 @@ func setupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: noArguments,
 		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
-			"strategies that the policy declares in functions; call it again after the policy declares others.",
+			"strategies that the policy declares in functions; call it again after the policy declares others.\n\n" +
+			"With --auth it writes what the servers and all participants need to be told apart, each with the least rights:\n" +
+			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
+			"are kept, so it can be run again to add somebody.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
 			"  # For a policy that declares strategies of its own:\n" +
-			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml",
+			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +
+			"  # Keys, rights and certificates, also for a function outside and a program that asks:\n" +
+			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc",
 	}
 	s := bindFlags(c)
+	var auth authFlags
+	auth.bind(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := auth.check(); err != nil {
+			return err
+		}
+		if auth.dir != "" {
+			return auth.write(c.OutOrStdout())
+		}
 		return withSettings(c, s, func(s settings) error { return setUpBus(c, s, timeout) })
 	}
 	return c
@@ -167,9 +180,20 @@ func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
 	}
 }
 
-// connect connects to the bus as a client that is not a role.
+// clientRole is as whom a command takes part on the bus: most only read.
+func clientRole(command string) bus.Role {
+	switch command {
+	case "rehome-setup":
+		return bus.RoleSetup
+	case "rehome-dead", "rehome-loops-clear":
+		return bus.RoleOperator
+	}
+	return bus.RoleReader
+}
+
+// connect connects to the bus for a command that is not a role.
 func connect(s settings, name string) (*bus.Bus, error) {
-	o, err := busOptions(s, name)
+	o, err := busOptions(s, string(clientRole(name)))
 	if err != nil {
 		return nil, err
 	}

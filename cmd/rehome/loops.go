@@ -96,7 +96,7 @@ func checkWorkload(arguments []string, all bool) error {
 const clearWithin = 10 * time.Second
 
 func clearLoops(ctx context.Context, s settings, arguments []string, w io.Writer) error {
-	b, err := connect(s, "rehome-loops")
+	b, err := connect(s, "rehome-loops-clear")
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,19 @@ type roles struct {
 	embedded bool
 }
 
+// name is as whom a process with these roles takes part on the bus.
+func (r roles) name() bus.Role {
+	switch {
+	case r.watcher && r.actuator:
+		return bus.RoleAll
+	case r.watcher:
+		return bus.RoleWatcher
+	case r.actuator:
+		return bus.RoleActuator
+	}
+	return bus.RoleFunctions
+}
+
 // The leases, one for each role of which only one may be active.
 const (
 	watcherLease  = "rehome-watcher"
@@ -118,7 +131,7 @@ func (p *process) prepare() error {
 
 // openBus connects to the bus, which is started first if it is in the process. stop closes both.
 func (p *process) openBus() (stop func(), err error) {
-	options, err := busOptions(p.settings, "rehome")
+	options, err := busOptions(p.settings, string(p.roles.name()))
 	if err != nil {
 		return nil, err
 	}

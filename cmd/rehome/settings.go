@@ -30,8 +30,13 @@ type settings struct {
 	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
 	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
 
-	StoreDir string        `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
-	History  time.Duration `default:"72h" desc:"how long events can be read again"`
+	StoreDir   string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
+	Listen     string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
+	ListenCert string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
+	ListenKey  string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
+	ListenAuth string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome setup --auth wrote"`
+
+	History time.Duration `default:"72h" desc:"how long events can be read again"`
 
 	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
 
@@ -80,6 +85,9 @@ func unreadable(err error) error {
 
 // check says what is wrong with the settings, with the name of the variable.
 func (s settings) check() error {
+	if err := s.checkListen(); err != nil {
+		return err
+	}
 	switch {
 	case s.LogFormat != "text" && s.LogFormat != "json":
 		return usageError{fmt.Errorf("REHOME_LOG_FORMAT: want text or json, got %q", s.LogFormat)}
@@ -97,6 +105,27 @@ func (s settings) check() error {
 		return usageError{fmt.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)}
 	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):
 		return usageError{fmt.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)}
+	}
+	return nil
+}
+
+// checkListen says which setting is missing for the embedded server to listen.
+func (s settings) checkListen() error {
+	needed := []struct{ variable, value, what string }{
+		{"REHOME_LISTEN_CERT_FILE", s.ListenCert, "the server's certificate"},
+		{"REHOME_LISTEN_KEY_FILE", s.ListenKey, "the key of the server's certificate"},
+		{"REHOME_LISTEN_AUTH", s.ListenAuth, "the directory that rehome setup --auth wrote"},
+	}
+	for _, n := range needed {
+		if s.Listen != "" && n.value == "" {
+			return usageError{fmt.Errorf("%s: want %s, since REHOME_LISTEN is set, got nothing", n.variable, n.what)}
+		}
+		if s.Listen == "" && n.value != "" {
+			return usageError{fmt.Errorf("%s: want it with REHOME_LISTEN, got no REHOME_LISTEN", n.variable)}
+		}
+	}
+	if s.Listen != "" && s.NATSURL != "" {
+		return usageError{errors.New("REHOME_LISTEN: want it without REHOME_NATS_URL: a server elsewhere listens by itself")}
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_SERVE_BYTES", "8MiB", `REHOME_SERVE_BYTES: want a whole number, got "8MiB"`},
 		{"REHOME_SERVE_PARALLEL", "0", "REHOME_SERVE_PARALLEL: want at least 1, got 0"},
 		{"REHOME_RESYNC", "1s", "REHOME_RESYNC: want at least 1m, got 1s"},
+		{"REHOME_LISTEN", ":4222", "REHOME_LISTEN_CERT_FILE: want the server's certificate, since REHOME_LISTEN is set, got nothing"},
+		{"REHOME_LISTEN_AUTH", "auth", "REHOME_LISTEN_AUTH: want it with REHOME_LISTEN, got no REHOME_LISTEN"},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},
@@ -90,7 +92,7 @@ func TestTheSettingsAreListedWithDefaultAndMeaning(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "VARIABLE                DEFAULT         MEANING"; lines[0] != want {
+	if want := "VARIABLE                 DEFAULT         MEANING"; lines[0] != want {
 		t.Errorf("got  %q\nwant %q", lines[0], want)
 	}
 	for _, line := range lines[1:] {

@@ -159,7 +159,11 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	b, err := connect(s, "rehome-test")
+	o, err := busOptions(s, "rehome-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bus.Connect(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ type natsSettings struct {
 	Store  string
 	Peers  int      // the port for the other servers; 0: it is alone
 	Routes []string // to all servers of the cluster
+	Config string   // a configuration file that says all of it, and more; empty: there is none
 }
 
 // beNATS is a NATS server until the test that started it is gone, however it went.
@@ -48,6 +49,14 @@ func beNATS(settings string) int {
 	if s.Peers != 0 {
 		o.Cluster = server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: s.Peers}
 		o.Routes = server.RoutesFromStr(strings.Join(s.Routes, ","))
+	}
+	if s.Config != "" {
+		var err error
+		if o, err = server.ProcessConfigFile(s.Config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		o.NoSigs = true
 	}
 	n, err := server.NewServer(o)
 	if err != nil {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -215,7 +216,7 @@ type recording struct {
 // history, from now on. Each is held against the published schemas as it comes.
 func record(t *testing.T, options bus.Options) *recording {
 	t.Helper()
-	options.Name = "scene"
+	options.Name = cmp.Or(options.Name, "scene")
 	options.Log = slog.New(slog.DiscardHandler)
 	b, err := bus.Connect(options)
 	if err != nil {

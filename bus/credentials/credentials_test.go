@@ -1,0 +1,262 @@
+package credentials_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/credentials"
+)
+
+func function(name, subject string) bus.Participant {
+	return bus.Participant{Role: bus.RoleFunction, Name: name, Subject: subject}
+}
+
+func sender(name string) bus.Participant { return bus.Participant{Role: bus.RoleSender, Name: name} }
+
+// files are the files of a directory, with their modes.
+func files(t *testing.T, dir string) map[string]os.FileMode {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]os.FileMode{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[e.Name()] = info.Mode()
+	}
+	return found
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
+	t.Helper()
+	r, err := credentials.Write(dir, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	r := write(t, dir, credentials.Config{
+		Functions: []bus.Participant{function("KeepOffSpot", "functions.spot")}, Senders: []bus.Participant{sender("a.b")},
+		Hosts: []string{"nats.nats.svc", "127.0.0.1"},
+	})
+	want := map[string]os.FileMode{"rehome.conf": 0o644, "README.md": 0o644, "ca.crt": 0o644, "server.crt": 0o644, "client.crt": 0o644}
+	secrets := []string{
+		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "operator.nk", "reader.nk",
+		"rehome.nk", "sender-a_b.nk", "server.key", "setup.nk", "watcher.nk",
+	}
+	for _, name := range secrets {
+		want[name] = 0o600
+	}
+	if got := files(t, dir); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+	made := append(slices.Clone(secrets), "ca.crt")
+	slices.Sort(made)
+	if !reflect.DeepEqual(r, credentials.Report{Made: made}) {
+		t.Errorf("got %v, want that %q are made", r, made)
+	}
+	config, readme := read(t, dir, "rehome.conf"), read(t, dir, "README.md")
+	for _, name := range secrets {
+		secret := strings.TrimSpace(read(t, dir, name))
+		if strings.Contains(config, secret) || strings.Contains(readme, secret) {
+			t.Errorf("the secret of %s is in a file that everybody reads", name)
+		}
+		if strings.HasSuffix(name, ".nk") && !strings.Contains(readme, "| `"+name+"` |") {
+			t.Errorf("the page does not say who gets %s", name)
+		}
+	}
+}
+
+func TestWritingAgainKeepsEveryKeyAndSaysWhoLostItsRights(t *testing.T) {
+	dir := t.TempDir()
+	both := credentials.Config{Senders: []bus.Participant{sender("a"), sender("b")}, Hosts: []string{"a"}}
+	write(t, dir, both)
+	before := map[string]string{}
+	for name := range files(t, dir) {
+		before[name] = read(t, dir, name)
+	}
+	if err := os.Chmod(filepath.Join(dir, "sender-a.nk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a"), sender("c")}, Hosts: []string{"b"}})
+	if want := []string{"sender-c.nk"}; !reflect.DeepEqual(r.Made, want) {
+		t.Errorf("made: got %q, want %q", r.Made, want)
+	}
+	if want := []string{"sender-b.nk"}; !reflect.DeepEqual(r.Unused, want) {
+		t.Errorf("unused: got %q, want %q", r.Unused, want)
+	}
+	for name, text := range before {
+		changes := slices.Contains([]string{"rehome.conf", "README.md", "server.crt", "client.crt"}, name)
+		if same := read(t, dir, name) == text; same == changes {
+			t.Errorf("%s: the same is %v, want %v", name, same, !changes)
+		}
+	}
+	if mode := files(t, dir)["sender-a.nk"]; mode != 0o600 {
+		t.Errorf("a key that everybody could read has the mode %v, want 0600", mode)
+	}
+}
+
+func TestWhatCannotBeIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	for name, test := range map[string]struct {
+		config credentials.Config
+		says   string
+	}{
+		"a sender without a name": {credentials.Config{Senders: []bus.Participant{sender("")}}, "sender: want a name"},
+		"two of one name":         {credentials.Config{Senders: []bus.Participant{sender("a"), sender("a")}}, "sender a: want it once"},
+		"no subject":              {credentials.Config{Functions: []bus.Participant{function("F", "")}}, `function F: want a subject`},
+		"a wildcard":              {credentials.Config{Functions: []bus.Participant{function("F", "a.>")}}, `got "a.>"`},
+		"an empty token":          {credentials.Config{Functions: []bus.Participant{function("F", "a..b")}}, `got "a..b"`},
+		"a subject of Rehome":     {credentials.Config{Functions: []bus.Participant{function("F", "rehome.scope.a")}}, "not of rehome"},
+		"a subject of the server": {credentials.Config{Functions: []bus.Participant{function("F", "$JS.API.INFO")}}, "want a subject"},
+		"somebody's inbox":        {credentials.Config{Functions: []bus.Participant{function("F", "_INBOX_a.b")}}, "want a subject"},
+		"a quote":                 {credentials.Config{Functions: []bus.Participant{function("F", `a"b`)}}, "want a subject"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "auth")
+			_, err := credentials.Write(dir, test.config)
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v, want an error that says %s", err, test.says)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the directory: %v, want that there is none", err)
+			}
+		})
+	}
+}
+
+func TestAKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
+	for _, name := range []string{"watcher.nk", "ca.key", "ca.crt", "server.key"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := credentials.Write(dir, credentials.Config{Hosts: []string{"a"}})
+		if err == nil || !strings.Contains(err.Error(), file+": want ") {
+			t.Errorf("got %v, want an error about %s", err, file)
+		}
+		if got := read(t, dir, name); got != "mine" {
+			t.Errorf("%s: got %q, want it untouched", name, got)
+		}
+	}
+}
+
+func TestCertificatesHoldForTheirHostsForAYear(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, credentials.Config{Hosts: []string{"nats.nats.svc", "127.0.0.1", "::1"}})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(read(t, dir, "ca.crt")))
+	parse := func(name string) *x509.Certificate {
+		block, _ := pem.Decode([]byte(read(t, dir, name)))
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, test := range []struct {
+		file, host string
+		usage      x509.ExtKeyUsage
+		in         time.Duration
+		holds      bool
+	}{
+		{"server.crt", "nats.nats.svc", x509.ExtKeyUsageServerAuth, 0, true},
+		{"server.crt", "127.0.0.1", x509.ExtKeyUsageServerAuth, 364 * 24 * time.Hour, true},
+		{"server.crt", "::1", x509.ExtKeyUsageClientAuth, 0, true}, // servers are clients of each other
+		{"server.crt", "nats", x509.ExtKeyUsageServerAuth, 0, false},
+		{"server.crt", "127.0.0.1", x509.ExtKeyUsageServerAuth, 366 * 24 * time.Hour, false},
+		{"client.crt", "", x509.ExtKeyUsageClientAuth, 0, true},
+		{"client.crt", "", x509.ExtKeyUsageServerAuth, 0, false},
+	} {
+		_, err := parse(test.file).Verify(x509.VerifyOptions{
+			Roots: pool, DNSName: test.host, KeyUsages: []x509.ExtKeyUsage{test.usage}, CurrentTime: time.Now().Add(test.in),
+		})
+		if (err == nil) != test.holds {
+			t.Errorf("%+v: got %v", test, err)
+		}
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServerStartsWithWhatIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, credentials.Config{
+		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}, Hosts: []string{"127.0.0.1"},
+	})
+	config := filepath.Join(dir, "nats-server.conf")
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n" +
+		"tls { cert_file: \"" + filepath.Join(dir, "server.crt") + "\", key_file: \"" + filepath.Join(dir, "server.key") +
+		"\", ca_file: \"" + filepath.Join(dir, "ca.crt") + "\", verify: true }\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := server.ProcessConfigFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.NoSigs = true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer s.WaitForShutdown()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("it is not ready")
+	}
+	connect := func(name string) error {
+		b, err := bus.Connect(bus.Options{
+			Name: name, URL: "tls://" + s.Addr().(*net.TCPAddr).String(), NKeyFile: filepath.Join(dir, name+".nk"),
+			CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "client.crt"), KeyFile: filepath.Join(dir, "client.key"),
+		})
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		for end := time.Now().Add(10 * time.Second); ; {
+			err := b.Setup(t.Context(), bus.Setup{Strategies: []string{"A"}})
+			if !errors.Is(err, bus.ErrNotConnected) || time.Now().After(end) {
+				return err
+			}
+		}
+	}
+	if err := connect("setup"); err != nil {
+		t.Error(err)
+	}
+	want := `set up stream REHOME_SCOPES: not permitted: reader may not publish on "$JS.API.STREAM.INFO.REHOME_SCOPES"`
+	if err := connect("reader"); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

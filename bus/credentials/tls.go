@@ -1,0 +1,179 @@
+package credentials
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// The files of a certificate authority and what it signs, for who has none. The keys are secrets.
+const (
+	CACert     = "ca.crt"
+	CAKey      = "ca.key"
+	ServerCert = "server.crt"
+	ServerKey  = "server.key"
+	ClientCert = "client.crt"
+	ClientKey  = "client.key"
+)
+
+const (
+	// certifiedFor is how long the certificates of servers and clients hold: they are made anew whenever the files are.
+	certifiedFor = 365 * 24 * time.Hour
+	// authorityFor is how long everybody trusts the authority, whose certificate is the one that is hard to replace.
+	authorityFor = 10 * certifiedFor
+	// skew is how far the clock of who looks at a certificate may be behind.
+	skew = 5 * time.Minute
+)
+
+const readmeTLS = `
+Certificates, for who has no other authority. Those of the servers and of the clients hold for a year and are made anew
+each time; the authority holds for ten years and is kept.
+
+| file | who gets it |
+|---|---|
+| ` + "`server.crt`, `server.key`" + ` | each NATS server, for its clients and its cluster |
+| ` + "`ca.crt`" + ` | everybody; programs of Rehome find it by ` + "`REHOME_NATS_CA_FILE`" + ` |
+| ` + "`client.crt`, `client.key`" + ` | each participant, where the servers want it with ` + "`verify: true`" + ` |
+| ` + "`ca.key`" + ` | nobody: keep it where only you are, to make the others anew |
+`
+
+// certify makes certificates for hosts. It does nothing when there are none.
+func (w *writer) certify(hosts []string) (certified bool, err error) {
+	if len(hosts) == 0 {
+		return false, nil
+	}
+	for _, host := range hosts {
+		if host == "" || strings.ContainsAny(host, " /:") && net.ParseIP(host) == nil {
+			return false, fmt.Errorf("host %q: want a name or an address without a port, such as nats.nats.svc", host)
+		}
+	}
+	now := time.Now()
+	ca, err := w.authority(now)
+	if err != nil {
+		return false, err
+	}
+	server := leaf("rehome server", now, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			server.IPAddresses = append(server.IPAddresses, ip)
+		} else {
+			server.DNSNames = append(server.DNSNames, host)
+		}
+	}
+	err = errors.Join(
+		w.sign(ca, server, ServerCert, ServerKey),
+		w.sign(ca, leaf("rehome client", now, x509.ExtKeyUsageClientAuth), ClientCert, ClientKey))
+	return err == nil, err
+}
+
+// authority is who signs.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// authority reads the authority of the directory, or makes it.
+func (w *writer) authority(now time.Time) (authority, error) {
+	key, err := w.key(CAKey)
+	if err != nil {
+		return authority{}, err
+	}
+	text, err := w.keep(CACert, 0o644, func() ([]byte, error) {
+		t := leaf("rehome bus", now)
+		t.NotAfter = now.Add(authorityFor)
+		t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+		t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+		return certificate(t, t, key, key)
+	})
+	if err != nil {
+		return authority{}, err
+	}
+	file := filepath.Join(w.dir, CACert)
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return authority{}, fmt.Errorf("%s: want a certificate in PEM, got none", file)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return authority{}, fmt.Errorf("%s: %w", file, err)
+	}
+	switch {
+	case !key.PublicKey.Equal(c.PublicKey):
+		err = fmt.Errorf("%s: want the certificate of %s, got that of another key", file, CAKey)
+	case c.NotAfter.Before(now.Add(certifiedFor)):
+		err = fmt.Errorf("%s: it holds until %s only: remove it and %s to make new ones, and give everybody the new %s",
+			file, c.NotAfter.Format(time.DateOnly), CAKey, CACert)
+	}
+	return authority{c, key}, err
+}
+
+// key reads a private key, or makes it.
+func (w *writer) key(name string) (*ecdsa.PrivateKey, error) {
+	text, err := w.keep(name, 0o600, func() ([]byte, error) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(w.dir, name)
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s: want a private key in PEM, got none", file)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s: want an ECDSA key, got %T", file, parsed)
+	}
+	return key, nil
+}
+
+// leaf is a certificate that is yet to be signed.
+func leaf(name string, now time.Time, usages ...x509.ExtKeyUsage) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-skew), NotAfter: now.Add(certifiedFor),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usages,
+	}
+}
+
+// sign writes a certificate, for a key that is kept or made.
+func (w *writer) sign(ca authority, t *x509.Certificate, certName, keyName string) error {
+	key, err := w.key(keyName)
+	if err != nil {
+		return err
+	}
+	text, err := certificate(t, ca.certificate, key, ca.key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(w.dir, certName), err)
+	}
+	return w.public(certName, text)
+}
+
+// certificate is t in PEM, for a key, signed by its parent.
+func certificate(t, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	t.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, &key.PublicKey, parentKey)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
+}

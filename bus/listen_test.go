@@ -1,0 +1,323 @@
+package bus_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// port is an embedded server that listens, and the directory with what participants need.
+type port struct {
+	dir     string
+	options bus.ServerOptions
+	server  *bus.Server
+}
+
+// listening starts a server that listens on a free port of the loopback interface.
+func listening(t *testing.T) port {
+	t.Helper()
+	p := port{dir: filepath.Join(t.TempDir(), "auth"), options: socketOptions(t)}
+	_, err := credentials.Write(p.dir, credentials.Config{
+		Functions: []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asked}},
+		Senders:   []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
+		Hosts:     []string{"127.0.0.1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.options.Listen = bus.Listen{
+		Address: "127.0.0.1:0", Participants: p.dir,
+		CertFile: filepath.Join(p.dir, credentials.ServerCert), KeyFile: filepath.Join(p.dir, credentials.ServerKey),
+	}
+	p.server = bustest.Server(t, p.options)
+	return p
+}
+
+func (p port) url() string { return "tls://" + p.server.Addr().String() }
+
+// join connects as a participant over the network.
+func (p port) join(t *testing.T, name string) *bus.Bus {
+	t.Helper()
+	return bustest.Connect(t, bus.Options{
+		Name: name, URL: p.url(), CAFile: filepath.Join(p.dir, credentials.CACert),
+		NKeyFile: filepath.Join(p.dir, name+credentials.SeedSuffix),
+	})
+}
+
+// bare connects as a participant without Rehome.
+func (p port) bare(t *testing.T, name string) *nats.Conn {
+	t.Helper()
+	seed, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, name+credentials.SeedSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(p.url(), seed, nats.RootCAs(filepath.Join(p.dir, credentials.CACert)),
+		nats.CustomInboxPrefix("_INBOX_"+name), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func TestOthersTakePartOverTheNetwork(t *testing.T) {
+	p := listening(t)
+	inside := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
+	socket := bustest.Connect(t, bus.Options{Socket: p.options.Socket})
+	bustest.Eventually(t, "the socket is ready", func() bool { return socket.Ready() == nil })
+	publish(t, socket, delta(t, "a"))
+	publish(t, inside, verdict(t, "pod-1"))
+
+	reader := p.join(t, "reader")
+	var got []string
+	bustest.Eventually(t, "the reader is connected", func() bool {
+		got = nil
+		err := reader.Events(t.Context(), bus.Query{}, func(e schemas.Event) error {
+			got = append(got, e.Channel)
+			return nil
+		})
+		return !errors.Is(err, bus.ErrNotConnected)
+	})
+	if want := []string{"rehome.delta.node.taints.a", verdict(t, "pod-1").Channel}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the reader has %q, want %q", got, want)
+	}
+
+	function := p.bare(t, "function-KeepOffSpot")
+	if _, err := function.Subscribe(asked, func(m *nats.Msg) { _ = m.Respond([]byte("none")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := function.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := p.bare(t, "dispatcher").Request(asked, nil, bustest.Patience)
+	if err != nil || string(answer.Data) != "none" {
+		t.Errorf("the function: got %v, %v; want its answer", answer, err)
+	}
+}
+
+func TestNobodyDoesWhatAnotherIsThereFor(t *testing.T) {
+	p := listening(t)
+	inside := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
+	given, _ := answer(t, "a", 1, "pod-1")
+	request := func(sender string) schemas.Event {
+		e := delta(t, "a")
+		e.Channel = "rehome.request." + sender + ".one"
+		return e
+	}
+	for name, forbidden := range map[string][]schemas.Event{
+		"reader":       {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("reader")},
+		"functions":    {delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
+		"watcher":      {verdict(t, "a"), given, request("batch")},
+		"actuator":     {delta(t, "a"), given, scope(t, "a", 1), request("batch")},
+		"dispatcher":   {delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
+		"listener":     {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("listener")},
+		"sender-batch": {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("other")},
+	} {
+		b := p.join(t, name)
+		for _, e := range forbidden {
+			var err error
+			bustest.Eventually(t, name+" is connected", func() bool {
+				_, err = b.Publish(t.Context(), e)
+				return !errors.Is(err, bus.ErrNotConnected)
+			})
+			want := fmt.Sprintf("%s may not publish on %q", name, e.Channel)
+			if name == "listener" && errors.Is(err, bus.ErrNotPermitted) { // nor hear that it was stored, which is asked for first
+				continue
+			}
+			if !errors.Is(err, bus.ErrNotPermitted) || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		}
+	}
+	if got := ids(t, inside, bus.Query{}); len(got) > 0 {
+		t.Errorf("the history has %v, want nothing", got)
+	}
+}
+
+func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
+	p := listening(t)
+	nc := p.bare(t, "function-KeepOffSpot")
+	for _, do := range []func() error{
+		func() error { return nc.Publish(asked, nil) },
+		func() error { return nc.Publish("rehome.intents.a.b.c.d", nil) },
+		func() error { return nc.Publish("$JS.API.STREAM.LIST", nil) },
+		func() error { _, err := nc.SubscribeSync("rehome.>"); return err },
+		func() error { _, err := nc.SubscribeSync("_INBOX_actuator.>"); return err },
+	} {
+		before := nc.LastError()
+		if err := errors.Join(do(), nc.Flush()); err != nil && !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Fatal(err)
+		}
+		if err := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) || err == before { //nolint:errorlint // another one
+			t.Errorf("got %v, want that it is not permitted", err)
+		}
+	}
+}
+
+func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
+	p := listening(t)
+	pool := x509.NewCertPool()
+	ca, err := os.ReadFile(filepath.Join(p.dir, credentials.CACert))
+	if err != nil || !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("no CA", err)
+	}
+	handshake := func(c net.Conn) net.Conn {
+		if _, err := c.Read(make([]byte, 4096)); err != nil { // the server speaks first
+			t.Fatal(err)
+		}
+		s := tls.Client(c, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		if err := s.HandshakeContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	plain := func(c net.Conn) net.Conn { return c }
+	for name, test := range map[string]struct {
+		open func(net.Conn) net.Conn
+		says string
+	}{
+		"silence":                      {plain, ""},
+		"garbage instead of TLS":       {plain, strings.Repeat("garbage ", 1000)},
+		"an introduction without TLS":  {plain, "CONNECT {}\r\nPING\r\n"},
+		"silence within TLS":           {handshake, ""},
+		"garbage within TLS":           {handshake, strings.Repeat("garbage ", 1000)},
+		"a line that is too long":      {handshake, "CONNECT {\"name\":\"" + strings.Repeat("x", 8192) + "\"}\r\n"},
+		"no key":                       {handshake, "CONNECT {}\r\nPING\r\n"},
+		"a message before its name":    {handshake, "PUB rehome.verdict.a.b.c.d 2\r\n{}\r\n"},
+		"a key that nobody knows here": {handshake, "CONNECT {\"nkey\":\"UABC\",\"sig\":\"abc\"}\r\nPING\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raw, err := net.Dial("tcp", p.server.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			if err := raw.SetDeadline(time.Now().Add(bustest.Patience)); err != nil {
+				t.Fatal(err)
+			}
+			c := test.open(raw)
+			_, _ = io.WriteString(c, test.says) // it may have been cut off by then
+			_, err = io.Copy(io.Discard, c)
+			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+				t.Errorf("it is still connected after %v", bustest.Patience)
+			}
+		})
+	}
+}
+
+func TestAServerDoesNotListenWithoutCertificateAndParticipants(t *testing.T) {
+	p := listening(t)
+	users := filepath.Join(t.TempDir(), "users.conf")
+	if err := os.WriteFile(users, []byte("accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func(*bus.Listen)
+		says   string
+	}{
+		"no address":       {func(l *bus.Listen) { l.Address = "4222" }, "want an address such as 0.0.0.0:4222"},
+		"no port":          {func(l *bus.Listen) { l.Address = "127.0.0.1:nats" }, "want a port"},
+		"a taken port":     {func(l *bus.Listen) { l.Address = p.server.Addr().String() }, "in use"},
+		"no certificate":   {func(l *bus.Listen) { l.CertFile = "" }, `certificate ""`},
+		"no key":           {func(l *bus.Listen) { l.KeyFile = "" }, `with key ""`},
+		"another's key":    {func(l *bus.Listen) { l.KeyFile = filepath.Join(p.dir, credentials.ClientKey) }, "private key does not match"},
+		"no participants":  {func(l *bus.Listen) { l.Participants = "" }, "participants"},
+		"passwords":        {func(l *bus.Listen) { l.Participants = users }, "whose users all have nkeys"},
+		"another file":     {func(l *bus.Listen) { l.Participants = l.CertFile }, "participants"},
+		"an empty account": {func(l *bus.Listen) { l.Participants = t.TempDir() }, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := bus.ServerOptions{StoreDir: t.TempDir(), Listen: p.options.Listen}
+			test.change(&o.Listen)
+			s, err := bus.StartServer(o)
+			if err == nil {
+				s.Stop()
+			}
+			if !errors.Is(err, bus.ErrListen) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v, want an error that says %s", err, test.says)
+			}
+		})
+	}
+}
+
+func TestTheKeyBesideTheSocketIsForItsUserAlone(t *testing.T) {
+	p := listening(t)
+	file := p.options.Socket + ".nk"
+	info, err := os.Stat(file)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("got %v, %v; want a file of mode 0600", info, err)
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.server.Stop()
+	again, err := bus.StartServer(p.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(file)
+	again.Stop()
+	if !slices.Equal(before, after) || err != nil {
+		t.Errorf("after a restart the key is another, %v", err)
+	}
+	p.options.Listen = bus.Listen{}
+	closed := bustest.Server(t, p.options)
+	if closed.Addr() != nil {
+		t.Errorf("it listens at %v", closed.Addr())
+	}
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{Socket: p.options.Socket}), bus.Setup{})
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key: got %v, want none", err)
+	}
+}
+
+func TestTheServersParserFindsTheRights(t *testing.T) {
+	p := listening(t)
+	own := filepath.Join(p.dir, "nats-server.conf")
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", sync_interval: always }\ninclude \"rehome.conf\"\n"
+	if err := os.WriteFile(own, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := server.ProcessConfigFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for _, job := range jobs {
+		r := bus.RightsOf(job.who, []string{asked})
+		want[fmt.Sprint(r.Publish, r.Subscribe, r.Reply)] = true
+	}
+	got := map[string]bool{}
+	for _, u := range o.Nkeys {
+		publish := u.Permissions.Publish.Allow
+		if len(publish) == 0 {
+			publish = nil
+		}
+		got[fmt.Sprint(publish, u.Permissions.Subscribe.Allow, u.Permissions.Response != nil)] = true
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+}

@@ -1,0 +1,200 @@
+package bus
+
+import (
+	"slices"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Role is what a participant does on the bus. It is also the [Options.Name] by which a process of Rehome connects.
+type Role string
+
+// The roles. [RoleAll] is `rehome run` with a bus elsewhere. Functions and senders are programs outside of Rehome, of which
+// there can be several.
+const (
+	RoleSetup      Role = "setup"
+	RoleWatcher    Role = "watcher"
+	RoleFunctions  Role = "functions"
+	RoleDispatcher Role = "dispatcher"
+	RoleActuator   Role = "actuator"
+	RoleAll        Role = "rehome"
+	RoleReader     Role = "reader"
+	RoleListener   Role = "listener"
+	RoleOperator   Role = "operator"
+	RoleFunction   Role = "function"
+	RoleSender     Role = "sender"
+)
+
+// Participant is somebody who takes part on the bus.
+type Participant struct {
+	Role Role
+	// Name tells the functions, or the senders, apart. It is that of the strategy or of the sender. Others have none.
+	Name string
+	// Subject is where a function is asked. Others have none.
+	Subject string
+}
+
+// String is the name by which files and inboxes of the participant begin, such as watcher or sender-batch.
+func (p Participant) String() string {
+	if p.Name == "" {
+		return string(p.Role)
+	}
+	return string(p.Role) + "-" + schemas.Token(p.Name)
+}
+
+// Rights are what a participant may do on the bus. Everything else is forbidden.
+type Rights struct {
+	Publish   []string // subjects, with wildcards
+	Subscribe []string // subjects, with wildcards
+	Reply     bool     // may answer each message that it gets, once
+}
+
+const (
+	requestsStream  = "REHOME_REQUESTS"
+	requestSubjects = schemas.Prefix + ".request."
+	receiptSubjects = schemas.Prefix + ".receipt."
+)
+
+// RightsOf are the least rights with which a participant can do all of its work. asked are the subjects of all functions
+// outside, which only who asks them needs. The subjects come in no order that means anything, none twice.
+//
+// Whoever may ask JetStream anything chooses where the answer goes, which no server holds against its rights: a reader can
+// have a stored event published again on any subject. A listener and a function outside cannot publish at all.
+//
+// The table is made of what the methods of [Bus] send: a right that is missing here is an [ErrNotPermitted] there, and a
+// right that is not needed fails a test.
+func RightsOf(p Participant, asked []string) Rights {
+	inbox := "_INBOX_" + p.String() + ".>"
+	switch p.Role {
+	case RoleSetup:
+		return rights(settingUp()).hears(inbox)
+	case RoleWatcher:
+		return rights(attending(), watching()).hears(inbox)
+	case RoleFunctions:
+		return rights(attending(), deciding()).hears(inbox)
+	case RoleDispatcher:
+		return rights(attending(), deciding(), asked).hears(inbox)
+	case RoleActuator:
+		return rights(attending(), acting()).hears(inbox)
+	case RoleAll:
+		return rights(attending(), settingUp(), watching(), deciding(), acting(), asked).hears(inbox)
+	case RoleReader:
+		return rights(reading(StreamEvents), readingLedger()).hears(inbox,
+			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">")
+	case RoleListener:
+		return Rights{Subscribe: []string{DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">"}}
+	case RoleOperator:
+		return rights(operating()).hears(inbox, "_INBOX_"+string(RoleReader)+".>", ScopeChannels)
+	case RoleFunction:
+		return Rights{Subscribe: []string{p.Subject}, Reply: true}
+	case RoleSender:
+		token := schemas.Token(p.Name)
+		return rights([]string{requestSubjects + token + ".>"}).hears(inbox, receiptSubjects+token+".>", VerdictChannels)
+	}
+	return Rights{}
+}
+
+// rights may publish on all of these.
+func rights(lists ...[]string) Rights {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return Rights{Publish: slices.Compact(all)}
+}
+
+// hears adds what may be subscribed to.
+func (r Rights) hears(subjects ...string) Rights {
+	r.Subscribe = subjects
+	return r
+}
+
+// attending is what every process does that runs: it looks whether the streams are there.
+func attending() []string { return on("STREAM.INFO", allStreams()...) }
+
+func settingUp() []string {
+	return slices.Concat(
+		on("STREAM.INFO", allStreams()...), on("STREAM.CREATE", allStreams()...), on("STREAM.UPDATE", allStreams()...),
+		[]string{api + "CONSUMER.CREATE." + StreamScopes + ".>"},
+	)
+}
+
+// watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered.
+func watching() []string {
+	return slices.Concat(
+		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", deadIn(requestsStream)},
+		reading(StreamEvents), reading(requestsStream), dropping(requestsStream), on("STREAM.INFO", StreamIntents),
+	)
+}
+
+// deciding is: scopes are pulled, settled and, when nobody can work on them, buried; answers are compared and published.
+func deciding() []string {
+	return slices.Concat(
+		[]string{
+			api + "CONSUMER.INFO." + StreamScopes + ".*", pulls(StreamScopes, "*"), "$JS.ACK." + StreamScopes + ".>",
+			IntentsChannels, deadIn(StreamScopes),
+		},
+		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
+	)
+}
+
+// acting is: answers are followed and dropped, verdicts published, moves remembered in the ledger.
+func acting() []string {
+	return slices.Concat(
+		[]string{VerdictChannels, deadIn(StreamIntents)},
+		reading(StreamIntents), dropping(StreamIntents), reading(StreamEvents), readingLedger(), writingLedger(),
+	)
+}
+
+// operating is what people do: read everything, retry and drop dead letters, clear loop breakers.
+func operating() []string {
+	return slices.Concat(
+		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},
+		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
+		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
+		readingLedger(), writingLedger(),
+	)
+}
+
+// reading a stream takes a consumer of one's own, which is deleted afterwards.
+func reading(stream string) []string {
+	return []string{
+		api + "STREAM.INFO." + stream, api + "CONSUMER.CREATE." + stream + ".>", pulls(stream, "*"),
+		api + "CONSUMER.DELETE." + stream + ".*",
+	}
+}
+
+// dropping a message tells one that is gone already from one that cannot be deleted by looking for it.
+func dropping(stream string) []string {
+	return []string{api + "STREAM.MSG.DELETE." + stream, api + "STREAM.MSG.GET." + stream, api + "STREAM.INFO." + stream}
+}
+
+// flowOfLedger is what the subjects begin with on which a reader of the ledger says that it has kept up.
+const flowOfLedger = "$JS.FC." + StreamLedger
+
+// readingLedger is done by a consumer that the server pushes to, and slows down by messages that are to be answered.
+func readingLedger() []string {
+	return []string{
+		api + "STREAM.INFO." + StreamLedger, api + "CONSUMER.CREATE." + StreamLedger + ".>",
+		api + "CONSUMER.DELETE." + StreamLedger + ".*", flowOfLedger + ".>",
+	}
+}
+
+func writingLedger() []string {
+	return []string{ledgerSubjects + ">", api + "STREAM.PURGE." + StreamLedger, api + "STREAM.INFO." + StreamLedger}
+}
+
+// on are the subjects by which a server is asked the same about several streams.
+func on(question string, streams ...string) []string {
+	subjects := make([]string, len(streams))
+	for i, stream := range streams {
+		subjects[i] = api + question + "." + stream
+	}
+	return subjects
+}
+
+// allStreams are all streams, also the one that only a bus with requests has.
+func allStreams() []string {
+	return []string{StreamScopes, StreamIntents, StreamEvents, StreamDead, StreamLedger, requestsStream}
+}
+
+// deadIn are the subjects of dead letters from a stream.
+func deadIn(stream string) string { return deadSubjects + stream + ".>" }

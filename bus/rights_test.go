@@ -1,0 +1,688 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// asked is the subject of the function outside that takes part.
+const asked = "functions.keep-off-spot"
+
+// jobs are the whole work of each participant.
+var jobs = []struct {
+	who bus.Participant
+	do  func(part) error
+}{
+	{bus.Participant{Role: bus.RoleSetup}, part.setUp},
+	{bus.Participant{Role: bus.RoleWatcher}, func(p part) error { return p.all(part.attend, part.watch) }},
+	{bus.Participant{Role: bus.RoleFunctions}, func(p part) error { return p.all(part.attend, part.decide) }},
+	{bus.Participant{Role: bus.RoleDispatcher}, func(p part) error { return p.all(part.attend, part.decide, part.ask) }},
+	{bus.Participant{Role: bus.RoleActuator}, func(p part) error { return p.all(part.attend, part.act) }},
+	{bus.Participant{Role: bus.RoleAll}, func(p part) error {
+		return p.all(part.setUp, part.attend, part.watch, part.decide, part.ask, part.act)
+	}},
+	{bus.Participant{Role: bus.RoleReader}, part.read},
+	{bus.Participant{Role: bus.RoleListener}, part.hear},
+	{bus.Participant{Role: bus.RoleOperator}, part.operate},
+	{bus.Participant{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asked}, part.answer},
+	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
+}
+
+func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
+	h := newHouse(t)
+	for _, job := range jobs {
+		all := bus.RightsOf(job.who, []string{asked})
+		t.Run(job.who.String(), func(t *testing.T) {
+			p := h.join(t, job.who, "")
+			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
+				t.Fatalf("with all of its rights: %v; refused: %q", err, p.refusals.list())
+			}
+			for _, less := range without(all) {
+				t.Run(less.missing, func(t *testing.T) { h.fails(t, job.who, less, job.do) })
+			}
+		})
+	}
+}
+
+// fails checks that a job fails with one right less, at once, and that the failure names the right.
+func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do func(part) error) {
+	p := h.join(t, who, less.missing)
+	err := do(p)
+	names := func(subject string) bool {
+		return less.missing == "reply" || server.SubjectsCollide(less.missing, subject)
+	}
+	bustest.Eventually(t, "the right is named", func() bool { return slices.ContainsFunc(p.refusals.list(), names) })
+	if err != nil && !errors.Is(err, bus.ErrNotPermitted) {
+		t.Errorf("got %v, want that it is not permitted", err)
+	}
+	if slices.ContainsFunc(p.refusals.ofBus(), names) {
+		ready := p.bus.Ready()
+		if p.asReader != nil && less.missing == "_INBOX_reader.>" {
+			ready = p.asReader.Ready()
+		}
+		if !errors.Is(ready, bus.ErrNotPermitted) || !strings.Contains(ready.Error(), " may not ") {
+			t.Errorf("ready: got %v, want which right %s does not have", ready, who)
+		}
+	}
+}
+
+// rightsWithout are rights of which one is missing.
+type rightsWithout struct {
+	missing string // a subject, or reply
+	rights  bus.Rights
+}
+
+func without(all bus.Rights) (list []rightsWithout) {
+	for i, subject := range all.Publish {
+		less := all
+		less.Publish = slices.Delete(slices.Clone(all.Publish), i, i+1)
+		list = append(list, rightsWithout{subject, less})
+	}
+	for i, subject := range all.Subscribe {
+		less := all
+		less.Subscribe = slices.Delete(slices.Clone(all.Subscribe), i, i+1)
+		list = append(list, rightsWithout{subject, less})
+	}
+	if all.Reply {
+		less := all
+		less.Reply = false
+		list = append(list, rightsWithout{"reply", less})
+	}
+	return list
+}
+
+// house is a server with a user for each participant, and for each with one right less.
+type house struct {
+	store   string
+	address string
+	admin   *bus.Bus
+	nc      *nats.Conn
+	raw     jetstream.JetStream
+}
+
+// userOf is the name of the user of a participant who lacks a right.
+func userOf(who bus.Participant, missing string) string { return who.String() + "|" + missing }
+
+func permissions(r bus.Rights) *server.Permissions {
+	p := &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: r.Publish}, Subscribe: &server.SubjectPermission{Allow: r.Subscribe},
+	}
+	if len(r.Publish) == 0 {
+		p.Publish.Deny = []string{">"}
+	}
+	if len(r.Subscribe) == 0 {
+		p.Subscribe.Deny = []string{">"}
+	}
+	if r.Reply {
+		p.Response = &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute}
+	}
+	return p
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	o := &server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "store"), NoSigs: true, NoLog: true,
+		Users: []*server.User{{Username: "admin", Password: "x"}},
+	}
+	for _, job := range jobs {
+		all := bus.RightsOf(job.who, []string{asked})
+		for _, r := range append(without(all), rightsWithout{"", all}) {
+			o.Users = append(o.Users, &server.User{
+				Username: userOf(job.who, r.missing), Password: "x", Permissions: permissions(r.rights),
+			})
+		}
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(bustest.Patience) {
+		t.Fatal("the server does not start")
+	}
+	h := &house{store: s.StoreDir(), address: s.Addr().String()}
+	h.admin = bustest.Connect(t, bus.Options{Name: "admin", URL: h.url("admin")})
+	h.nc, h.raw = h.connect(t, "admin", "_INBOX_admin", func(error) {})
+	h.furnish(t)
+	return h
+}
+
+// url is where a user connects.
+func (h *house) url(user string) string {
+	return (&url.URL{Scheme: "nats", User: url.UserPassword(user, "x"), Host: h.address}).String()
+}
+
+// connect is a bare client.
+func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := nats.Connect(h.url(user), nats.CustomInboxPrefix(inbox),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused(err) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(2*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// furnish makes all streams, and a ledger that is large enough for the server to slow its readers down.
+func (h *house) furnish(t *testing.T) {
+	t.Helper()
+	bustest.SetUp(t, h.admin, bus.Setup{Strategies: []string{strategy}})
+	if !h.hasRequests(t) {
+		if _, err := h.raw.CreateStream(t.Context(), requests()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 30 {
+		if err := h.admin.Ledger().Put(t.Context(), fmt.Sprintf("large.%d", i), make([]byte, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// hasRequests says whether there is a stream of requests. Where Setup does not make it, participants do it themselves.
+func (h *house) hasRequests(t *testing.T) bool {
+	t.Helper()
+	_, err := h.raw.Stream(t.Context(), "REHOME_REQUESTS")
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// requests is the stream of requests, one message for each.
+func requests() jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: "REHOME_REQUESTS", Subjects: []string{"rehome.request.>"}, MaxMsgsPerSubject: 1}
+}
+
+// refusals are the subjects that the server refused to somebody.
+type refusals struct {
+	mu        sync.Mutex
+	connected bool
+	subjects  []string // to the program of Rehome
+	others    []string // to the bare client
+}
+
+var refusedSubject = regexp.MustCompile(`(?i)(?:may not (?:publish on|subscribe to)|permissions violation for (?:publish|subscription) to) "([^"]+)"`)
+
+func (r *refusals) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, match := range refusedSubject.FindAllStringSubmatch(strings.ReplaceAll(string(text), `\"`, `"`), -1) {
+		r.subjects = append(r.subjects, match[1])
+	}
+	r.connected = r.connected || strings.Contains(string(text), "connected to the bus")
+	return len(text), nil
+}
+
+// bare takes down what was refused to the bare client.
+func (r *refusals) bare(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if match := refusedSubject.FindStringSubmatch(err.Error()); match != nil {
+		r.others = append(r.others, match[1])
+	}
+}
+
+func (r *refusals) isConnected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connected
+}
+
+func (r *refusals) ofBus() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.subjects)
+}
+
+func (r *refusals) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(r.subjects, r.others)
+}
+
+// part is a participant at work.
+type part struct {
+	*house
+	t           *testing.T
+	bus         *bus.Bus // nil: it is no program of Rehome
+	asReader    *bus.Bus // of an operator, who can do what readers do
+	mine        *nats.Conn
+	js          jetstream.JetStream
+	bareContext context.Context // ends when something is refused to the two above
+	refusals    *refusals
+}
+
+// join connects a participant who lacks a right.
+func (h *house) join(t *testing.T, who bus.Participant, missing string) part {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	p := part{house: h, t: t, bareContext: ctx, refusals: &refusals{}}
+	user := userOf(who, missing)
+	p.mine, p.js = h.connect(t, user, "_INBOX_"+who.String(), func(err error) {
+		p.refusals.bare(err)
+		cancel()
+	})
+	if who.Role == bus.RoleFunction {
+		return p
+	}
+	log := slog.New(slog.NewTextHandler(p.refusals, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	p.bus = bustest.Connect(t, bus.Options{Name: who.String(), URL: h.url(user), Log: log})
+	bustest.Eventually(t, "it is connected", p.refusals.isConnected)
+	if who.Role == bus.RoleOperator {
+		p.asReader = bustest.Connect(t, bus.Options{Name: string(bus.RoleReader), URL: h.url(user), Log: log})
+	}
+	return p
+}
+
+// all does one thing after the other, up to the first that fails or is refused.
+func (p part) all(steps ...func(part) error) error {
+	for _, step := range steps {
+		if err := step(p); err != nil || len(p.refusals.list()) > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// until lets something run until done is closed, or something is refused.
+func (p part) until(done <-chan struct{}, run func(context.Context) error) error {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), bustest.Patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	for refused := false; !refused && ctx.Err() == nil; refused = len(p.refusals.list()) > 0 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			return errors.New("it ended by itself")
+		case <-done:
+			cancel()
+			return <-ended
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	late := ctx.Err()
+	cancel()
+	if err := <-ended; err != nil {
+		return err
+	}
+	return late
+}
+
+// attend looks for the streams.
+func (p part) attend() error {
+	found := make(chan struct{})
+	err := p.until(found, func(ctx context.Context) error {
+		return p.bus.FollowStreams(ctx, nil, sync.OnceFunc(func() { close(found) }))
+	})
+	if err == nil {
+		_, err = p.js.Stream(p.bareContext, "REHOME_REQUESTS")
+		err = theirs(err)
+	}
+	if err == nil && len(p.refusals.list()) == 0 {
+		err = p.bus.Ready()
+	}
+	return err
+}
+
+// theirs is the error of the bare client, which does not know why it had no answer. What was refused is in the list.
+func theirs(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		return fmt.Errorf("%w: %w", bus.ErrNotPermitted, err)
+	}
+	return err
+}
+
+// setUp makes all streams on a server that has none, and again on one that has them.
+func (p part) setUp() error {
+	for _, name := range []string{
+		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, "REHOME_REQUESTS",
+	} {
+		if err := p.raw.DeleteStream(p.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			p.t.Fatal(err)
+		}
+	}
+	bustest.Eventually(p.t, "nothing is left of the streams", func() bool { // the server deletes their files later
+		left, err := os.ReadDir(filepath.Join(p.store, "jetstream", "$G", "streams"))
+		return err != nil || len(left) == 0
+	})
+	defer p.furnish(p.t)
+	setup := bus.Setup{Strategies: []string{strategy}}
+	if err := p.bus.Setup(p.t.Context(), setup); err != nil {
+		return err
+	}
+	if err := p.bus.Setup(p.t.Context(), setup); err != nil {
+		return err
+	}
+	if p.hasRequests(p.t) {
+		return nil
+	}
+	if _, err := p.js.CreateStream(p.bareContext, requests()); err != nil {
+		return theirs(err)
+	}
+	_, err := p.js.UpdateStream(p.bareContext, requests())
+	if err == nil {
+		_, err = p.js.Stream(p.bareContext, "REHOME_REQUESTS")
+	}
+	return theirs(err)
+}
+
+// letter is a message that is no event, on its way to the dead letters.
+func (p part) bury(stream, channel string) error {
+	e := event(p.t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}})
+	e.Channel, e.Sequence = channel, uint64(time.Now().UnixNano())
+	return p.bus.Bury(p.t.Context(), stream, e, errors.New("nobody can read it"))
+}
+
+// watch publishes, follows verdicts, and answers requests.
+func (p part) watch() error {
+	s := scope(p.t, "a", int(time.Now().UnixNano()))
+	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{delta(p.t, "a"), s}); err != nil {
+		return err
+	}
+	if _, err := p.bus.Answered(p.t.Context()); err != nil {
+		return err
+	}
+	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil {
+		return err
+	}
+	return p.request()
+}
+
+// request follows a request, drops it, and says what became of it.
+func (p part) request() error {
+	publish(p.t, p.admin, p.loose("rehome.request.batch.one"))
+	ctx := p.bareContext
+	stream, err := p.js.Stream(ctx, "REHOME_REQUESTS")
+	if err != nil {
+		return theirs(err)
+	}
+	c, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	if err != nil {
+		return theirs(err)
+	}
+	m, err := c.Next(jetstream.FetchContext(ctx))
+	if err != nil {
+		return theirs(err)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	if err := stream.DeleteMsg(ctx, meta.Sequence.Stream); err != nil {
+		return theirs(err)
+	}
+	if _, err := stream.GetMsg(ctx, meta.Sequence.Stream); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return theirs(err)
+	}
+	if err := stream.DeleteConsumer(ctx, c.CachedInfo().Name); err != nil {
+		return theirs(err)
+	}
+	if err := p.mine.Publish("rehome.receipt.batch.one", []byte("{}")); err != nil {
+		return err
+	}
+	if err := p.mine.FlushTimeout(time.Second); err != nil {
+		return err
+	}
+	return p.bury("REHOME_REQUESTS", "rehome.request.batch.one")
+}
+
+// loose is an event on a channel that has no type yet.
+func (p part) loose(channel string) schemas.Event {
+	e := delta(p.t, "loose")
+	e.Channel, e.ID = channel, fmt.Sprint(time.Now().UnixNano())
+	return e
+}
+
+// follow follows the history until an event comes that somebody else publishes.
+func (p part) follow(channels string, e schemas.Event) error {
+	seen := make(chan struct{})
+	e.ID = fmt.Sprint(time.Now().UnixNano())
+	publish(p.t, p.admin, e)
+	return p.until(seen, func(ctx context.Context) error {
+		q := bus.Query{Channels: []string{channels}, Since: time.Unix(1, 0), Follow: true}
+		return p.bus.Events(ctx, q, func(got schemas.Event) error {
+			if got.ID == e.ID {
+				close(seen)
+			}
+			return nil
+		})
+	})
+}
+
+// decide pulls a scope and answers it, and buries one that cannot be worked on.
+func (p part) decide() error {
+	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
+	publish(p.t, p.admin, scope(p.t, node, 1))
+	done := make(chan struct{})
+	err := p.until(done, func(ctx context.Context) error {
+		return p.bus.Work(ctx, bus.Work{Strategy: strategy}, func(ctx context.Context, e schemas.Event) error {
+			if !strings.HasPrefix(e.ID, node) {
+				return nil
+			}
+			if ok, err := p.bus.Current(ctx, e); err != nil || !ok {
+				return errors.Join(err, fmt.Errorf("scope %s is not current", e.ID))
+			}
+			given, a := answer(p.t, node, e.Sequence, "pod-1")
+			if err := p.bus.Answer(ctx, given, a); err != nil {
+				return err
+			}
+			close(done)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return p.bury(bus.StreamScopes, "rehome.scope.RemovePods.default.node.a")
+}
+
+// ask asks the function outside, which nobody is yet.
+func (p part) ask() error {
+	if err := p.mine.Publish(asked, []byte("{}")); err != nil {
+		return err
+	}
+	return p.mine.FlushTimeout(time.Second)
+}
+
+// act follows the table, says what became of an answer, remembers it, and drops the answer.
+func (p part) act() error {
+	ctx := p.t.Context()
+	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
+	given := give(p.t, p.admin, node, 1, "pod-1")
+	done := make(chan struct{})
+	var failed error
+	err := p.until(done, func(ctx context.Context) error {
+		return p.bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error {
+			if e.ID != given.ID {
+				return nil
+			}
+			failed = errors.Join(p.bus.DropIntents(ctx, e), p.bus.DropIntents(ctx, e)) // the second time it is gone
+			close(done)
+			return nil
+		})
+	})
+	if err := errors.Join(err, failed); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
+	v := verdict(p.t, "pod-1")
+	v.ID = node
+	if _, err := p.bus.Publish(ctx, v); err != nil {
+		return err
+	}
+	q := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: time.Now().Add(-time.Minute)}
+	if err := p.bus.Events(ctx, q, func(schemas.Event) error { return nil }); err != nil {
+		return err
+	}
+	if err := p.remember(); err != nil {
+		return err
+	}
+	return p.bury(bus.StreamIntents, given.Channel)
+}
+
+// remember reads, writes and deletes in the ledger.
+func (p part) remember() error {
+	ctx := p.t.Context()
+	if _, err := p.bus.Ledger().Entries(ctx); err != nil {
+		return err
+	}
+	if err := p.bus.Ledger().Put(ctx, "move.a", []byte("{}")); err != nil {
+		return err
+	}
+	return p.bus.Ledger().Delete(ctx, "move.a")
+}
+
+// read shows what happened, what happens, and what the actuator remembers.
+func (p part) read() error {
+	if err := p.follow(bus.DeltaChannels, delta(p.t, "a")); err != nil {
+		return err
+	}
+	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
+		return err
+	}
+	if _, err := p.bus.Ledger().Entries(p.t.Context()); err != nil {
+		return err
+	}
+	return p.hear()
+}
+
+// hear listens to all that happens.
+func (p part) hear() error {
+	answered, _ := answer(p.t, "a", 1, "pod-1")
+	return p.listen(map[string]schemas.Event{
+		bus.DeltaChannels: delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
+		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"),
+	})
+}
+
+// listen hears what is published, without a stream.
+func (p part) listen(published map[string]schemas.Event) error {
+	p.t.Helper()
+	missing, heard := map[string]bool{}, make(chan struct{})
+	for _, e := range published {
+		missing[e.Channel] = true
+	}
+	stop := sync.OnceFunc(func() { close(heard) })
+	defer background(p.t, func(ctx context.Context) error { // until it listens
+		for ctx.Err() == nil {
+			for _, e := range published {
+				e.ID = fmt.Sprint(time.Now().UnixNano())
+				_, _ = p.admin.Publish(ctx, e)
+			}
+		}
+		return nil
+	})()
+	return p.until(heard, func(ctx context.Context) error {
+		return p.bus.Tap(ctx, slices.Collect(maps.Keys(published)), func(e schemas.Event) error {
+			if delete(missing, e.Channel); len(missing) == 0 {
+				stop()
+			}
+			return nil
+		})
+	})
+}
+
+// operate retries and drops dead letters of each kind, and writes to the ledger.
+func (p part) operate() error {
+	ctx := p.t.Context()
+	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
+	answered, _ := answer(p.t, node, 1, "pod-1")
+	for _, dead := range []struct {
+		stream string
+		event  schemas.Event
+	}{
+		{bus.StreamScopes, scope(p.t, node, 1)}, {bus.StreamIntents, answered},
+		{bus.StreamEvents, delta(p.t, node)}, {bus.StreamEvents, verdict(p.t, node)},
+	} {
+		dead.event.Sequence = uint64(time.Now().UnixMicro())
+		if err := p.admin.Bury(ctx, dead.stream, dead.event, errors.New("nobody can read it")); err != nil {
+			p.t.Fatal(err)
+		}
+		numbers, err := p.bus.DeadNumbers(ctx, bus.DeadQuery{})
+		if err != nil {
+			return err
+		}
+		if _, err := p.bus.RetryDead(ctx, numbers[0]); err != nil {
+			return err
+		}
+		if err := p.bus.DropDead(ctx, numbers[0]); !errors.Is(err, bus.ErrNoDeadLetter) {
+			return err
+		}
+	}
+	if err := p.follow(bus.DeltaChannels, delta(p.t, "a")); err != nil {
+		return err
+	}
+	if err := p.remember(); err != nil {
+		return err
+	}
+	if err := p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)}); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
+	p.bus = p.asReader // what readers do
+	_, err := p.bus.Ledger().Entries(ctx)
+	return err
+}
+
+// answer is asked, as a function outside of Rehome is, and answers.
+func (p part) answer() error {
+	s, err := p.mine.QueueSubscribe(asked, "workers", func(m *nats.Msg) { _ = m.Respond([]byte("{}")) })
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Unsubscribe() }()
+	if err := p.mine.FlushTimeout(time.Second); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.bareContext, 2*time.Second)
+	defer cancel()
+	_, err = p.nc.RequestWithContext(ctx, asked, []byte("{}"))
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = nats.ErrTimeout
+	}
+	return theirs(err)
+}
+
+// send asks for something, and hears what becomes of it.
+func (p part) send() error {
+	if _, err := p.bus.Publish(p.t.Context(), p.loose("rehome.request.batch.three")); err != nil {
+		return err
+	}
+	return p.listen(map[string]schemas.Event{
+		"rehome.receipt.batch.>": p.loose("rehome.receipt.batch.three"), bus.VerdictChannels: verdict(p.t, "a"),
+	})
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/credentials"
+)
+
+// authFlags are for whom `rehome setup --auth` writes files.
+type authFlags struct {
+	dir                       string
+	functions, senders, hosts []string
+}
+
+func (a *authFlags) bind(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&a.dir, "auth", "", "write the keys and rights of all participants into this directory, and touch no bus")
+	f.StringArrayVar(&a.functions, "function", nil, "with --auth: NAME=SUBJECT, a function outside that is asked there; repeatable")
+	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
+	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
+}
+
+// check refuses what only makes sense with --auth.
+func (a authFlags) check() error {
+	if a.dir == "" && len(a.functions)+len(a.senders)+len(a.hosts) > 0 {
+		return usageError{errors.New("--function, --sender and --tls: want them with --auth DIR, got no --auth")}
+	}
+	return nil
+}
+
+// config is what the flags ask for.
+func (a authFlags) config() (credentials.Config, error) {
+	c := credentials.Config{Hosts: a.hosts}
+	for _, text := range a.functions {
+		name, subject, ok := strings.Cut(text, "=")
+		if !ok {
+			return c, usageError{fmt.Errorf("--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got %q", text)}
+		}
+		c.Functions = append(c.Functions, bus.Participant{Role: bus.RoleFunction, Name: name, Subject: subject})
+	}
+	for _, name := range a.senders {
+		c.Senders = append(c.Senders, bus.Participant{Role: bus.RoleSender, Name: name})
+	}
+	return c, nil
+}
+
+// write writes the files and says to w what was done.
+func (a authFlags) write(w io.Writer) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	r, err := credentials.Write(a.dir, c)
+	if err != nil {
+		return usageError{fmt.Errorf("--auth: %w", err)}
+	}
+	fmt.Fprintf(w, "%s: %s made, %d kept; %s says what goes where\n",
+		a.dir, count(len(r.Made), "key"), len(r.Kept), filepath.Join(a.dir, credentials.Readme))
+	for _, name := range r.Unused {
+		fmt.Fprintf(w, "%s: it has no rights any more, since it was not asked for\n", filepath.Join(a.dir, name))
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// desk is where the commands of a page are typed.
+type desk struct {
+	t           *testing.T
+	dir, rehome string
+	environment []string
+	ran         []string
+}
+
+// newDesk is a folder with a policy, and a rehome that knows a cluster that is not there.
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	d := &desk{t: t, dir: dir}
+	if d.rehome, err = program.Build(dir); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.write("policy.yaml", string(policy))
+	d.write("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a"}],
+		"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]}`)
+	d.environment = append(os.Environ(), "REHOME_STORE_DIR="+filepath.Join(dir, "store"), "REHOME_HTTP_ADDRESS=",
+		"KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
+	return d
+}
+
+func (d *desk) write(name, text string) {
+	d.t.Helper()
+	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// serve starts a NATS server with a configuration.
+func (d *desk) serve(config string) {
+	d.t.Helper()
+	text := config // of a server that is started in another folder, so that its own files are not found from here
+	for _, key := range []string{"cert_file", "key_file", "ca_file", "store_dir"} {
+		text = strings.ReplaceAll(text, key+`: "`, key+`: "`+d.dir+`/`)
+	}
+	d.write("nats-server.conf", text)
+	o, err := server.ProcessConfigFile(filepath.Join(d.dir, "nats-server.conf"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	o.NoSigs = true
+	s, err := server.NewServer(o)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	s.Start()
+	d.t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(bustest.Patience) {
+		d.t.Fatal("the server does not start")
+	}
+}
+
+// command is a line as a shell would run it: variables before the program are its own.
+func (d *desk) command(line string) *exec.Cmd {
+	words := strings.Fields(line)
+	own := 0
+	for !strings.HasPrefix(words[own], "rehome") {
+		own++
+	}
+	c := exec.Command(d.rehome, words[own+1:]...)
+	c.Dir, c.Env = d.dir, append(append([]string{}, d.environment...), words[:own]...)
+	d.ran = append(d.ran, words[own+1])
+	return c
+}
+
+// run runs a line until it works: a server that was just started may not have its leader yet.
+func (d *desk) run(line string) {
+	d.t.Helper()
+	for end := time.Now().Add(bustest.Patience); ; {
+		out, err := d.command(line).CombinedOutput()
+		if err == nil && !bytes.Contains(out, []byte("not permitted")) {
+			return
+		}
+		if time.Now().After(end) {
+			d.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		d.ran = d.ran[:len(d.ran)-1]
+	}
+}
+
+// stay starts a line that does not end by itself.
+func (d *desk) stay(line string) {
+	d.t.Helper()
+	c := d.command(line)
+	var out program.Log
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		if d.t.Failed() {
+			d.t.Logf("%s said:\n%s", line, &out)
+		}
+	})
+}
+
+// TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks runs them in the order of the page, and the server with the
+// configuration that stands there, on free ports.
+func TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, port := range []string{":4222", ":4223"} {
+		free, err := program.FreeAddress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.ReplaceAll(text, port, free[strings.LastIndex(free, ":"):])
+	}
+	d, config := newDesk(t), ""
+	for line := range strings.Lines(text) {
+		code, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
+		if !indented {
+			if config != "" {
+				d.serve(config)
+			}
+			config = ""
+			continue
+		}
+		switch first, rest, _ := strings.Cut(code, " "); {
+		case first == "export":
+			d.environment = append(d.environment, strings.Fields(rest)...)
+		case strings.HasPrefix(code, "rehome run "):
+			d.environment = append(d.environment, "REHOME_NATS_URL=") // it is another terminal
+			d.stay(code)
+			d.environment = append(d.environment, "REHOME_LISTEN=", "REHOME_LISTEN_AUTH=", "REHOME_LISTEN_CERT_FILE=", "REHOME_LISTEN_KEY_FILE=")
+		case first == "rehome", strings.HasPrefix(first, "REHOME_"):
+			d.run(code)
+		default:
+			config += code + "\n"
+		}
+	}
+	if got, want := fmt.Sprint(d.ran), "[setup setup events status dead run events]"; got != want {
+		t.Errorf("the page has %s, want %s", got, want)
+	}
+}
+
+// TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant compares its table with the files that are written.
+func TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []bus.Role{
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll, bus.RoleReader,
+		bus.RoleListener, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,
+	} {
+		if !strings.Contains(string(page), "| `"+string(role)+".nk` |") && !strings.Contains(string(page), "| `"+string(role)+"-NAME.nk` |") {
+			t.Errorf("the page says nothing about %s", role)
+		}
+	}
+}
