@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
 )
 
 // busOptions says where the bus is: at the URL, or at the socket of a rehome that runs on this machine as this user.
@@ -42,11 +43,17 @@ func startServer(s settings) (*bus.Server, error) {
 	return server, nil
 }
 
-// setupOf is the layout of the bus for the strategies of this binary.
-func setupOf(s settings) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History}
+// setupOf is the layout of the bus for the strategies of this binary, and those that the policy asks elsewhere.
+func setupOf(s settings, p policy.Policy) bus.Setup {
+	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
 	for _, f := range functions.All() {
 		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
+	}
+	for _, o := range p.Outside {
+		if o.Declared() {
+			setup.Strategies = append(setup.Strategies, o.Strategy.Name)
+		}
+		setup.Parallel[o.Strategy.Name] = o.Parallel
 	}
 	return setup
 }
