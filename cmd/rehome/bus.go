@@ -5,8 +5,6 @@ import (
 	"os"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/policy"
 )
 
 // busOptions says where the bus is: at the URL, or at the socket of a rehome that runs on this machine as this user.
@@ -41,19 +39,4 @@ func startServer(s settings) (*bus.Server, error) {
 		return nil, usageError{fmt.Errorf("REHOME_STORE_DIR: %w", err)}
 	}
 	return server, nil
-}
-
-// setupOf is the layout of the bus for the strategies of this binary, and those that the policy asks elsewhere.
-func setupOf(s settings, p policy.Policy) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
-	for _, f := range functions.All() {
-		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
-	}
-	for _, o := range p.Outside {
-		if o.Declared() {
-			setup.Strategies = append(setup.Strategies, o.Strategy.Name)
-		}
-		setup.Parallel[o.Strategy.Name] = o.Parallel
-	}
-	return setup
 }

@@ -121,9 +121,11 @@ func setupCommand() *cobra.Command {
 	timeout := 30 * time.Second
 	c := &cobra.Command{
 		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: noArguments,
-		Long: "Make or update the streams and consumers of an external bus, once. With a policy, those of the functions that it\n" +
-			"declares are made, too; otherwise `rehome dispatcher` makes them, which then needs the right to.",
-		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup",
+		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
+			"strategies that the policy declares in functions; call it again after the policy declares others.",
+		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
+			"  # For a policy that declares strategies of its own:\n" +
+			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml",
 	}
 	s := bindFlags(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")

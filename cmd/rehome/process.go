@@ -45,6 +45,7 @@ type process struct {
 	log      *slog.Logger
 	policy   policy.Policy // the first one; it is reloaded when its file changes
 	content  content       // of its file
+	declared *enlisting
 	client   kubernetes.Interface
 	bus      *bus.Bus
 	spans    *trace.Exporter      // nil: nobody asked for them
@@ -64,6 +65,7 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
+	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
 	var err error
 	if p.spans, err = trace.New(version, p.log); err != nil {
 		return usageError{err}
@@ -156,7 +158,12 @@ func (p *process) setUp() func(context.Context) error {
 	if !p.roles.embedded {
 		return nil
 	}
-	return func(ctx context.Context) error { return p.bus.Setup(ctx, setupOf(p.settings, p.policy)) }
+	return func(ctx context.Context) error { return p.setUpFor(ctx, *p.declared.policy.Load()) }
+}
+
+// setUpFor makes the streams, and the consumers of the strategies of this binary and of a policy.
+func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
+	return p.bus.Setup(ctx, setupOf(p.settings, of))
 }
 
 // renewed is called when everything that was on the bus was lost: what was wanted before is found out anew.
@@ -207,6 +214,9 @@ func (p *process) start() (work []task, err error) {
 	if len(leading) > 0 || p.roles.dispatcher {
 		work = append(work, p.newReloader().run)
 	}
+	if p.roles.embedded {
+		work = append(work, p.declared.run)
+	}
 	return append(work, p.lead(leading)...), nil
 }
 
@@ -232,6 +242,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 	if p.dispatch != nil {
 		p.dispatch.Set(next.Outside)
 	}
+	p.declared.replace(next)
 	return nil
 }
 
