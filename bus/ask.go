@@ -22,6 +22,9 @@ const (
 	headerServiceError = "Nats-Service-Error"
 )
 
+// mostSaid bounds what is quoted of a function that has no answer, in bytes.
+const mostSaid = 200
+
 // attributesRoom is what is kept free in a message for the headers of an event.
 const attributesRoom = 8 << 10
 
@@ -92,9 +95,9 @@ func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error
 	}
 	switch {
 	case why != "" && after != "":
-		return e, false, &handover.Later{After: handover.ReadAfter(after, now), Err: errors.New(line(why, maxErrorText))}
+		return e, false, &handover.Later{After: handover.ReadAfter(after, now), Err: errors.New(line(why, mostSaid))}
 	case why != "":
-		return e, false, fmt.Errorf("%w: %s", schemas.ErrInvalid, line(why, maxErrorText))
+		return e, false, fmt.Errorf("%w: %s", schemas.ErrInvalid, line(why, mostSaid))
 	case len(m.Data) == 0 && header(m.Header, cloudevent.HeaderPrefix+"specversion") == "" && header(m.Header, contentHeader) == "":
 		return e, false, nil
 	}

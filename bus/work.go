@@ -122,7 +122,7 @@ func (k *worker) session(ctx, handling context.Context) error {
 func (k *worker) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	c, err := k.bus.js.Consumer(ctx, StreamScopes, schemas.Token(k.strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
-	if err != nil && !(k.make && missing) {
+	if err != nil && (!k.make || !missing) {
 		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
 	}
 	want := handedOut(cap(k.slots))

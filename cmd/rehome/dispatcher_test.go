@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -408,9 +409,7 @@ func lying(change func(body string) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		recorded := httptest.NewRecorder()
 		mover(recorded, r)
-		for name, values := range recorded.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), recorded.Header())
 		_, _ = io.WriteString(w, change(recorded.Body.String()))
 	}
 }
@@ -463,7 +462,7 @@ type dying struct {
 
 func (b dying) Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error {
 	err := b.questions.Answer(ctx, e, answer)
-	b.Bus.Close()
+	b.Close()
 	close(b.died)
 	return err
 }
@@ -576,6 +575,37 @@ func TestScopesWaitForAFunctionThatIsAwayAndTheNewestAreAsked(t *testing.T) {
 	}
 	if dead := d.dead(); len(dead) > 0 || open() != 0 {
 		t.Errorf("dead letters %q, open %v; want neither", dead, open())
+	}
+}
+
+func TestADispatcherThatIsToldToStopWhileScopesWaitStopsAtOnceAndLeavesThemToTheNext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	d := newDispatching(t, bus.Setup{}, over("http://"+l.Addr().String()))
+	var want []string
+	for _, node := range []string{"a", "b", "c", "d"} {
+		d.publish(nodeScope(t, keepOff, node))
+		want = append(want, node)
+	}
+	bustest.Eventually(t, "a probe was in vain", func() bool { return unreachable(t, d.metrics) >= 5 })
+	began := time.Now()
+	d.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+	next, _ := d.start(questions{busAdapter{d.bus, nil}}, nil)
+	next.Set(outsideOf(t, over(serve(t, http.HandlerFunc(mover)).URL)))
+	d.done()
+	var got []string
+	for range want {
+		got = append(got, strings.TrimPrefix(d.answers.Next(t).Subject, "node/"))
+	}
+	slices.Sort(got)
+	if dead := d.dead(); !reflect.DeepEqual(got, want) || len(dead) > 0 {
+		t.Errorf("answered %v, dead letters %q; want %v and none", got, dead, want)
 	}
 }
 

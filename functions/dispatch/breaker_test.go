@@ -15,11 +15,11 @@ import (
 )
 
 var (
-	gone    = fmt.Errorf("post: %w", delivery.ErrUnreachable)
-	foreign = fmt.Errorf("post: %w", delivery.ErrUnauthorized)
-	busy    = &delivery.Later{Err: errors.New("busy")}
-	gateway = &delivery.Later{After: 90 * time.Second, Err: gone}
-	refused = fmt.Errorf("post: %w", schemas.ErrInvalid)
+	errGone    = fmt.Errorf("post: %w", delivery.ErrUnreachable)
+	errForeign = fmt.Errorf("post: %w", delivery.ErrUnauthorized)
+	busy       = &delivery.Later{Err: errors.New("busy")}
+	gateway    = &delivery.Later{After: 90 * time.Second, Err: errGone}
+	errRefused = fmt.Errorf("post: %w", schemas.ErrInvalid)
 )
 
 // ask lets one question through, whose end is err.
@@ -38,13 +38,13 @@ func TestABreakerOpensAfterThreeQuestionsInVainInARow(t *testing.T) {
 		open      bool
 	}{
 		"none":                         {nil, false},
-		"two":                          {[]error{gone, gone}, false},
-		"three":                        {[]error{gone, foreign, gateway}, true},
-		"one is answered in between":   {[]error{gone, gone, nil, gone, gone}, false},
-		"one is refused in between":    {[]error{gone, gone, refused, gone, gone}, false},
-		"one is put off in between":    {[]error{gone, gone, busy, gone, gone}, false},
-		"one is given up in between":   {[]error{gone, gone, context.Canceled, gone}, true},
-		"many are refused":             {[]error{refused, refused, refused, refused}, false},
+		"two":                          {[]error{errGone, errGone}, false},
+		"three":                        {[]error{errGone, errForeign, gateway}, true},
+		"one is answered in between":   {[]error{errGone, errGone, nil, errGone, errGone}, false},
+		"one is refused in between":    {[]error{errGone, errGone, errRefused, errGone, errGone}, false},
+		"one is put off in between":    {[]error{errGone, errGone, busy, errGone, errGone}, false},
+		"one is given up in between":   {[]error{errGone, errGone, context.Canceled, errGone}, true},
+		"many are refused":             {[]error{errRefused, errRefused, errRefused, errRefused}, false},
 		"many are put off by the load": {[]error{busy, busy, busy, busy}, false},
 	} {
 		var told []change
@@ -68,7 +68,7 @@ func opened(t *testing.T, tell func(change)) *breaker {
 	t.Helper()
 	b := newBreaker(tell)
 	for range failuresToOpen {
-		ask(t, b, gone)
+		ask(t, b, errGone)
 	}
 	return b
 }
@@ -79,7 +79,7 @@ func TestWhileABreakerIsOpenOneAsksAtATimeAfterGrowingDelays(t *testing.T) {
 		var delays []time.Duration
 		for range 9 {
 			began := time.Now()
-			p, held := ask(t, b, gone)
+			p, held := ask(t, b, errGone)
 			if !p.probe || !p.waited || !held {
 				t.Fatalf("got %+v, held %v; want a probe that is held", p, held)
 			}
@@ -98,7 +98,7 @@ func TestAFunctionThatAsksForTimeIsLeftAloneForThatTime(t *testing.T) {
 		b := opened(t, func(change) {})
 		ask(t, b, gateway)
 		began := time.Now()
-		ask(t, b, gone)
+		ask(t, b, errGone)
 		if got := time.Since(began); got != gateway.After {
 			t.Errorf("it was asked again after %v, want %v", got, gateway.After)
 		}
@@ -121,12 +121,12 @@ func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
 						return
 					}
 					turns <- i
-					end := gone
+					end := errGone
 					if len(turns) > 5 { // the third is poison and never answered, all others are from the sixth turn on
 						end = nil
 					}
 					if i == 2 {
-						end = gone
+						end = errGone
 					}
 					if !b.leave(p, end) {
 						return

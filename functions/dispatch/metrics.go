@@ -56,7 +56,7 @@ func newMetrics() *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
 		}, []string{"strategy"}),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rehome_dispatcher_open", Help: "1: the scopes of the strategy wait, since its function is not there. 0: they are asked.",
+			Name: "rehome_dispatcher_open", Help: "1: the scopes of the strategy wait, as its function is not there. 0: they are asked.",
 		}, []string{"strategy"}),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -154,7 +155,7 @@ func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	}
 }
 
-func TestABuiltInStrategyThatIsServedElsewhereMovesPods(t *testing.T) {
+func TestABuiltInStrategyThatThePolicySendsElsewhereIsAskedThereAndMovesPods(t *testing.T) {
 	const strategy = "RemovePodsViolatingNodeTaints"
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
@@ -162,8 +163,13 @@ func TestABuiltInStrategyThatIsServedElsewhereMovesPods(t *testing.T) {
 	s.must(err)
 	served := s.start([]string{"serve", strategy, "--address", address})
 	served.says("serving")
-	dir := store(t)
-	s.rehome(s.policy("functions: [{name: "+strategy+", http: {url: http://"+address+"/}}]"), dir).evaluated(s)
+	dir, file := store(t), s.policy()
+	p := s.rehome(file, dir)
+	p.evaluated(s)
+	elsewhere, err := os.ReadFile(s.policy("functions: [{name: " + strategy + ", http: {url: http://" + address + "/}}]"))
+	s.must(err)
+	s.must(os.WriteFile(file, elsewhere, 0o600))
+	p.says("policy changed")
 	events := record(t, at(dir))
 	before := s.pods(s.nodes[0])
 

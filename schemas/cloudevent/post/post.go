@@ -171,7 +171,7 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, withoutURL(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }() // all of it that matters has been read
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(io.LimitReader(response.Body, c.config.MaxReply+1))
 	if int64(len(a.body)) > c.config.MaxReply {
