@@ -372,6 +372,8 @@ func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("answers\n%+v, want\n%+v", got, want)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if !reflect.DeepEqual(asked, wantAsked) {
 		t.Errorf("asked %v, want %v", asked, wantAsked)
 	}
@@ -387,8 +389,11 @@ func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
 }
 
 func TestAFunctionThatAsksForTimeIsAskedAgainAfterIt(t *testing.T) {
+	var mu sync.Mutex
 	var asked []time.Time
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		asked = append(asked, time.Now())
 		if len(asked) == 1 {
 			w.Header().Set("Retry-After", "3")
@@ -399,6 +404,8 @@ func TestAFunctionThatAsksForTimeIsAskedAgainAfterIt(t *testing.T) {
 	})).URL))
 	d.publish(nodeScope(t, keepOff, "worker-1"))
 	d.done()
+	mu.Lock()
+	defer mu.Unlock()
 	if len(asked) != 2 || asked[1].Sub(asked[0]) < 3*time.Second-100*time.Millisecond {
 		t.Errorf("asked at %v, want twice, 3 s apart", asked)
 	}
