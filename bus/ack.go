@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // verb is what becomes of a scope after it was handled.
@@ -20,7 +21,7 @@ const (
 // attempt is one run of a handler.
 type attempt struct {
 	err       error
-	stopping  bool   // the handler was told to stop before it was done
+	stopping  bool   // the end has come: a handler may be told to stop before it is done
 	delivered uint64 // how often the scope was handed out, this time included
 	most      int    // how often it may be; 0: without end
 }
@@ -31,7 +32,7 @@ type attempt struct {
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
 //	one that is context.Canceled, as told  nak at once  nak at once
-//	any other error                        bury         nak after a delay that doubles
+//	any other error                        bury         nak after a delay that doubles, or a longer one that it asks for
 //
 // random is in [0, 1).
 func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
@@ -45,5 +46,5 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 	case a.most > 0 && a.delivered >= uint64(a.most):
 		return bury, 0
 	}
-	return nak, delays.delay(int(a.delivered), random)
+	return nak, max(delays.delay(int(a.delivered), random), handover.After(a.err))
 }

@@ -33,6 +33,9 @@ type Work struct {
 	Strategy string
 	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
 	Parallel int
+	// Make: the consumer of the strategy is made where it is missing, and changed where it hands out too few scopes for
+	// Parallel. Otherwise it is waited for. It needs the right to do so only when there is something to do.
+	Make bool
 	// RetryAfter is the delay after the first failure of a scope; it doubles with each further one. Zero:
 	// [DefaultRetryAfter].
 	RetryAfter time.Duration
@@ -42,12 +45,14 @@ type Work struct {
 // nil. While the connection or the consumer is missing it waits. Several processes may work on the same strategy.
 //
 // A handler has 10 seconds to finish after the end of ctx, before its own context ends. Until then it can do everything
-// as before. It must return when its context ends.
+// as before. It must return when its context ends. What it has not done by the end of ctx, as it says with an error that
+// wraps [context.Canceled], is handed out to others at once.
 //
 // handle returns nil when the scope is answered and the answer is stored. With an error that wraps
 // [schemas.ErrInvalid], the scope goes to the dead letters; so does a message that is no event. After any other error
-// the scope is handed out again after a growing delay, and goes to the dead letters after the last time. A handler that
-// runs long is not disturbed, and its scope not given to others.
+// the scope is handed out again after a growing delay, or a longer one if the error is a *delivery.Later that asks for it,
+// and goes to the dead letters after the last time. A handler that runs long is not disturbed, and its scope not given to
+// others.
 //
 // Two scopes of one key are never handled at once by one call of Work: the newer one waits for the older, and of
 // several that wait only the newest is handled. Scopes of different keys come in no particular order.
@@ -55,9 +60,10 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	k := &worker{
-		bus: b, strategy: w.Strategy, handle: handle,
+		bus: b, strategy: w.Strategy, handle: handle, ended: func() bool { return ctx.Err() != nil },
 		delays:  backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:   make(chan struct{}, cmp.Or(w.Parallel, DefaultParallel)),
+		make:    w.Make,
 		flights: make(map[string]*flight),
 	}
 	b.forever(ctx, "scopes of "+w.Strategy, func(ctx context.Context) error { return k.session(ctx, handling) })
@@ -73,7 +79,9 @@ type worker struct {
 	strategy string
 	handle   func(context.Context, schemas.Event) error
 	delays   backoff
+	ended    func() bool   // nothing is to be begun any more
 	slots    chan struct{} // holds one item for each handler that runs
+	make     bool          // the consumer, if need be
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -83,9 +91,9 @@ type worker struct {
 // session pulls scopes while there is a slot for them. A scope is only pulled when it can be handled at once: one that
 // waits here could neither be replaced by a newer one nor be taken by another process.
 func (k *worker) session(ctx, handling context.Context) error {
-	c, err := k.bus.js.Consumer(ctx, StreamScopes, schemas.Token(k.strategy))
+	c, err := k.consumer(ctx)
 	if err != nil {
-		return notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
+		return err
 	}
 	ctx, done := k.bus.link.guard(ctx, pulls(StreamScopes, schemas.Token(k.strategy)))
 	defer done()
@@ -110,6 +118,30 @@ func (k *worker) session(ctx, handling context.Context) error {
 			return because(ctx, err)
 		}
 	}
+}
+
+// consumer is the consumer of the strategy.
+func (k *worker) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	c, err := k.bus.js.Consumer(ctx, StreamScopes, schemas.Token(k.strategy))
+	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
+	if err != nil && (!k.make || !missing) {
+		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
+	}
+	want := handedOut(cap(k.slots))
+	if !k.make || !missing && c.CachedInfo().Config.MaxAckPending >= want {
+		return c, nil
+	}
+	config := Setup{AckWait: DefaultAckWait, MaxDeliver: DefaultMaxDeliver}.consumer(k.strategy)
+	if !missing {
+		config = c.CachedInfo().Config
+	}
+	config.MaxAckPending = want
+	began := time.Now()
+	c, err = k.bus.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
+	if err != nil {
+		return nil, k.bus.explain(began, fmt.Errorf("make the consumer of %s: %w", k.strategy, err))
+	}
+	return c, nil
 }
 
 // next waits for the next message until ctx ends, at first for a moment only, then for longer. The client asks the server
@@ -169,7 +201,7 @@ func (k *worker) fly(ctx context.Context, d delivery) {
 		err = k.handle(ctx, e)
 	}
 	d = k.newest(d)
-	a := attempt{err: err, stopping: ctx.Err() != nil, delivered: d.meta.NumDelivered, most: d.config.MaxDeliver}
+	a := attempt{err: err, stopping: k.ended(), delivered: d.meta.NumDelivered, most: d.config.MaxDeliver}
 	what, delay := outcome(a, k.delays, rand.Float64())
 	if what == bury && !k.buried(ctx, l, err) {
 		what = nak // it is told to stop, and the letter is not stored: the next worker has to try

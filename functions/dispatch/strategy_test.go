@@ -1,0 +1,63 @@
+package dispatch
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+func TestThatAFunctionIsAwayIsSaidOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		why  error
+		want string
+	}{
+		"it does not answer": {
+			errGone,
+			`level=WARN msg="a function does not answer, its scopes wait" strategy=KeepOffSpot where=http://spot/ error="post: unreachable"`,
+		},
+		"it does not let us in": {
+			errForeign,
+			`level=ERROR msg="a function does not let us in, its scopes wait: let the dispatcher ask it there, or correct where it is asked" ` +
+				`strategy=KeepOffSpot where=http://spot/ error="post: not authorized"`,
+		},
+	} {
+		var log bytes.Buffer
+		d, err := New(Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+			ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := d.newStrategy(policy.Outside{Strategy: policy.Strategy{Name: "KeepOffSpot"}, URL: "http://spot/"}, nil)
+		for range 5 {
+			s.breaker.leave(pass{}, c.why)
+		}
+		if open := testutil.ToFloat64(s.figures.open); open != 1 {
+			t.Errorf("%s: rehome_dispatcher_open is %v, want 1", name, open)
+		}
+		s.breaker.mu.Lock()
+		s.breaker.since = time.Now().Add(-90 * time.Second)
+		s.breaker.mu.Unlock()
+		for range 5 {
+			s.breaker.leave(pass{}, nil)
+		}
+		if open := testutil.ToFloat64(s.figures.open); open != 0 {
+			t.Errorf("%s: rehome_dispatcher_open is %v, want 0", name, open)
+		}
+		want := c.want + "\n" +
+			`level=INFO msg="a function answers again, its scopes are asked" strategy=KeepOffSpot where=http://spot/ after=1m30s` + "\n"
+		if got := log.String(); got != want {
+			t.Errorf("%s: logged\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package delivery_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+func TestTheTimeToWaitIsFoundInAnErrorThatWrapsIt(t *testing.T) {
+	full := errors.New("all hands are busy")
+	for name, c := range map[string]struct {
+		err   error
+		after time.Duration
+		text  string
+	}{
+		"it says how long":   {&delivery.Later{After: 3 * time.Second, Err: full}, 3 * time.Second, "try again after 3s: all hands are busy"},
+		"it does not say":    {&delivery.Later{Err: full}, 0, "try again: all hands are busy"},
+		"it is wrapped":      {fmt.Errorf("ask: %w", &delivery.Later{After: time.Minute, Err: full}), time.Minute, "ask: try again after 1m0s: all hands are busy"},
+		"it is another kind": {delivery.ErrUnreachable, 0, "unreachable"},
+	} {
+		if got := delivery.After(c.err); got != c.after || c.err.Error() != c.text {
+			t.Errorf("%s: got %v, %q; want %v, %q", name, got, c.err, c.after, c.text)
+		}
+	}
+	if err := (&delivery.Later{Err: full}); !errors.Is(err, full) {
+		t.Errorf("%v does not wrap its reason", err)
+	}
+}
+
+func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for name, c := range map[string]struct {
+		text string
+		want time.Duration
+	}{
+		"seconds":                   {"90", 90 * time.Second},
+		"no time":                   {"0", 0},
+		"seconds beyond the most":   {"86400", delivery.MaxAfter},
+		"seconds beyond any number": {"99999999999999999999", 0},
+		"a date":                    {now.Add(30 * time.Second).Format(http.TimeFormat), 30 * time.Second},
+		"a date beyond the most":    {now.Add(time.Hour).Format(http.TimeFormat), delivery.MaxAfter},
+		"a date that has passed":    {now.Add(-time.Hour).Format(http.TimeFormat), 0},
+		"less than nothing":         {"-5", 0},
+		"no number and no date":     {"soon", 0},
+		"nothing":                   {"", 0},
+	} {
+		if got := delivery.ReadAfter(c.text, now); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
