@@ -51,7 +51,9 @@ func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply s
 		return schemas.Event{}, false, err
 	}
 	began := time.Now()
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	answer, err := permitted(ctx, b.link, func(ctx context.Context) (*nats.Msg, error) {
+		return b.nc.RequestMsgWithContext(ctx, m)
+	}, subject)
 	if err != nil {
 		return schemas.Event{}, false, b.unanswered(ctx, began, subject, err)
 	}
@@ -72,9 +74,9 @@ func question(e schemas.Event, most int64) (*nats.Msg, error) {
 
 // unanswered says why a question was not answered, by the error of the NATS client.
 func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
-	switch denied := b.link.deniedSince(began); {
-	case denied != nil:
-		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, denied)
+	switch {
+	case errors.Is(err, ErrNotPermitted):
+		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: nobody listens on %s", handover.ErrUnreachable, subject)
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):

@@ -41,6 +41,8 @@ func (r roles) name() bus.Role {
 		return bus.RoleWatcher
 	case r.actuator:
 		return bus.RoleActuator
+	case r.dispatcher:
+		return bus.RoleDispatcher
 	}
 	return bus.RoleFunctions
 }
