@@ -59,6 +59,16 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
 		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
+		{
+			"an outcome that there is not", []string{"events", "--outcome", "moved"},
+			"--outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got \"moved\"",
+		},
+		{"a pod without its namespace", []string{"events", "--pod", "a/b,api-0"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "api-0"`},
+		{"a node without a name", []string{"events", "--node", "worker-1,"}, "--node: want a name, got none"},
+		{
+			"what no event can be", []string{"events", "--type", "delta", "--outcome", "evicted"},
+			"no event can be all that: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
+		},
 		{"scopes of the past", []string{"events", "--type", "verdict,scope"}, "--type: scopes have no history: use --follow"},
 		{"an output that there is not", []string{"events", "-o", "yaml"}, `--output: want text or json, got "yaml"`},
 		{"nothing to simulate", []string{"simulate", "--policy", "p"}, "no objects: name a file, a directory or - with --objects"},
