@@ -1,0 +1,113 @@
+package post
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+const (
+	// MaxRetryAfter bounds how long a server can ask to be left alone. What it is sent is kept for an hour, and what is
+	// decided about a cluster is old before that.
+	MaxRetryAfter = 5 * time.Minute
+	// mostText bounds what is quoted of the answer of a server, in bytes.
+	mostText = 200
+)
+
+// answer is what a server sent back.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// verdict is the one place that says what came of a post: nil when the event was taken. failed is why there is no whole
+// answer. The table is in the comment of the package.
+func verdict(a answer, failed error, now time.Time) error {
+	switch {
+	case errors.Is(failed, schemas.ErrInvalid):
+		return failed
+	case failed != nil:
+		return fmt.Errorf("%w: %w", delivery.ErrUnreachable, failed)
+	case a.status >= 200 && a.status < 300:
+		return nil
+	}
+	said := errors.New(a.say())
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: %w", delivery.ErrUnauthorized, said)
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
+		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		said = fmt.Errorf("%w: %w", delivery.ErrUnreachable, said)
+		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+	}
+	if a.status >= 500 {
+		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+	}
+	return fmt.Errorf("%w: %w", schemas.ErrInvalid, said)
+}
+
+// say is the status with the first words of the body.
+func (a answer) say() string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(a.body[:min(len(a.body), 4*mostText)]), "")), " ")
+	if len(text) > mostText {
+		text = strings.ToValidUTF8(text[:mostText], "") + "…"
+	}
+	status := strings.TrimSpace(fmt.Sprintf("status %d %s", a.status, http.StatusText(a.status)))
+	if text == "" {
+		return status
+	}
+	return status + ": " + text
+}
+
+// retryAfter is what the header Retry-After says, in seconds or as a date, at most [MaxRetryAfter]. Zero: nothing that can
+// be read.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, MaxRetryAfter)
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return max(0, min(at.Sub(now), MaxRetryAfter))
+}
+
+// event reads the event of an answer. has is false when there is none, which an answer without a body says. Its error
+// wraps [schemas.ErrInvalid].
+func (a answer) event() (e schemas.Event, has bool, err error) {
+	content := a.header.Get("Content-Type")
+	media, _, _ := mime.ParseMediaType(content) // one that cannot be parsed is none of those that are wanted
+	attributes, err := cloudevent.ReadAttributes(a.header)
+	if err != nil {
+		return schemas.Event{}, false, err
+	}
+	_, binary := attributes["specversion"]
+	switch {
+	case media == cloudevent.StructuredJSON:
+		e, err = cloudevent.ReadStructured(a.body)
+	case strings.HasPrefix(media, "application/cloudevents"):
+		err = fmt.Errorf("%w: Content-Type is %.100q, want %s or %s", schemas.ErrInvalid, content, cloudevent.StructuredJSON,
+			cloudevent.JSON)
+	case binary:
+		attributes["datacontenttype"] = content // over HTTP it has no header of its own
+		e, err = cloudevent.ReadBinary(attributes, a.body)
+	case len(bytes.TrimSpace(a.body)) == 0:
+		return schemas.Event{}, false, nil
+	default:
+		err = fmt.Errorf("%w: no CloudEvent: there is neither a header ce-specversion nor the Content-Type %s",
+			schemas.ErrInvalid, cloudevent.StructuredJSON)
+	}
+	return e, err == nil, err
+}

@@ -1,0 +1,52 @@
+// Package delivery names what can come of handing an event to another program, whatever carried it there: the kinds of
+// errors that who sends, asks and tries again have to tell apart.
+//
+//	nil                      it arrived
+//	[schemas.ErrInvalid]     the other side will never take it, or what it answered is not what was asked for
+//	[ErrUnauthorized]        the other side does not know who asks: a matter of configuration, not of this event
+//	[ErrUnreachable]         nobody was there, or nobody answered in time: a matter of the other side, not of this event
+//	[Later]                  the other side asks to be tried again with this event
+//
+// An error is of at most one of these kinds. One that is of none, such as that of a context that ended, says nothing about
+// the other side.
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrUnauthorized is wrapped by the error for an event that was refused because of who sent it.
+	ErrUnauthorized = errors.New("not authorized")
+	// ErrUnreachable is wrapped by the error for an event that nobody answered.
+	ErrUnreachable = errors.New("unreachable")
+)
+
+// Later is the error for an event that may be taken when it is sent again.
+type Later struct {
+	// After is how long the other side asks to be left alone. Zero: it did not say.
+	After time.Duration
+	// Err says why.
+	Err error
+}
+
+// Error implements error.
+func (l *Later) Error() string {
+	if l.After == 0 {
+		return fmt.Sprintf("try again: %v", l.Err)
+	}
+	return fmt.Sprintf("try again after %v: %v", l.After, l.Err)
+}
+
+// Unwrap returns Err.
+func (l *Later) Unwrap() error { return l.Err }
+
+// After is how long the other side asks to be left alone, as far as err says so. Zero: it did not say.
+func After(err error) time.Duration {
+	if later, ok := errors.AsType[*Later](err); ok {
+		return later.After
+	}
+	return 0
+}
