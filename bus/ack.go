@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// verb is what becomes of a scope after it was handled.
+// verb is what becomes of a message after it was handled.
 type verb string
 
 const (
@@ -19,19 +20,21 @@ const (
 
 // attempt is one run of a handler.
 type attempt struct {
-	err       error
-	stopping  bool   // the handler was told to stop before it was done
-	delivered uint64 // how often the scope was handed out, this time included
-	most      int    // how often it may be; 0: without end
+	err      error
+	stopping bool   // the handler was told to stop before it was done
+	times    uint64 // how often the message was tried, this time included
+	most     int    // how often it may be; 0: without end
 }
 
-// outcome is the one place that says what becomes of a scope.
+// outcome is the one place that says what becomes of a message.
 //
 //	handler returned                       last time    otherwise
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
 //	one that is context.Canceled, as told  nak at once  nak at once
 //	any other error                        bury         nak after a delay that doubles
+//
+// The delay is no shorter than what a [delivery.Later] asks for.
 //
 // random is in [0, 1).
 func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
@@ -42,8 +45,8 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 		return bury, 0
 	case a.stopping && errors.Is(a.err, context.Canceled):
 		return nak, 0
-	case a.most > 0 && a.delivered >= uint64(a.most):
+	case a.most > 0 && a.times >= uint64(a.most):
 		return bury, 0
 	}
-	return nak, delays.delay(int(a.delivered), random)
+	return nak, max(delays.delay(int(a.times), random), delivery.After(a.err))
 }

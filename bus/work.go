@@ -52,45 +52,68 @@ type Work struct {
 // Two scopes of one key are never handled at once by one call of Work: the newer one waits for the older, and of
 // several that wait only the newest is handled. Scopes of different keys come in no particular order.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
-	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
 	k := &worker{
-		bus: b, strategy: w.Strategy, handle: handle,
+		bus: b, what: "scopes of " + w.Strategy, by: w.Strategy, handle: handle,
+		consumer: func(ctx context.Context) (jetstream.Consumer, error) {
+			c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(w.Strategy))
+			if err != nil {
+				return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+w.Strategy, err)
+			}
+			return c, nil
+		},
+		key: func(d delivered) string { return d.message.Subject() },
+		tries: func(d delivered, _ error) (times uint64, most int) {
+			return d.meta.NumDelivered, d.config.MaxDeliver
+		},
 		delays:  backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:   make(chan struct{}, cmp.Or(w.Parallel, DefaultParallel)),
 		flights: make(map[string]*flight),
 	}
-	b.forever(ctx, "scopes of "+w.Strategy, func(ctx context.Context) error { return k.session(ctx, handling) })
-	late := time.AfterFunc(drainWithin, stop)
-	defer late.Stop()
-	k.running.Wait()
+	k.work(ctx)
 	return nil
 }
 
-// worker is one call of [Bus.Work].
+// worker is one call of [Bus.Work] or [Bus.Listen].
 type worker struct {
-	bus      *Bus
-	strategy string
-	handle   func(context.Context, schemas.Event) error
-	delays   backoff
-	slots    chan struct{} // holds one item for each handler that runs
-	running  sync.WaitGroup
+	bus  *Bus
+	what string // it works on, for people
+	by   string // whose dead letters they become
+	// consumer finds where the messages come from.
+	consumer func(context.Context) (jetstream.Consumer, error)
+	// key is what a message has in common with those that must not be handled at the same time.
+	key func(delivered) string
+	// tries says how often a message was tried that its handler returned err for, and how often it may be; 0: without end.
+	tries   func(d delivered, err error) (times uint64, most int)
+	handle  func(context.Context, schemas.Event) error
+	delays  backoff
+	slots   chan struct{} // holds one item for each handler that runs
+	running sync.WaitGroup
 
 	mu      sync.Mutex
-	flights map[string]*flight // by channel
+	flights map[string]*flight // by key
 }
 
-// session pulls scopes while there is a slot for them. A scope is only pulled when it can be handled at once: one that
+// work pulls and handles until ctx ends, and then waits for the handlers that run.
+func (k *worker) work(ctx context.Context) {
+	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	k.bus.forever(ctx, k.what, func(ctx context.Context) error { return k.session(ctx, handling) })
+	late := time.AfterFunc(drainWithin, stop)
+	defer late.Stop()
+	k.running.Wait()
+}
+
+// session pulls messages while there is a slot for them. One is only pulled when it can be handled at once: a scope that
 // waits here could neither be replaced by a newer one nor be taken by another process.
 func (k *worker) session(ctx, handling context.Context) error {
-	c, err := k.bus.js.Consumer(ctx, StreamScopes, schemas.Token(k.strategy))
+	c, err := k.consumer(ctx)
 	if err != nil {
-		return notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
+		return err
 	}
 	messages, err := c.Messages(jetstream.PullMaxMessages(1),
 		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
-		return fmt.Errorf("consumer of %s: %w", k.strategy, err)
+		return fmt.Errorf("consumer of %s: %w", k.what, err)
 	}
 	defer giveBack(messages)
 	for {
@@ -137,13 +160,13 @@ func giveBack(messages jetstream.MessagesContext) {
 	}
 }
 
-// start begins to handle a scope, and with its last step frees the slot that was taken for it.
+// start begins to handle a message, and with its last step frees the slot that was taken for it.
 func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.ConsumerConfig) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return err
 	}
-	d := delivery{message: m, meta: meta, config: config}
+	d := delivered{message: m, meta: meta, config: config}
 	if !k.admit(d) {
 		<-k.slots
 		return nil
@@ -158,8 +181,8 @@ func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.Co
 	return nil
 }
 
-// fly handles one scope and settles it, while the server is told to be patient.
-func (k *worker) fly(ctx context.Context, d delivery) {
+// fly handles one message and settles it, while the server is told to be patient.
+func (k *worker) fly(ctx context.Context, d delivered) {
 	defer k.keep(d)()
 	l := letterOf(d.message, d.meta)
 	e, err := l.event()
@@ -167,23 +190,24 @@ func (k *worker) fly(ctx context.Context, d delivery) {
 		err = k.handle(ctx, e)
 	}
 	d = k.newest(d)
-	a := attempt{err: err, stopping: ctx.Err() != nil, delivered: d.meta.NumDelivered, most: d.config.MaxDeliver}
+	times, most := k.tries(d, err)
+	a := attempt{err: err, stopping: ctx.Err() != nil, times: times, most: most}
 	what, delay := outcome(a, k.delays, rand.Float64())
 	if what == bury && !k.buried(ctx, l, err) {
 		what = nak // it is told to stop, and the letter is not stored: the next worker has to try
 	}
 	if err := settle(d.message, what, delay, err); err != nil {
-		k.bus.log.Warn("a scope could not be settled, it is handed out again", "channel", l.Subject, "error", err)
+		k.bus.log.Warn("a message could not be settled, it is handed out again", "what", k.what, "channel", l.Subject, "error", err)
 	} else if what == nak {
-		k.bus.log.Warn("a scope could not be handled, trying again",
-			"channel", l.Subject, "attempt", d.meta.NumDelivered, "after", delay, "error", a.err)
+		k.bus.log.Warn("a message could not be handled, trying again", "what", k.what, "channel", l.Subject,
+			"attempt", d.meta.NumDelivered, "after", delay, "error", a.err)
 	}
 }
 
 // buried tries to store a dead letter until that works or ctx ends.
 func (k *worker) buried(ctx context.Context, l letter, why error) bool {
 	for failures := 1; ; failures++ {
-		err := k.bus.bury(ctx, l, k.strategy, why)
+		err := k.bus.bury(ctx, l, k.by, why)
 		if err == nil {
 			return true
 		}
@@ -197,7 +221,7 @@ func (k *worker) buried(ctx context.Context, l letter, why error) bool {
 	}
 }
 
-// settle tells the server what becomes of a scope. It has been settled already if it was replaced in the meantime.
+// settle tells the server what becomes of a message. It has been settled already if it was replaced in the meantime.
 func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	var err error
 	switch what {
