@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/delivery"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // verb is what becomes of a message after it was handled.
@@ -21,7 +21,7 @@ const (
 // attempt is one run of a handler.
 type attempt struct {
 	err      error
-	stopping bool   // the handler was told to stop before it was done
+	stopping bool   // the end has come: a handler may be told to stop before it is done
 	times    uint64 // how often the message was tried, this time included
 	most     int    // how often it may be; 0: without end
 }
@@ -32,9 +32,7 @@ type attempt struct {
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
 //	one that is context.Canceled, as told  nak at once  nak at once
-//	any other error                        bury         nak after a delay that doubles
-//
-// The delay is no shorter than what a [delivery.Later] asks for.
+//	any other error                        bury         nak after a delay that doubles, or a longer one that it asks for
 //
 // random is in [0, 1).
 func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
@@ -48,5 +46,5 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 	case a.most > 0 && a.times >= uint64(a.most):
 		return bury, 0
 	}
-	return nak, max(delays.delay(int(a.times), random), delivery.After(a.err))
+	return nak, max(delays.delay(int(a.times), random), handover.After(a.err))
 }

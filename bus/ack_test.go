@@ -11,16 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/delivery"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
 	broken := errors.New("the API is away")
 	invalid := fmt.Errorf("scope 7: %w", schemas.ErrInvalid)
 	stopped := fmt.Errorf("ask the function: %w", context.Canceled)
-	asked := func(after time.Duration) error {
-		return fmt.Errorf("post: %w", &delivery.Later{After: after, Err: errors.New("status 429")})
-	}
+	busy := fmt.Errorf("ask the function: %w", &handover.Later{After: 5 * time.Second, Err: broken})
 	delays := backoff{first: time.Second, most: time.Minute}
 	tests := map[string]struct {
 		attempt attempt
@@ -42,9 +40,9 @@ func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
 		"failed at the last attempt":           {attempt{broken, false, 6, 6}, bury, 0},
 		"failed after the last attempt":        {attempt{broken, false, 7, 6}, bury, 0},
 		"failed often, without a last attempt": {attempt{broken, false, 1000, -1}, nak, time.Minute},
-		"asked to wait for longer":             {attempt{asked(5 * time.Second), false, 1, 6}, nak, 5 * time.Second},
-		"asked to wait for less":               {attempt{asked(time.Second), false, 5, 6}, nak, 16 * time.Second},
-		"asked to wait at the last attempt":    {attempt{asked(5 * time.Second), false, 6, 6}, bury, 0},
+		"asked to wait for longer":             {attempt{busy, false, 1, 6}, nak, 5 * time.Second},
+		"asked to wait for less":               {attempt{busy, false, 5, 6}, nak, 16 * time.Second},
+		"asked to wait, at the last attempt":   {attempt{busy, false, 6, 6}, bury, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

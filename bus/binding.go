@@ -18,21 +18,32 @@ const contentHeader = "Content-Type"
 // compressed when it is large.
 // It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
 func encode(e schemas.Event) (*nats.Msg, error) {
+	m, err := plain(e)
+	if err == nil && len(e.Data) > compressAbove {
+		err = pack(m, e)
+	}
+	return m, err
+}
+
+// plain is encode without compression.
+func plain(e schemas.Event) (*nats.Msg, error) {
 	h := make(nats.Header, 13)
 	set := func(name, value string) { h[cloudevent.HeaderPrefix+name] = []string{value} }
 	if err := cloudevent.WriteAttributes(e, set); err != nil {
 		return nil, err
 	}
-	m := &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}
-	if len(e.Data) > compressAbove {
-		small, err := compress(e.Data)
-		if err != nil {
-			return nil, fmt.Errorf("write event %q: compress: %w", e.ID, err)
-		}
-		m.Data = small
-		h[encodingHeader] = []string{gzipEncoding}
+	return &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}, nil
+}
+
+// pack compresses the body of m, which carries e.
+func pack(m *nats.Msg, e schemas.Event) error {
+	small, err := compress(e.Data)
+	if err != nil {
+		return fmt.Errorf("write event %q: compress: %w", e.ID, err)
 	}
-	return m, nil
+	m.Data = small
+	m.Header[encodingHeader] = []string{gzipEncoding}
+	return nil
 }
 
 // decode reads an event in binary mode, in structured mode, or as bare structured JSON without headers, as people

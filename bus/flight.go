@@ -9,21 +9,21 @@ import (
 
 // flight is a key that is being worked on.
 type flight struct {
-	current delivered
-	waiting *delivered // a newer message of the key
+	current delivery
+	waiting *delivery // a newer message of the key
 }
 
-// delivered is a message that the server handed out.
-type delivered struct {
+// delivery is a message that the server handed out.
+type delivery struct {
 	message jetstream.Msg
 	meta    *jetstream.MsgMetadata
 	config  jetstream.ConsumerConfig // of the consumer that it came from
 }
 
-func (d delivered) sequence() uint64 { return d.meta.Sequence.Stream }
+func (d delivery) sequence() uint64 { return d.meta.Sequence.Stream }
 
 // admit says whether d is to be handled now. If not, its key is being worked on, and d waits or is dropped.
-func (k *worker) admit(d delivered) bool {
+func (k *worker) admit(d delivery) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := k.key(d)
@@ -52,24 +52,24 @@ func (k *worker) admit(d delivered) bool {
 }
 
 // forget settles a message that a newer one has replaced, in the stream too.
-func forget(d delivered) { _ = d.message.Ack() }
+func forget(d delivery) { _ = d.message.Ack() }
 
 // land takes a key out of work, or returns the message that waits for it.
-func (k *worker) land(d delivered) (next delivered, more bool) {
+func (k *worker) land(d delivery) (next delivery, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := k.key(d)
 	f := k.flights[key]
 	if f.waiting == nil {
 		delete(k.flights, key)
-		return delivered{}, false
+		return delivery{}, false
 	}
 	f.current, f.waiting = *f.waiting, nil
 	return f.current, true
 }
 
 // newest is the last copy of d that the server handed out: it listens only to what is said about that one.
-func (k *worker) newest(d delivered) delivered {
+func (k *worker) newest(d delivery) delivery {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.flights[k.key(d)].current
@@ -77,7 +77,7 @@ func (k *worker) newest(d delivered) delivered {
 
 // keep tells the server three times in each AckWait that the messages of a key are being worked on, until it is told to
 // stop.
-func (k *worker) keep(d delivered) (stop func()) {
+func (k *worker) keep(d delivery) (stop func()) {
 	every := max(d.config.AckWait/3, time.Millisecond)
 	done := make(chan struct{})
 	var timer *time.Timer

@@ -61,8 +61,8 @@ const (
 	// copyingWithin is how long Setup waits until answers are copied. If the first attempt of the server fails, the next
 	// one comes only after 10 s, and nothing but the history depends on it.
 	copyingWithin = 2 * time.Second
-	// maxAckPending bounds how many scopes of one strategy are handed out at once, to all workers together: what is handed
-	// out can no longer be replaced by a newer scope without being worked on twice.
+	// maxAckPending is how many scopes of one strategy are handed out at once, to all workers together: what is handed out
+	// can no longer be replaced by a newer scope without being worked on twice.
 	maxAckPending = 16
 )
 
@@ -82,7 +82,14 @@ type Setup struct {
 	AckWait time.Duration
 	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero: [DefaultMaxDeliver].
 	MaxDeliver int
+	// Parallel says of a strategy how many of its scopes are worked on at once, where that is more than usual. Others get 16
+	// handed out at once.
+	Parallel map[string]int
 }
+
+// handedOut is how many scopes of a strategy are handed out at once if so many are worked on. Those that wait for their next
+// try are among them, and must not keep the others from being worked on.
+func handedOut(parallel int) int { return max(maxAckPending, 2*parallel) }
 
 // Setup makes the streams and consumers, or changes those that exist to what s says. Calling it again changes nothing.
 // It must not be called by two processes with different settings. How long an event is kept can be changed at any
@@ -222,7 +229,7 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       s.AckWait,
 		MaxDeliver:    s.MaxDeliver,
-		MaxAckPending: maxAckPending,
+		MaxAckPending: handedOut(s.Parallel[strategy]),
 	}
 }
 

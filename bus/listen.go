@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/delivery"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -55,10 +55,10 @@ type Listener struct {
 // A handler has 10 seconds to finish after the end of ctx, before its own context ends. It must return when that ends.
 //
 // handle returns nil when the event is done. With an error that wraps [schemas.ErrInvalid], the event goes to the dead
-// letters under the name; so does a message that is no event. With one that wraps [delivery.ErrUnreachable] or
-// [delivery.ErrUnauthorized], which says nothing about the event, it is handed over again after a growing delay, however
+// letters under the name; so does a message that is no event. With one that wraps delivery.ErrUnreachable or
+// delivery.ErrUnauthorized, which says nothing about the event, it is handed over again after a growing delay, however
 // often. After any other error it is handed over again, too, and goes to the dead letters after the last time, counted
-// anew by each process. A delay is no shorter than a [delivery.Later] asks for.
+// anew by each process. A delay is no shorter than a *delivery.Later asks for.
 //
 // What is known about the name is a durable consumer of the history, which Listen makes when it is missing, and changes when
 // it hands out other channels. It lasts until [Bus.RemoveListener]. If it is removed while somebody listens, Listen returns
@@ -75,7 +75,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	h := &hearing{bus: b, listener: l, removed: cancel, failed: make(map[uint64]uint64)}
 	k := &worker{
 		bus: b, what: "events for " + l.Name, by: l.Name, handle: handle, consumer: h.consumer,
-		key:     func(d delivered) string { return strconv.FormatUint(d.sequence(), 10) }, // each is an event of its own
+		key:     func(d delivery) string { return strconv.FormatUint(d.sequence(), 10) }, // each is an event of its own
 		tries:   h.tries,
 		delays:  backoff{first: cmp.Or(l.RetryAfter, DefaultRetryAfter), most: maxListenAfter},
 		slots:   make(chan struct{}, cmp.Or(l.Parallel, DefaultParallel)),
@@ -165,14 +165,14 @@ func (h *hearing) isAsWanted(c jetstream.ConsumerConfig) bool {
 }
 
 // tries counts the failures of an event that can be its own. Whatever else failed says nothing about it.
-func (h *hearing) tries(d delivered, err error) (times uint64, most int) {
+func (h *hearing) tries(d delivery, err error) (times uint64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case err == nil, errors.Is(err, schemas.ErrInvalid): // it is done
 		delete(h.failed, d.sequence())
 		return d.meta.NumDelivered, 0
-	case errors.Is(err, delivery.ErrUnreachable), errors.Is(err, delivery.ErrUnauthorized):
+	case errors.Is(err, handover.ErrUnreachable), errors.Is(err, handover.ErrUnauthorized):
 		return d.meta.NumDelivered, 0
 	}
 	if len(h.failed) > 4*listenAhead { // most of them were handed to other processes since; it only costs some tries

@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// listen listens in the background as l, one event at a time, and reports the subjects of the events.
-func listen(t testing.TB, b *bus.Bus, l bus.Listener) (subjects <-chan string, stop func()) {
+// hear listens in the background as l, one event at a time, and reports the subjects of the events.
+func hear(t testing.TB, b *bus.Bus, l bus.Listener) (subjects <-chan string, stop func()) {
 	t.Helper()
 	c := make(chan string, 1000)
 	l.Name, l.Parallel = "audit", 1
@@ -51,7 +51,7 @@ func take(t testing.TB, c <-chan string, n int) (got []string) {
 func TestAListenerBeginsWithWhatIsStoredFromThenOnAndMissesNothingWhileItIsAway(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "before"))
-	c, stop := listen(t, r.bus, bus.Listener{})
+	c, stop := hear(t, r.bus, bus.Listener{})
 	r.backlog(t, bus.Backlog{})
 	publish(t, r.bus, delta(t, "a"))
 	got := take(t, c, 1)
@@ -59,7 +59,7 @@ func TestAListenerBeginsWithWhatIsStoredFromThenOnAndMissesNothingWhileItIsAway(
 	stop()
 	publish(t, r.bus, delta(t, "b"), verdict(t, "c"))
 	r.backlog(t, bus.Backlog{Waiting: 2})
-	again, _ := listen(t, r.bus, bus.Listener{Since: time.Unix(1, 0)}) // it is not new any more
+	again, _ := hear(t, r.bus, bus.Listener{Since: time.Unix(1, 0)}) // it is not new any more
 	got = append(got, take(t, again, 2)...)
 	r.backlog(t, bus.Backlog{})
 	if want := []string{"nodes/a", "nodes/b", "namespaces/web/pods/c"}; !reflect.DeepEqual(got, want) || len(again) > 0 {
@@ -71,7 +71,7 @@ func TestAListenerThatIsNewBeginsAtTheTimeThatItNames(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"), verdict(t, "b"))
 	give(t, r.bus, "c", 1, "pod")
-	c, _ := listen(t, r.bus, bus.Listener{Since: time.Now().Add(-time.Hour)})
+	c, _ := hear(t, r.bus, bus.Listener{Since: time.Now().Add(-time.Hour)})
 	if got, want := take(t, c, 3), []string{"nodes/a", "namespaces/web/pods/b", "node/c"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -101,14 +101,14 @@ func TestAListenerGetsTheWholeEventOfItsChannelsOnly(t *testing.T) {
 
 func TestAListenerMayWantOtherChannelsTheNextTime(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	c, stop := listen(t, r.bus, bus.Listener{Channels: []string{"rehome.delta.node.>"}})
+	c, stop := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.delta.node.>"}})
 	r.backlog(t, bus.Backlog{})
 	publish(t, r.bus, delta(t, "a"))
 	got := take(t, c, 1)
 	r.backlog(t, bus.Backlog{})
 	stop()
 	publish(t, r.bus, delta(t, "unwanted"))
-	other, _ := listen(t, r.bus, bus.Listener{Channels: []string{"rehome.verdict.evicted.>", "rehome.verdict.settled.>"}})
+	other, _ := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.verdict.evicted.>", "rehome.verdict.settled.>"}})
 	bustest.Eventually(t, "the consumer has other channels", func() bool {
 		c, err := r.raw.Consumer(t.Context(), bus.StreamEvents, "audit")
 		return err == nil && len(c.CachedInfo().Config.FilterSubjects) == 2
@@ -230,8 +230,8 @@ func TestNothingIsLostForAListenerWhenTheServerRestarts(t *testing.T) {
 
 func TestProcessesOfOneNameShareTheEvents(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	one, _ := listen(t, r.bus, bus.Listener{Since: at})
-	two, _ := listen(t, r.bus, bus.Listener{Since: at.Add(time.Second)})
+	one, _ := hear(t, r.bus, bus.Listener{Since: at})
+	two, _ := hear(t, r.bus, bus.Listener{Since: at.Add(time.Second)})
 	var want, got []string
 	for n := range 50 {
 		e := delta(t, fmt.Sprintf("node-%02d", n))
@@ -278,7 +278,7 @@ func TestAListenerThatIsRemovedWhileItListensEnds(t *testing.T) {
 
 func TestAListenerGoesOnAtTheStartOfANewHistoryWhenTheOldOneWasLost(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	c, _ := listen(t, r.bus, bus.Listener{})
+	c, _ := hear(t, r.bus, bus.Listener{})
 	r.backlog(t, bus.Backlog{})
 	publish(t, r.bus, delta(t, "a"))
 	got := take(t, c, 1)
@@ -320,7 +320,7 @@ func TestAListenerThatIsToldToEndFinishesWhatItHasBegun(t *testing.T) {
 	if len(begun) > 0 {
 		t.Error("another event was begun after the end")
 	}
-	rest, _ := listen(t, r.bus, bus.Listener{})
+	rest, _ := hear(t, r.bus, bus.Listener{})
 	if got := take(t, rest, 1); got[0] != "nodes/b" {
 		t.Errorf("who listens next got %v, want nodes/b", got)
 	}

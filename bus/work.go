@@ -33,6 +33,9 @@ type Work struct {
 	Strategy string
 	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
 	Parallel int
+	// Make: the consumer of the strategy is made where it is missing, and changed where it hands out too few scopes for
+	// Parallel. Otherwise it is waited for. It needs the right to do so only when there is something to do.
+	Make bool
 	// RetryAfter is the delay after the first failure of a scope; it doubles with each further one. Zero:
 	// [DefaultRetryAfter].
 	RetryAfter time.Duration
@@ -42,32 +45,27 @@ type Work struct {
 // nil. While the connection or the consumer is missing it waits. Several processes may work on the same strategy.
 //
 // A handler has 10 seconds to finish after the end of ctx, before its own context ends. Until then it can do everything
-// as before. It must return when its context ends.
+// as before. It must return when its context ends. What it has not done by the end of ctx, as it says with an error that
+// wraps [context.Canceled], is handed out to others at once.
 //
 // handle returns nil when the scope is answered and the answer is stored. With an error that wraps
 // [schemas.ErrInvalid], the scope goes to the dead letters; so does a message that is no event. After any other error
-// the scope is handed out again after a growing delay, and goes to the dead letters after the last time. A handler that
-// runs long is not disturbed, and its scope not given to others.
+// the scope is handed out again after a growing delay, or a longer one if the error is a *delivery.Later that asks for it,
+// and goes to the dead letters after the last time. A handler that runs long is not disturbed, and its scope not given to
+// others.
 //
 // Two scopes of one key are never handled at once by one call of Work: the newer one waits for the older, and of
 // several that wait only the newest is handled. Scopes of different keys come in no particular order.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
+	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	k := &worker{
 		bus: b, what: "scopes of " + w.Strategy, by: w.Strategy, handle: handle,
-		consumer: func(ctx context.Context) (jetstream.Consumer, error) {
-			c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(w.Strategy))
-			if err != nil {
-				return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+w.Strategy, err)
-			}
-			return c, nil
-		},
-		key: func(d delivered) string { return d.message.Subject() },
-		tries: func(d delivered, _ error) (times uint64, most int) {
-			return d.meta.NumDelivered, d.config.MaxDeliver
-		},
-		delays:  backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
-		slots:   make(chan struct{}, cmp.Or(w.Parallel, DefaultParallel)),
-		flights: make(map[string]*flight),
+		consumer: func(ctx context.Context) (jetstream.Consumer, error) { return b.scopesOf(ctx, w, parallel) },
+		key:      func(d delivery) string { return d.message.Subject() },
+		tries:    func(d delivery, _ error) (times uint64, most int) { return d.meta.NumDelivered, d.config.MaxDeliver },
+		delays:   backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
+		slots:    make(chan struct{}, parallel),
+		flights:  make(map[string]*flight),
 	}
 	k.work(ctx)
 	return nil
@@ -81,11 +79,12 @@ type worker struct {
 	// consumer finds where the messages come from.
 	consumer func(context.Context) (jetstream.Consumer, error)
 	// key is what a message has in common with those that must not be handled at the same time.
-	key func(delivered) string
+	key func(delivery) string
 	// tries says how often a message was tried that its handler returned err for, and how often it may be; 0: without end.
-	tries   func(d delivered, err error) (times uint64, most int)
+	tries   func(d delivery, err error) (times uint64, most int)
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
+	ended   func() bool   // nothing is to be begun any more
 	slots   chan struct{} // holds one item for each handler that runs
 	running sync.WaitGroup
 
@@ -95,6 +94,7 @@ type worker struct {
 
 // work pulls and handles until ctx ends, and then waits for the handlers that run.
 func (k *worker) work(ctx context.Context) {
+	k.ended = func() bool { return ctx.Err() != nil }
 	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	k.bus.forever(ctx, k.what, func(ctx context.Context) error { return k.session(ctx, handling) })
@@ -133,6 +133,30 @@ func (k *worker) session(ctx, handling context.Context) error {
 	}
 }
 
+// scopesOf is the consumer of the strategy.
+func (b *Bus) scopesOf(ctx context.Context, w Work, parallel int) (jetstream.Consumer, error) {
+	c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(w.Strategy))
+	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
+	if err != nil && !(w.Make && missing) {
+		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+w.Strategy, err)
+	}
+	want := handedOut(parallel)
+	if !w.Make || !missing && c.CachedInfo().Config.MaxAckPending >= want {
+		return c, nil
+	}
+	config := Setup{AckWait: DefaultAckWait, MaxDeliver: DefaultMaxDeliver}.consumer(w.Strategy)
+	if !missing {
+		config = c.CachedInfo().Config
+	}
+	config.MaxAckPending = want
+	began := time.Now()
+	c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
+	if err != nil {
+		return nil, b.explain(began, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err))
+	}
+	return c, nil
+}
+
 // next waits for the next message until ctx ends, at first for a moment only, then for longer. The client asks the server
 // for a message when Next is called, but not while it is still busy with having asked for the one before; if that one
 // comes quicker than the client is done, it asks for no other until Next is called again.
@@ -166,7 +190,7 @@ func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.Co
 	if err != nil {
 		return err
 	}
-	d := delivered{message: m, meta: meta, config: config}
+	d := delivery{message: m, meta: meta, config: config}
 	if !k.admit(d) {
 		<-k.slots
 		return nil
@@ -182,7 +206,7 @@ func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.Co
 }
 
 // fly handles one message and settles it, while the server is told to be patient.
-func (k *worker) fly(ctx context.Context, d delivered) {
+func (k *worker) fly(ctx context.Context, d delivery) {
 	defer k.keep(d)()
 	l := letterOf(d.message, d.meta)
 	e, err := l.event()
@@ -191,7 +215,7 @@ func (k *worker) fly(ctx context.Context, d delivered) {
 	}
 	d = k.newest(d)
 	times, most := k.tries(d, err)
-	a := attempt{err: err, stopping: ctx.Err() != nil, times: times, most: most}
+	a := attempt{err: err, stopping: k.ended(), times: times, most: most}
 	what, delay := outcome(a, k.delays, rand.Float64())
 	if what == bury && !k.buried(ctx, l, err) {
 		what = nak // it is told to stop, and the letter is not stored: the next worker has to try

@@ -215,7 +215,7 @@ func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return complete(head, intents, scope.ID, scope.Sequence), nil
+	return Complete(head, intents, scope.ID, scope.Sequence), nil
 }
 
 // EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the event's, and the
@@ -225,11 +225,12 @@ func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Int
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return complete(head, intents, id, 0), nil
+	return Complete(head, intents, id, 0), nil
 }
 
-// complete makes the answer of what a strategy decided on the scope of that head, event and sequence.
-func complete(head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64) schemas.Intents {
+// Complete makes the answer of what a strategy decided on the scope of that head, event and sequence. It fills in the IDs of
+// intents and when they expire.
+func Complete(head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64) schemas.Intents {
 	if intents == nil {
 		intents = []schemas.Intent{} // an empty list in JSON: the answer that withdraws all, not an answer that is missing
 	}

@@ -76,7 +76,7 @@ func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, secon
 			return err
 		}
 	}
-	e, err := f.Reply(h.Source, answer, scope, began)
+	e, err := Reply(h.Source, answer, scope, began)
 	if err != nil {
 		return err
 	}

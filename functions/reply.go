@@ -25,11 +25,11 @@ func (f Function) Try(scope schemas.Event) (answer schemas.Intents, err error) {
 	return f.Evaluate(scope)
 }
 
-// Reply makes the event that carries the answer of f to a scope: caused by the scope, of its chain and its trace, and to
-// expire [IntentTTL] after began, when the scope was taken up. source is the CloudEvents source of the host; the strategy's
-// name is added to it.
-func (f Function) Reply(source string, answer schemas.Intents, scope schemas.Event, began time.Time) (schemas.Event, error) {
-	e, err := schemas.NewEvent(source+"/"+f.Strategy.Name, answer, time.Now(), scope)
+// Reply makes the event that carries the answer to a scope: caused by the scope, of its chain and its trace, and to expire
+// [IntentTTL] after began, when the scope was taken up. source is the CloudEvents source of the host; the strategy's name is
+// added to it.
+func Reply(source string, answer schemas.Intents, scope schemas.Event, began time.Time) (schemas.Event, error) {
+	e, err := schemas.NewEvent(source+"/"+answer.Strategy, answer, time.Now(), scope)
 	if err != nil {
 		return schemas.Event{}, err
 	}

@@ -33,11 +33,12 @@ func (p Policy) Explain() string {
 		t.line(0, "Every change of a pod is published, whether or not it wakes a strategy.")
 	}
 	t.modifiers(p.Presets)
+	t.unasked(p)
 	if len(p.Profiles) == 0 {
 		t.line(0, "There is no profile, so no pod is moved.")
 	}
 	for _, profile := range p.Profiles {
-		t.profile(profile, p.Presets)
+		t.profile(profile, p)
 	}
 	return t.String()
 }
@@ -105,10 +106,10 @@ func (t *text) line(depth int, format string, values ...any) {
 // item is a line of a list.
 func (t *text) item(depth int, words string) { t.line(depth, "- %s", words) }
 
-func (t *text) profile(p Profile, presets []Preset) {
+func (t *text) profile(p Profile, of Policy) {
 	t.line(0, "")
 	t.line(0, "Profile %s", p.Name)
-	for _, preset := range presets {
+	for _, preset := range of.Presets {
 		if preset.Profile == p.Name {
 			t.preset(preset)
 		}
@@ -118,6 +119,8 @@ func (t *text) profile(p Profile, presets []Preset) {
 	}
 	for _, s := range p.Strategies {
 		t.strategy(s)
+		t.outside(of.OutsideOf(s.Name))
+		t.arguments(s)
 	}
 	t.protections(p.Evictor)
 }
@@ -165,7 +168,6 @@ func (t *text) strategy(s Enabled) {
 	} else {
 		t.line(2, "The clock does not wake it.")
 	}
-	t.arguments(s)
 }
 
 // ticks says whether the strategy knows when a pod is due without a change of the pod.

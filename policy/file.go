@@ -15,17 +15,18 @@ const (
 
 // file is the policy file as it is written.
 type file struct {
-	APIVersion         string        `json:"apiVersion"`
-	Kind               string        `json:"kind"`
-	NodeSelector       string        `json:"nodeSelector"`
-	GracePeriodSeconds *int64        `json:"gracePeriodSeconds"`
-	Rate               Rate          `json:"rate"`
-	Deltas             Deltas        `json:"deltas"`
-	Signals            fileSignals   `json:"signals"`
-	Brakes             fileBrakes    `json:"brakes"`
-	Restart            *fileRestart  `json:"restart"`
-	EvictionRequests   *fileRequests `json:"evictionRequests"`
-	Profiles           []fileProfile `json:"profiles"`
+	APIVersion         string         `json:"apiVersion"`
+	Kind               string         `json:"kind"`
+	NodeSelector       string         `json:"nodeSelector"`
+	GracePeriodSeconds *int64         `json:"gracePeriodSeconds"`
+	Rate               Rate           `json:"rate"`
+	Deltas             Deltas         `json:"deltas"`
+	Signals            fileSignals    `json:"signals"`
+	Brakes             fileBrakes     `json:"brakes"`
+	Restart            *fileRestart   `json:"restart"`
+	EvictionRequests   *fileRequests  `json:"evictionRequests"`
+	Functions          []fileFunction `json:"functions"`
+	Profiles           []fileProfile  `json:"profiles"`
 
 	Presets              []string       `json:"presets"`
 	PresetCustomizations customizations `json:"presetCustomizations"`
@@ -43,6 +44,7 @@ type file struct {
 func own() []string {
 	return []string{
 		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "presets", "presetCustomizations",
+		"functions",
 	}
 }
 

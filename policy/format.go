@@ -39,6 +39,9 @@ func (p Policy) Format(version string) ([]byte, error) {
 	if p.Signals.rows != nil {
 		out.Signals = &p.Signals.written
 	}
+	for _, o := range p.Outside {
+		out.Functions = append(out.Functions, o.written())
+	}
 	out.Profiles = []formatProfile{}
 	for _, profile := range p.Profiles {
 		written, err := profile.format()
@@ -68,6 +71,7 @@ type formatFile struct {
 	Metrics            []metricsProvider `json:"metricsProviders,omitzero"`
 	Deltas             Deltas            `json:"deltas,omitzero"`
 	Signals            *fileSignals      `json:"signals,omitzero"`
+	Functions          []fileFunction    `json:"functions,omitzero"`
 	Profiles           []formatProfile   `json:"profiles"`
 }
 
@@ -89,6 +93,7 @@ func (p Policy) missingIn(version string) error {
 		{"rate", p.Rate != DefaultRate()}, {"limits", p.Limits.written() != nil}, {"brakes", p.Brakes != DefaultBrakes()},
 		{"restart", p.Restart != Restart{}}, {"evictionRequests", p.EvictionRequests != 0},
 		{"deltas", p.Deltas != DeltasNeeded}, {"signals", p.Signals.rows != nil},
+		{"functions", len(p.Outside) > 0},
 	} {
 		if f.given {
 			found.Add(f.name, nil, "is not part of "+PeerVersion, "convert to "+OwnVersion)

@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads a policy file in YAML or JSON. file is its name for messages; known are the strategies that it may name.
+// Parse reads a policy file in YAML or JSON. file is its name for messages; known are the built-in strategies. The file may
+// name them and those that it declares itself.
 //
 // The error, if there is one, is of type [Problems] and lists everything that is wrong. The Policy is then zero.
 func Parse(file string, data []byte, known []Strategy) (Policy, error) {
@@ -57,6 +58,7 @@ func (r *reader) read(data []byte) Policy {
 		Brakes: doc.Brakes.brakes(), Restart: doc.Restart.restart(), EvictionRequests: doc.EvictionRequests.wait(),
 	}
 	r.metrics = p.Metrics
+	p.Outside = r.functions(doc.Functions)
 	if r.isOwn { // else they were refused
 		r.presets(doc, &p)
 	}

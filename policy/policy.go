@@ -18,6 +18,11 @@
 // A file of rehome.dev/v1alpha1 may name profiles of OpenShift's descheduler operator. Each becomes an ordinary [Profile]
 // while the file is read, so nobody else has to know of them; [Policy.Presets] is for people.
 //
+// # Functions
+//
+// A file of rehome.dev/v1alpha1 may declare strategies of its own, which are asked over HTTP or NATS, and say of built-in
+// ones that they are asked there: [Policy.Outside]. A profile enables both like any other.
+//
 // # Protections
 //
 // [Evictor.Protects] looks at one pod, and at what [Facts] say about the cluster around it. The watcher asks it when it
@@ -98,6 +103,8 @@ type Policy struct {
 	Metrics Metrics
 	// Deltas says which deltas are published. The zero value is [DeltasNeeded].
 	Deltas Deltas
+	// Outside are the strategies that are asked outside of this process, whether a profile enables them or not.
+	Outside []Outside
 	// Signals are the marks of other systems on pods and nodes that are honoured. Those of pods are also a part of every
 	// [Evictor].
 	Signals Signals

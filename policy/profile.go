@@ -87,6 +87,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			read.paths[c.Name] = at + ".args"
 		case c.Name == "":
 			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
+		case r.unread("functions"): // it may be declared in what could not be read
 		default:
 			r.check(at+".name", &FieldError{Value: c.Name, Reason: "is not a plugin of this version of Rehome",
 				Right: r.suggest(c.Name)})
@@ -116,9 +117,11 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		switch {
 		case name == EvictorName:
 			r.check(at, &FieldError{Value: name, Reason: "is not a strategy", Right: "it is always on: remove it here"})
+		case !known && r.unread("functions"):
+			// it may be declared in what could not be read
 		case !known:
 			r.check(at, &FieldError{Value: name, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(name)})
-		case strategy.Point != point:
+		case strategy.Point != point && strategy.Point != anyPoint:
 			r.check(at, &FieldError{Value: name, Reason: fmt.Sprintf("cannot be enabled under %s", point),
 				Right: fmt.Sprintf("enable it under %s", strategy.Point)})
 		case !configured && !configs.whole:

@@ -148,7 +148,7 @@ func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, e
 		return schemas.Event{}, err
 	}
 	decides.ObserveDuration()
-	return f.Reply(h.config.Source, answer, scope, began)
+	return functions.Reply(h.config.Source, answer, scope, began)
 }
 
 // problemOf says how an error is told to the client. What is the client's fault is told and nothing else; what is not is

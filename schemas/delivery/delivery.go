@@ -7,15 +7,22 @@
 //	[ErrUnreachable]         nobody was there, or nobody answered in time: a matter of the other side, not of this event
 //	[Later]                  the other side asks to be tried again with this event
 //
-// An error is of at most one of these kinds. One that is of none, such as that of a context that ended, says nothing about
-// the other side.
+// An error is of at most one of these kinds, but for a gateway that says that nobody is behind it, which is [Later] and wraps
+// [ErrUnreachable]. One that is of none, such as that of a context that ended, says nothing about the other side.
 package delivery
 
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
+
+// MaxAfter bounds how long the other side can ask to be left alone. What it is sent is kept for an hour, and what is decided
+// about a cluster is old before that.
+const MaxAfter = 5 * time.Minute
 
 var (
 	// ErrUnauthorized is wrapped by the error for an event that was refused because of who sent it.
@@ -49,4 +56,18 @@ func After(err error) time.Duration {
 		return later.After
 	}
 	return 0
+}
+
+// ReadAfter reads a header Retry-After, in seconds or as a date, as the time to wait from now on, at most [MaxAfter]. Zero:
+// it is in neither form, or is over.
+func ReadAfter(text string, now time.Time) time.Duration {
+	text = strings.TrimSpace(text)
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, MaxAfter)
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return max(0, min(at.Sub(now), MaxAfter))
 }

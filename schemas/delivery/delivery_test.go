@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -27,5 +28,28 @@ func TestTheTimeToWaitIsFoundInAnErrorThatWrapsIt(t *testing.T) {
 	}
 	if err := (&delivery.Later{Err: full}); !errors.Is(err, full) {
 		t.Errorf("%v does not wrap its reason", err)
+	}
+}
+
+func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for name, c := range map[string]struct {
+		text string
+		want time.Duration
+	}{
+		"seconds":                   {"90", 90 * time.Second},
+		"no time":                   {"0", 0},
+		"seconds beyond the most":   {"86400", delivery.MaxAfter},
+		"seconds beyond any number": {"99999999999999999999", 0},
+		"a date":                    {now.Add(30 * time.Second).Format(http.TimeFormat), 30 * time.Second},
+		"a date beyond the most":    {now.Add(time.Hour).Format(http.TimeFormat), delivery.MaxAfter},
+		"a date that has passed":    {now.Add(-time.Hour).Format(http.TimeFormat), 0},
+		"less than nothing":         {"-5", 0},
+		"no number and no date":     {"soon", 0},
+		"nothing":                   {"", 0},
+	} {
+		if got := delivery.ReadAfter(c.text, now); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
 	}
 }

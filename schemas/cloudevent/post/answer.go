@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-const (
-	// MaxRetryAfter bounds how long a server can ask to be left alone. What it is sent is kept for an hour, and what is
-	// decided about a cluster is old before that.
-	MaxRetryAfter = 5 * time.Minute
-	// mostText bounds what is quoted of the answer of a server, in bytes.
-	mostText = 200
-)
+// mostText bounds what is quoted of the answer of a server, in bytes.
+const mostText = 200
 
 // answer is what a server sent back.
 type answer struct {
@@ -42,17 +36,18 @@ func verdict(a answer, failed error, now time.Time) error {
 		return nil
 	}
 	said := errors.New(a.say())
+	after := delivery.ReadAfter(a.header.Get("Retry-After"), now)
 	switch a.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w: %w", delivery.ErrUnauthorized, said)
 	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
-		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+		return &delivery.Later{After: after, Err: said}
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		said = fmt.Errorf("%w: %w", delivery.ErrUnreachable, said)
-		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+		return &delivery.Later{After: after, Err: said}
 	}
 	if a.status >= 500 {
-		return &delivery.Later{After: retryAfter(a.header, now), Err: said}
+		return &delivery.Later{After: after, Err: said}
 	}
 	return fmt.Errorf("%w: %w", schemas.ErrInvalid, said)
 }
@@ -68,20 +63,6 @@ func (a answer) say() string {
 		return status
 	}
 	return status + ": " + text
-}
-
-// retryAfter is what the header Retry-After says, in seconds or as a date, at most [MaxRetryAfter]. Zero: nothing that can
-// be read.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, MaxRetryAfter)
-	}
-	at, err := http.ParseTime(text)
-	if err != nil {
-		return 0
-	}
-	return max(0, min(at.Sub(now), MaxRetryAfter))
 }
 
 // event reads the event of an answer. has is false when there is none, which an answer without a body says. Its error

@@ -72,28 +72,6 @@ func TestWhatBreaksBeforeTheAnswerIsWholeIsNobodyThere(t *testing.T) {
 	}
 }
 
-func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		want time.Duration
-	}{
-		"seconds":                   {"90", 90 * time.Second},
-		"no time":                   {"0", 0},
-		"seconds beyond the most":   {"86400", MaxRetryAfter},
-		"seconds beyond any number": {"99999999999999999999", 0},
-		"a date":                    {now.Add(30 * time.Second).Format(http.TimeFormat), 30 * time.Second},
-		"a date beyond the most":    {now.Add(time.Hour).Format(http.TimeFormat), MaxRetryAfter},
-		"a date that has passed":    {now.Add(-time.Hour).Format(http.TimeFormat), 0},
-		"less than nothing":         {"-5", 0},
-		"no number and no date":     {"soon", 0},
-		"nothing":                   {"", 0},
-	} {
-		if got := retryAfter(http.Header{"Retry-After": {c.text}}, now); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 func TestAnErrorQuotesTheFirstWordsOfTheAnswerOnOneLine(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
 		"nothing":      {"", "status 400 Bad Request"},

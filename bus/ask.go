@@ -1,0 +1,103 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+// The headers by which a function says that it has no answer. [HeaderError] says why, for people.
+const (
+	// HeaderRetryAfter is there when it is worth asking again, after so many seconds.
+	HeaderRetryAfter = "Retry-After"
+	// headerServiceError is how the services framework of NATS says that something failed. It does not say for how long.
+	headerServiceError = "Nats-Service-Error"
+)
+
+// attributesRoom is what is kept free in a message for the headers of an event.
+const attributesRoom = 8 << 10
+
+// Ask sends e to who listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the event that
+// comes back, in any mode. has is false when what comes back is empty. Only of what does not fit into a message as it is the
+// body is compressed, with the header Content-Encoding: gzip. ctx bounds how long it waits; without a deadline it waits for
+// as long as there is a connection.
+//
+// Its errors are those of package delivery: delivery.ErrUnreachable when nobody listens on the subject, or nobody answers
+// before the deadline of ctx; delivery.ErrUnauthorized when the server does not let this client publish there; a
+// *delivery.Later when the answer has the headers Rehome-Error and Retry-After; and an error that wraps [schemas.ErrInvalid]
+// when it has the first of them only, or is no event, or when e is none or is too large. It fails with [ErrNotConnected] when
+// there is no connection, and with the error of ctx when that was cancelled.
+func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply schemas.Event, has bool, err error) {
+	if !b.nc.IsConnected() {
+		return schemas.Event{}, false, b.link.disconnected()
+	}
+	if subject == "" || strings.ContainsAny(subject, " \t\r\n*>") {
+		return schemas.Event{}, false, fmt.Errorf("ask: %w: subject %q", schemas.ErrInvalid, subject)
+	}
+	e.Channel = subject
+	m, err := question(e, b.nc.MaxPayload())
+	if err != nil {
+		return schemas.Event{}, false, err
+	}
+	began := time.Now()
+	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return schemas.Event{}, false, b.unanswered(ctx, began, subject, err)
+	}
+	if reply, has, err = readReply(answer, time.Now()); err != nil {
+		return schemas.Event{}, false, fmt.Errorf("answer on %s: %w", subject, err)
+	}
+	return reply, has, nil
+}
+
+// question is e, compressed if it has more than most bytes otherwise.
+func question(e schemas.Event, most int64) (*nats.Msg, error) {
+	m, err := plain(e)
+	if err == nil && int64(len(e.Data)) > most-attributesRoom {
+		err = pack(m, e)
+	}
+	return m, err
+}
+
+// unanswered says why a question was not answered, by the error of the NATS client.
+func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
+	switch denied := b.link.deniedSince(began); {
+	case denied != nil:
+		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, denied)
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: nobody listens on %s", handover.ErrUnreachable, subject)
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
+		return fmt.Errorf("ask on %s: %w: %w", subject, schemas.ErrInvalid, err)
+	case errors.Is(err, context.DeadlineExceeded) && b.nc.IsConnected():
+		return fmt.Errorf("%w: nobody answers on %s in time", handover.ErrUnreachable, subject)
+	case ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("ask on %s: %w", subject, ctx.Err())
+	}
+	return b.explain(began, fmt.Errorf("ask on %s: %w", subject, err))
+}
+
+// readReply reads what came back at the time now.
+func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error) {
+	why, after := header(m.Header, HeaderError), header(m.Header, HeaderRetryAfter)
+	if service := header(m.Header, headerServiceError); why == "" && service != "" {
+		why, after = service, "0"
+	}
+	switch {
+	case why != "" && after != "":
+		return e, false, &handover.Later{After: handover.ReadAfter(after, now), Err: errors.New(line(why, maxErrorText))}
+	case why != "":
+		return e, false, fmt.Errorf("%w: %s", schemas.ErrInvalid, line(why, maxErrorText))
+	case len(m.Data) == 0 && header(m.Header, cloudevent.HeaderPrefix+"specversion") == "" && header(m.Header, contentHeader) == "":
+		return e, false, nil
+	}
+	e, err = decode(m.Header, m.Data)
+	return e, err == nil, err
+}

@@ -1,0 +1,94 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// handedOut is how many scopes of the strategy are handed out at once; 0: it has no consumer.
+func handedOut(t *testing.T, r rig) int {
+	t.Helper()
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.CachedInfo().Config.MaxAckPending
+}
+
+func TestAWorkerMakesItsConsumerOnlyWhereItIsTold(t *testing.T) {
+	r := newRig(t, bus.Setup{Strategies: []string{}})
+	_, stop := manual(t, r.bus, bus.Work{Make: true})
+	bustest.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })
+	stop()
+	if err := r.raw.DeleteConsumer(t.Context(), bus.StreamScopes, strategy); err != nil {
+		t.Fatal(err)
+	}
+	scopes, _ := manual(t, r.bus, bus.Work{Make: true, Parallel: 20})
+	bustest.Eventually(t, "the consumer is made for as many", func() bool { return handedOut(t, r) == 40 })
+	publish(t, r.bus, scope(t, "a", 1))
+	h := next(t, scopes)
+	h.end <- nil
+	r.empty(t, bus.StreamScopes)
+}
+
+func TestAConsumerIsChangedOnlyWhenItHandsOutTooFew(t *testing.T) {
+	r := newRig(t, bus.Setup{MaxDeliver: 3, Parallel: map[string]int{strategy: 50, "Another": 9}})
+	for _, c := range []struct {
+		work bus.Work
+		want int
+	}{
+		{bus.Work{Parallel: 20, Make: true}, 100},
+		{bus.Work{Parallel: 60}, 100},
+		{bus.Work{Parallel: 60, Make: true}, 120},
+	} {
+		scopes, stop := manual(t, r.bus, c.work)
+		publish(t, r.bus, scope(t, "a", 1))
+		h := next(t, scopes)
+		h.end <- nil
+		r.empty(t, bus.StreamScopes)
+		stop()
+		if got := handedOut(t, r); got != c.want {
+			t.Errorf("%+v: got %d, want %d", c.work, got, c.want)
+		}
+	}
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.CachedInfo().Config.MaxDeliver; got != 3 {
+		t.Errorf("what else the consumer says has changed: it hands out %d times, want 3", got)
+	}
+}
+
+func TestWhatAHandlerGivesUpBecauseTheEndHasComeIsHandedOutAtOnce(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	publish(t, r.bus, scope(t, "a", 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	c := make(chan handled, 1)
+	background(t, func(context.Context) error {
+		return r.bus.Work(ctx, bus.Work{Strategy: strategy}, func(_ context.Context, e schemas.Event) error {
+			c <- handled{event: e}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	})
+	next(t, c)
+	cancel()
+	scopes, _ := manual(t, r.bus, bus.Work{})
+	h := next(t, scopes)
+	h.end <- nil
+	if h.event.ID != "a-1" {
+		t.Errorf("got %s, want a-1", h.event.ID)
+	}
+	r.empty(t, bus.StreamScopes)
+}
