@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), serveCommand(), actuatorCommand(), setupCommand(),
-		eventsCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(), policyCommand(),
+		eventsCommand(), forwardCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(), policyCommand(),
 		schemasCommand(), settingsCommand(),
 	)
 	return root
