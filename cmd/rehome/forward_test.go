@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -74,11 +75,7 @@ func readPosted(r *http.Request) (schemas.Event, error) {
 func (s *sink) counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := map[string]int{}
-	for id, n := range s.posts {
-		counts[id] = n
-	}
-	return counts
+	return maps.Clone(s.posts)
 }
 
 // take returns the events that came since the last call, and the headers of the last.
