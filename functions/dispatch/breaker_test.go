@@ -1,0 +1,205 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+var (
+	gone    = fmt.Errorf("post: %w", delivery.ErrUnreachable)
+	foreign = fmt.Errorf("post: %w", delivery.ErrUnauthorized)
+	busy    = &delivery.Later{Err: errors.New("busy")}
+	gateway = &delivery.Later{After: 90 * time.Second, Err: gone}
+	refused = fmt.Errorf("post: %w", schemas.ErrInvalid)
+)
+
+// ask lets one question through, whose end is err.
+func ask(t *testing.T, b *breaker, err error) (p pass, hold bool) {
+	t.Helper()
+	p, failed := b.enter(t.Context())
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return p, b.leave(p, err)
+}
+
+func TestABreakerOpensAfterThreeQuestionsInVainInARow(t *testing.T) {
+	for name, c := range map[string]struct {
+		questions []error
+		open      bool
+	}{
+		"none":                         {nil, false},
+		"two":                          {[]error{gone, gone}, false},
+		"three":                        {[]error{gone, foreign, gateway}, true},
+		"one is answered in between":   {[]error{gone, gone, nil, gone, gone}, false},
+		"one is refused in between":    {[]error{gone, gone, refused, gone, gone}, false},
+		"one is put off in between":    {[]error{gone, gone, busy, gone, gone}, false},
+		"one is given up in between":   {[]error{gone, gone, context.Canceled, gone}, true},
+		"many are refused":             {[]error{refused, refused, refused, refused}, false},
+		"many are put off by the load": {[]error{busy, busy, busy, busy}, false},
+	} {
+		var told []change
+		b := newBreaker(func(c change) { told = append(told, c) })
+		held := false
+		for _, err := range c.questions {
+			_, held = ask(t, b, err)
+		}
+		var want []change
+		if c.open {
+			want = []change{{open: true, why: c.questions[len(c.questions)-1]}}
+		}
+		if !reflect.DeepEqual(told, want) || held != c.open {
+			t.Errorf("%s: told %v, held %v; want %v, %v", name, told, held, want, c.open)
+		}
+	}
+}
+
+// opened is a breaker that has just opened.
+func opened(t *testing.T, tell func(change)) *breaker {
+	t.Helper()
+	b := newBreaker(tell)
+	for range failuresToOpen {
+		ask(t, b, gone)
+	}
+	return b
+}
+
+func TestWhileABreakerIsOpenOneAsksAtATimeAfterGrowingDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(t, func(change) {})
+		var delays []time.Duration
+		for range 9 {
+			began := time.Now()
+			p, held := ask(t, b, gone)
+			if !p.probe || !p.waited || !held {
+				t.Fatalf("got %+v, held %v; want a probe that is held", p, held)
+			}
+			delays = append(delays, time.Since(began))
+		}
+		for i, most := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+			if most *= time.Second; delays[i] > most || delays[i] < most/2 {
+				t.Errorf("probe %d came after %v, want %v to %v", i, delays[i], most/2, most)
+			}
+		}
+	})
+}
+
+func TestAFunctionThatAsksForTimeIsLeftAloneForThatTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(t, func(change) {})
+		ask(t, b, gateway)
+		began := time.Now()
+		ask(t, b, gone)
+		if got := time.Since(began); got != gateway.After {
+			t.Errorf("it was asked again after %v, want %v", got, gateway.After)
+		}
+	})
+}
+
+func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []change
+		b := opened(t, func(c change) { told = append(told, c) })
+		began := time.Now()
+		const waiting = 4
+		turns := make(chan int, 100)
+		for i := range waiting {
+			go func() {
+				for {
+					p, err := b.enter(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					turns <- i
+					end := gone
+					if len(turns) > 5 { // the third is poison and never answered, all others are from the sixth turn on
+						end = nil
+					}
+					if i == 2 {
+						end = gone
+					}
+					if !b.leave(p, end) {
+						return
+					}
+				}
+			}()
+			synctest.Wait() // so that they wait in this order
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		close(turns)
+		order := slices.Collect(func(yield func(int) bool) {
+			for i := range turns {
+				if !yield(i) {
+					return
+				}
+			}
+		})
+		if want := []int{0, 1, 2, 3, 0, 1}; !reflect.DeepEqual(order[:6], want) {
+			t.Errorf("turns %v, want %v first", order, want)
+		}
+		rest := slices.Sorted(slices.Values(order[6:]))
+		if want := []int{0, 2, 3}; !reflect.DeepEqual(rest, want) {
+			t.Errorf("after the answer %v went on, want %v", rest, want)
+		}
+		if len(told) != 2 || told[1].open || told[1].after <= 0 || told[1].after > time.Since(began) {
+			t.Errorf("told %+v, want that it opened, and closed after a while", told)
+		}
+	})
+}
+
+func TestWhoWaitsIsLetGoAtTheEndAndTheNextTakesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(t, func(change) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := b.enter(ctx)
+			left <- err
+		}()
+		synctest.Wait()
+		entered := make(chan pass, 1)
+		go func() {
+			p, err := b.enter(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			entered <- p
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+		if p := <-entered; !p.probe {
+			t.Errorf("got %+v, want a probe", p)
+		}
+	})
+}
+
+func TestAProbeThatIsGivenUpLeavesItsTurnToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(t, func(change) {})
+		p, held := ask(t, b, errNotAsked)
+		if !p.probe || held {
+			t.Fatalf("got %+v, held %v; want a probe that is not held", p, held)
+		}
+		began := time.Now()
+		if p, _ := ask(t, b, nil); !p.probe || time.Since(began) != 0 {
+			t.Errorf("got %+v after %v, want a probe at once", p, time.Since(began))
+		}
+		if p, _ := ask(t, b, nil); p != (pass{}) {
+			t.Errorf("got %+v, want that nobody waits any more", p)
+		}
+	})
+}
