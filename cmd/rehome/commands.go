@@ -148,7 +148,7 @@ func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return noBus(err)
 		case <-time.After(time.Second):
 			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
 		}

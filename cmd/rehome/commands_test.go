@@ -98,6 +98,10 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"a dry run of what cannot be undone", []string{"dead", "drop", "1", "--dry-run"},
 			"rehome dead drop: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
 		},
+		{
+			"a dry run of what the actuator does", []string{"loops", "clear", "--all", "--dry-run"},
+			"rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; `rehome loops` changes nothing",
+		},
 		{"a wish about dead letters that there is not", []string{"dead", "clear"}, `unknown command "clear"`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {

@@ -93,7 +93,7 @@ func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
 	if ask, any := q.history(time.Now()); any {
 		sources = append(sources, func(ctx context.Context) error { return b.Events(ctx, ask, handle) })
 	}
-	return together(ctx, sources)
+	return noBus(together(ctx, sources))
 }
 
 // history is what is asked of the history, if anything is.

@@ -259,8 +259,11 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-func TestWithoutABusThereIsNoStatus(t *testing.T) {
-	for _, arguments := range [][]string{{"status"}, {"loops"}, {"loops", "clear", "--all"}} {
+func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
+	for _, arguments := range [][]string{
+		{"status"}, {"loops"}, {"loops", "clear", "--all"}, {"events"}, {"events", "--type", "verdict", "-o", "json"},
+		{"setup", "--nats-url", "nats://127.0.0.1:1", "--timeout", "1ms"},
+	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())
 		got, err := command(t, arguments...)
 		if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {
