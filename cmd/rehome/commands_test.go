@@ -103,6 +103,12 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; `rehome loops` changes nothing",
 		},
 		{"a wish about dead letters that there is not", []string{"dead", "clear"}, `unknown command "clear"`},
+		{"no pod to explain", []string{"explain", "pod"}, "want one pod such as shop/api-1, got []"},
+		{"a pod without a namespace", []string{"explain", "pod", "api-1"}, `want a pod such as shop/api-1, got "api-1"`},
+		{"an explanation of something else", []string{"explain", "node"}, `unknown command "node"`},
+		{"a history of the future", []string{"explain", "pod", "a/b", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
+		{"an explanation by a policy that is not there", []string{"explain", "pod", "a/b", "--policy", "nope.yaml"},
+			"policy: open nope.yaml: no such file or directory"},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
