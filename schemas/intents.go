@@ -42,6 +42,15 @@ type Intent struct {
 	Reason string `json:"reason"`
 	// Expires is when the intent stops being true without anybody saying so. A strategy leaves it zero; the host sets it.
 	Expires time.Time `json:"expires"`
+
+	// What follows is of the strategy [RequestStrategy] alone, and counts for no other.
+
+	// Method is how the pod is to be moved. Empty: as the policy says.
+	Method RequestMethod `json:"method,omitempty"`
+	// DryRun: nothing is to be changed; the verdict says what would have happened.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Override lists the rules of protection that do not hold, as [Protection] names them.
+	Override []string `json:"override,omitempty"`
 }
 
 // EventType returns [IntentsType].

@@ -58,7 +58,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
-		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
+		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
 		{"scopes of the past", []string{"events", "--type", "verdict,scope"}, "--type: scopes have no history: use --follow"},
 		{"an output that there is not", []string{"events", "-o", "yaml"}, `--output: want text or json, got "yaml"`},
 		{"nothing to simulate", []string{"simulate", "--policy", "p"}, "no objects: name a file, a directory or - with --objects"},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,7 +21,7 @@ func eventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Show deltas, intents and verdicts: those of the past, and with --follow those to come",
+		Short: "Show deltas, intents, verdicts and receipts: those of the past, and with --follow those to come",
 		Example: "  rehome events --follow                    # what happens from now on\n" +
 			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
 			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
@@ -33,7 +32,7 @@ func eventsCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
-	f.StringSliceVar(&query.types, "type", nil, "delta, intents, verdict or, with --follow, scope; the default is the first three")
+	f.StringSliceVar(&query.types, "type", nil, "delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := query.check(); err != nil {
@@ -52,14 +51,18 @@ type eventsQuery struct {
 	output string
 }
 
+// remembered are the types of which there is a history, and passing those that can only be looked on at.
+func remembered() []string { return []string{"delta", "intents", "verdict", "receipt"} }
+func passing() []string    { return []string{"scope", "request"} }
+
 func (q eventsQuery) check() error {
 	for _, t := range q.types {
-		if !slices.Contains([]string{"delta", "intents", "verdict", "scope"}, t) {
-			return usageError{fmt.Errorf("--type: want delta, intents, verdict or scope, got %q", t)}
+		if !slices.Contains(remembered(), t) && !slices.Contains(passing(), t) {
+			return usageError{fmt.Errorf("--type: want delta, intents, verdict, receipt, scope or request, got %q", t)}
 		}
-	}
-	if slices.Contains(q.types, "scope") && !q.follow {
-		return usageError{errors.New("--type: scopes have no history: use --follow")}
+		if slices.Contains(passing(), t) && !q.follow {
+			return usageError{fmt.Errorf("--type: %ss have no history: use --follow", t)}
+		}
 	}
 	if q.output != "text" && q.output != "json" {
 		return usageError{fmt.Errorf("--output: want text or json, got %q", q.output)}
@@ -87,8 +90,14 @@ func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
 		return show(w, e)
 	}
 	var sources []task
-	if slices.Contains(q.types, "scope") {
-		sources = append(sources, func(ctx context.Context) error { return b.Tap(ctx, []string{bus.ScopeChannels}, handle) })
+	var looked []string
+	for _, t := range passing() {
+		if slices.Contains(q.types, t) {
+			looked = append(looked, channelsOf(t))
+		}
+	}
+	if len(looked) > 0 {
+		sources = append(sources, func(ctx context.Context) error { return b.Tap(ctx, looked, handle) })
 	}
 	if ask, any := q.history(time.Now()); any {
 		sources = append(sources, func(ctx context.Context) error { return b.Events(ctx, ask, handle) })
@@ -96,12 +105,15 @@ func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
 	return noBus(together(ctx, sources))
 }
 
+// channelsOf matches all NATS subjects of a type.
+func channelsOf(noun string) string { return schemas.Prefix + "." + noun + ".>" }
+
 // history is what is asked of the history, if anything is.
 func (q eventsQuery) history(now time.Time) (ask bus.Query, any bool) {
 	ask.Follow = q.follow
-	for _, t := range []string{"delta", "intents", "verdict"} {
+	for _, t := range remembered() {
 		if len(q.types) == 0 || slices.Contains(q.types, t) {
-			ask.Channels = append(ask.Channels, schemas.Prefix+"."+t+".>")
+			ask.Channels = append(ask.Channels, channelsOf(t))
 		}
 	}
 	switch {
@@ -149,8 +161,44 @@ func describe(e schemas.Event) (noun, about, text string) {
 		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
 			return "verdict", "pod/" + v.Intent.Pod.String(), describeVerdict(v)
 		}
+	case schemas.RequestType:
+		if r, err := schemas.Decode[schemas.Request](e); err == nil {
+			return "request", r.Sender + "/" + r.Name, describeRequest(r)
+		}
+	case schemas.ReceiptType:
+		if r, err := schemas.Decode[schemas.Receipt](e); err == nil {
+			return "receipt", r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
+		}
 	}
 	return "event", e.Subject, e.Type
+}
+
+// describeRequest says what is asked for, why, and by whom.
+func describeRequest(r schemas.Request) string {
+	text := string(r.Action)
+	switch t := r.Target; {
+	case r.Action == schemas.ActionCancel:
+		text += " " + r.Sender + "/" + r.Request
+	case r.Action == schemas.ActionEvaluate && r.Strategy != "":
+		text += " " + r.Strategy
+	case t == nil:
+	case t.Workload != nil:
+		text += fmt.Sprintf(" %s %s/%s", t.Workload.Kind, t.Workload.Namespace, t.Workload.Name)
+	case t.Selector != nil:
+		text += " " + strings.TrimPrefix(t.Selector.Namespace+"/", "/") + t.Selector.Labels
+	case t.Node != "":
+		text += " node " + t.Node
+	default:
+		text += fmt.Sprintf(" %d pods", len(t.Pods))
+	}
+	if r.DryRun {
+		text += " (dry run)"
+	}
+	text += ": " + r.Reason
+	if r.Requester != "" {
+		text += ", by " + r.Requester
+	}
+	return text
 }
 
 func describeDelta(d schemas.Delta) string {
