@@ -138,6 +138,9 @@ func (p *process) openBus() (stop func(), err error) {
 		return nil, usageError{err}
 	}
 	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
+	if p.roles.embedded { // it sets up the bus, so it sees to all of it
+		p.metrics.MustRegister(newDeadLetters(p.bus.DeadCounts))
+	}
 	return func() {
 		p.bus.Close()
 		stopServer()
