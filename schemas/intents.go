@@ -42,10 +42,13 @@ type Intent struct {
 	Reason string `json:"reason"`
 	// Expires is when the intent stops being true without anybody saying so. A strategy leaves it zero; the host sets it.
 	Expires time.Time `json:"expires"`
+	// Asked is what was asked for about the move. It counts for the strategy [RequestStrategy] alone. nil: nothing but the move.
+	Asked *Asked `json:"asked,omitempty"`
+}
 
-	// What follows is of the strategy [RequestStrategy] alone, and counts for no other.
-
-	// Method is how the pod is to be moved. Empty: as the policy says.
+// Asked is what a request says about how its pods are to be moved.
+type Asked struct {
+	// Method is how. Empty: as the policy says.
 	Method RequestMethod `json:"method,omitempty"`
 	// DryRun: nothing is to be changed; the verdict says what would have happened.
 	DryRun bool `json:"dryRun,omitempty"`

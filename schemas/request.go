@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -109,6 +110,12 @@ type SelectorTarget struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Labels is a label selector in the syntax of kubectl, such as app=cart,tier!=test. It is never empty.
 	Labels string `json:"labels"`
+}
+
+// IsRequestWord says whether s can be the sender or the name of a request: 1 to 63 of a-z, 0-9 and -.
+func IsRequestWord(s string) bool {
+	plain := func(c rune) bool { return c == '-' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+	return len(s) >= 1 && len(s) <= 63 && strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) < 0
 }
 
 // EventType returns [RequestType].

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -122,7 +123,7 @@ func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
 }
 
 // notUsable is the rule that protects a pod on a node from which nothing may be moved.
-const notUsable = "NodeNotUsable"
+const notUsable = policy.NodeNotUsableRule
 
 // pod builds the scope of one pod. On a node from which nothing may be moved the pod is protected, so that what was
 // wanted before is withdrawn.

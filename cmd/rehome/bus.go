@@ -42,10 +42,10 @@ func startServer(s settings) (*bus.Server, error) {
 	return server, nil
 }
 
-// setupOf is the layout of the bus for the strategies of this binary.
+// setupOf is the layout of the bus for the functions of this binary.
 func setupOf(s settings) bus.Setup {
 	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History}
-	for _, f := range functions.All() {
+	for _, f := range functions.Hosted() {
 		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
 	}
 	return setup

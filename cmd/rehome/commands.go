@@ -48,7 +48,7 @@ func runCommand() *cobra.Command {
 			"  rehome events --follow",
 		Args: noArguments,
 	}
-	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.All(), embedded: true})
+	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.Hosted(), embedded: true})
 }
 
 func watcherCommand() *cobra.Command {
@@ -74,7 +74,7 @@ func functionsCommand() *cobra.Command {
 	}
 	s := bindFlags(c)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		chosen, err := choose(functions.All(), names)
+		chosen, err := choose(functions.Hosted(), names)
 		if err != nil {
 			return err
 		}
