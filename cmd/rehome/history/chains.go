@@ -193,6 +193,8 @@ func (r *record) chain(links []link) Chain {
 	switch d, ok := r.deltas[c.ID]; {
 	case ok:
 		c.Delta, c.Began = &d.Delta, d.Time
+	case links[0].scope.Kind == schemas.RequestKind:
+		c.Without = askedFor + links[0].scope.Key
 	case links[0].scope.Event == c.ID:
 		c.Without = withoutChange
 	default:

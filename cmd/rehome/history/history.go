@@ -83,5 +83,6 @@ func (s Step) Moves() bool { return s.Outcome.Moves() }
 // What a chain without a change says about it.
 const (
 	withoutChange = "no change: everything was evaluated anew, or a time was reached"
+	askedFor      = "it was asked for: request "
 	notKept       = "the change that began it is not kept any more"
 )

@@ -258,6 +258,19 @@ func TestTheChangeThatBeganAChainIsFoundWhereverItWas(t *testing.T) {
 	}})
 }
 
+func TestAMoveThatWasAskedForNamesTheRequest(t *testing.T) {
+	w := newWorld(t)
+	v := held()
+	v.Scope = schemas.ScopeRef{Kind: schemas.RequestKind, Key: "admin/drain", Event: "s1", Since: at(0)}
+	w.verdict("v1", 3, db0, "n1", "r1", "a1", v)
+	deferred := step(3, 3, 3, 1)
+	deferred.Scope = "request/admin/drain"
+	deferred.Outcome, deferred.Reason, deferred.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
+	w.same(w.read(history.Query{}), []history.Life{{Pod: db0, Chains: []history.Chain{{
+		ID: "r1", Began: at(3), Without: "it was asked for: request admin/drain", Steps: []history.Step{deferred},
+	}}}})
+}
+
 func TestWhatWasStoredBeforeTheTimeThatIsAskedForIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.verdict("v1", 3, db0, "n1", "d1", "a1", held())
@@ -277,6 +290,7 @@ func TestOnlyThePodOfTheNameIsReadOfManyInTheNamespace(t *testing.T) {
 		"rehome.verdict.*.*.shop.db-0", "rehome.delta.pod.*.shop.db-0", "rehome.verdict.settled.*.shop.*",
 		"rehome.intents.*.*.pod.shop=2Fdb-0", "rehome.intents.*.*.node.n_1", "rehome.intents.*.*.workload.*",
 		"rehome.intents.*.*.spread.*", "rehome.intents.*.*.domain.*", "rehome.intents.*.*.usage.*",
+		"rehome.intents.*.*.request.*",
 	}
 	if err != nil || len(got) != 0 || !slices.Equal(asked, want) {
 		t.Errorf("error %v, got %v, asked for\n%q\nwant\n%q", err, got, asked, want)

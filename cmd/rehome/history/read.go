@@ -131,7 +131,9 @@ func (r *record) readAnswers(ctx context.Context) error {
 	if len(nodes) == 0 {
 		channels = append(channels, of(schemas.NodeKind, "*"))
 	}
-	for _, kind := range []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind} {
+	for _, kind := range []schemas.ScopeKind{
+		schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind, schemas.RequestKind,
+	} {
 		channels = append(channels, of(kind, "*"))
 	}
 	return r.read(ctx, channels, r.query.Since, r.take)
@@ -201,7 +203,8 @@ const margin = time.Minute
 func (r *record) wanted() (ids map[string]bool, since time.Time) {
 	ids = map[string]bool{}
 	want := func(e schemas.Event, scope schemas.ScopeRef) {
-		if _, known := r.deltas[e.CorrelationID]; known || e.CorrelationID == scope.Event || e.CorrelationID == "" {
+		_, known := r.deltas[e.CorrelationID]
+		if known || e.CorrelationID == scope.Event || e.CorrelationID == "" || scope.Kind == schemas.RequestKind {
 			return
 		}
 		ids[e.CorrelationID] = true
