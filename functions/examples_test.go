@@ -32,7 +32,7 @@ func TestTheStrategiesAnswerTheScopesThatArePublishedAsExamples(t *testing.T) {
 	}
 	const taint = " from worker-7: does not tolerate dedicated=gpu:NoSchedule"
 	want := map[string][]string{
-		"scope":     {"shop/cart-0" + taint, "web/api-5d8f7c9b6d-2xkqv" + taint, "web/login-6f9c7d8b54-vt8zn" + taint},
+		"scope": {"shop/cart-0" + taint, "web/api-5d8f7c9b6d-2xkqv" + taint, "web/login-6f9c7d8b54-vt8zn" + taint},
 		"scope-request": {
 			"shop/cart-1 from worker-9: asked for by admin for Robin of the platform team: its fan is replaced at noon",
 		},

@@ -23,6 +23,8 @@ type scopes struct {
 	groups  *groups
 	loads   loads
 	waiting *waiting // nil: nobody wants to know what waits for room
+	// requests are those that are open. nil: there are none.
+	requests *requests
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
@@ -65,6 +67,11 @@ func (s scopes) build(p *pending, now time.Time) (built, error) {
 		return s.node(head, e)
 	case schemas.PodKind:
 		return s.pod(head, e)
+	case schemas.RequestKind:
+		if s.requests == nil {
+			return built{}, nil
+		}
+		return s.requests.scope(head, e), nil
 	}
 	if e.grouped() {
 		return s.group(head, e)

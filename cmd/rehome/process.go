@@ -220,7 +220,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Bus: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
+		Client: p.client, Bus: p.adapter(), Requests: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
