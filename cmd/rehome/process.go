@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/trace"
@@ -60,7 +61,11 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	var err error
+	requests, err := p.listenForRequests()
+	if err != nil {
+		return err
+	}
+	defer requests.close()
 	if p.spans, err = trace.New(version, p.log); err != nil {
 		return usageError{err}
 	}
@@ -82,6 +87,10 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	}
 	web.checks = p.checks
 	g.run(func(ctx context.Context) error { return web.serve(ctx, listener) })
+	if requests != nil {
+		requests.handler = requesthttp.New(p.client, p.bus, p.settings.source("http"), p.log)
+		g.run(requests.serve)
+	}
 	g.run(func(ctx context.Context) error {
 		began := false
 		return p.bus.FollowStreams(ctx, p.setUp(), func() {
@@ -112,6 +121,14 @@ func (p *process) prepare() error {
 	}
 	p.client, err = newClient(p.settings)
 	return err
+}
+
+// listenForRequests takes the address for requests, if the process has a watcher and there is one. nil: not.
+func (p *process) listenForRequests() (*requestServer, error) {
+	if !p.roles.watcher {
+		return nil, nil
+	}
+	return listenForRequests(p.settings, p.log)
 }
 
 // openBus connects to the bus, which is started first if it is in the process. stop closes both.
