@@ -21,14 +21,15 @@ import (
 // Bus is what a [Handler] needs of the bus. [bus.Bus] implements it.
 type Bus interface {
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
-	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+	Events(ctx context.Context, q bus.Query, handle func(schemas.Event) error) error
 	OpenRequests(ctx context.Context) ([]bus.OpenRequest, error)
 }
 
 const (
-	// receiptWithin is how long a receipt is waited for, and lookEvery how often it is looked for.
+	// receiptWithin is how long a receipt is waited for.
 	receiptWithin = 5 * time.Second
-	lookEvery     = 50 * time.Millisecond
+	// clocks is by how much the clock here may be ahead of that of the bus.
+	clocks = time.Minute
 	// parallel bounds the requests that are being answered, and perMinute those of one user.
 	parallel  = 32
 	perMinute = 30
@@ -158,23 +159,32 @@ func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Eve
 	return reply.with(got, mode)
 }
 
-// receipt waits for the receipt for the request that e carries. The zero Event: there was none in time. That the bus goes
-// away meanwhile is no error: the request is on it.
+// errFound ends the reading of receipts.
+var errFound = errors.New("the receipt is there")
+
+// receipt waits for the first receipt for the request that e carries. The zero Event: there was none in time. That the bus
+// goes away meanwhile is no error: the request is on it.
 func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Request) (schemas.Event, error) {
 	within, cancel := context.WithTimeout(ctx, receiptWithin)
 	defer cancel()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-within.Done():
-			return schemas.Event{}, ctx.Err()
-		}
-		if got, err := h.bus.Receipt(within, r.Sender, r.Name); err == nil && got.CausationID == e.ID {
-			return got, nil
-		}
+	var first schemas.Event
+	query := bus.Query{
+		Channels: []string{schemas.Receipt{Sender: r.Sender, Name: r.Name}.Channel()}, Since: e.Time.Add(-clocks), Follow: true,
 	}
+	err := h.bus.Events(within, query, func(got schemas.Event) error {
+		if got.CausationID != e.ID {
+			return nil // for an earlier request of the name
+		}
+		first = got
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return first, nil
+	case err != nil:
+		return schemas.Event{}, err
+	}
+	return schemas.Event{}, ctx.Err()
 }
 
 // statusOf is the status of HTTP that says what a receipt does.
