@@ -32,8 +32,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), serveCommand(), actuatorCommand(), setupCommand(),
-		eventsCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(),
-		policyCommand(), schemasCommand(), settingsCommand(),
+		eventsCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(), onceCommand(),
+		simulateCommand(), policyCommand(), schemasCommand(), settingsCommand(),
 	)
 	return root
 }

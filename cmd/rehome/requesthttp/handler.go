@@ -66,10 +66,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply.write(w)
 }
 
-// answer does everything but writing the answer.
+// answer does everything but writing the answer. What costs the API server something comes after what costs nothing.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, error) {
 	if r.Method != http.MethodPost {
-		return response{}, refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).with("Allow", http.MethodPost)
+		p := refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method)
+		return response{}, p.with("Allow", http.MethodPost)
 	}
 	mode, err := modeOf(r.Header)
 	if err != nil {
@@ -79,7 +80,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return response{}, refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel).after(time.Second)
+		p := refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel)
+		return response{}, p.after(time.Second)
 	}
 	who, err := h.rights.user(r.Context(), r.Header)
 	if err != nil {
