@@ -1,8 +1,10 @@
 package requesthttp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -111,9 +113,14 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 
 // requestOf is the request in the event, as the user asks for it.
 func requestOf(e schemas.Event, user string) (schemas.Request, error) {
-	r, err := schemas.Decode[schemas.Request](e)
-	if err != nil {
-		return r, refuse(http.StatusBadRequest, "%w", err)
+	if e.Type != schemas.RequestType {
+		return schemas.Request{}, refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
+	}
+	var r schemas.Request
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.DisallowUnknownFields() // such a field may be there to keep something from being done
+	if err := d.Decode(&r); err != nil {
+		return r, refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
 	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
 	if r.Name == "" {

@@ -401,6 +401,7 @@ func (s *stage) testMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unknown := strings.Replace(string(whole), `"reason":"x"`, `"reason":"x","onlyIf":"idle"`, 1)
 	const token = "Bearer token-wide"
 	for _, c := range []struct {
 		name, method, content string
@@ -417,6 +418,7 @@ func (s *stage) testMalformed(t *testing.T) {
 		{"too large", http.MethodPost, cloudevent.StructuredJSON, make([]byte, 65<<10), nil, 413, "the request has more than 65536 bytes"},
 		{"no event", http.MethodPost, cloudevent.StructuredJSON, []byte("{}"), nil, 400, "read CloudEvent: invalid event: "},
 		{"an event of another type", http.MethodPost, cloudevent.StructuredJSON, scope, nil, 400, ""},
+		{"a field that is not known", http.MethodPost, cloudevent.StructuredJSON, []byte(unknown), nil, 422, `json: unknown field "onlyIf"`},
 		{"a name that is none", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Name = "a.b" }), nil, 422, "name: want "},
 		{"no target", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Target = nil }), nil, 422, "target: want "},
 		{"no action", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Action = "" }), nil, 422, "action: want "},
