@@ -105,11 +105,11 @@ func (b *Bus) listDead(ctx context.Context, r *reader, config jetstream.Consumer
 // although there were more.
 func (r *reader) numbers(ctx context.Context) (numbers []uint64, err error) {
 	for left := r.pending; left > 0; {
-		meta, err := r.soon(ctx)
+		l, err := r.soon(ctx)
 		if err != nil {
 			return numbers, err
 		}
-		numbers, left = append(numbers, meta.Sequence.Stream), meta.NumPending
+		numbers, left = append(numbers, l.Sequence), l.after
 	}
 	return numbers, nil
 }
@@ -134,15 +134,24 @@ func (q DeadQuery) config() jetstream.ConsumerConfig {
 // errSilence says that no message came for a while.
 var errSilence = errors.New("no message came")
 
-// soon returns where the next message is. It fails with errSilence when none comes.
-func (r *reader) soon(ctx context.Context) (*jetstream.MsgMetadata, error) {
+// pendingLetter is a message of a stream that is read to its end, and how many come after it.
+type pendingLetter struct {
+	letter
+	after uint64
+}
+
+// soon returns the next message. It fails with errSilence when none comes.
+func (r *reader) soon(ctx context.Context) (*pendingLetter, error) {
 	short, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	_, meta, err := r.next(short)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	m, meta, err := r.next(short)
+	if err == nil {
+		return &pendingLetter{letterOf(m, meta), meta.NumPending}, nil
+	}
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, errSilence
 	}
-	return meta, err
+	return nil, err
 }
 
 // DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more,

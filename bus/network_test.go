@@ -36,7 +36,7 @@ func listening(t *testing.T) port {
 	t.Helper()
 	p := port{dir: filepath.Join(t.TempDir(), "auth"), options: socketOptions(t)}
 	_, err := credentials.Write(p.dir, credentials.Config{
-		Functions: []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asked}},
+		Functions: []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}},
 		Senders:   []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
 		Hosts:     []string{"127.0.0.1"},
 	})
@@ -102,13 +102,13 @@ func TestOthersTakePartOverTheNetwork(t *testing.T) {
 	}
 
 	function := p.bare(t, "function-KeepOffSpot")
-	if _, err := function.Subscribe(asked, func(m *nats.Msg) { _ = m.Respond([]byte("none")) }); err != nil {
+	if _, err := function.Subscribe(asksOn, func(m *nats.Msg) { _ = m.Respond([]byte("none")) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := function.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := p.bare(t, "dispatcher").Request(asked, nil, bustest.Patience)
+	answer, err := p.bare(t, "dispatcher").Request(asksOn, nil, bustest.Patience)
 	if err != nil || string(answer.Data) != "none" {
 		t.Errorf("the function: got %v, %v; want its answer", answer, err)
 	}
@@ -158,7 +158,7 @@ func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
 	p := listening(t)
 	nc := p.bare(t, "function-KeepOffSpot")
 	for _, do := range []func() error{
-		func() error { return nc.Publish(asked, nil) },
+		func() error { return nc.Publish(asksOn, nil) },
 		func() error { return nc.Publish("rehome.intents.a.b.c.d", nil) },
 		func() error { return nc.Publish("$JS.API.STREAM.LIST", nil) },
 		func() error { _, err := nc.SubscribeSync("rehome.>"); return err },
@@ -306,7 +306,7 @@ func TestTheServersParserFindsTheRights(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, job := range jobs {
-		r := bus.RightsOf(job.who, []string{asked})
+		r := bus.RightsOf(job.who, []string{asksOn})
 		want[fmt.Sprint(r.Publish, r.Subscribe, r.Reply)] = true
 	}
 	got := map[string]bool{}

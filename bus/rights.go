@@ -50,7 +50,6 @@ type Rights struct {
 }
 
 const (
-	requestsStream  = "REHOME_REQUESTS"
 	requestSubjects = schemas.Prefix + ".request."
 	receiptSubjects = schemas.Prefix + ".receipt."
 )
@@ -79,7 +78,7 @@ func RightsOf(p Participant, asked []string) Rights {
 	case RoleAll:
 		return rights(attending(), settingUp(), watching(), deciding(), acting(), asked).hears(inbox)
 	case RoleReader:
-		return rights(reading(StreamEvents), readingLedger()).hears(inbox,
+		return rights(reading(StreamEvents), readingLedger(), readingStatus()).hears(inbox,
 			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">")
 	case RoleListener:
 		return Rights{Subscribe: []string{DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">"}}
@@ -120,8 +119,9 @@ func settingUp() []string {
 // watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered.
 func watching() []string {
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", deadIn(requestsStream)},
-		reading(StreamEvents), reading(requestsStream), dropping(requestsStream), on("STREAM.INFO", StreamIntents),
+		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">"},
+		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
+		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
 	)
 }
 
@@ -150,8 +150,13 @@ func operating() []string {
 		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},
 		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
 		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
-		readingLedger(), writingLedger(),
+		readingLedger(), writingLedger(), readingStatus(),
 	)
+}
+
+// readingStatus is: how far the work has come, and which requests are open.
+func readingStatus() []string {
+	return slices.Concat(on("STREAM.INFO", allStreams()...), on("CONSUMER.LIST", allStreams()...), reading(StreamRequests))
 }
 
 // reading a stream takes a consumer of one's own, which is deleted afterwards.
@@ -191,9 +196,10 @@ func on(question string, streams ...string) []string {
 	return subjects
 }
 
-// allStreams are all streams, also the one that only a bus with requests has.
+// allStreams are all streams.
 func allStreams() []string {
-	return []string{StreamScopes, StreamIntents, StreamEvents, StreamDead, StreamLedger, requestsStream}
+	names := streamNames()
+	return names[:]
 }
 
 // deadIn are the subjects of dead letters from a stream.

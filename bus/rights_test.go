@@ -23,10 +23,11 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// asked is the subject of the function outside that takes part.
-const asked = "functions.keep-off-spot"
+// asksOn is the subject of the function outside that takes part.
+const asksOn = "functions.keep-off-spot"
 
 // jobs are the whole work of each participant.
 var jobs = []struct {
@@ -44,14 +45,14 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleReader}, part.read},
 	{bus.Participant{Role: bus.RoleListener}, part.hear},
 	{bus.Participant{Role: bus.RoleOperator}, part.operate},
-	{bus.Participant{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asked}, part.answer},
+	{bus.Participant{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}, part.answer},
 	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
 }
 
 func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
 	h := newHouse(t)
 	for _, job := range jobs {
-		all := bus.RightsOf(job.who, []string{asked})
+		all := bus.RightsOf(job.who, []string{asksOn})
 		t.Run(job.who.String(), func(t *testing.T) {
 			p := h.join(t, job.who, "")
 			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
@@ -146,7 +147,7 @@ func newHouse(t *testing.T) *house {
 		Users: []*server.User{{Username: "admin", Password: "x"}},
 	}
 	for _, job := range jobs {
-		all := bus.RightsOf(job.who, []string{asked})
+		all := bus.RightsOf(job.who, []string{asksOn})
 		for _, r := range append(without(all), rightsWithout{"", all}) {
 			o.Users = append(o.Users, &server.User{
 				Username: userOf(job.who, r.missing), Password: "x", Permissions: permissions(r.rights),
@@ -197,31 +198,11 @@ func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (
 func (h *house) furnish(t *testing.T) {
 	t.Helper()
 	bustest.SetUp(t, h.admin, bus.Setup{Strategies: []string{strategy}})
-	if !h.hasRequests(t) {
-		if _, err := h.raw.CreateStream(t.Context(), requests()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for i := range 30 {
 		if err := h.admin.Ledger().Put(t.Context(), fmt.Sprintf("large.%d", i), make([]byte, 100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-}
-
-// hasRequests says whether there is a stream of requests. Where Setup does not make it, participants do it themselves.
-func (h *house) hasRequests(t *testing.T) bool {
-	t.Helper()
-	_, err := h.raw.Stream(t.Context(), "REHOME_REQUESTS")
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Fatal(err)
-	}
-	return err == nil
-}
-
-// requests is the stream of requests, one message for each.
-func requests() jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: "REHOME_REQUESTS", Subjects: []string{"rehome.request.>"}, MaxMsgsPerSubject: 1}
 }
 
 // refusals are the subjects that the server refused to somebody.
@@ -350,10 +331,6 @@ func (p part) attend() error {
 	err := p.until(found, func(ctx context.Context) error {
 		return p.bus.FollowStreams(ctx, nil, sync.OnceFunc(func() { close(found) }))
 	})
-	if err == nil {
-		_, err = p.js.Stream(p.bareContext, "REHOME_REQUESTS")
-		err = theirs(err)
-	}
 	if err == nil && len(p.refusals.list()) == 0 {
 		err = p.bus.Ready()
 	}
@@ -371,7 +348,7 @@ func theirs(err error) error {
 // setUp makes all streams on a server that has none, and again on one that has them.
 func (p part) setUp() error {
 	for _, name := range []string{
-		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, "REHOME_REQUESTS",
+		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, bus.StreamRequests,
 	} {
 		if err := p.raw.DeleteStream(p.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			p.t.Fatal(err)
@@ -386,20 +363,7 @@ func (p part) setUp() error {
 	if err := p.bus.Setup(p.t.Context(), setup); err != nil {
 		return err
 	}
-	if err := p.bus.Setup(p.t.Context(), setup); err != nil {
-		return err
-	}
-	if p.hasRequests(p.t) {
-		return nil
-	}
-	if _, err := p.js.CreateStream(p.bareContext, requests()); err != nil {
-		return theirs(err)
-	}
-	_, err := p.js.UpdateStream(p.bareContext, requests())
-	if err == nil {
-		_, err = p.js.Stream(p.bareContext, "REHOME_REQUESTS")
-	}
-	return theirs(err)
+	return p.bus.Setup(p.t.Context(), setup)
 }
 
 // letter is a message that is no event, on its way to the dead letters.
@@ -424,42 +388,31 @@ func (p part) watch() error {
 	return p.request()
 }
 
-// request follows a request, drops it, and says what became of it.
+// request follows a request, says what became of it, and drops it.
 func (p part) request() error {
-	publish(p.t, p.admin, p.loose("rehome.request.batch.one"))
-	ctx := p.bareContext
-	stream, err := p.js.Stream(ctx, "REHOME_REQUESTS")
-	if err != nil {
-		return theirs(err)
-	}
-	c, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-	if err != nil {
-		return theirs(err)
-	}
-	m, err := c.Next(jetstream.FetchContext(ctx))
-	if err != nil {
-		return theirs(err)
-	}
-	meta, err := m.Metadata()
-	if err != nil {
+	ctx := p.t.Context()
+	asked := p.loose("rehome.request.batch.one")
+	publish(p.t, p.admin, asked)
+	done := make(chan struct{})
+	var failed error
+	err := p.until(done, func(ctx context.Context) error {
+		return p.bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+			if e.ID != asked.ID {
+				return nil
+			}
+			failed = errors.Join(p.bus.DropRequest(ctx, e), p.bus.DropRequest(ctx, e)) // the second time it is gone
+			close(done)
+			return nil
+		})
+	})
+	if err := errors.Join(err, failed); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
-	if err := stream.DeleteMsg(ctx, meta.Sequence.Stream); err != nil {
-		return theirs(err)
-	}
-	if _, err := stream.GetMsg(ctx, meta.Sequence.Stream); !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return theirs(err)
-	}
-	if err := stream.DeleteConsumer(ctx, c.CachedInfo().Name); err != nil {
-		return theirs(err)
-	}
-	if err := p.mine.Publish("rehome.receipt.batch.one", []byte("{}")); err != nil {
+	if _, err := p.bus.Publish(ctx, p.loose("rehome.receipt.batch.one")); err != nil {
 		return err
 	}
-	if err := p.mine.FlushTimeout(time.Second); err != nil {
-		return err
-	}
-	return p.bury("REHOME_REQUESTS", "rehome.request.batch.one")
+	_, err = p.bus.Receipt(ctx, "batch", "one")
+	return err
 }
 
 // loose is an event on a channel that has no type yet.
@@ -514,10 +467,11 @@ func (p part) decide() error {
 
 // ask asks the function outside, which nobody is yet.
 func (p part) ask() error {
-	if err := p.mine.Publish(asked, []byte("{}")); err != nil {
-		return err
+	_, _, err := p.bus.Ask(p.t.Context(), asksOn, scope(p.t, "a", 1))
+	if errors.Is(err, delivery.ErrUnreachable) {
+		return nil
 	}
-	return p.mine.FlushTimeout(time.Second)
+	return err
 }
 
 // act follows the table, says what became of an answer, remembers it, and drops the answer.
@@ -575,10 +529,27 @@ func (p part) read() error {
 	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
 		return err
 	}
-	if _, err := p.bus.Ledger().Entries(p.t.Context()); err != nil {
+	if err := p.look(); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	return p.hear()
+}
+
+// look shows what the actuator remembers, how far the work has come, and which requests are open.
+func (p part) look() error {
+	ctx := p.t.Context()
+	publish(p.t, p.admin, p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano())))
+	if _, err := p.bus.Ledger().Entries(ctx); err != nil {
+		return err
+	}
+	if _, err := p.bus.Status(ctx); err != nil {
+		return err
+	}
+	if _, err := p.bus.DeadCounts(ctx); err != nil {
+		return err
+	}
+	_, err := p.bus.OpenRequests(ctx)
+	return err
 }
 
 // hear listens to all that happens.
@@ -654,13 +625,12 @@ func (p part) operate() error {
 		return err
 	}
 	p.bus = p.asReader // what readers do
-	_, err := p.bus.Ledger().Entries(ctx)
-	return err
+	return p.look()
 }
 
 // answer is asked, as a function outside of Rehome is, and answers.
 func (p part) answer() error {
-	s, err := p.mine.QueueSubscribe(asked, "workers", func(m *nats.Msg) { _ = m.Respond([]byte("{}")) })
+	s, err := p.mine.QueueSubscribe(asksOn, "workers", func(m *nats.Msg) { _ = m.Respond([]byte("{}")) })
 	if err != nil {
 		return err
 	}
@@ -670,7 +640,7 @@ func (p part) answer() error {
 	}
 	ctx, cancel := context.WithTimeout(p.bareContext, 2*time.Second)
 	defer cancel()
-	_, err = p.nc.RequestWithContext(ctx, asked, []byte("{}"))
+	_, err = p.nc.RequestWithContext(ctx, asksOn, []byte("{}"))
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = nats.ErrTimeout
 	}
@@ -679,7 +649,7 @@ func (p part) answer() error {
 
 // send asks for something, and hears what becomes of it.
 func (p part) send() error {
-	if _, err := p.bus.Publish(p.t.Context(), p.loose("rehome.request.batch.three")); err != nil {
+	if _, err := p.bus.Publish(p.t.Context(), p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano()))); err != nil {
 		return err
 	}
 	return p.listen(map[string]schemas.Event{

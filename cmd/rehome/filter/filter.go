@@ -20,15 +20,26 @@ const (
 	Scope   = "scope"
 	Intents = "intents"
 	Verdict = "verdict"
+	Receipt = "receipt"
+	Request = "request"
 )
+
+// nouns lists all types, remembered first.
+func nouns() []string { return []string{Delta, Intents, Verdict, Receipt, Scope, Request} }
+
+// passes says whether events of a type have no history: they can only be looked on at.
+func passes(noun string) bool { return noun == Scope || noun == Request }
+
+// Remembered says whether there is a history of what comes on a channel of [Filter.Channels].
+func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 
 // Filter is what somebody wants: of each list one has to fit, and all lists that are not empty have to. The zero value
 // wants all of the history.
 //
 // An event that does not have what a list asks for does not fit: only verdicts have an outcome, deltas have no strategy,
-// and what a node is asked belongs to no namespace.
+// what a node is asked belongs to no namespace, and requests and their receipts have none of all this.
 type Filter struct {
-	// Types are the words above. Empty: those of which there is a history, all but scope.
+	// Types are the words above. Empty: those of which there is a history, all but scope and request.
 	Types []string
 	// Outcomes are those of verdicts.
 	Outcomes []string
@@ -61,8 +72,8 @@ var ErrNothing = errors.New("no event can be all that")
 // Check says what is wrong with the filter by the name of the list, in the singular.
 func (f Filter) Check() error {
 	for _, t := range f.Types {
-		if !slices.Contains([]string{Delta, Scope, Intents, Verdict}, t) {
-			return fmt.Errorf("type: want delta, intents, verdict or scope, got %q", t)
+		if !slices.Contains(nouns(), t) {
+			return fmt.Errorf("type: want delta, intents, verdict, receipt, scope or request, got %q", t)
 		}
 	}
 	for _, o := range f.Outcomes {
@@ -89,7 +100,7 @@ func (f Filter) Check() error {
 // Wants says whether events of a type are wanted at all.
 func (f Filter) Wants(noun string) bool {
 	if len(f.Types) == 0 {
-		return noun != Scope
+		return !passes(noun)
 	}
 	return slices.Contains(f.Types, noun)
 }
@@ -101,11 +112,16 @@ func (f Filter) Matches(e schemas.Event) bool {
 	if noun == "" || !f.Wants(noun) || !fits(f.Correlations, e.CorrelationID) {
 		return false
 	}
-	if len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes) == 0 {
+	if !f.asksOfData() {
 		return true
 	}
 	s, ok := read(noun, e)
 	return ok && fits(f.Outcomes, s.outcome) && fits(f.Strategies, s.strategy) && slices.ContainsFunc(s.about, f.means)
+}
+
+// asksOfData says whether what an event says makes a difference.
+func (f Filter) asksOfData() bool {
+	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes) > 0
 }
 
 // means says whether the filter means a place.
@@ -121,7 +137,7 @@ func fits[T comparable](list []T, entry T) bool {
 // nounOf is the type of event that a channel is for. Empty: none that is known.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
-	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains([]string{Delta, Scope, Intents, Verdict}, tokens[1]) {
+	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(nouns(), tokens[1]) {
 		return ""
 	}
 	return tokens[1]
