@@ -32,7 +32,8 @@ func eventsCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
-	f.StringSliceVar(&query.types, "type", nil, "delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
+	f.StringSliceVar(&query.types, "type", nil,
+		"delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := query.check(); err != nil {
