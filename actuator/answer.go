@@ -105,7 +105,7 @@ func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 		if intent.Pod.Namespace != namespace {
 			return fmt.Errorf(".pod is %s, and the scope is about namespace %s", intent.Pod, namespace)
 		}
-	case schemas.DomainKind, schemas.UsageKind: // pods of any node and namespace
+	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind: // pods of any node and namespace
 	}
 	return nil
 }

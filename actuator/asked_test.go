@@ -38,14 +38,14 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	}
 	look := func(o Open) seen {
 		s := a.situation(o, pod)
-		return seen{a.pretended(o), s.Enabled, s.Protections, newTerm(t.Context(), func() bool { return false }, a, nil, nil).rank(o).lane}
+		return seen{a.pretended(o), s.Enabled, s.Protections, newTerm(t.Context(), func() bool { return false }, a, nil, recorder{}).rank(o).lane}
 	}
 	daemon := []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet d"}}
 	foreign := requested(everything)
 	foreign.Profile = "another"
 	got := []seen{look(other), look(requested(schemas.Asked{})), look(requested(everything)), look(foreign)}
 	want := []seen{
-		{false, true, daemon, laneNodes}, {false, true, daemon, laneManual}, {true, true, nil, laneManual},
+		{false, true, daemon, laneNodes}, {false, true, daemon, laneManual}, {true, true, []schemas.Protection{}, laneManual},
 		{true, false, nil, laneManual},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -53,20 +53,20 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	}
 }
 
-// restartable is a Deployment that takes part in restarts.
-type restartable struct{}
+// rolling is a Deployment that takes part in restarts.
+type rolling struct{}
 
-func (restartable) For(context.Context, *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
+func (rolling) For(context.Context, *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
 	return nothing{}, schemas.MethodRestart, &schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api"}, nil
 }
 
-func (restartable) Method(schemas.Method) move.Method { return nothing{} }
+func (rolling) Method(schemas.Method) move.Method { return nothing{} }
 
 type nothing struct{ move.Method }
 
 func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
-	a.restarts = restartable{}
+	a.restarts = rolling{}
 	var got []int
 	for _, o := range []Open{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
 		ways, err := a.ways(t.Context(), o, &corev1.Pod{})

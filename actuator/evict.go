@@ -116,8 +116,8 @@ func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schema
 	}
 }
 
-// call makes the one call that changes the cluster, or only pretends to. It does not retry: client-go would wait inside of it for as long
-// as the API server asks, while the pod's situation grows old.
+// call makes the one call that changes the cluster, or only pretends to. It does not retry: client-go would wait inside of it
+// for as long as the API server asks, while the pod's situation grows old.
 func (a *Actuator) call(ctx context.Context, pod schemas.PodRef, pretended bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -36,12 +36,12 @@ const (
 
 	ReceiptDone             ReceiptReason = "Done"             // finished: every pod is gone, or there is a last word on it
 	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: there was no pod to move, or no request to cancel
-	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: the sender has given it up
+	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: it was given up
 	ReceiptDeadlineExceeded ReceiptReason = "DeadlineExceeded" // finished: its time is over
 )
 
-// Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted one is finished. Its
-// cause is the event of the request.
+// Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted one is finished. An
+// evaluation and a cancellation are finished at once. Its cause is the event of the request.
 type Receipt struct {
 	// Sender and Name are those of the NATS subject of the request.
 	Sender  string        `json:"sender"`

@@ -43,7 +43,7 @@ type RequestMethod string
 const (
 	UseAuto    RequestMethod = "auto"    // as the policy says; the same as none
 	UseEvict   RequestMethod = "evict"   // by eviction, also where the policy would restart the workload
-	UseRestart RequestMethod = "restart" // replacement first where that is possible, as the policy's restart with mode Prefer
+	UseRestart RequestMethod = "restart" // replacement first where that is possible
 )
 
 // RequestMethods lists every method that can be asked for.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -26,9 +25,10 @@ func bindFlagsOf(t *testing.T, c *cobra.Command, arguments ...string) settings {
 }
 
 func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
-	const all = "[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
+	const strategies = "[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 		"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-		"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization]"
+		"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization"
+	const all, hosted = strategies + "]", strategies + " Request]"
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -42,7 +42,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"a policy that is not there", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
 		{
 			"a strategy that is not known", []string{"functions", "Nope"},
-			"no strategy \"Nope\"; there are: " + strings.TrimSuffix(all, "]") + " Request]",
+			"no strategy \"Nope\"; there are: " + hosted,
 		},
 		{"a function that is not known", []string{"serve", "Nope"}, "no strategy \"Nope\"; there are: " + all},
 		{"a function without a name", []string{"serve"}, "want the name of one strategy, got []; there are: " + all},

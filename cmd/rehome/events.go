@@ -43,7 +43,8 @@ func eventsCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
-	query.flags.bind(c, "delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
+	query.flags.bind(c,
+		"delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error

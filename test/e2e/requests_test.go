@@ -327,13 +327,17 @@ func requestsSurvive(t *testing.T) {
 func requestsChooseTheMethod(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
-	a := s.asking(s.policy()) // without a word about restarts
+	// Without a word about restarts, and with a strategy that does not mind that a node is cordoned.
+	a := s.asking(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}))
 	target := schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: s.namespace, Name: "api"}}
 	var methods []schemas.Method
 	for _, method := range []schemas.RequestMethod{schemas.UseRestart, schemas.UseEvict} {
+		from := s.podsOf("api")[0].Spec.NodeName
+		s.cordon(from, true) // else it may come back, and the loop breaker holds the next move
 		request := a.move("by-"+string(method), target, func(r *schemas.Request) { r.Method = method })
 		a.ends(request, "Done, 1 gone")
 		s.ready("api")
+		s.cordon(from, false)
 	}
 	for _, v := range a.events.verdicts() {
 		if v.Outcome.Moves() {
