@@ -86,6 +86,6 @@ func (t *table) take(ctx context.Context, r row) {
 	r.failures++
 	r.due = time.Now().Add(handAgain().after(r.failures))
 	t.again[r.letter.Subject] = r
-	t.bus.log.Warn(t.noun+" could not be handled, trying again",
-		"channel", r.letter.Subject, "failures", r.failures, "error", err)
+	t.bus.log.Warn("what was handed over could not be handled, trying again",
+		"what", t.noun, "channel", r.letter.Subject, "failures", r.failures, "error", err)
 }

@@ -107,7 +107,7 @@ func checkAction(r schemas.Request) *objection {
 		return malformed("target: want the pods that are meant, got none")
 	case !moves && r.Target != nil:
 		return malformed("target: it goes with %s alone", schemas.ActionDeschedule)
-	case !moves && (r.DryRun || len(r.Override) > 0 || r.Method != ""):
+	case !moves && saysHow(r):
 		return malformed("dryRun, override, method: they go with %s alone", schemas.ActionDeschedule)
 	case r.Action != schemas.ActionEvaluate && r.Strategy != "":
 		return malformed("strategy: it goes with %s alone", schemas.ActionEvaluate)
@@ -119,19 +119,16 @@ func checkAction(r schemas.Request) *objection {
 	return nil
 }
 
+// saysHow says whether the request says how pods are to be moved.
+func saysHow(r schemas.Request) bool { return r.DryRun || len(r.Override) > 0 || r.Method != "" }
+
 func checkTarget(r schemas.Request) *objection {
 	t := r.Target
 	if t == nil {
 		return nil
 	}
-	given := 0
-	for _, is := range []bool{len(t.Pods) > 0, t.Workload != nil, t.Selector != nil, t.Node != ""} {
-		if is {
-			given++
-		}
-	}
-	if given != 1 {
-		return malformed("target: want one of pods, workload, selector and node, got %d of them", given)
+	if n := kindsOf(t); n != 1 {
+		return malformed("target: want one of pods, workload, selector and node, got %d of them", n)
 	}
 	if len(t.Pods) > schemas.MaxRequestPods {
 		return malformed("target.pods: want at most %d, got %d", schemas.MaxRequestPods, len(t.Pods))
@@ -150,6 +147,16 @@ func checkTarget(r schemas.Request) *objection {
 		}
 	}
 	return nil
+}
+
+// kindsOf counts the ways in which a target says which pods are meant.
+func kindsOf(t *schemas.Target) (n int) {
+	for _, is := range []bool{len(t.Pods) > 0, t.Workload != nil, t.Selector != nil, t.Node != ""} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // mayAsk says why the policy does not let the sender ask for that. The profile is the one that holds.

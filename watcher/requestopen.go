@@ -3,6 +3,8 @@ package watcher
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -136,14 +138,19 @@ func (x *askedPod) refused(by []schemas.Protection) {
 }
 
 func inWords(protections []schemas.Protection) string {
-	text := ""
+	rules := make([]string, len(protections))
 	for i, p := range protections {
-		if i > 0 {
-			text += "; "
-		}
-		text += p.Rule + ": " + p.Detail
+		rules[i] = p.Rule + ": " + p.Detail
 	}
-	return text
+	return strings.Join(rules, "; ")
+}
+
+// waiting are the pods that are still to be moved.
+func (a *asking) waiting() []*askedPod {
+	if a.end != "" {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.pods), func(x *askedPod) bool { return x.gone || x.done || x.moving })
 }
 
 // leavingAgain is when a pod that seems to go by itself is looked at again.
@@ -163,10 +170,7 @@ func (r *requests) scope(head schemas.ScopeHead, e enabled) built {
 		return built{}
 	}
 	b, scope := built{}, schemas.RequestScope{ScopeHead: head, Request: a.request, Pods: []schemas.ScopedPod{}}
-	for _, x := range a.pods {
-		if a.end != "" || x.gone || x.done || x.moving {
-			continue
-		}
+	for _, x := range a.waiting() {
 		p, err := r.l.w.cluster.pod(x.pod.String())
 		if err != nil || p == nil || p.UID != x.pod.UID {
 			continue // gone, which is seen soon

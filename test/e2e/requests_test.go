@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -184,9 +185,7 @@ func askedInEveryWay(t *testing.T) {
 		a.ends(request, fmt.Sprintf("Done, %d gone", len(pods)))
 		a.chained(request, pods)
 		s.ready(c.deployment)
-		for uid, name := range pods {
-			all[uid] = name
-		}
+		maps.Copy(all, pods)
 	}
 	s.evictedOnce(all)
 	unknown := a.move("unknown", schemas.Target{Node: "nowhere"})
