@@ -3,6 +3,8 @@ package actuator
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -10,23 +12,55 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
+// What one answer may be at most. A scope has some hundreds of pods, and everything is evaluated again twice an hour.
+const (
+	mostIntents   = 5000
+	longestIntent = time.Hour
+)
+
 // readAnswer reads the answer that e carries. It fails with an error that wraps [schemas.ErrInvalid] when e is not an
 // answer that can be worked on; one wrong intent spoils the whole answer, since a strategy that writes one is broken.
+//
+// What decides about who may publish an answer is the subject. So the data has to be about the same, and its pods have to
+// be such as its scope can have.
 func readAnswer(e schemas.Event) (schemas.Intents, error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil {
 		return a, err
 	}
-	if err := checkAnswer(a); err != nil {
+	if err := checkAnswer(a, e); err != nil {
 		return a, fmt.Errorf("event %s: %w: %w", e.ID, schemas.ErrInvalid, err)
 	}
 	return a, nil
 }
 
-func checkAnswer(a schemas.Intents) error {
-	if a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "" {
-		return errors.New("an answer needs profile, strategy, scope.kind and scope.key")
+// timely says what is wrong with the times of an answer that is taken up now; the error wraps [schemas.ErrInvalid].
+func timely(a schemas.Intents, e schemas.Event, now time.Time) error {
+	if err := checkExpiry(a, now); err != nil {
+		return fmt.Errorf("event %s: %w: %w", e.ID, schemas.ErrInvalid, err)
 	}
+	return nil
+}
+
+func checkAnswer(a schemas.Intents, e schemas.Event) error {
+	switch {
+	case a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "":
+		return errors.New("an answer needs profile, strategy, scope.kind and scope.key")
+	case e.Channel != a.Channel():
+		return fmt.Errorf("it came on %s, and its profile, strategy, scope.kind and scope.key belong on %s", e.Channel, a.Channel())
+	case len(a.Intents) > mostIntents:
+		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), mostIntents)
+	}
+	if err := checkIntents(a); err != nil {
+		return err
+	}
+	if e.Time.IsZero() {
+		return nil // who takes it up knows the time
+	}
+	return checkExpiry(a, e.Time)
+}
+
+func checkIntents(a schemas.Intents) error {
 	ids := make(map[string]bool, len(a.Intents))
 	uids := make(map[types.UID]bool, len(a.Intents))
 	for i, intent := range a.Intents {
@@ -47,7 +81,41 @@ func checkAnswer(a schemas.Intents) error {
 		case intent.Expires.IsZero():
 			return fmt.Errorf("intents[%d] never expires", i)
 		}
+		if err := belongs(intent, a.Scope); err != nil {
+			return fmt.Errorf("intents[%d]%w", i, err)
+		}
 		ids[intent.ID], uids[intent.Pod.UID] = true, true
+	}
+	return nil
+}
+
+// belongs says why the scope cannot have the pod of an intent, as far as its key tells.
+func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
+	namespace, _, _ := strings.Cut(scope.Key, "/")
+	switch scope.Kind {
+	case schemas.NodeKind:
+		if intent.Node != scope.Key {
+			return fmt.Errorf(".node is %s, and the scope is that of node %s", intent.Node, scope.Key)
+		}
+	case schemas.PodKind:
+		if intent.Pod.String() != scope.Key {
+			return fmt.Errorf(".pod is %s, and the scope is that of pod %s", intent.Pod, scope.Key)
+		}
+	case schemas.WorkloadKind, schemas.SpreadKind:
+		if intent.Pod.Namespace != namespace {
+			return fmt.Errorf(".pod is %s, and the scope is about namespace %s", intent.Pod, namespace)
+		}
+	case schemas.DomainKind, schemas.UsageKind: // pods of any node and namespace
+	}
+	return nil
+}
+
+// checkExpiry refuses intents that live too long from a moment on: they would be true after everybody has forgotten why.
+func checkExpiry(a schemas.Intents, from time.Time) error {
+	for i, intent := range a.Intents {
+		if intent.Expires.After(from.Add(longestIntent)) {
+			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent, clock(from))
+		}
 	}
 	return nil
 }

@@ -366,11 +366,11 @@ func (p *place) lead(a *Actuator) (stop func()) {
 	}
 }
 
-// answer is the event of an answer of strategy that lists pods.
+// answer is the event of an answer of strategy that lists pods, whatever node they are on.
 func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod) schemas.Event {
 	p.Helper()
 	a := schemas.Intents{Profile: "default", Strategy: strategy, Scope: schemas.ScopeRef{
-		Kind: schemas.NodeKind, Key: key, Event: fmt.Sprintf("%s-%s-%d", strategy, key, sequence), Sequence: sequence, Since: time.Now(),
+		Kind: schemas.DomainKind, Key: key, Event: fmt.Sprintf("%s-%s-%d", strategy, key, sequence), Sequence: sequence, Since: time.Now(),
 	}}
 	for _, pod := range pods {
 		intent := p.open(pod).Intent

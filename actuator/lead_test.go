@@ -607,40 +607,6 @@ func TestWhoMayNotLeadAnyMoreGivesUpCallsInFlightAtOnceAndStoresNothing(t *testi
 	})
 }
 
-func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
-	tests := []struct {
-		name  string
-		spoil func(*schemas.Intents)
-	}{
-		{"no strategy", func(a *schemas.Intents) { a.Strategy = "" }},
-		{"no key", func(a *schemas.Intents) { a.Scope.Key = "" }},
-		{"no id", func(a *schemas.Intents) { a.Intents[1].ID = "" }},
-		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }},
-		{"no UID", func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" }},
-		{"a name that leads elsewhere", func(a *schemas.Intents) { a.Intents[1].Pod.Name = "../secrets" }},
-		{"no namespace", func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "" }},
-		{"one pod twice", func(a *schemas.Intents) { a.Intents[1].Pod = a.Intents[0].Pod }},
-		{"no node", func(a *schemas.Intents) { a.Intents[1].Node = "" }},
-		{"no end", func(a *schemas.Intents) { a.Intents[1].Expires = time.Time{} }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			a, good := answerTo("A", 1, "1", "2")
-			if _, err := readAnswer(good); err != nil {
-				t.Fatal(err)
-			}
-			tt.spoil(&a)
-			e, err := schemas.NewEvent("/test", a, noon, schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := readAnswer(e); !errors.Is(err, schemas.ErrInvalid) {
-				t.Errorf("got %v, want an error that wraps ErrInvalid", err)
-			}
-		})
-	}
-}
-
 func TestAnInvalidAnswerDoesNotStopTheLine(t *testing.T) {
 	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.bus.put(schemas.Event{ID: "x", Type: schemas.IntentsType, Data: []byte(`{"intents":7}`), Channel: "rehome.intents.x"})

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -127,6 +128,7 @@ func (h *chronicle) past() past {
 // with the wishes that it does not list withdrawn.
 func (t *table) seed(p past, now time.Time) changes {
 	p.at = now
+	p.leaveOut(now)
 	t.past = p
 	var out changes
 	keys := make([]key, 0, len(p.newest))
@@ -148,6 +150,12 @@ func (t *table) seed(p past, now time.Time) changes {
 	}
 	t.past.wishes, t.past.newest = nil, nil
 	return out
+}
+
+// leaveOut forgets what nobody was to take up by its times. Whoever follows the table buries it.
+func (p past) leaveOut(now time.Time) {
+	maps.DeleteFunc(p.newest, func(_ key, e entry) bool { return timely(e.answer, e.event, now) != nil })
+	maps.DeleteFunc(p.wishes, func(_ demand, o Open) bool { return o.Intent.Expires.After(now.Add(longestIntent)) })
 }
 
 // recall returns the intent under which the pod was wished for first, if the past left it without a verdict.

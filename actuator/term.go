@@ -106,9 +106,13 @@ func (t *term) accept(_ context.Context, e schemas.Event) error {
 	if err != nil {
 		return err
 	}
+	now := t.cfg.Now()
+	if err := timely(answer, e, now); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.apply(t.table.accept(answer, e, t.cfg.Now()))
+	t.apply(t.table.accept(answer, e, now))
 	t.awaken()
 	return nil
 }

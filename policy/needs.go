@@ -34,6 +34,14 @@ type Gauged interface {
 	Sources(nodes []schemas.NodeUsage) []string
 }
 
+// Opaque are the arguments of a strategy of which nothing is known but its kind of scope and its Wakes: what it would find
+// in a group of pods, nobody can foresee.
+type Opaque interface {
+	// Opaque is true when it is one: each group that there is makes a scope, and so does each change of a pod or a node that
+	// is one of its Wakes, whether or not it changes the group.
+	Opaque() bool
+}
+
 // Load says where the usage of nodes and pods is taken from. The zero value is what pods request.
 type Load struct {
 	Source LoadSource

@@ -51,7 +51,9 @@ func newGroups(p *plan, labelsOf func(string) labels.Set) *groups {
 	for i, e := range p.all {
 		switch e.strategy.Scope {
 		case schemas.WorkloadKind:
-			g.indexes[i] = index.NewWorkloads()
+			workloads := index.NewWorkloads()
+			workloads.Every = e.opaque
+			g.indexes[i] = workloads
 		case schemas.SpreadKind:
 			g.indexes[i] = index.NewSpreads(e.spreading.Constraints)
 		case schemas.DomainKind:

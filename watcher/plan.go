@@ -39,6 +39,7 @@ type enabled struct {
 	// spreading and gauged are set for the kinds of scopes that need them.
 	spreading policy.Spreading
 	gauged    policy.Gauged
+	opaque    bool
 }
 
 func newPlan(p policy.Policy) (*plan, error) {
@@ -72,6 +73,8 @@ func (e *enabled) needs(values policy.Args) error {
 	e.seeker, _ = values.(policy.Seeker)
 	e.spreading, _ = values.(policy.Spreading)
 	e.gauged, _ = values.(policy.Gauged)
+	opaque, says := values.(policy.Opaque)
+	e.opaque = says && opaque.Opaque()
 	if e.strategy.Scope == schemas.SpreadKind && e.spreading == nil || e.strategy.Scope == schemas.UsageKind && e.gauged == nil {
 		return fmt.Errorf("strategy %s decides on scopes of kind %s, and %T does not say what they need",
 			e.strategy.Name, e.strategy.Scope, values)

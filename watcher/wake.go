@@ -23,7 +23,7 @@ type wake struct {
 func (l *lead) wake(s enabled, d schemas.Delta, groups touched, w wake) {
 	switch {
 	case s.grouped():
-		for _, key := range groups[s.at] {
+		for _, key := range l.concerned(s, d, groups) {
 			l.add(s, key, w)
 		}
 	case d.Object.Kind == "Node":
@@ -35,6 +35,24 @@ func (l *lead) wake(s enabled, d schemas.Delta, groups touched, w wake) {
 	case s.strategy.Scope == schemas.PodKind:
 		l.wakePod(s, d, w)
 	}
+}
+
+// concerned are the groups that a delta is about: those that the change concerns. Of a strategy of which nothing is known
+// they are also those of a pod that changed in a way by which they are the same.
+func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
+	if len(groups[s.at]) > 0 || !s.opaque || d.Object.Kind != "Pod" {
+		return groups[s.at]
+	}
+	key := d.Object.Namespace + "/" + d.Object.Name
+	p, err := l.w.cluster.pod(key)
+	if err != nil {
+		l.w.log.Error("groups of a pod cannot be evaluated", "pod", key, "error", err)
+		return nil
+	}
+	if p == nil || p.UID != d.Object.UID {
+		return nil
+	}
+	return l.groups.of(s, p)[s.at]
 }
 
 // wakeNode makes all evaluations of one strategy pending that concern a node: its own, or those of the pods on it that
@@ -106,10 +124,12 @@ func (l *lead) changed(deltas []schemas.Delta, groups touched, object schemas.Ob
 	now := l.w.now()
 	w := wake{at: now.Add(l.w.config.Settle), cause: schemas.Cause{Kind: schemas.CauseFact, Object: &object, Time: now.UTC()}}
 	for at, keys := range groups {
+		s := l.scopes.plan.all[at]
+		if told[at] || s.opaque && object.Kind == "Node" { // which changes of nodes concern it, its wakes say
+			continue
+		}
 		for _, key := range keys {
-			if !told[at] {
-				l.add(l.scopes.plan.all[at], key, w)
-			}
+			l.add(s, key, w)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/functions"
 )
 
 // busOptions says where the bus is: at the URL, or at the socket of a rehome that runs on this machine as this user.
@@ -40,13 +39,4 @@ func startServer(s settings) (*bus.Server, error) {
 		return nil, usageError{fmt.Errorf("REHOME_STORE_DIR: %w", err)}
 	}
 	return server, nil
-}
-
-// setupOf is the layout of the bus for the strategies of this binary.
-func setupOf(s settings) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History}
-	for _, f := range functions.All() {
-		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
-	}
-	return setup
 }

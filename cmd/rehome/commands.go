@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
 )
 
 // newRoot makes the command with all of its subcommands.
@@ -120,7 +121,11 @@ func setupCommand() *cobra.Command {
 	timeout := 30 * time.Second
 	c := &cobra.Command{
 		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: noArguments,
-		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup",
+		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
+			"strategies that the policy declares in functions; call it again after the policy declares others.",
+		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
+			"  # For a policy that declares strategies of its own:\n" +
+			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml",
 	}
 	s := bindFlags(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
@@ -134,6 +139,13 @@ func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
 	if s.NATSURL == "" {
 		return usageError{errors.New("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")}
 	}
+	var p policy.Policy
+	if s.Policy != "" {
+		var err error
+		if p, _, err = readPolicy(s.Policy); err != nil {
+			return err
+		}
+	}
 	b, err := connect(s, "rehome-setup")
 	if err != nil {
 		return err
@@ -142,7 +154,7 @@ func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.Context(), timeout)
 	defer cancel()
 	for {
-		if err = b.Setup(ctx, setupOf(s)); err == nil {
+		if err = b.Setup(ctx, setupOf(s, p)); err == nil {
 			fmt.Fprintln(c.OutOrStdout(), "bus is set up")
 			return nil
 		}

@@ -71,6 +71,7 @@ func runOnce(ctx context.Context, s settings, output string, out, notes io.Write
 	if o.client, err = newClient(s); err != nil {
 		return err
 	}
+	o.policy = withoutOutside(o.policy, notes)
 	log := s.logger(notes)
 	klog.SetSlogLogger(log.With("component", "client-go"))
 	if s.DryRun {

@@ -43,6 +43,7 @@ type process struct {
 	log      *slog.Logger
 	policy   policy.Policy // the first one; it is reloaded when its file changes
 	content  content       // of its file
+	declared *enlisting
 	client   kubernetes.Interface
 	bus      *bus.Bus
 	spans    *trace.Exporter    // nil: nobody asked for them
@@ -60,6 +61,7 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
+	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
 	var err error
 	if p.spans, err = trace.New(version, p.log); err != nil {
 		return usageError{err}
@@ -149,7 +151,12 @@ func (p *process) setUp() func(context.Context) error {
 	if !p.roles.embedded {
 		return nil
 	}
-	return func(ctx context.Context) error { return p.bus.Setup(ctx, setupOf(p.settings)) }
+	return func(ctx context.Context) error { return p.setUpFor(ctx, *p.declared.policy.Load()) }
+}
+
+// setUpFor makes the streams, and the consumers of the strategies of this binary and of a policy.
+func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
+	return p.bus.Setup(ctx, setupOf(p.settings, of))
 }
 
 // renewed is called when everything that was on the bus was lost: what was wanted before is found out anew.
@@ -193,6 +200,9 @@ func (p *process) start() (work []task, err error) {
 	if len(leading) > 0 {
 		work = append(work, p.newReloader().run)
 	}
+	if p.roles.embedded {
+		work = append(work, p.declared.run)
+	}
 	return append(work, p.lead(leading)...), nil
 }
 
@@ -212,6 +222,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 	if p.actuator != nil {
 		p.actuator.SetPolicy(next)
 	}
+	p.declared.replace(next)
 	return nil
 }
 

@@ -146,3 +146,30 @@ func TestObjectsThatCannotBeReadEndWithCodeTwo(t *testing.T) {
 		})
 	}
 }
+
+func TestASimulationWarnsOfStrategiesThatAreAskedOutsideAndDecidesForTheOthers(t *testing.T) {
+	const outside = `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+functions:
+- {name: KeepOffSpot, scope: node, wakes: [node.labels], http: {url: http://a}}
+- {name: PodLifeTime, nats: {subject: functions.lifetime}}
+- {name: Idle, scope: pod, wakes: [pod.labels], http: {url: http://a}}
+profiles:
+- name: p
+  pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 3600}}, {name: KeepOffSpot}]
+  plugins: {deschedule: {enabled: [KeepOffSpot, RemovePodsViolatingNodeTaints, PodLifeTime]}}
+- name: q
+  pluginConfig: [{name: KeepOffSpot}]
+  plugins: {deschedule: {enabled: [KeepOffSpot]}}
+`
+	out, notes, err := simulated(t, oneNode, map[string]string{"outside.yaml": outside},
+		"--objects", "-", "--policy", "outside.yaml", "-o", "json")
+	want := ""
+	for _, name := range []string{"KeepOffSpot", "PodLifeTime"} {
+		want += "warning: strategy " + name + " is asked outside of Rehome, as functions in the policy say, " +
+			"and cannot be asked here: nothing is decided for it\n"
+	}
+	if err != nil || out != moved || notes != want {
+		t.Errorf("got %v\n%s%s\nwant\n%s%s", err, out, notes, moved, want)
+	}
+}

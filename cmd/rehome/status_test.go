@@ -164,7 +164,7 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	if err := b.Setup(t.Context(), setupOf(s)); err != nil {
+	if err := b.Setup(t.Context(), setupOf(s, policy.Policy{})); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range breakers {

@@ -159,3 +159,44 @@ func TestADomainWithoutTheLabelIsTheNodeAlone(t *testing.T) {
 		t.Errorf("the topology key is %q", got)
 	}
 }
+
+func TestAWorkloadWithoutACrowdCountsOnlyWhereEveryOneDoes(t *testing.T) {
+	const key = "shop/ReplicaSet/api"
+	for _, every := range []bool{false, true} {
+		w := NewWorkloads()
+		w.Every = every
+		n1, n2 := node("n1", "a"), node("n2", "b")
+		w.SetNode(nil, n1)
+		w.SetNode(nil, n2)
+		type state struct {
+			has  bool
+			keys []string
+		}
+		look := func() state { return state{w.Has(key), w.Keys()} }
+		counts, not := state{true, []string{key}}, state{}
+		alone := not
+		if every {
+			alone = counts
+		}
+		for _, step := range []struct {
+			name string
+			do   func()
+			want state
+		}{
+			{"nothing", func() {}, not},
+			{"one pod", func() { w.Add(Member{replica("a"), n1}) }, alone},
+			{"two pods on two nodes", func() { w.Add(Member{replica("b"), n2}) }, alone},
+			{"two pods on one node", func() { w.Add(Member{replica("c"), n1}) }, counts},
+			{"one left", func() { w.Remove(Member{replica("c"), n1}) }, alone},
+			{"all left", func() {
+				w.Remove(Member{replica("a"), n1})
+				w.Remove(Member{replica("b"), n2})
+			}, not},
+		} {
+			step.do()
+			if got := look(); !reflect.DeepEqual(got, step.want) {
+				t.Errorf("every %v, %s: got %v, want %v", every, step.name, got, step.want)
+			}
+		}
+	}
+}

@@ -11,6 +11,9 @@ import (
 
 // Workloads groups pods by owner. The key is NAMESPACE/KIND/NAME. A pod with several owners belongs to several groups.
 type Workloads struct {
+	// Every counts groups of any shape. Else only those count that have replicas which crowd a node.
+	Every bool
+
 	groups map[string]*workload
 	nodes  map[string]*corev1.Node
 }
@@ -98,7 +101,7 @@ func (w *Workloads) Left(p *corev1.Pod, now time.Time) {
 func (w *Workloads) Keys() []string {
 	var keys []string
 	for key, g := range w.groups {
-		if g.crowded > 0 {
+		if w.counts(g) {
 			keys = append(keys, key)
 		}
 	}
@@ -108,8 +111,10 @@ func (w *Workloads) Keys() []string {
 // Has implements [Index].
 func (w *Workloads) Has(key string) bool {
 	g := w.groups[key]
-	return g != nil && g.crowded > 0
+	return g != nil && w.counts(g)
 }
+
+func (w *Workloads) counts(g *workload) bool { return g.crowded > 0 || w.Every && len(g.pods) > 0 }
 
 // Rest implements [Index].
 func (w *Workloads) Rest(key string) time.Time {

@@ -1,0 +1,216 @@
+package actuator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// onKey makes the answer one to a scope of that kind and key.
+func onKey(kind schemas.ScopeKind, key string) func(*schemas.Intents) {
+	return func(a *schemas.Intents) { a.Scope.Kind, a.Scope.Key = kind, key }
+}
+
+// manyIntents makes the answer list so many pods.
+func manyIntents(n int) func(*schemas.Intents) {
+	return func(a *schemas.Intents) {
+		one := a.Intents[0]
+		a.Intents = nil
+		for i := range n {
+			one.ID, one.Pod.UID = fmt.Sprint("i", i), types.UID(fmt.Sprint("u", i))
+			a.Intents = append(a.Intents, one)
+		}
+	}
+}
+
+// readAs reads an answer of two intents after change, on the subject that is its own.
+func readAs(t *testing.T, change func(*schemas.Intents)) error {
+	t.Helper()
+	a, good := answerTo("A", 1, "1", "2")
+	if _, err := readAnswer(good); err != nil {
+		t.Fatal(err)
+	}
+	change(&a)
+	e, err := schemas.NewEvent("/test", a, noon, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ID = "x"
+	_, err = readAnswer(e)
+	return err
+}
+
+func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
+	const incomplete = "an answer needs profile, strategy, scope.kind and scope.key"
+	for _, c := range []struct {
+		name  string
+		spoil func(*schemas.Intents)
+		want  string
+	}{
+		{"no strategy", func(a *schemas.Intents) { a.Strategy = "" }, incomplete},
+		{"no profile", func(a *schemas.Intents) { a.Profile = "" }, incomplete},
+		{"no kind", func(a *schemas.Intents) { a.Scope.Kind = "" }, incomplete},
+		{"no key", func(a *schemas.Intents) { a.Scope.Key = "" }, incomplete},
+		{"no id", func(a *schemas.Intents) { a.Intents[1].ID = "" }, "intents[1] has no id"},
+		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }, "intents[1] has the id of another one, A-1.1"},
+		{"no UID", func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" }, "intents[1].pod has no uid"},
+		{"a name that leads elsewhere", func(a *schemas.Intents) { a.Intents[1].Pod.Name = "../secrets" },
+			`intents[1].pod is named "web/../secrets", which no pod can be`},
+		{"no namespace", func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "" },
+			`intents[1].pod is named "/pod-2", which no pod can be`},
+		{"one pod twice", func(a *schemas.Intents) { a.Intents[1].Pod = a.Intents[0].Pod }, "intents[1] lists pod web/pod-1 again"},
+		{"one UID twice, under two names", func(a *schemas.Intents) { a.Intents[1].Pod.UID = a.Intents[0].Pod.UID },
+			"intents[1] lists pod web/pod-2 again"},
+		{"no node", func(a *schemas.Intents) { a.Intents[1].Node = "" }, "intents[1] has no node"},
+		{"no end", func(a *schemas.Intents) { a.Intents[1].Expires = time.Time{} }, "intents[1] never expires"},
+		{"an end that is far", func(a *schemas.Intents) { a.Intents[1].Expires = noon.Add(time.Hour + time.Second) },
+			"intents[1].expires is 2026-01-02T13:00:01Z, want at most 1h0m0s after 2026-01-02T12:00:00Z"},
+		{"too many pods", manyIntents(5001), "it has 5001 intents, want at most 5000"},
+		{"a pod of another node than that of the scope", func(a *schemas.Intents) { a.Intents[1].Node = "worker-2" },
+			"intents[1].node is worker-2, and the scope is that of node worker-1"},
+		{"another pod than that of the scope", onKey(schemas.PodKind, "web/pod-1"),
+			"intents[1].pod is web/pod-2, and the scope is that of pod web/pod-1"},
+		{"a pod of another namespace than that of the workload", onKey(schemas.WorkloadKind, "shop/ReplicaSet/web"),
+			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
+		{"a pod of another namespace than that of the constraint", onKey(schemas.SpreadKind, "shop/zone/abc"),
+			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := readAs(t, c.spoil)
+			want := "event x: invalid event: " + strings.ReplaceAll(c.want, "2026-01-02", noon.Format(time.DateOnly))
+			if !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+				t.Errorf("got  %v\nwant %s, that wraps ErrInvalid", err, want)
+			}
+		})
+	}
+}
+
+func TestAnAnswerIsReadWhenItsPodsAreSuchAsItsScopeCanHave(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*schemas.Intents)
+	}{
+		{"pods of a workload, on any node", func(a *schemas.Intents) {
+			onKey(schemas.WorkloadKind, "web/ReplicaSet/web")(a)
+			a.Intents[1].Node = "worker-2"
+		}},
+		{"pods of a constraint", onKey(schemas.SpreadKind, "web/zone/abc")},
+		{"the pod of a scope", func(a *schemas.Intents) {
+			onKey(schemas.PodKind, "web/pod-1")(a)
+			a.Intents = a.Intents[:1]
+		}},
+		{"pods of a domain, of any namespace", func(a *schemas.Intents) {
+			onKey(schemas.DomainKind, "zone=a")(a)
+			a.Intents[1].Pod.Namespace = "shop"
+		}},
+		{"pods of the cluster", onKey(schemas.UsageKind, "cluster")},
+		{"a kind that is made later", onKey("rack", "r1")},
+		{"as many pods as there may be", manyIntents(5000)},
+		{"an end in an hour", func(a *schemas.Intents) { a.Intents[1].Expires = noon.Add(time.Hour) }},
+	} {
+		if err := readAs(t, c.change); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
+	a, e := answerTo("A", 1, "1")
+	for _, c := range []struct {
+		name    string
+		subject func(*schemas.Intents)
+	}{
+		{"another strategy", func(a *schemas.Intents) { a.Strategy = "B" }},
+		{"another profile", func(a *schemas.Intents) { a.Profile = "other" }},
+		{"another kind", func(a *schemas.Intents) { a.Scope.Kind = schemas.DomainKind }},
+		{"another key", func(a *schemas.Intents) { a.Scope.Key = "worker-2" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			other, forged := a, e
+			c.subject(&other)
+			forged.Channel = other.Channel()
+			want := fmt.Sprintf("event %s: invalid event: it came on %s, and its profile, strategy, scope.kind and scope.key "+
+				"belong on rehome.intents.A.default.node.worker-1", e.ID, forged.Channel)
+			if _, err := readAnswer(forged); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+				t.Errorf("got  %v\nwant %s, that wraps ErrInvalid", err, want)
+			}
+		})
+	}
+}
+
+// forgery is an answer that a leader is handed, and what has to become of it.
+type forgery struct {
+	name   string
+	change func(*schemas.Intents, *schemas.Event)
+}
+
+// forgeries are answers of which each is right but for the change.
+func forgeries() []forgery {
+	return []forgery{
+		{"on the subject of another strategy", func(_ *schemas.Intents, e *schemas.Event) {
+			e.Channel = "rehome.intents.C.default.node.worker-1"
+		}},
+		{"a pod of another node", func(a *schemas.Intents, _ *schemas.Event) { a.Intents[0].Node = "worker-2" }},
+		{"an end that is far", func(a *schemas.Intents, _ *schemas.Event) {
+			a.Intents[0].Expires = a.Intents[0].Expires.Add(2 * time.Hour)
+		}},
+		{"an end that is far, of an event that says that it is made then", func(a *schemas.Intents, e *schemas.Event) {
+			a.Intents[0].Expires, e.Time = a.Intents[0].Expires.Add(2*time.Hour), e.Time.Add(2*time.Hour)
+		}},
+		{"an end that is far, of an event without a time", func(a *schemas.Intents, e *schemas.Event) {
+			a.Intents[0].Expires, e.Time = a.Intents[0].Expires.Add(2*time.Hour), time.Time{}
+		}},
+	}
+}
+
+// forged makes the answer after a change.
+func (f forgery) forged(t *testing.T, now time.Time) schemas.Event {
+	t.Helper()
+	a, _ := answerTo("A", 1, "1")
+	a.Intents[0].Expires = now.Add(10 * time.Minute)
+	e := schemas.Event{}
+	f.change(&a, &e)
+	made, err := schemas.NewEvent("/test", a, now, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := schemas.Event{Channel: made.Channel, Time: made.Time}
+	f.change(&schemas.Intents{Intents: []schemas.Intent{{}}}, &asked)
+	made.Channel, made.Time = asked.Channel, asked.Time
+	return made
+}
+
+func TestAForgedAnswerIsADeadLetterAndMovesNothing(t *testing.T) {
+	for _, f := range forgeries() {
+		t.Run(f.name, func(t *testing.T) {
+			inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+				b.bus.put(f.forged(t, b.start))
+				b.put("B", 1, "2")
+				synctest.Wait()
+				check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.2", schemas.ReasonEvictionAccepted, 0}})
+				if len(b.bus.dead) != 1 || !errors.Is(b.bus.dead[0], schemas.ErrInvalid) {
+					t.Errorf("dead letters %v, want one that wraps ErrInvalid", b.bus.dead)
+				}
+			})
+		})
+	}
+}
+
+func TestAForgedAnswerOfTheHistoryMovesNothingUnderTheNextLeader(t *testing.T) {
+	for _, f := range forgeries() {
+		t.Run(f.name, func(t *testing.T) {
+			x := newTable()
+			x.seed(storyOf(f.forged(t, noon)).past(), noon)
+			if c := x.next(); c != nil {
+				t.Errorf("intent %s is to be worked on, want none", c.open.Intent.ID)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// declaring is a policy that declares strategies of these names, and says of a built-in one that it is asked elsewhere.
+func declaring(names ...string) string {
+	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nfunctions:\n" +
+		"- {name: PodLifeTime, nats: {subject: functions.lifetime}}\n"
+	for _, name := range names {
+		text += "- {name: " + name + ", scope: node, wakes: [node.labels], http: {url: http://a}}\n"
+	}
+	return text
+}
+
+func parsed(t *testing.T, text string) policy.Policy {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", []byte(text), strategies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// consumers are the names of the consumers of scopes that are not of a built-in strategy, sorted.
+func consumers(t *testing.T, js jetstream.JetStream) []string {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), bus.StreamScopes)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	list := stream.ConsumerNames(t.Context())
+	for name := range list.Name() {
+		if !slices.ContainsFunc(strategies(), func(s policy.Strategy) bool { return s.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextOne(t *testing.T) {
+	server := bustest.Server(t, bus.ServerOptions{})
+	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
+	var log bytes.Buffer
+	fails := 1
+	e := newEnlisting(parsed(t, declaring("First")), func(ctx context.Context, p policy.Policy) error {
+		if fails--; fails >= 0 {
+			return errors.New("not now")
+		}
+		return b.Setup(ctx, setupOf(settings{NATSReplicas: 1, History: time.Hour}, p))
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := e.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	js := bustest.Raw(t, server)
+	there := func(want ...string) {
+		bustest.Eventually(t, "there are consumers of "+strings.Join(want, " and "), func() bool {
+			return reflect.DeepEqual(consumers(t, js), want)
+		})
+	}
+	there("First")
+	e.replace(parsed(t, declaring("Second", "Third")))
+	there("First", "Second", "Third")
+	cancel()
+	running.Wait()
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), `error="not now"`) {
+		t.Errorf("logged\n%s\nwant one line about the failure", log.String())
+	}
+}
+
+func TestWithoutAStrategyThatThePolicyDeclaresTheBusIsLeftAlone(t *testing.T) {
+	e := newEnlisting(parsed(t, declaring()), func(context.Context, policy.Policy) error {
+		return errors.New("it was set up")
+	}, slog.New(slog.DiscardHandler))
+	if err := e.enlist(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {
+	servers := bustest.Cluster(t, 3)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(declaring("KeepOffSpot")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "setup", "--nats-url", servers.URL(), "--policy", file)
+	if err != nil || out != "bus is set up\n" {
+		t.Fatalf("got %q and %v", out, err)
+	}
+	nc, err := nats.Connect(servers.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := consumers(t, js), []string{"KeepOffSpot"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("consumers of %q, want of %q", got, want)
+	}
+}
+
+func TestASetupWithAPolicyThatCannotBeReadMakesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(declaring("Keep.Off")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := command(t, "setup", "--nats-url", "nats://127.0.0.1:1", "--policy", file)
+	want := file + `:5: functions[1].name: cannot be the name of a strategy, got "Keep.Off"; want 1 to 63 letters, digits and hyphens`
+	if err == nil || err.Error() != want || exitCode(err) != exitUsage {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
