@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		runCommand(), watcherCommand(), functionsCommand(), serveCommand(), actuatorCommand(), setupCommand(),
+		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
 		eventsCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(), policyCommand(),
 		schemasCommand(), settingsCommand(),
 	)
@@ -49,7 +49,7 @@ func runCommand() *cobra.Command {
 			"  rehome events --follow",
 		Args: noArguments,
 	}
-	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.All(), embedded: true})
+	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.All(), dispatcher: true, embedded: true})
 }
 
 func watcherCommand() *cobra.Command {

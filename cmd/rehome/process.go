@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/trace"
 	"github.com/rehome-dev/rehome/watcher"
@@ -26,6 +27,7 @@ import (
 type roles struct {
 	watcher, actuator bool
 	functions         []functions.Function
+	dispatcher        bool // functions that the policy sends elsewhere are asked there
 	// embedded: the bus is in the process when no URL is given, and the process sets up the bus.
 	embedded bool
 }
@@ -46,9 +48,11 @@ type process struct {
 	declared *enlisting
 	client   kubernetes.Interface
 	bus      *bus.Bus
-	spans    *trace.Exporter    // nil: nobody asked for them
-	watcher  *watcher.Watcher   // nil: another process has it
-	actuator *actuator.Actuator // nil: another process has it
+	spans    *trace.Exporter      // nil: nobody asked for them
+	watcher  *watcher.Watcher     // nil: another process has it
+	actuator *actuator.Actuator   // nil: another process has it
+	dispatch *dispatch.Dispatcher // nil: another process has it
+	hosted   *hosted              // what functions are hosted here; nil: none
 	metrics  *prometheus.Registry
 	checks   []check
 }
@@ -105,12 +109,15 @@ func (p *process) prepare() error {
 	if err := p.settings.check(); err != nil {
 		return err
 	}
-	if !p.roles.watcher && !p.roles.actuator {
+	if !p.roles.watcher && !p.roles.actuator && !p.roles.dispatcher {
 		return nil
 	}
 	var err error
 	if p.policy, p.content, err = readPolicy(p.settings.Policy); err != nil {
 		return err
+	}
+	if !p.roles.watcher && !p.roles.actuator { // who only asks functions needs no cluster
+		return nil
 	}
 	p.client, err = newClient(p.settings)
 	return err
@@ -173,10 +180,17 @@ func (p *process) start() (work []task, err error) {
 		p.checks = append(p.checks, func(ctx context.Context) error { return apiServerReady(ctx, p.client) })
 	}
 	if len(p.roles.functions) > 0 {
+		p.hosted = newHosted(p.adapter(), p.policy)
 		work = append(work, functions.Host{
-			Functions: p.roles.functions, Bus: p.adapter(), Source: p.settings.source("functions"), Log: p.log,
+			Functions: p.roles.functions, Bus: p.hosted, Source: p.settings.source("functions"), Log: p.log,
 			Metrics: p.metrics,
 		}.Run)
+	}
+	if p.roles.dispatcher {
+		if p.dispatch, err = p.newDispatcher(); err != nil {
+			return nil, err
+		}
+		work = append(work, p.dispatch.Run)
 	}
 	var leading []leader
 	if p.roles.watcher {
@@ -197,7 +211,7 @@ func (p *process) start() (work []task, err error) {
 			return a.Lead(ctx)
 		}})
 	}
-	if len(leading) > 0 {
+	if len(leading) > 0 || p.roles.dispatcher {
 		work = append(work, p.newReloader().run)
 	}
 	if p.roles.embedded {
@@ -223,6 +237,12 @@ func (p *process) setPolicy(next policy.Policy) error {
 		p.actuator.SetPolicy(next)
 	}
 	p.declared.replace(next)
+	if p.hosted != nil {
+		p.hosted.set(next)
+	}
+	if p.dispatch != nil {
+		p.dispatch.Set(next.Outside)
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@
 //	idle    processor time and memory of a Rehome that has nothing to do, and of the control plane meanwhile
 //	decisions  what one decision costs, by Go benchmarks: each strategy on a scope as large as they get, where a pod fits in
 //	           a cluster of 5,000 nodes, the scope of a node, and all strategies on a whole cluster from a file
+//	dispatcher  scopes a second that are taken from a bus which syncs every write, asked over HTTP, and answered there
 //	deltas  the steps of one delta by Go benchmarks, in a small cluster and in one ten times as large
 //
 // Rehome and what it is compared with take turns in the same run, so that whatever else the machine does disturbs both.

@@ -33,7 +33,7 @@ type options struct {
 }
 
 // allParts are the parts in the order in which they run.
-var allParts = []string{"decisions", "deltas", "taints", "drain", "idle"}
+var allParts = []string{"decisions", "deltas", "dispatcher", "taints", "drain", "idle"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -116,6 +116,13 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.has("deltas") {
 		rows, err := measureDeltas(ctx, o, p)
+		if err != nil {
+			return err
+		}
+		r.Rows = append(r.Rows, rows...)
+	}
+	if o.has("dispatcher") {
+		rows, err := measureDispatcher(ctx, p)
 		if err != nil {
 			return err
 		}

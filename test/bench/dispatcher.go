@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/functions/dispatch"
+	"github.com/rehome-dev/rehome/functions/functionstest"
+	"github.com/rehome-dev/rehome/functions/httpfunction"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+)
+
+const (
+	// questions is how many scopes wait when the dispatcher begins.
+	questions = 3000
+	// podsAsked is how many pods a scope lists.
+	podsAsked = 10
+	// askedAtOnce is how many of them are asked at once, the default of a policy.
+	askedAtOnce = policy.DefaultOutsideParallel
+)
+
+// measureDispatcher measures how many scopes a second are taken from a bus that syncs every write, asked over HTTP, and
+// answered there.
+func measureDispatcher(ctx context.Context, p *progress) ([]row, error) {
+	var rows []row
+	for _, c := range []struct {
+		what  string
+		moves bool
+	}{
+		{"questions whose answer moves nothing", false},
+		{"questions whose answer moves a pod", true},
+	} {
+		p.say("the dispatcher asks %d %s", questions, c.what)
+		seconds, err := dispatchAll(ctx, c.moves)
+		if err != nil {
+			return nil, fmt.Errorf("dispatcher, %s: %w", c.what, err)
+		}
+		rows = append(rows, row{
+			Group: "functions over HTTP", What: fmt.Sprintf("%s, %d pods in each", c.what, podsAsked), Unit: "per second",
+			Value: questions / seconds, Target: &target{AtLeast: 1000},
+		})
+	}
+	return rows, nil
+}
+
+// dispatchAll measures one bus full of scopes, and returns how many seconds it takes to answer them.
+func dispatchAll(ctx context.Context, moves bool) (seconds float64, err error) {
+	dir, err := os.MkdirTemp("", "rehome-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	quiet := slog.New(slog.DiscardHandler)
+	server, err := bus.StartServer(bus.ServerOptions{StoreDir: filepath.Join(dir, "store")})
+	if err != nil {
+		return 0, err
+	}
+	defer server.Stop()
+	b, err := bus.Connect(bus.Options{Name: "bench", Server: server, Log: quiet})
+	if err != nil {
+		return 0, err
+	}
+	defer b.Close()
+	f := functions.All()[0]
+	if err := b.Setup(ctx, bus.Setup{Strategies: []string{f.Strategy.Name}}); err != nil {
+		return 0, err
+	}
+	url, stop, err := serveFunction(f)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	if err := fill(ctx, b, f.Strategy.Name, moves); err != nil {
+		return 0, err
+	}
+	return drainScopes(ctx, b, policy.Outside{Strategy: f.Strategy, URL: url, Timeout: 10 * time.Second, Parallel: askedAtOnce})
+}
+
+// serveFunction serves a function over HTTP on the loopback interface.
+func serveFunction(f functions.Function) (url string, stop func(), err error) {
+	h, err := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/bench/functions"})
+	if err != nil {
+		return "", nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l)
+	}()
+	return "http://" + l.Addr().String() + "/", func() {
+		_ = s.Close()
+		<-done
+	}, nil
+}
+
+// fill publishes the scopes of as many nodes. If the answers are to move something, one pod of each does not tolerate a taint
+// of its node.
+func fill(ctx context.Context, b *bus.Bus, strategy string, moves bool) error {
+	events := make([]schemas.Event, questions)
+	now := time.Now()
+	for i := range events {
+		node := functionstest.Node(fmt.Sprintf("worker-%d", i))
+		node.Spec.Taints = append(node.Spec.Taints, functionstest.Taint("dedicated=gpu:NoSchedule"))
+		s := schemas.NodeScope{
+			ScopeHead: schemas.ScopeHead{
+				Kind: schemas.NodeKind, Key: node.Name, Profile: "default", Strategy: strategy, Now: now, Since: now,
+				Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: now}},
+			},
+			Node: node,
+		}
+		for n := range podsAsked {
+			options := []functionstest.PodOption{functionstest.On(node.Name)}
+			if !moves || n > 0 {
+				options = append(options, functionstest.ToleratingKeys("dedicated"))
+			}
+			s.Pods = append(s.Pods, functionstest.Pod(fmt.Sprintf("pod-%d-%d", i, n), options...))
+		}
+		var err error
+		if events[i], err = schemas.NewEvent("/clusters/bench/watcher", s, now, schemas.Event{}); err != nil {
+			return err
+		}
+	}
+	return b.PublishAll(ctx, events)
+}
+
+// counted is a bus that says when so many scopes are done.
+type counted struct {
+	*bus.Bus
+	done chan struct{}
+}
+
+// Work implements dispatch.Bus.
+func (c counted) Work(
+	ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error,
+) error {
+	return c.Bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: parallel}, func(ctx context.Context, e schemas.Event) error {
+		err := handle(ctx, e)
+		if err == nil {
+			c.done <- struct{}{}
+		}
+		return err
+	})
+}
+
+// drainScopes has all scopes answered, and returns how many seconds that takes.
+func drainScopes(ctx context.Context, b *bus.Bus, o policy.Outside) (seconds float64, err error) {
+	c := counted{b, make(chan struct{}, questions)}
+	d, err := dispatch.New(dispatch.Config{
+		Bus: c, Source: "/clusters/bench/dispatcher",
+		Open: func(o policy.Outside) (dispatch.Asker, error) {
+			return post.New(post.Config{URL: o.URL, Timeout: o.Timeout, Connections: o.Parallel})
+		},
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.Set([]policy.Outside{o})
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- d.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for range questions {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return time.Since(began).Seconds(), nil
+}

@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// outsideScope is what a function of these scenes reads of a scope. It knows the contract and nothing of Rehome's code.
+type outsideScope struct {
+	Kind, Key, Profile, Strategy string
+	Args                         struct{ Label string }
+	Node                         struct {
+		Metadata struct{ Labels map[string]string }
+	}
+	Pods []outsidePod
+}
+
+type outsidePod struct {
+	Pod struct {
+		Metadata struct{ Namespace, Name, UID string }
+		Spec     struct{ NodeName string }
+	}
+	Protected []any
+}
+
+// outsideMove is an intent as a function writes it.
+type outsideMove struct {
+	Pod    map[string]string `json:"pod"`
+	Node   string            `json:"node"`
+	Reason string            `json:"reason"`
+}
+
+func (p outsidePod) move(reason string) outsideMove {
+	m := p.Pod.Metadata
+	return outsideMove{map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID}, p.Pod.Spec.NodeName, reason}
+}
+
+// keepOff is a strategy: no pod that may be moved stays on a node that has the label of its arguments.
+func keepOff(s outsideScope) []outsideMove {
+	moves := []outsideMove{}
+	if _, has := s.Node.Metadata.Labels[s.Args.Label]; has {
+		for _, p := range s.Pods {
+			if len(p.Protected) == 0 {
+				moves = append(moves, p.move("the node has the label "+s.Args.Label))
+			}
+		}
+	}
+	return moves
+}
+
+// outsideAnswer is the whole answer to a scope: the headers and the body of an event in binary mode.
+func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMove) (headers map[string]string, answer []byte, err error) {
+	var s outsideScope
+	if err := json.Unmarshal(body, &s); err != nil {
+		return nil, nil, err
+	}
+	answer, err = json.Marshal(map[string]any{
+		"profile": s.Profile, "strategy": s.Strategy, "intents": decide(s),
+		"scope": map[string]string{"kind": s.Kind, "key": s.Key, "event": id},
+	})
+	return map[string]string{
+		"ce-specversion": "1.0", "ce-id": "answer-" + id, "ce-source": "/outside", "ce-type": "dev.rehome.intents.v1",
+	}, answer, err
+}
+
+// overHTTP serves a function, and returns where.
+func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		headers, answer, err := outsideAnswer(r.Header.Get("ce-id"), body, decide)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		for name, value := range headers {
+			w.Header().Set(name, value)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// overNATS answers questions on a subject.
+func overNATS(t *testing.T, servers *natsServers, subject string, decide func(outsideScope) []outsideMove) {
+	t.Helper()
+	nc, err := nats.Connect(servers.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if _, err = nc.Subscribe(subject, func(m *nats.Msg) {
+		headers, answer, err := outsideAnswer(m.Header.Get("ce-id"), m.Data, decide)
+		reply := nats.NewMsg(m.Reply)
+		reply.Data = answer
+		for name, value := range headers {
+			reply.Header.Set(name, value)
+		}
+		if err != nil {
+			reply.Header.Set("Rehome-Error", err.Error())
+		}
+		if err := m.RespondMsg(reply); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answeredBy are the sources of the answers so far that want something moved.
+func (r *recording) answeredBy() map[string]bool {
+	sources := map[string]bool{}
+	for _, e := range r.all() {
+		if answer, err := schemas.Decode[schemas.Intents](e); err == nil && len(answer.Intents) > 0 {
+			sources[e.Source] = true
+		}
+	}
+	return sources
+}
+
+// onlyAnsweredBy checks that pods were moved because of these strategies, which the dispatcher asked, and of nobody else.
+func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
+	s.t.Helper()
+	want := map[string]bool{}
+	for _, name := range strategies {
+		want["/clusters/"+s.namespace+"/dispatcher/"+name] = true
+	}
+	if got := events.answeredBy(); !maps.Equal(got, want) {
+		s.t.Errorf("answers came from %v, want %v", got, want)
+	}
+}
+
+func TestABuiltInStrategyThatIsServedElsewhereMovesPods(t *testing.T) {
+	const strategy = "RemovePodsViolatingNodeTaints"
+	s := newScene(t, 2)
+	s.deployment("api", 3, preferring(s.nodes[0]))
+	address, err := program.FreeAddress()
+	s.must(err)
+	served := s.start([]string{"serve", strategy, "--address", address})
+	served.says("serving")
+	dir := store(t)
+	s.rehome(s.policy("functions: [{name: "+strategy+", http: {url: http://"+address+"/}}]"), dir).evaluated(s)
+	events := record(t, at(dir))
+	before := s.pods(s.nodes[0])
+
+	s.taint(s.nodes[0], "dedicated")
+	s.emptied(s.nodes[0])
+	s.evictedOnce(before)
+	s.onlyAnsweredBy(events, strategy)
+}
+
+func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
+	servers := natsCluster(t, 1)
+	s := newScene(t, 3)
+	s.deployment("api", 3, preferring(s.nodes[0]))
+	s.deployment("web", 3, preferring(s.nodes[1]))
+	overNATS(t, servers, "functions.loud", keepOff)
+	s.setUp(servers)
+	file := s.profiles([]string{`  - name: default
+    pluginConfig: [{name: KeepOffSpot, args: {label: spot}}, {name: KeepOffLoud}]
+    plugins: {deschedule: {enabled: [KeepOffSpot, KeepOffLoud]}}`},
+		"functions:",
+		"- {name: KeepOffSpot, scope: node, wakes: [node.labels], args: {label: none}, http: {url: "+overHTTP(t, keepOff)+"}}",
+		"- {name: KeepOffLoud, scope: node, wakes: [node.labels], args: {label: loud}, nats: {subject: functions.loud}}")
+	for _, role := range []string{"watcher", "dispatcher", "actuator"} {
+		variables := []string{servers.variable()}
+		if role == "dispatcher" { // it needs no cluster
+			variables = append(variables, "KUBECONFIG=/nowhere")
+		}
+		s.start([]string{role, "--policy", file}, variables...).waitReady()
+	}
+	events := record(t, bus.Options{URL: servers.url()})
+	before := map[types.UID]string{}
+	for i, label := range []string{"spot", "loud"} {
+		maps.Copy(before, s.pods(s.nodes[i]))
+		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that nobody comes back
+		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Labels[label] = "true" })
+	}
+	if len(before) != 6 {
+		t.Fatalf("%d pods on the two nodes, want 6", len(before))
+	}
+	s.emptied(s.nodes[0])
+	s.emptied(s.nodes[1])
+	s.evictedOnce(before)
+	s.onlyAnsweredBy(events, "KeepOffSpot", "KeepOffLoud")
+	verdicts := of(schemas.Evicted, events.until("all pods have a verdict", func(v []schemas.Verdict) bool {
+		return len(of(schemas.Evicted, v)) == len(before)
+	}))
+	for _, v := range verdicts {
+		label := strings.ToLower(strings.TrimPrefix(v.Strategy, "KeepOff"))
+		if want := "the node has the label " + label; v.Intent.Reason != want {
+			t.Errorf("%s was moved by %s with the reason %q, want %q", v.Intent.Pod, v.Strategy, v.Intent.Reason, want)
+		}
+	}
+}
+
+func TestAFunctionThatLiesMovesNothingAndLeavesADeadLetter(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 2, preferring(s.nodes[0]))
+	s.create(s.nodes[1], "guarded", nil) // nobody would make it again, so it is protected
+	var mu sync.Mutex
+	stolen := outsidePod{} // a pod of the first node
+	lies := func(scope outsideScope) []outsideMove {
+		mu.Lock()
+		defer mu.Unlock()
+		switch scope.Key {
+		case s.nodes[0]:
+			for _, p := range scope.Pods {
+				if p.Pod.Metadata.Namespace == s.namespace {
+					stolen = p
+				}
+			}
+			return []outsideMove{}
+		case s.nodes[1]:
+			for _, p := range scope.Pods {
+				if p.Pod.Metadata.Name == "guarded" && scope.Strategy == "Breaker" {
+					return []outsideMove{p.move("nobody needs it")}
+				}
+			}
+		}
+		return []outsideMove{stolen.move("I want it")}
+	}
+	dir := store(t)
+	url := overHTTP(t, lies)
+	entry := "- {name: %s, scope: node, wakes: [node.labels], http: {url: " + url + "}}"
+	p := s.rehome(s.profiles([]string{`  - name: default
+    pluginConfig: [{name: Thief}, {name: Breaker}]
+    plugins: {deschedule: {enabled: [Thief, Breaker]}}`},
+		"functions:", fmt.Sprintf(entry, "Thief"), fmt.Sprintf(entry, "Breaker")), dir)
+	before := [2]map[types.UID]string{s.pods(s.nodes[0]), s.pods(s.nodes[1])}
+	p.eventually("the thief knows what to steal", func() (bool, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return stolen.Pod.Metadata.UID != "", ""
+	})
+	s.changeNode(s.nodes[1], func(n *corev1.Node) { n.Labels["changed"] = "true" })
+
+	channel := func(strategy string) string {
+		return "rehome.scope." + strategy + ".default.node." + schemas.Token(s.nodes[1])
+	}
+	them := newStranger(t, dir)
+	for strategy, why := range map[string]string{"Thief": "is not in the scope", "Breaker": "is protected: "} {
+		eventually(t, "there is a dead letter of "+strategy, func() (bool, string) {
+			got := them.deadLetters(1)[channel(strategy)]
+			return strings.Contains(got.reason, why), got.reason
+		})
+	}
+	after := [2]map[types.UID]string{s.pods(s.nodes[0]), s.pods(s.nodes[1])}
+	if !maps.Equal(after[0], before[0]) || !maps.Equal(after[1], before[1]) {
+		t.Errorf("pods %v, want %v as before", after, before)
+	}
+	if moved := s.evictions(); len(moved) > 0 {
+		t.Errorf("evicted %v, want none", moved)
+	}
+	_, metrics := p.get("metrics")
+	for _, strategy := range []string{"Thief", "Breaker"} {
+		if line := `rehome_dispatcher_requests_total{result="wrong",strategy="` + strategy + `"}`; !bytes.Contains([]byte(metrics), []byte(line)) {
+			t.Errorf("the metrics have no line %s", line)
+		}
+	}
+}
