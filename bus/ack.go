@@ -9,7 +9,7 @@ import (
 	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// verb is what becomes of a scope after it was handled.
+// verb is what becomes of a message after it was handled.
 type verb string
 
 const (
@@ -20,13 +20,13 @@ const (
 
 // attempt is one run of a handler.
 type attempt struct {
-	err       error
-	stopping  bool   // the end has come: a handler may be told to stop before it is done
-	delivered uint64 // how often the scope was handed out, this time included
-	most      int    // how often it may be; 0: without end
+	err      error
+	stopping bool   // the end has come: a handler may be told to stop before it is done
+	times    uint64 // how often the message was tried, this time included
+	most     int    // how often it may be; 0: without end
 }
 
-// outcome is the one place that says what becomes of a scope.
+// outcome is the one place that says what becomes of a message.
 //
 //	handler returned                       last time    otherwise
 //	nil                                    ack          ack
@@ -43,8 +43,8 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 		return bury, 0
 	case a.stopping && errors.Is(a.err, context.Canceled):
 		return nak, 0
-	case a.most > 0 && a.delivered >= uint64(a.most):
+	case a.most > 0 && a.times >= uint64(a.most):
 		return bury, 0
 	}
-	return nak, max(delays.delay(int(a.delivered), random), handover.After(a.err))
+	return nak, max(delays.delay(int(a.times), random), handover.After(a.err))
 }

@@ -16,6 +16,7 @@
 //	functions  Work                   scopes of one strategy   Answer         the answer to each
 //	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
 //	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
+//	others     Listen                 all of the history, under a name that lasts
 //
 // # What is promised
 //
@@ -32,8 +33,8 @@
 // # Ordering and concurrency
 //
 // All methods may be called from many goroutines. [Bus.FollowIntents] and [Bus.Events] hand over one event at a time in
-// the order of their stream, [Bus.Work] several at once in no particular order. These three survive any loss of the
-// connection and end with their context; nothing keeps running after they have returned.
+// the order of their stream, [Bus.Work] and [Bus.Listen] several at once in no particular order. These four survive any
+// loss of the connection and end with their context; nothing keeps running after they have returned.
 //
 // # Testing
 //

@@ -16,6 +16,10 @@ var ErrNotConnected = errors.New("not connected")
 // this server, or its store was lost.
 var ErrNotSetUp = errors.New("not set up: run rehome setup")
 
+// ErrNoListener is wrapped by errors that say that there is no listener of a name: nobody has listened under it, or it was
+// removed.
+var ErrNoListener = errors.New("there is no such listener")
+
 // The errors of dead letters, besides the two above and [schemas.ErrInvalid].
 var (
 	// ErrNoDeadLetter is wrapped by errors that say that there is no dead letter of a number: there never was, it was

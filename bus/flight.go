@@ -10,10 +10,10 @@ import (
 // flight is a key that is being worked on.
 type flight struct {
 	current delivery
-	waiting *delivery // a newer scope of the key
+	waiting *delivery // a newer message of the key
 }
 
-// delivery is a scope that the server handed out.
+// delivery is a message that the server handed out.
 type delivery struct {
 	message jetstream.Msg
 	meta    *jetstream.MsgMetadata
@@ -26,10 +26,11 @@ func (d delivery) sequence() uint64 { return d.meta.Sequence.Stream }
 func (k *worker) admit(d delivery) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f := k.flights[d.message.Subject()]
+	key := k.key(d)
+	f := k.flights[key]
 	switch {
 	case f == nil:
-		k.flights[d.message.Subject()] = &flight{current: d}
+		k.flights[key] = &flight{current: d}
 		return true
 	case d.sequence() == f.current.sequence(): // the server lost patience, or our word: the run that is under way counts
 		f.current = d
@@ -50,17 +51,17 @@ func (k *worker) admit(d delivery) bool {
 	return false
 }
 
-// forget settles a scope that a newer one has replaced, in the stream too.
+// forget settles a message that a newer one has replaced, in the stream too.
 func forget(d delivery) { _ = d.message.Ack() }
 
-// land takes a key out of work, or returns the scope that waits for it.
+// land takes a key out of work, or returns the message that waits for it.
 func (k *worker) land(d delivery) (next delivery, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	channel := d.message.Subject()
-	f := k.flights[channel]
+	key := k.key(d)
+	f := k.flights[key]
 	if f.waiting == nil {
-		delete(k.flights, channel)
+		delete(k.flights, key)
 		return delivery{}, false
 	}
 	f.current, f.waiting = *f.waiting, nil
@@ -71,10 +72,10 @@ func (k *worker) land(d delivery) (next delivery, more bool) {
 func (k *worker) newest(d delivery) delivery {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.flights[d.message.Subject()].current
+	return k.flights[k.key(d)].current
 }
 
-// keep tells the server three times in each AckWait that the scopes of a key are being worked on, until it is told to
+// keep tells the server three times in each AckWait that the messages of a key are being worked on, until it is told to
 // stop.
 func (k *worker) keep(d delivery) (stop func()) {
 	every := max(d.config.AckWait/3, time.Millisecond)
@@ -91,7 +92,7 @@ func (k *worker) keep(d delivery) (stop func()) {
 			return
 		default:
 		}
-		k.touch(d.message.Subject())
+		k.touch(k.key(d))
 		timer.Reset(every)
 	})
 	return func() {
@@ -102,11 +103,11 @@ func (k *worker) keep(d delivery) (stop func()) {
 	}
 }
 
-func (k *worker) touch(channel string) {
+func (k *worker) touch(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f := k.flights[channel]
-	_ = f.current.message.InProgress() // without a connection the scope is handed out again, and admit sees to that
+	f := k.flights[key]
+	_ = f.current.message.InProgress() // without a connection the message is handed out again, and admit sees to that
 	if f.waiting != nil {
 		_ = f.waiting.message.InProgress()
 	}

@@ -57,38 +57,53 @@ type Work struct {
 // Two scopes of one key are never handled at once by one call of Work: the newer one waits for the older, and of
 // several that wait only the newest is handled. Scopes of different keys come in no particular order.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
-	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	k := &worker{
-		bus: b, strategy: w.Strategy, handle: handle, ended: func() bool { return ctx.Err() != nil },
-		delays:  backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
-		slots:   make(chan struct{}, cmp.Or(w.Parallel, DefaultParallel)),
-		make:    w.Make,
-		flights: make(map[string]*flight),
+		bus: b, what: "scopes of " + w.Strategy, by: w.Strategy, handle: handle,
+		consumer: func(ctx context.Context) (jetstream.Consumer, error) { return b.scopesOf(ctx, w, parallel) },
+		key:      func(d delivery) string { return d.message.Subject() },
+		tries:    func(d delivery, _ error) (times uint64, most int) { return d.meta.NumDelivered, d.config.MaxDeliver },
+		delays:   backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
+		slots:    make(chan struct{}, parallel),
+		flights:  make(map[string]*flight),
 	}
-	b.forever(ctx, "scopes of "+w.Strategy, func(ctx context.Context) error { return k.session(ctx, handling) })
-	late := time.AfterFunc(drainWithin, stop)
-	defer late.Stop()
-	k.running.Wait()
+	k.work(ctx)
 	return nil
 }
 
-// worker is one call of [Bus.Work].
+// worker is one call of [Bus.Work] or [Bus.Listen].
 type worker struct {
-	bus      *Bus
-	strategy string
-	handle   func(context.Context, schemas.Event) error
-	delays   backoff
-	ended    func() bool   // nothing is to be begun any more
-	slots    chan struct{} // holds one item for each handler that runs
-	make     bool          // the consumer, if need be
-	running  sync.WaitGroup
+	bus  *Bus
+	what string // it works on, for people
+	by   string // whose dead letters they become
+	// consumer finds where the messages come from.
+	consumer func(context.Context) (jetstream.Consumer, error)
+	// key is what a message has in common with those that must not be handled at the same time.
+	key func(delivery) string
+	// tries says how often a message was tried that its handler returned err for, and how often it may be; 0: without end.
+	tries   func(d delivery, err error) (times uint64, most int)
+	handle  func(context.Context, schemas.Event) error
+	delays  backoff
+	ended   func() bool   // nothing is to be begun any more
+	slots   chan struct{} // holds one item for each handler that runs
+	running sync.WaitGroup
 
 	mu      sync.Mutex
-	flights map[string]*flight // by channel
+	flights map[string]*flight // by key
 }
 
-// session pulls scopes while there is a slot for them. A scope is only pulled when it can be handled at once: one that
+// work pulls and handles until ctx ends, and then waits for the handlers that run.
+func (k *worker) work(ctx context.Context) {
+	k.ended = func() bool { return ctx.Err() != nil }
+	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	k.bus.forever(ctx, k.what, func(ctx context.Context) error { return k.session(ctx, handling) })
+	late := time.AfterFunc(drainWithin, stop)
+	defer late.Stop()
+	k.running.Wait()
+}
+
+// session pulls messages while there is a slot for them. One is only pulled when it can be handled at once: a scope that
 // waits here could neither be replaced by a newer one nor be taken by another process.
 func (k *worker) session(ctx, handling context.Context) error {
 	c, err := k.consumer(ctx)
@@ -98,7 +113,7 @@ func (k *worker) session(ctx, handling context.Context) error {
 	messages, err := c.Messages(jetstream.PullMaxMessages(1),
 		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
-		return fmt.Errorf("consumer of %s: %w", k.strategy, err)
+		return fmt.Errorf("consumer of %s: %w", k.what, err)
 	}
 	defer giveBack(messages)
 	for {
@@ -118,26 +133,26 @@ func (k *worker) session(ctx, handling context.Context) error {
 	}
 }
 
-// consumer is the consumer of the strategy.
-func (k *worker) consumer(ctx context.Context) (jetstream.Consumer, error) {
-	c, err := k.bus.js.Consumer(ctx, StreamScopes, schemas.Token(k.strategy))
+// scopesOf is the consumer of the strategy.
+func (b *Bus) scopesOf(ctx context.Context, w Work, parallel int) (jetstream.Consumer, error) {
+	c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(w.Strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
-	if err != nil && !(k.make && missing) {
-		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+k.strategy, err)
+	if err != nil && !(w.Make && missing) {
+		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+w.Strategy, err)
 	}
-	want := handedOut(cap(k.slots))
-	if !k.make || !missing && c.CachedInfo().Config.MaxAckPending >= want {
+	want := handedOut(parallel)
+	if !w.Make || !missing && c.CachedInfo().Config.MaxAckPending >= want {
 		return c, nil
 	}
-	config := Setup{AckWait: DefaultAckWait, MaxDeliver: DefaultMaxDeliver}.consumer(k.strategy)
+	config := Setup{AckWait: DefaultAckWait, MaxDeliver: DefaultMaxDeliver}.consumer(w.Strategy)
 	if !missing {
 		config = c.CachedInfo().Config
 	}
 	config.MaxAckPending = want
 	began := time.Now()
-	c, err = k.bus.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
+	c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
 	if err != nil {
-		return nil, k.bus.explain(began, fmt.Errorf("make the consumer of %s: %w", k.strategy, err))
+		return nil, b.explain(began, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err))
 	}
 	return c, nil
 }
@@ -169,7 +184,7 @@ func giveBack(messages jetstream.MessagesContext) {
 	}
 }
 
-// start begins to handle a scope, and with its last step frees the slot that was taken for it.
+// start begins to handle a message, and with its last step frees the slot that was taken for it.
 func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.ConsumerConfig) error {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -190,7 +205,7 @@ func (k *worker) start(ctx context.Context, m jetstream.Msg, config jetstream.Co
 	return nil
 }
 
-// fly handles one scope and settles it, while the server is told to be patient.
+// fly handles one message and settles it, while the server is told to be patient.
 func (k *worker) fly(ctx context.Context, d delivery) {
 	defer k.keep(d)()
 	l := letterOf(d.message, d.meta)
@@ -199,23 +214,24 @@ func (k *worker) fly(ctx context.Context, d delivery) {
 		err = k.handle(ctx, e)
 	}
 	d = k.newest(d)
-	a := attempt{err: err, stopping: k.ended(), delivered: d.meta.NumDelivered, most: d.config.MaxDeliver}
+	times, most := k.tries(d, err)
+	a := attempt{err: err, stopping: k.ended(), times: times, most: most}
 	what, delay := outcome(a, k.delays, rand.Float64())
 	if what == bury && !k.buried(ctx, l, err) {
 		what = nak // it is told to stop, and the letter is not stored: the next worker has to try
 	}
 	if err := settle(d.message, what, delay, err); err != nil {
-		k.bus.log.Warn("a scope could not be settled, it is handed out again", "channel", l.Subject, "error", err)
+		k.bus.log.Warn("a message could not be settled, it is handed out again", "what", k.what, "channel", l.Subject, "error", err)
 	} else if what == nak {
-		k.bus.log.Warn("a scope could not be handled, trying again",
-			"channel", l.Subject, "attempt", d.meta.NumDelivered, "after", delay, "error", a.err)
+		k.bus.log.Warn("a message could not be handled, trying again", "what", k.what, "channel", l.Subject,
+			"attempt", d.meta.NumDelivered, "after", delay, "error", a.err)
 	}
 }
 
 // buried tries to store a dead letter until that works or ctx ends.
 func (k *worker) buried(ctx context.Context, l letter, why error) bool {
 	for failures := 1; ; failures++ {
-		err := k.bus.bury(ctx, l, k.strategy, why)
+		err := k.bus.bury(ctx, l, k.by, why)
 		if err == nil {
 			return true
 		}
@@ -229,7 +245,7 @@ func (k *worker) buried(ctx context.Context, l letter, why error) bool {
 	}
 }
 
-// settle tells the server what becomes of a scope. It has been settled already if it was replaced in the meantime.
+// settle tells the server what becomes of a message. It has been settled already if it was replaced in the meantime.
 func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	var err error
 	switch what {

@@ -33,8 +33,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
-		eventsCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(), policyCommand(),
-		schemasCommand(), settingsCommand(),
+		eventsCommand(), forwardCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(),
+		policyCommand(), schemasCommand(), settingsCommand(),
 	)
 	return root
 }

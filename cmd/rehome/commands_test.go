@@ -59,6 +59,31 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
 		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
+		{
+			"an outcome that there is not", []string{"events", "--outcome", "moved"},
+			"--outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got \"moved\"",
+		},
+		{"a pod without its namespace", []string{"events", "--pod", "a/b,api-0"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "api-0"`},
+		{"a node without a name", []string{"events", "--node", "worker-1,"}, "--node: want a name, got none"},
+		{
+			"what no event can be", []string{"events", "--type", "delta", "--outcome", "evicted"},
+			"no event can be all that: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
+		},
+		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
+		{"a sink that is none", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},
+		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes have no history: want delta, intents or verdict"},
+		{"a mode that there is not", []string{"forward", "--to", "http://a", "--mode", "batch"}, `--mode: want binary or structured, got "batch"`},
+		{"no post at once", []string{"forward", "--to", "http://a", "--parallel", "0"}, "--parallel: want at least 1, got 0"},
+		{"no try", []string{"forward", "--to", "http://a", "--tries", "0"}, "--tries: want at least 1, got 0"},
+		{"no time to post", []string{"forward", "--to", "http://a", "--timeout", "0s"}, "--timeout: want a duration such as 10s, got 0s"},
+		{"forwarding from the future on", []string{"forward", "--to", "http://a", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
+		{"a token that is not there", []string{"forward", "--to", "http://a", "--token-file", "nope"}, "--token-file: open nope: no such file or directory"},
+		{"forwarding what no event can be", []string{"forward", "--to", "http://a", "--pod", "a"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "a"`},
+		{"removing nothing", []string{"forward", "--remove"}, "--remove: want --name, or --to with the URL that the name is made of"},
+		{
+			"removing in a dry run", []string{"forward", "--remove", "--name", "a", "--dry-run"},
+			"--remove: want it without --dry-run and REHOME_DRY_RUN",
+		},
 		{"scopes of the past", []string{"events", "--type", "verdict,scope"}, "--type: scopes have no history: use --follow"},
 		{"an output that there is not", []string{"events", "-o", "yaml"}, `--output: want text or json, got "yaml"`},
 		{"nothing to simulate", []string{"simulate", "--policy", "p"}, "no objects: name a file, a directory or - with --objects"},
@@ -112,6 +137,20 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 				t.Errorf("got  %v, code %d\nwant %s, code %d", err, exitCode(err), c.want, exitUsage)
 			}
 		})
+	}
+}
+
+func TestWhatKnativeAddsToEventsHasToBeAMapOfExtensions(t *testing.T) {
+	for text, want := range map[string]string{
+		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
+		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,
+		`{"extensions": {"id": "1"}}`:    `K_CE_OVERRIDES: attribute "id": want an extension, got an attribute that every event may have`,
+	} {
+		t.Setenv("K_CE_OVERRIDES", text)
+		_, err := command(t, "forward", "--to", "http://a")
+		if err == nil || err.Error() != want || exitCode(err) != exitUsage {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // setupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares.
 func setupOf(s settings, p policy.Policy) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History}
+	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
 	for _, strategy := range strategies() {
 		setup.Strategies = append(setup.Strategies, strategy.Name)
 	}
@@ -23,6 +23,7 @@ func setupOf(s settings, p policy.Policy) bus.Setup {
 		if o.Declared() {
 			setup.Strategies = append(setup.Strategies, o.Strategy.Name)
 		}
+		setup.Parallel[o.Strategy.Name] = o.Parallel
 	}
 	return setup
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cmd/rehome/filter"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
@@ -23,19 +24,33 @@ func eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Show deltas, intents and verdicts: those of the past, and with --follow those to come",
+		Long: "Show deltas, intents and verdicts: those of the past, and with --follow those to come.\n\n" +
+			"Flags narrow down what is shown. Each may be given several times, or with commas, and then one of its values has to\n" +
+			"fit; of several flags all have to. An event that does not have what a flag asks for does not fit: only verdicts have\n" +
+			"an outcome, deltas have no strategy, and what is about a node as a whole is in no namespace.",
 		Example: "  rehome events --follow                    # what happens from now on\n" +
 			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
 			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
-			"  rehome events --type scope --follow       # what the functions are asked from now on",
+			"  rehome events --type scope --follow       # what the functions are asked from now on\n\n" +
+			"  # Why did nothing happen to the pods of a namespace?\n" +
+			"  rehome events -n shop --outcome deferred,rejected,failed\n\n" +
+			"  # All about one node, or one pod, and all that followed from one change:\n" +
+			"  rehome events --node worker-7 --since 1h\n" +
+			"  rehome events --pod shop/cart-0\n" +
+			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
 		Args: noArguments,
 	}
 	s := bindFlags(c)
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
-	f.StringSliceVar(&query.types, "type", nil, "delta, intents, verdict or, with --follow, scope; the default is the first three")
+	query.flags.bind(c, "delta, intents, verdict or, with --follow, scope; the default is the first three")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		var err error
+		if query.filter, err = query.flags.read(); err != nil {
+			return err
+		}
 		if err := query.check(); err != nil {
 			return err
 		}
@@ -48,17 +63,13 @@ func eventsCommand() *cobra.Command {
 type eventsQuery struct {
 	follow bool
 	since  time.Duration
-	types  []string
+	flags  filterFlags
+	filter filter.Filter // as the flags say
 	output string
 }
 
 func (q eventsQuery) check() error {
-	for _, t := range q.types {
-		if !slices.Contains([]string{"delta", "intents", "verdict", "scope"}, t) {
-			return usageError{fmt.Errorf("--type: want delta, intents, verdict or scope, got %q", t)}
-		}
-	}
-	if slices.Contains(q.types, "scope") && !q.follow {
+	if q.filter.Wants(filter.Scope) && !q.follow {
 		return usageError{errors.New("--type: scopes have no history: use --follow")}
 	}
 	if q.output != "text" && q.output != "json" {
@@ -82,35 +93,48 @@ func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
 	}
 	var line sync.Mutex // two sources, one output
 	handle := func(e schemas.Event) error {
+		if !q.filter.Matches(e) {
+			return nil
+		}
 		line.Lock()
 		defer line.Unlock()
 		return show(w, e)
 	}
 	var sources []task
-	if slices.Contains(q.types, "scope") {
-		sources = append(sources, func(ctx context.Context) error { return b.Tap(ctx, []string{bus.ScopeChannels}, handle) })
+	past, live := q.channels()
+	if len(live) > 0 {
+		sources = append(sources, func(ctx context.Context) error { return b.Tap(ctx, live, handle) })
 	}
-	if ask, any := q.history(time.Now()); any {
+	if len(past) > 0 {
+		ask := q.history(time.Now())
+		ask.Channels = past
 		sources = append(sources, func(ctx context.Context) error { return b.Events(ctx, ask, handle) })
 	}
 	return together(ctx, sources)
 }
 
-// history is what is asked of the history, if anything is.
-func (q eventsQuery) history(now time.Time) (ask bus.Query, any bool) {
-	ask.Follow = q.follow
-	for _, t := range []string{"delta", "intents", "verdict"} {
-		if len(q.types) == 0 || slices.Contains(q.types, t) {
-			ask.Channels = append(ask.Channels, schemas.Prefix+"."+t+".>")
+// channels are the subjects of what is wanted: those that the history has, and those of scopes, which it has not.
+func (q eventsQuery) channels() (past, live []string) {
+	for _, channel := range q.filter.Channels() {
+		if strings.HasPrefix(channel, strings.TrimSuffix(bus.ScopeChannels, ">")) {
+			live = append(live, channel)
+		} else {
+			past = append(past, channel)
 		}
 	}
+	return past, live
+}
+
+// history is from when on the history is asked.
+func (q eventsQuery) history(now time.Time) (ask bus.Query) {
+	ask.Follow = q.follow
 	switch {
 	case q.since > 0:
 		ask.Since = now.Add(-q.since)
 	case !q.follow:
 		ask.Since = time.Unix(0, 0)
 	}
-	return ask, len(ask.Channels) > 0
+	return ask
 }
 
 // showJSON writes the event as one CloudEvent in structured mode, on one line.

@@ -70,6 +70,9 @@ type Config struct {
 	TokenFile string
 	// Header is added to each request, but for what the event and TokenFile set themselves. Names are in canonical form.
 	Header http.Header
+	// Extensions are attributes that each event gets, in place of its own of these names, in both modes. Each name is one
+	// that [cloudevent.CheckExtension] lets through.
+	Extensions map[string]string
 	// MaxReply bounds the body of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply].
 	MaxReply int64
 	// Connections is how many connections are kept when nobody uses them. 0: [DefaultConnections].
@@ -210,7 +213,11 @@ func (c *Client) request(ctx context.Context, e schemas.Event) (*http.Request, e
 func (c *Client) write(e schemas.Event, header http.Header) ([]byte, error) {
 	if c.config.Mode == Structured {
 		header.Set("Content-Type", cloudevent.StructuredJSON)
-		return cloudevent.WriteStructured(e)
+		document, err := cloudevent.WriteStructured(e)
+		if err != nil || len(c.config.Extensions) == 0 {
+			return document, err
+		}
+		return cloudevent.Extend(document, c.config.Extensions)
 	}
 	header.Set("Content-Type", cloudevent.JSON)
 	err := cloudevent.WriteAttributes(e, func(name, value string) {
@@ -218,5 +225,8 @@ func (c *Client) write(e schemas.Event, header http.Header) ([]byte, error) {
 			header.Set(cloudevent.HeaderPrefix+name, value)
 		}
 	})
+	for name, value := range c.config.Extensions {
+		header.Set(cloudevent.HeaderPrefix+name, cloudevent.HeaderValue(value))
+	}
 	return e.Data, err
 }

@@ -112,6 +112,30 @@ func TestAnEventArrivesWholeInBothModesAndSoDoesTheAnswer(t *testing.T) {
 	}
 }
 
+func TestAnEventGetsTheExtensionsOfItsClientInBothModes(t *testing.T) {
+	var got request
+	s := serving(t, func(_ http.ResponseWriter, r *http.Request) { got = read(t, r) })
+	want := question
+	want.CorrelationID = `the "other"`
+	extensions := map[string]string{"correlationid": `the "other"`, "team": "shop"}
+	for _, mode := range []post.Mode{post.Binary, post.Structured} {
+		if err := client(t, post.Config{URL: s.URL, Mode: mode, Extensions: extensions}).Send(t.Context(), question); err != nil {
+			t.Fatal(err)
+		}
+		team := got.header.Get("ce-team")
+		if mode == post.Structured {
+			var fields struct{ Team string }
+			if err := json.Unmarshal([]byte(got.body), &fields); err != nil {
+				t.Error(err)
+			}
+			team = fields.Team
+		}
+		if !reflect.DeepEqual(got.event, want) || team != "shop" {
+			t.Errorf("mode %v: got team %q and\n%+v, want shop and\n%+v", mode, team, got.event, want)
+		}
+	}
+}
+
 func TestAnAnswerThatIsCompressedIsUnpacked(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", cloudevent.JSON)

@@ -1,0 +1,300 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func many(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(prefix, i))
+	}
+	return names
+}
+
+func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
+	pods := []Pod{{"shop", "api-0"}, {"web", "v1.2"}}
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		want   []string
+	}{
+		{"nothing: all of the history", Filter{}, []string{"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>"}},
+		{"one type", Filter{Types: []string{Verdict}}, []string{"rehome.verdict.>"}},
+		{"types twice and in any order", Filter{Types: []string{Verdict, Delta, Verdict}}, []string{"rehome.delta.>", "rehome.verdict.>"}},
+		{"scopes only when they are named", Filter{Types: []string{Scope}, Strategies: []string{"S"}}, []string{"rehome.scope.S.>"}},
+		{"an outcome: verdicts alone", Filter{Outcomes: []string{"evicted", "deferred"}}, []string{
+			"rehome.verdict.deferred.>", "rehome.verdict.evicted.>",
+		}},
+		{"a strategy: no deltas", Filter{Strategies: []string{"S"}}, []string{"rehome.intents.S.>", "rehome.verdict.*.S.>"}},
+		{"a namespace: deltas of pods alone, and answers anyway", Filter{Namespaces: []string{"a.b"}}, []string{
+			"rehome.delta.pod.*.a_b.>", "rehome.intents.>", "rehome.verdict.*.*.a_b.>",
+		}},
+		{"pods", Filter{Pods: pods, Types: []string{Delta, Verdict}}, []string{
+			"rehome.delta.pod.*.shop.api-0", "rehome.delta.pod.*.web.v1_2",
+			"rehome.verdict.*.*.shop.api-0", "rehome.verdict.*.*.web.v1_2",
+		}},
+		{"pods of one namespace", Filter{Pods: pods, Namespaces: []string{"web"}, Types: []string{Verdict}}, []string{
+			"rehome.verdict.*.*.web.v1_2",
+		}},
+		{"a node: its deltas, and all in which it can be named", Filter{Nodes: []string{"w.1"}}, []string{
+			"rehome.delta.node.*.w_1", "rehome.delta.pod.>", "rehome.intents.>", "rehome.verdict.>",
+		}},
+		{"a node and a namespace", Filter{Nodes: []string{"w1"}, Namespaces: []string{"shop"}, Types: []string{Delta}}, []string{
+			"rehome.delta.pod.*.shop.>",
+		}},
+		{"a correlation is in no subject", Filter{Correlations: []string{"x"}}, []string{
+			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>",
+		}},
+		{"all together", Filter{Types: []string{Verdict}, Outcomes: []string{"settled"}, Strategies: []string{"S", "T"}, Pods: pods[:1]}, []string{
+			"rehome.verdict.settled.S.shop.api-0", "rehome.verdict.settled.T.shop.api-0",
+		}},
+		{
+			"too many namespaces give way to all",
+			Filter{Types: []string{Verdict}, Outcomes: []string{"evicted"}, Namespaces: many("n", 65)},
+			[]string{"rehome.verdict.evicted.>"},
+		},
+		{
+			"too many combinations lose the last names first",
+			Filter{Types: []string{Verdict}, Outcomes: []string{"evicted"}, Strategies: []string{"S", "T"}, Namespaces: many("n", 40)},
+			[]string{"rehome.verdict.evicted.S.>", "rehome.verdict.evicted.T.>"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.filter.Channels(); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+			if err := c.filter.Check(); err != nil {
+				t.Errorf("it is refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
+	for _, c := range []struct {
+		filter Filter
+		want   string
+	}{
+		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict or scope, got "pods"`},
+		{
+			Filter{Outcomes: []string{"moved"}},
+			`outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got "moved"`,
+		},
+		{Filter{Strategies: []string{""}}, "strategy: want a name, got none"},
+		{Filter{Namespaces: []string{""}}, "namespace: want a name, got none"},
+		{Filter{Nodes: []string{"a", ""}}, "node: want a name, got none"},
+		{Filter{Correlations: []string{""}}, "correlation: want a name, got none"},
+	} {
+		if err := c.filter.Check(); err == nil || err.Error() != c.want {
+			t.Errorf("%+v: got %v, want %s", c.filter, err, c.want)
+		}
+	}
+	for name, f := range map[string]Filter{
+		"a delta with an outcome":     {Types: []string{Delta}, Outcomes: []string{"evicted"}},
+		"a delta with a strategy":     {Types: []string{Delta}, Strategies: []string{"S"}},
+		"an answer with an outcome":   {Types: []string{Intents}, Outcomes: []string{"evicted"}},
+		"a pod of another namespace":  {Types: []string{Verdict}, Namespaces: []string{"a"}, Pods: []Pod{{"b", "x"}}},
+		"a scope that has an outcome": {Types: []string{Scope}, Outcomes: []string{"evicted"}},
+	} {
+		if err := f.Check(); !errors.Is(err, ErrNothing) {
+			t.Errorf("%s: got %v, want ErrNothing", name, err)
+		}
+	}
+}
+
+func TestAPodIsNamedByItsNamespaceAndItsName(t *testing.T) {
+	if got, err := ParsePod("shop/api-0"); err != nil || got != (Pod{"shop", "api-0"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, wrong := range []string{"", "api-0", "/api-0", "shop/", "shop/api/0"} {
+		if got, err := ParsePod(wrong); err == nil || got != (Pod{}) {
+			t.Errorf("%q: got %v, want an error", wrong, got)
+		}
+	}
+}
+
+// event carries p.
+func event(t *testing.T, p schemas.Payload) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/clusters/test/test", p, time.Unix(1, 0), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func answer(strategy string, kind schemas.ScopeKind, key string, intents ...schemas.Intent) schemas.Intents {
+	return schemas.Intents{
+		Profile: "p", Strategy: strategy, Scope: schemas.ScopeRef{Kind: kind, Key: key}, Intents: intents,
+	}
+}
+
+func intent(namespace, pod, node string) schemas.Intent {
+	return schemas.Intent{Pod: schemas.PodRef{Namespace: namespace, Name: pod}, Node: node}
+}
+
+func TestAnEventIsWantedByWhatItSays(t *testing.T) {
+	onePod := answer("S", schemas.NodeKind, "n1", intent("a", "x", "n1"), intent("b", "y", "n1"))
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		event  schemas.Payload
+		want   bool
+	}{
+		{"a node that was asked about, without any pod", Filter{Nodes: []string{"n1"}}, answer("S", schemas.NodeKind, "n1"), true},
+		{"a pod that was asked about", Filter{Pods: []Pod{{"a", "x"}}}, answer("S", schemas.PodKind, "a/x"), true},
+		{"a workload that was asked about", Filter{Namespaces: []string{"a"}}, answer("S", schemas.WorkloadKind, "a/ReplicaSet/x"), true},
+		{"a group that was asked about", Filter{Namespaces: []string{"a"}}, answer("S", schemas.SpreadKind, "a/zone/1"), true},
+		{"a kind of scope that is in no namespace", Filter{Namespaces: []string{"cluster"}}, answer("S", schemas.UsageKind, "cluster"), false},
+		{"a pod of an answer", Filter{Pods: []Pod{{"b", "y"}}, Nodes: []string{"n1"}}, onePod, true},
+		{"one pod has the name and another the namespace", Filter{Pods: []Pod{{"a", "x"}}, Namespaces: []string{"b"}}, onePod, false},
+		{
+			"a node of another pod of the answer", Filter{Namespaces: []string{"a"}, Nodes: []string{"n2"}},
+			answer("S", schemas.UsageKind, "cluster", intent("a", "x", "n1"), intent("b", "y", "n2")), false,
+		},
+		{
+			"the node of a pod that changed", Filter{Nodes: []string{"n1"}},
+			schemas.Delta{Kind: schemas.PodDeleted, Object: schemas.ObjectRef{Kind: "Pod", Namespace: "a", Name: "x"}, Node: "n1"}, true,
+		},
+		{
+			"a scope by its strategy and node", Filter{Types: []string{Scope}, Strategies: []string{"S"}, Nodes: []string{"n1"}},
+			schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, true,
+		},
+		{"a scope when nobody asks for scopes", Filter{}, schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.filter.Matches(event(t, c.event)); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	unreadable := schemas.Event{Type: "dev.rehome.delta.v9", Channel: "rehome.delta.node.taints.n1", Data: []byte(`{}`)}
+	if !(Filter{Types: []string{Delta}}).Matches(unreadable) || (Filter{Nodes: []string{"n1"}}).Matches(unreadable) {
+		t.Error("an event of a newer type is wanted unless its data is asked for")
+	}
+	unreadable.Channel = "rehome.request.a.b"
+	if (Filter{}).Matches(unreadable) {
+		t.Error("an event on a channel of none of the types is wanted")
+	}
+}
+
+// world are all events that can be made of a few names, some of which have bytes that subjects write otherwise.
+func world(t *testing.T) (all []schemas.Event) {
+	t.Helper()
+	add := func(p schemas.Payload, correlation string) {
+		e := event(t, p)
+		e.CorrelationID = correlation
+		all = append(all, e)
+	}
+	for i, node := range nodes {
+		correlation := correlations[i%2]
+		add(schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}}, correlation)
+		for _, strategy := range strategies {
+			add(answer(strategy, schemas.NodeKind, node), correlation)
+			for j, namespace := range namespaces {
+				for _, pod := range podNames {
+					correlation := correlations[j%2]
+					in := intent(namespace, pod, node)
+					for _, o := range []schemas.Outcome{schemas.Evicted, schemas.Deferred, schemas.Settled} {
+						add(schemas.Verdict{Outcome: o, Strategy: strategy, Intent: in}, correlation)
+					}
+					add(answer(strategy, schemas.NodeKind, node, in, intent("other", "z", "n9")), correlation)
+					add(answer(strategy, schemas.PodKind, namespace+"/"+pod), correlation)
+					ref := schemas.ObjectRef{Kind: "Pod", Namespace: namespace, Name: pod}
+					add(schemas.Delta{Kind: schemas.PodScheduled, Object: ref, Node: node}, correlation)
+				}
+			}
+		}
+	}
+	return all
+}
+
+var (
+	namespaces   = []string{"a", "b", "a.b"}
+	podNames     = []string{"x", "x.y", "*"}
+	nodes        = []string{"n1", "n.2"}
+	strategies   = []string{"S", "S=1"}
+	correlations = []string{"c1", "c2"}
+)
+
+// some are some of the names, mostly none.
+func some(r *rand.Rand, names []string) (chosen []string) {
+	if r.IntN(3) > 0 {
+		return nil
+	}
+	for range 1 + r.IntN(2) {
+		chosen = append(chosen, names[r.IntN(len(names))])
+	}
+	return chosen
+}
+
+func randomFilter(r *rand.Rand) Filter {
+	f := Filter{
+		Types: some(r, []string{Delta, Intents, Verdict}), Outcomes: some(r, []string{"evicted", "deferred", "settled"}),
+		Strategies: some(r, strategies), Namespaces: some(r, namespaces), Nodes: some(r, nodes), Correlations: some(r, correlations),
+	}
+	for _, name := range some(r, podNames) {
+		f.Pods = append(f.Pods, Pod{namespaces[r.IntN(len(namespaces))], name})
+	}
+	return f
+}
+
+// covers says whether a subject with wildcards matches a channel, as NATS does.
+func covers(subject, channel string) bool {
+	s, c := strings.Split(subject, "."), strings.Split(channel, ".")
+	for i, token := range s {
+		switch {
+		case token == ">":
+			return len(c) > i
+		case i >= len(c) || token != "*" && token != c[i]:
+			return false
+		}
+	}
+	return len(s) == len(c)
+}
+
+// TestWhatIsWantedComesOnExactlyOneOfTheSubjects draws filters at random and holds them against all events of a small
+// world. To repeat a run, put its seed in place of the time.
+func TestWhatIsWantedComesOnExactlyOneOfTheSubjects(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r, all, drawn := rand.New(rand.NewPCG(seed, 0)), world(t), 0
+	for range 1000 {
+		f := randomFilter(r)
+		channels := f.Channels()
+		needed, wanted := map[string]bool{}, 0
+		for _, e := range all {
+			on := slices.DeleteFunc(slices.Clone(channels), func(s string) bool { return !covers(s, e.Channel) })
+			wants := f.Matches(e)
+			if len(on) > 1 || wants && len(on) == 0 {
+				t.Fatalf("%+v: an event on %s, wanted %v, comes on %q of %q", f, e.Channel, wants, on, channels)
+			}
+			inData := len(f.Nodes)+len(f.Correlations) > 0 || nounOf(e.Channel) == Intents && len(f.Namespaces)+len(f.Pods) > 0
+			if len(on) == 1 && !wants && !inData {
+				t.Fatalf("%+v: an event on %s comes on %q and is not wanted, which the subject could say", f, e.Channel, on[0])
+			}
+			if wants {
+				needed[on[0]] = true
+				wanted++
+			}
+		}
+		if wanted > 0 && wanted < len(all) {
+			drawn++
+		}
+		if len(f.Correlations)+len(f.Nodes) == 0 && (len(f.Pods) == 0 || len(f.Namespaces) == 0) && len(needed) != len(channels) {
+			t.Fatalf("%+v: of %q only %v are needed", f, channels, needed)
+		}
+	}
+	if drawn < 200 {
+		t.Errorf("only %d of the filters want some events and not others", drawn)
+	}
+}

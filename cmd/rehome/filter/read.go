@@ -1,0 +1,64 @@
+package filter
+
+import (
+	"strings"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// statement is what an event says, as far as filters ask.
+type statement struct {
+	outcome, strategy string
+	about             []place // at least one
+}
+
+// place is where something happens. What is not known, or does not apply, is empty.
+type place struct{ namespace, pod, node string }
+
+// read reads what an event says. ok is false for data that is not what its type promises.
+func read(noun string, e schemas.Event) (s statement, ok bool) {
+	switch noun {
+	case Delta:
+		d, err := schemas.Decode[schemas.Delta](e)
+		return statement{about: []place{placeOfDelta(d)}}, err == nil
+	case Scope:
+		h, err := schemas.Decode[schemas.ScopeHead](e)
+		return statement{strategy: h.Strategy, about: []place{placeOfScope(h.Kind, h.Key)}}, err == nil
+	case Intents:
+		i, err := schemas.Decode[schemas.Intents](e)
+		s = statement{strategy: i.Strategy, about: []place{placeOfScope(i.Scope.Kind, i.Scope.Key)}}
+		for _, intent := range i.Intents {
+			s.about = append(s.about, placeOfIntent(intent))
+		}
+		return s, err == nil
+	case Verdict:
+		v, err := schemas.Decode[schemas.Verdict](e)
+		return statement{outcome: string(v.Outcome), strategy: v.Strategy, about: []place{placeOfIntent(v.Intent)}}, err == nil
+	}
+	return statement{}, false
+}
+
+func placeOfDelta(d schemas.Delta) place {
+	if d.Object.Namespace == "" {
+		return place{node: d.Object.Name}
+	}
+	return place{namespace: d.Object.Namespace, pod: d.Object.Name, node: d.Node}
+}
+
+func placeOfIntent(i schemas.Intent) place {
+	return place{namespace: i.Pod.Namespace, pod: i.Pod.Name, node: i.Node}
+}
+
+// placeOfScope reads the key of a scope, which begins with a namespace where the kind has one.
+func placeOfScope(kind schemas.ScopeKind, key string) place {
+	namespace, rest, _ := strings.Cut(key, "/")
+	switch kind {
+	case schemas.NodeKind:
+		return place{node: key}
+	case schemas.PodKind:
+		return place{namespace: namespace, pod: rest}
+	case schemas.WorkloadKind, schemas.SpreadKind:
+		return place{namespace: namespace}
+	}
+	return place{}
+}

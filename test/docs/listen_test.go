@@ -1,0 +1,374 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// page reads a page of the documentation.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// publishExamples stores the published examples that the history has, each on its subject.
+func publishExamples(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	for _, example := range schematest.Examples(t) {
+		e := example.Event
+		switch e.Type {
+		case schemas.DeltaType:
+			d, err := schemas.Decode[schemas.Delta](e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Channel = d.Channel()
+		case schemas.VerdictType:
+			v, err := schemas.Decode[schemas.Verdict](e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Channel = v.Channel()
+		default:
+			continue
+		}
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// verdictLines is what listeners print of the examples of verdicts, sorted.
+func verdictLines(t *testing.T) (lines []string) {
+	t.Helper()
+	for _, example := range schematest.Examples(t) {
+		if v, err := schemas.Decode[schemas.Verdict](example.Event); err == nil {
+			lines = append(lines, fmt.Sprintf("%s %s %s", v.Outcome, v.Intent.Pod, v.Message))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// running starts a program until the end of the test, and returns what it prints.
+func running(t *testing.T, c *exec.Cmd) *program.Log {
+	t.Helper()
+	out := &program.Log{}
+	c.Stdout, c.Stderr = out, out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return out
+}
+
+// prints waits until a program has printed as many lines as wanted, and compares them in any order.
+func prints(t *testing.T, out *program.Log, want []string) {
+	t.Helper()
+	lines := func() []string { return strings.Split(strings.TrimSpace(out.String()), "\n") }
+	late := time.After(bustest.Patience)
+	for len(lines()) < len(want) {
+		select {
+		case <-late:
+			t.Fatalf("it printed only %q", out)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	got := lines()
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt runs the two commands of docs/events.md about a sink over HTTP.
+func TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt(t *testing.T) {
+	binary, err := program.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^    python3 (docs/\S+) 8080\n    rehome (forward --to http://127\.0\.0\.1:8080/ .*)$`).
+		FindStringSubmatch(page(t, "docs/events.md"))
+	if commands == nil {
+		t.Fatal("the page has no sink with a forwarder")
+	}
+	for times, more := range map[string][]string{"twice, when it knows the events": {"--name", "again"}, "once": nil} {
+		t.Run(times, func(t *testing.T) {
+			b, environment := busBehindSocket(t)
+			publishExamples(t, b)
+			address, err := program.FreeAddress()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := strings.Cut(address, ":")
+			sink := exec.CommandContext(t.Context(), "python3", filepath.Join(root, commands[1]), port)
+			printed := running(t, sink)
+			arguments := append(strings.Fields(strings.Replace(commands[2], "127.0.0.1:8080", address, 1)), "--since", "1h")
+			forward(t, binary, arguments, environment)
+			prints(t, printed, verdictLines(t))
+			if more != nil {
+				p := forward(t, binary, append(arguments, more...), environment)
+				bustest.Eventually(t, "all came again", func() bool {
+					_, figures := p.Get("metrics")
+					return strings.Contains(figures, fmt.Sprintf("{result=\"delivered\"} %d\n", len(verdictLines(t))))
+				})
+				prints(t, printed, verdictLines(t))
+			}
+		})
+	}
+}
+
+// busBehindSocket starts a bus as `rehome run` does, and returns the environment by which a command finds it.
+func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
+	b = bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
+	bustest.SetUp(t, b, bus.Setup{})
+	return b, []string{"REHOME_STORE_DIR=" + dir, "REHOME_NATS_URL="}
+}
+
+// forward runs rehome forward until the end of the test, and returns it when it is ready.
+func forward(t *testing.T, binary string, arguments, environment []string) *program.Program {
+	t.Helper()
+	p, err := program.Start(binary, arguments, environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	bustest.Eventually(t, "it is ready", func() bool {
+		status, _ := p.Get("readyz")
+		return status == http.StatusOK
+	})
+	return p
+}
+
+// natsServer starts a server that programs reach over the loopback interface, and returns where.
+func natsServer(t *testing.T) (url string) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(bustest.Patience) {
+		t.Fatal("the server does not serve")
+	}
+	return s.ClientURL()
+}
+
+// TestTheProgramInTheDocumentationListens runs the program in Go, of which the page shows the middle.
+func TestTheProgramInTheDocumentationListens(t *testing.T) {
+	url := natsServer(t)
+	b := bustest.Connect(t, bus.Options{URL: url})
+	bustest.SetUp(t, b, bus.Setup{})
+	binary := filepath.Join(t.TempDir(), "listen")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./docs/examples/listen")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	start := func() (stop func(), printed *bytes.Buffer) {
+		out := &bytes.Buffer{}
+		c := exec.CommandContext(t.Context(), binary, url)
+		c.Stdout = out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Eventually(t, "it has read everything", func() bool {
+			backlog, err := b.Backlog(t.Context(), "audit")
+			return err == nil && backlog == bus.Backlog{}
+		})
+		return func() {
+			if err := c.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		}, out
+	}
+	stop, printed := start()
+	stop()
+	if printed.Len() > 0 {
+		t.Errorf("it prints what was before it: %s", printed)
+	}
+	publishExamples(t, b)
+	stop, printed = start()
+	stop()
+	got := strings.Split(strings.TrimSpace(printed.String()), "\n")
+	slices.Sort(got)
+	if want := verdictLines(t); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	file := page(t, "docs/examples/listen/main.go")
+	shown := regexp.MustCompile(`(?m)^    b, err := bus\.Connect(?:.*\n)(?:    .*\n)*`).FindString(page(t, "docs/events.md"))
+	inFile := regexp.MustCompile(`(?m)^    `).ReplaceAllString(shown, "\t")
+	if shown == "" || !strings.Contains(file, inFile) {
+		t.Errorf("the page shows\n%s\nwhich is not in the program", inFile)
+	}
+}
+
+// TestWhatThePageAboutEventsSaysInPythonIsPython has the program read by Python, which does not need its modules for that.
+func TestWhatThePageAboutEventsSaysInPythonIsPython(t *testing.T) {
+	text := regexp.MustCompile(`(?m)^    import .*\n(?:    .*\n|\n)*`).FindString(page(t, "docs/events.md"))
+	c := exec.CommandContext(t.Context(), "python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+	c.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^    `).ReplaceAllString(text, ""))
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(text, "nc.subscribe(") {
+		t.Errorf("%v\n%s\n%s", err, out, text)
+	}
+}
+
+// natsFlags are the flags of the nats program that pages may use, by its command.
+var natsFlags = map[string][]string{
+	"sub": {"--stream", "--since"}, "stream view": {},
+	"consumer add":  {"--filter", "--deliver", "--ack", "--pull", "--defaults"},
+	"consumer next": {"--count", "--ack"},
+}
+
+// subjectsOf are all subjects that events and dead letters come on, with what stands for a name in capitals.
+func subjectsOf() []string {
+	all := []string{"rehome.dead.STREAM.READER"}
+	for _, noun := range []string{"delta", "scope", "intents", "verdict"} {
+		all = append(all, schemas.Subjects("dev.rehome."+noun+".v1")...)
+	}
+	return all
+}
+
+// mayMatch says whether a filter can match a subject: capitals in the subject stand for any name.
+func mayMatch(filter, subject string) bool {
+	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
+	for i, token := range f {
+		switch {
+		case token == ">":
+			return len(s) > i
+		case i >= len(s):
+			return false
+		case token != "*" && token != s[i] && s[i] != strings.ToUpper(s[i]):
+			return false
+		}
+	}
+	return len(f) == len(s)
+}
+
+func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *testing.T) {
+	streams := []string{bus.StreamScopes, bus.StreamIntents, bus.StreamEvents, bus.StreamDead}
+	commands := 0
+	for _, name := range pages(t) {
+		text := page(t, name)
+		for _, line := range regexp.MustCompile(`(?m)^    nats (.*)$`).FindAllStringSubmatch(text, -1) {
+			commands++
+			command := strings.Fields(line[1])
+			verb := command[0]
+			if _, ok := natsFlags[verb]; !ok {
+				verb = strings.Join(command[:min(2, len(command))], " ")
+			}
+			flags, known := natsFlags[verb]
+			if !known {
+				t.Errorf("%s: nats has no command %q that this test knows", name, verb)
+			}
+			for _, word := range command {
+				if strings.HasPrefix(word, "--") && !slices.Contains(flags, word) {
+					t.Errorf("%s: nats %s: there is no flag %s", name, verb, word)
+				}
+				if strings.HasPrefix(word, "REHOME_") && !slices.Contains(streams, word) {
+					t.Errorf("%s: nats %s: there is no stream %s", name, verb, word)
+				}
+			}
+		}
+		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s]+)['"]`).FindAllStringSubmatch(text, -1) {
+			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(quoted[1], s) }) {
+				t.Errorf("%s: nothing is published on %s", name, quoted[1])
+			}
+		}
+	}
+	if commands < 10 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
+func TestASubjectThatNothingIsPublishedOnIsFound(t *testing.T) {
+	for filter, want := range map[string]bool{
+		"rehome.verdict.>": true, "rehome.verdict.settled.>": true, "rehome.delta.pod.*.shop.>": true, "rehome.delta.node.taints.a": true,
+		"rehome.verdicts.>": false, "rehome.delta.deployment.>": false, "rehome.verdict.settled": false, "rehome.delta.node.a.b.c": false,
+	} {
+		if got := slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }); got != want {
+			t.Errorf("%s: got %v, want %v", filter, got, want)
+		}
+	}
+}
+
+// TestTheForwarderForKnativeIsOneThatRehomeRuns holds the manifest against the program, and its objects against each other.
+func TestTheForwarderForKnativeIsOneThatRehomeRuns(t *testing.T) {
+	found := documents(t, "forward.yaml")
+	if len(found) != 2 {
+		t.Fatalf("got %d objects, want a Deployment and a SinkBinding", len(found))
+	}
+	var d appsv1.Deployment
+	strictly(t, found[0], &d)
+	binary, err := program.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := d.Spec.Template.Spec.Containers[0]
+	help := exec.CommandContext(t.Context(), binary, append(container.Args, "--help")...)
+	if out, err := help.CombinedOutput(); err != nil || !strings.Contains(string(out), "rehome forward [flags]") {
+		t.Errorf("%v: %s", err, out)
+	}
+	var binding struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name, Namespace string }
+		Spec             struct {
+			Subject struct{ APIVersion, Kind, Name string }
+			Sink    struct {
+				Ref struct{ APIVersion, Kind, Name string }
+			}
+			CEOverrides struct{ Extensions map[string]string }
+		}
+	}
+	if err := json.Unmarshal(found[1], &binding); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(binding)
+	want := fmt.Sprintf("{sources.knative.dev/v1 SinkBinding {%s %s} {{%s %s %s} {{eventing.knative.dev/v1 Broker default}} {map[cluster:prod]}}}",
+		d.Name, d.Namespace, d.APIVersion, d.Kind, d.Name)
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
