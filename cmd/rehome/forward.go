@@ -188,6 +188,9 @@ func overrides(text string) (map[string]string, error) {
 		if err := cloudevent.CheckExtension(name); err != nil {
 			return nil, err
 		}
+		if _, twice := lower[name]; twice {
+			return nil, fmt.Errorf("attribute %q: want it once, got it in different cases", name)
+		}
 		lower[name] = value
 	}
 	return lower, nil
