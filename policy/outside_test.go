@@ -103,3 +103,27 @@ profiles:
 		}
 	}
 }
+
+func TestTheArgumentsOfAFunctionAreReadBackAsTheyAreAlsoWithoutADefault(t *testing.T) {
+	p, err := Parse("policy.yaml", []byte(start+`
+functions:
+- {name: Own, scope: pod, wakes: [pod.labels], args: {a: 1, b: 2}, http: {url: http://a}}
+profiles:
+- pluginConfig: [{name: Own, args: {b: null, c: 3}}]
+  plugins: {deschedule: {enabled: [Own]}}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := p.Profiles[0].Strategies[0].Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(values)
+	if want := `{"a":1,"c":3}`; err != nil || string(got) != want {
+		t.Errorf("got %s and %v, want %s", got, err, want)
+	}
+	if defaults, err := json.Marshal(p.Outside[0].Strategy.NewArgs()); err != nil || string(defaults) != `{"a":1,"b":2}` {
+		t.Errorf("the defaults are %s, %v after that, want as before", defaults, err)
+	}
+}

@@ -140,6 +140,9 @@ type Enabled struct {
 // Values reads Args back. It fails only when Args are not those of the strategy, which [Parse] sees to.
 func (e Enabled) Values() (Args, error) {
 	values := e.NewArgs()
+	if described, ok := values.(interface{ own() *ownArguments }); ok {
+		described.own().fields = nil // Args are all of them: a default that is not there was taken away
+	}
 	if err := json.Unmarshal(e.Args, values); err != nil {
 		return nil, fmt.Errorf("arguments of %s: %w", e.Name, err)
 	}

@@ -1,7 +1,9 @@
 package watcher
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,9 +37,10 @@ profiles:
 	return p
 }
 
+func numbered(uid types.UID) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = uid } }
+
 // scattered are two pods of one workload, each on a node of its own, with which no built-in strategy would find anything.
 func scattered() []*corev1.Pod {
-	numbered := func(uid string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = types.UID(uid) } }
 	return []*corev1.Pod{placed("a", "n1", numbered("a")), placed("b", "n2", numbered("b"))}
 }
 
@@ -130,29 +133,42 @@ func TestTheScopesOfAStrategyThatThePolicyDeclaresHaveItsArgumentsAndAllPods(t *
 func podsIn(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []string {
 	t.Helper()
 	var pods []schemas.ScopedPod
-	var err error
 	switch kind {
 	case schemas.NodeKind:
-		var s schemas.NodeScope
-		s, err = schemas.Decode[schemas.NodeScope](e)
-		pods = s.Pods
+		pods = decoded[schemas.NodeScope](t, e).Pods
 	case schemas.PodKind:
-		var s schemas.PodScope
-		s, err = schemas.Decode[schemas.PodScope](e)
-		pods = []schemas.ScopedPod{s.Pod}
-	default:
-		var s schemas.WorkloadScope
-		s, err = schemas.Decode[schemas.WorkloadScope](e)
-		pods = s.Pods
-	}
-	if err != nil {
-		t.Fatal(err)
+		pods = []schemas.ScopedPod{decoded[schemas.PodScope](t, e).Pod}
+	case schemas.WorkloadKind:
+		pods = decoded[schemas.WorkloadScope](t, e).Pods
+	case schemas.SpreadKind:
+		for _, d := range decoded[schemas.SpreadScope](t, e).Domains {
+			for _, p := range d.Pods {
+				pods = append(pods, p.ScopedPod)
+			}
+		}
+	case schemas.DomainKind:
+		for _, p := range decoded[schemas.DomainScope](t, e).Pods {
+			pods = append(pods, p.ScopedPod)
+		}
+	case schemas.UsageKind:
+		for _, p := range decoded[schemas.UsageScope](t, e).Pods {
+			pods = append(pods, p.ScopedPod)
+		}
 	}
 	var names []string
 	for _, p := range pods {
 		names = append(names, p.Pod.Name)
 	}
 	return names
+}
+
+func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
+	t.Helper()
+	p, err := schemas.Decode[P](e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func TestAGroupOfAStrategyThatThePolicyDeclaresIsAskedAboutWhenAPodJoinsIt(t *testing.T) {
@@ -172,4 +188,74 @@ func TestAGroupOfAStrategyThatThePolicyDeclaresIsAskedAboutWhenAPodJoinsIt(t *te
 			}
 		})
 	})
+}
+
+func TestAStrategyThatThePolicyDeclaresCanDecideOnEveryKindOfScope(t *testing.T) {
+	const declared = `
+apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+functions: [{name: Own, scope: %s, wakes: [pod.labels], http: {url: http://a}}]
+profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled: [Own]}}}]
+`
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	spread := func(p *corev1.Pod) {
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+			{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selecting("app", "api")},
+			{MaxSkew: 1, TopologyKey: "rack", WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selecting("app", "api")},
+		}
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: "zone", LabelSelector: selecting("app", "api")},
+			},
+		}}
+	}
+	inZone := func(zone string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Labels = map[string]string{"zone": zone, "rack": zone} }
+	}
+	for kind, want := range map[schemas.ScopeKind]map[string][]string{
+		schemas.NodeKind:     {"n1": {"a", "b", "c"}, "n2": nil},
+		schemas.PodKind:      {"web/a": {"a"}, "web/b": {"b"}, "web/c": {"c"}},
+		schemas.WorkloadKind: {"web/ReplicaSet/rs": {"a", "b", "c"}},
+		schemas.SpreadKind:   {"web/zone": {"a", "b", "c"}},
+		schemas.DomainKind:   {"zone=z1": {"a", "b", "c"}},
+		schemas.UsageKind:    {"cluster": {"a", "b", "c"}},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			p, err := policy.Parse("policy.yaml", fmt.Appendf(nil, declared, kind), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := NewOffline(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range []any{
+				named("n1", inZone("z1"), conditioned(corev1.ConditionTrue)), named("n2", inZone("z2"), conditioned(corev1.ConditionTrue)),
+				placed("a", "n1", spread, numbered("a")), placed("b", "n1", spread, numbered("b")), placed("c", "n1", spread, numbered("c")),
+			} {
+				if err := o.Set(object, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			events, err := o.Scopes("p", "Own", now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string][]string{}
+			for _, e := range events {
+				head, err := schemas.Decode[schemas.ScopeHead](e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := head.Key
+				if kind == schemas.SpreadKind { // without the hash of the constraint
+					key = key[:strings.LastIndex(key, "/")]
+				}
+				got[key] = podsIn(t, e, kind)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
 }

@@ -102,7 +102,8 @@ func (q simulateQuestion) answer(ctx context.Context, stdin io.Reader, out, note
 	}
 	found, loads := apartLoads(found)
 	err = simulation.Run(ctx, simulation.Config{
-		Policy: withoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now }, NoLimits: q.noLimits, Loads: loads,
+		Policy: withoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now },
+		NoLimits: q.noLimits, Loads: loads,
 	}, found, output.Verdicts)
 	return errors.Join(err, output.End())
 }
