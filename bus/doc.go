@@ -14,6 +14,7 @@
 //
 //	watcher    Publish, PublishAll    deltas and scopes        Events         verdicts
 //	functions  Work                   scopes of one strategy   Answer         the answer to each
+//	dispatcher Ask                    functions elsewhere
 //	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
 //	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
 //	others     Listen                 all of the history, under a name that lasts

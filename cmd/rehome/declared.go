@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// setupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares.
+// setupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
 func setupOf(s settings, p policy.Policy) bus.Setup {
 	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
 	for _, strategy := range strategies() {

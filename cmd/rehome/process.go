@@ -236,13 +236,13 @@ func (p *process) setPolicy(next policy.Policy) error {
 	if p.actuator != nil {
 		p.actuator.SetPolicy(next)
 	}
-	p.declared.replace(next)
 	if p.hosted != nil {
 		p.hosted.set(next)
 	}
 	if p.dispatch != nil {
 		p.dispatch.Set(next.Outside)
 	}
+	p.declared.replace(next)
 	return nil
 }
 
