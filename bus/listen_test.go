@@ -253,11 +253,15 @@ func TestProcessesOfOneNameShareTheEvents(t *testing.T) {
 
 func TestAListenerThatIsRemovedWhileItListensEnds(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	ended := make(chan error, 1)
+	publish(t, r.bus, delta(t, "a"))
+	ended, heard := make(chan error, 1), make(chan string, 10)
 	go func() {
-		ended <- r.bus.Listen(t.Context(), bus.Listener{Name: "audit"}, func(context.Context, schemas.Event) error { return nil })
+		ended <- r.bus.Listen(t.Context(), bus.Listener{Name: "audit", Since: at}, func(_ context.Context, e schemas.Event) error {
+			heard <- e.Subject
+			return nil
+		})
 	}()
-	r.backlog(t, bus.Backlog{})
+	next(t, heard)
 	if err := r.bus.RemoveListener(t.Context(), "audit"); err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func (k *worker) session(ctx, handling context.Context) error {
 func (b *Bus) scopesOf(ctx context.Context, w Work, parallel int) (jetstream.Consumer, error) {
 	c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(w.Strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
-	if err != nil && !(w.Make && missing) {
+	if err != nil && (!w.Make || !missing) {
 		return nil, notSetUp("stream "+StreamScopes+" or its consumer of "+w.Strategy, err)
 	}
 	want := handedOut(parallel)

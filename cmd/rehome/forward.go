@@ -83,7 +83,7 @@ func (f *forwardFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
 	flags.StringVar(&f.mode, "mode", "binary", "binary: attributes as headers; structured: all in one JSON object")
-	flags.DurationVar(&f.since, "since", 0, "begin this long ago when the name is new; the default is with what happens from then on")
+	flags.DurationVar(&f.since, "since", 0, "begin this long ago when the name is new; the default is what happens from then on")
 	flags.IntVar(&f.parallel, "parallel", forwardParallel, "posts at once")
 	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time of one post")
 	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often an event is tried that the sink answers and does not take")

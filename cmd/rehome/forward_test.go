@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -74,11 +75,7 @@ func readPosted(r *http.Request) (schemas.Event, error) {
 func (s *sink) counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := map[string]int{}
-	for id, n := range s.posts {
-		counts[id] = n
-	}
-	return counts
+	return maps.Clone(s.posts)
 }
 
 // take returns the events that came since the last call, and the headers of the last.
@@ -393,16 +390,14 @@ func TestAForwarderSaysHowFarItIsAndWhetherTheSinkIsThere(t *testing.T) {
 
 func TestAForwarderWhoseNameIsRemovedEnds(t *testing.T) {
 	b := busOf(t)
-	_, url := newSink(t, nil)
+	s, url := newSink(t, nil)
+	publishAll(t, b, verdictsOf(t, "a")...)
 	root := newRoot()
-	root.SetArgs([]string{"forward", "--to", url, "--http-address", ""})
+	root.SetArgs([]string{"forward", "--to", url, "--since", "1h", "--http-address", ""})
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(t.Context()) }()
+	bustest.Eventually(t, "it forwards", func() bool { return len(s.counts()) == 1 })
 	name := nameOf(url)
-	bustest.Eventually(t, "it listens", func() bool {
-		_, err := b.Backlog(t.Context(), name)
-		return err == nil
-	})
 	if out, err := command(t, "forward", "--remove", "--to", url); err != nil || out != name+": removed\n" {
 		t.Errorf("got %q, %v", out, err)
 	}

@@ -43,7 +43,8 @@ func (f Filter) deltas() []string {
 	case some:
 		return subjects(Delta, []string{"pod"}, []string{"*"}, places)
 	case len(f.Nodes) > 0: // the node of a pod is in the data
-		return append(subjects(Delta, []string{"node"}, []string{"*"}, tokens(f.Nodes)), subjects(Delta, []string{"pod"}, []string{"*"})...)
+		of := subjects(Delta, []string{"node"}, []string{"*"}, tokens(f.Nodes))
+		return append(of, subjects(Delta, []string{"pod"}, []string{"*"})...)
 	}
 	return subjects(Delta, []string{"*"})
 }

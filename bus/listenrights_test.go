@@ -1,0 +1,89 @@
+package bus_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// forwarderRights are the subjects that the page about forwarding lists, for the name audit.
+func forwarderRights(t *testing.T) (publish []string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/forwarding.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## What it may do\n")
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+		publish = append(publish, strings.ReplaceAll(row[1], "NAME", "audit"))
+	}
+	return publish
+}
+
+// guardedServer is a server with a user who may do everything, and one with these rights.
+func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded string) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		Users: []*server.User{{Username: "all", Password: "a"}, {Username: "guarded", Password: "g", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: publish},
+			Subscribe: &server.SubjectPermission{Allow: subscribe},
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(bustest.Patience) {
+		t.Fatal("the server does not serve")
+	}
+	address := strings.TrimPrefix(s.ClientURL(), "nats://")
+	return "nats://all:a@" + address, "nats://guarded:g@" + address
+}
+
+// TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds listens with them, first to all channels and then to one, refuses
+// an event, and asks how far it is.
+func TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds(t *testing.T) {
+	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_rehome-forward.>"})
+	admin := bustest.Connect(t, bus.Options{URL: all})
+	bustest.SetUp(t, admin, bus.Setup{})
+	b := bustest.Connect(t, bus.Options{Name: "rehome-forward", URL: guarded})
+	for _, channels := range [][]string{nil, {"rehome.delta.node.>"}} {
+		got := make(chan string, 10)
+		stop := background(t, func(ctx context.Context) error {
+			l := bus.Listener{Name: "audit", Since: at, Channels: channels}
+			return b.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
+				got <- e.Subject
+				if e.Subject == "nodes/refused" {
+					return schemas.ErrInvalid
+				}
+				return nil
+			})
+		})
+		publish(t, admin, delta(t, "a"), delta(t, "refused"))
+		take(t, got, 2)
+		bustest.Eventually(t, "it has all", func() bool {
+			backlog, err := b.Backlog(t.Context(), "audit")
+			return err == nil && backlog == bus.Backlog{}
+		})
+		stop()
+	}
+	if dead := numbers(t, admin, bus.DeadQuery{By: "audit"}); len(dead) != 2 {
+		t.Errorf("dead letters: %v, want two", dead)
+	}
+	if err := b.RemoveListener(t.Context(), "audit"); err == nil {
+		t.Error("it may remove itself, which the page does not list")
+	}
+}
