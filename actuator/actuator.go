@@ -87,6 +87,7 @@ type Actuator struct {
 	virtual virtual // of a dry run
 
 	restarts   restarts
+	restarting restart.Config // what restarts is made of
 	requests   requests
 	background move.Method
 }
@@ -127,10 +128,11 @@ func New(cfg Config) *Actuator {
 	}
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {
-		a.restarts = restart.New(restart.Config{
+		a.restarting = restart.Config{
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
 			GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds }, DryRun: cfg.DryRun, Room: cfg.Room,
-		})
+		}
+		a.restarts = restart.New(a.restarting)
 		a.requests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests }, DryRun: cfg.DryRun,
 			Now: cfg.Now,

@@ -73,13 +73,14 @@ func classify(err error) reply {
 func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schemas.Verdict {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+lookTimeout)
 	defer cancel()
-	if a.cfg.DryRun {
+	pretended := a.pretended(s.Open)
+	if pretended {
 		if v, used := a.usedUp(ctx, s); used {
 			return v
 		}
 	}
-	err := a.call(ctx, s.Open.Intent.Pod)
-	if err != nil && a.cfg.DryRun {
+	err := a.call(ctx, s.Open.Intent.Pod, pretended)
+	if err != nil && pretended {
 		a.virtual.giveBack(s.Pod.UID)
 	}
 	if v, taken := a.takenOver(ctx, s, err, note); taken {
@@ -115,9 +116,9 @@ func (a *Actuator) evict(ctx context.Context, s Situation, note noteFunc) schema
 	}
 }
 
-// call makes the one call that changes the cluster. It does not retry: client-go would wait inside of it for as long
+// call makes the one call that changes the cluster, or only pretends to. It does not retry: client-go would wait inside of it for as long
 // as the API server asks, while the pod's situation grows old.
-func (a *Actuator) call(ctx context.Context, pod schemas.PodRef) error {
+func (a *Actuator) call(ctx context.Context, pod schemas.PodRef, pretended bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	eviction := &policyv1.Eviction{
@@ -128,7 +129,7 @@ func (a *Actuator) call(ctx context.Context, pod schemas.PodRef) error {
 		},
 	}
 	var options metav1.CreateOptions
-	if a.cfg.DryRun {
+	if pretended {
 		options.DryRun = []string{metav1.DryRunAll} // seen by admission webhooks
 		eviction.DeleteOptions.DryRun = options.DryRun
 	}
@@ -153,7 +154,7 @@ func (a *Actuator) lookAgain(ctx context.Context, s Situation, r reply, err erro
 	if lookErr != nil {
 		return a.verdict(s.Open, later)
 	}
-	v := a.verdict(s.Open, afterDoubt(s, pod, r == replyConflict || a.cfg.DryRun, later))
+	v := a.verdict(s.Open, afterDoubt(s, pod, r == replyConflict || a.pretended(s.Open), later))
 	if v.Outcome == schemas.Evicted {
 		v.Method = schemas.MethodEviction
 	}
@@ -162,7 +163,7 @@ func (a *Actuator) lookAgain(ctx context.Context, s Situation, r reply, err erro
 
 // takenOver is the verdict on a pod whose eviction a webhook has taken over, as KEP-1397 describes, and whether it has.
 func (a *Actuator) takenOver(ctx context.Context, s Situation, err error, note noteFunc) (schemas.Verdict, bool) {
-	if a.background == nil || !background.Accepted(s.Pod, err) {
+	if a.background == nil || s.Open.asked().DryRun || !background.Accepted(s.Pod, err) {
 		return schemas.Verdict{}, false
 	}
 	state, refusal, planErr := a.background.Plan(ctx, s.Pod, s.Now)

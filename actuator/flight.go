@@ -42,7 +42,11 @@ func (t *term) work(ctx context.Context, f flight) {
 	behind := t.land(f, verdict, now)
 	t.mu.Unlock()
 	t.awaken()
-	t.settle(decided{f.claim, verdict, f.move})
+	d := decided{f.claim, verdict, f.move}
+	if f.open.asked().DryRun {
+		d.move = nil // nothing is on the move
+	}
+	t.settle(d)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.storing--
@@ -53,7 +57,11 @@ func (t *term) work(ctx context.Context, f flight) {
 // carryOut handles the intent. The move is claimed in the ledger when nothing speaks against it and before anything is
 // changed: a claim on a pod that had gone before would read as its eviction.
 func (t *term) carryOut(ctx context.Context, f flight) (schemas.Verdict, error) {
-	v, err := t.handleIntent(ctx, f.open, func(ctx context.Context, r record) error { return t.note(ctx, f.move, r) })
+	note := func(ctx context.Context, r record) error { return t.note(ctx, f.move, r) }
+	if f.open.asked().DryRun {
+		note = unnoted
+	}
+	v, err := t.handleIntent(ctx, f.open, note)
 	if err == nil && v.Workload == nil {
 		v.Workload = f.move.Workload
 	}
@@ -78,7 +86,8 @@ func (t *term) note(ctx context.Context, x *moving, r record) error {
 
 // land takes note of a verdict, and returns what follows from it for other intents. The caller holds mu.
 func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
-	moved := v.Outcome.Moves()
+	pretended := f.open.asked().DryRun
+	moved := v.Outcome.Moves() && !pretended
 	if !spent(v.Outcome) {
 		t.bucket.giveBack()
 	}
@@ -88,6 +97,10 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 	}
 	if !moved {
 		t.abandonMove(f.move, now)
+		if pretended {
+			t.table.settle(f.claim) // other claims on the pod stay
+			return changes{}
+		}
 		return t.table.land(f.claim, v.Outcome)
 	}
 	t.limits.end(originOf(f.open), true, now)

@@ -72,13 +72,13 @@ func (a *Actuator) situation(open Open, pod *corev1.Pod) Situation {
 	s := Situation{Now: a.cfg.Now(), Open: open, Pod: pod}
 	var profile policy.Profile
 	if profile, s.Enabled = enables(a.policy.Load(), open); s.Enabled && pod != nil {
-		s.Protections = profile.Evictor.Protects(pod, s.Now, nil)
+		s.Protections = profile.Evictor.ProtectsBut(open.asked().Override, pod, s.Now, nil)
 	}
 	return s
 }
 
 func (a *Actuator) verdict(open Open, o Objection) schemas.Verdict {
 	v := open.Verdict(o.Outcome, o.Reason, o.Message)
-	v.DryRun = a.cfg.DryRun
+	v.DryRun = a.pretended(open)
 	return v
 }

@@ -28,21 +28,26 @@ type way struct {
 }
 
 // ways are those that are tried before an eviction, in order.
-func (a *Actuator) ways(ctx context.Context, pod *corev1.Pod) ([]way, error) {
+func (a *Actuator) ways(ctx context.Context, open Open, pod *corev1.Pod) ([]way, error) {
 	var out []way
-	p := a.policy.Load()
-	if a.restarts != nil && p.Restart.Workloads != "" {
-		by, name, workload, err := a.restarts.For(ctx, pod)
-		if err != nil {
-			return nil, err
+	p, asked := a.policy.Load(), open.asked()
+	if asked.Method == schemas.UseEvict {
+		return nil, nil
+	}
+	by, name, workload, err := a.restart(ctx, open, pod)
+	if err != nil {
+		return nil, err
+	}
+	if by != nil {
+		accepted := Objection{schemas.Restarted, schemas.ReasonRestartAccepted, "rollout restart of " + workload.String()}
+		if name == schemas.MethodSurge {
+			accepted.Reason, accepted.Message = schemas.ReasonSurgeAccepted, "one replica more for "+workload.String()
 		}
-		if by != nil {
-			accepted := Objection{schemas.Restarted, schemas.ReasonRestartAccepted, "rollout restart of " + workload.String()}
-			if name == schemas.MethodSurge {
-				accepted.Reason, accepted.Message = schemas.ReasonSurgeAccepted, "one replica more for "+workload.String()
-			}
-			out = append(out, way{name, by, workload, accepted, p.Restart.Otherwise == policy.OtherwiseSkip})
-		}
+		skip := p.Restart.Otherwise == policy.OtherwiseSkip && asked.Method != schemas.UseRestart
+		out = append(out, way{name, by, workload, accepted, skip})
+	}
+	if asked.DryRun {
+		return out, nil // an EvictionRequest that is not made tells nothing that an eviction does not
 	}
 	if a.requests != nil && p.EvictionRequests > 0 && a.requests.Available(ctx) {
 		out = append(out, way{schemas.MethodEvictionRequest, a.requests, nil,
@@ -66,7 +71,7 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 
 // moveBy takes the pod of s on its way by the first method that can, and the eviction API if none can.
 func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (schemas.Verdict, error) {
-	ways, err := a.ways(ctx, s.Pod)
+	ways, err := a.ways(ctx, s.Open, s.Pod)
 	if err != nil {
 		return schemas.Verdict{}, fmt.Errorf("how to move pod %s: %w: %w", s.Open.Intent.Pod, ErrUnavailable, err)
 	}

@@ -27,6 +27,6 @@ func (o Open) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, messag
 
 // renewed is the intent when a newer answer lists its pod again: the same wish in newer words.
 func (o Open) renewed(i schemas.Intent) Open {
-	o.Intent.Reason, o.Intent.Node, o.Intent.Expires = i.Reason, i.Node, i.Expires
+	o.Intent.Reason, o.Intent.Node, o.Intent.Expires, o.Intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
 	return o
 }

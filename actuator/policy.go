@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // SetPolicy replaces the policy. Intents that wait for a profile or a strategy that the new one does not have are rejected
@@ -23,6 +24,9 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 // enables returns the profile of an intent, and whether the policy has it with the intent's strategy.
 func enables(p *policy.Policy, open Open) (policy.Profile, bool) {
 	profile, ok := p.Profile(open.Profile)
+	if open.Strategy == schemas.RequestStrategy {
+		return profile, ok // whoever may ask, may ask of every profile
+	}
 	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == open.Strategy })
 }
 

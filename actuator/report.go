@@ -15,7 +15,7 @@ func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schema
 	if t.lost() {
 		return schemas.Event{}, ErrNotLeading
 	}
-	v.DryRun = t.cfg.DryRun
+	v.DryRun = t.pretended(open)
 	now := t.cfg.Now()
 	if cause.ID == "" {
 		cause = open.Answer

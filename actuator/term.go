@@ -94,6 +94,9 @@ func (t *term) rank(o Open) rank {
 			}
 		}
 	}
+	if o.Strategy == schemas.RequestStrategy {
+		r.lane = laneManual
+	}
 	if p, ok := t.cfg.View.Pod(o.Intent.Pod.UID); ok {
 		r.priority, r.quality = p.Priority, qualityOf(p.QoS)
 	}

@@ -80,14 +80,14 @@ func (b *Bus) deadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	defer r.close()
 	numbers := []uint64{}
 	for left := r.pending; left > 0; {
-		meta, err := r.soon(ctx)
+		l, err := r.soon(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if meta == nil { // the rest was dropped while it was listed
+		if l == nil { // the rest was dropped while it was listed
 			break
 		}
-		numbers, left = append(numbers, meta.Sequence.Stream), meta.NumPending
+		numbers, left = append(numbers, l.Sequence), l.after
 	}
 	return numbers, nil
 }
@@ -109,14 +109,23 @@ func (q DeadQuery) config() jetstream.ConsumerConfig {
 	return c
 }
 
-// soon returns where the next message is, or nil when there is none left after all.
-func (r *reader) soon(ctx context.Context) (*jetstream.MsgMetadata, error) {
+// pendingLetter is a message of a stream that is read to its end, and how many come after it.
+type pendingLetter struct {
+	letter
+	after uint64
+}
+
+// soon returns the next message, or nil when there is none left after all.
+func (r *reader) soon(ctx context.Context) (*pendingLetter, error) {
 	for {
 		short, cancel := context.WithTimeout(ctx, silence)
-		_, meta, err := r.next(short)
+		m, meta, err := r.next(short)
 		cancel()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return meta, err
+		if err == nil {
+			return &pendingLetter{letterOf(m, meta), meta.NumPending}, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
 		}
 		info, err := r.consumer.Info(ctx)
 		if err != nil {

@@ -2,10 +2,12 @@
 //
 // # Streams
 //
-//	REHOME_SCOPES   rehome.scope.>                    work: the newest scope of each key; gone when it is answered
-//	REHOME_INTENTS  rehome.intents.>                  a table: the newest answer of each key; dropped when it is settled
-//	REHOME_EVENTS   rehome.delta.>, rehome.verdict.>  history, 72 h, with a copy of rehome.intents.>
-//	REHOME_DEAD     rehome.dead.>                     what could not be read or worked on, with its error, 7 days
+//	REHOME_SCOPES    rehome.scope.>    work: the newest scope of each key; gone when it is answered
+//	REHOME_INTENTS   rehome.intents.>  a table: the newest answer of each key; dropped when it is settled
+//	REHOME_REQUESTS  rehome.request.>  a table: one request of each sender and name; dropped when it is finished
+//	REHOME_EVENTS    rehome.delta.>, rehome.verdict.>, rehome.receipt.>
+//	                                   history, 72 h, with a copy of rehome.intents.>
+//	REHOME_DEAD      rehome.dead.>     what could not be read or worked on, with its error, 7 days
 //
 // # Usage
 //
@@ -16,6 +18,8 @@
 //	functions  Work                   scopes of one strategy   Answer         the answer to each
 //	dispatcher Ask                    functions elsewhere
 //	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
+//	watcher    FollowRequests         what is asked for        DropRequest    Receipt, and Publish receipts
+//	who asks   Publish                requests                 Events         receipts and verdicts
 //	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
 //	others     Listen                 all of the history, under a name that lasts
 //
@@ -33,9 +37,9 @@
 //
 // # Ordering and concurrency
 //
-// All methods may be called from many goroutines. [Bus.FollowIntents] and [Bus.Events] hand over one event at a time in
-// the order of their stream, [Bus.Work] and [Bus.Listen] several at once in no particular order. These four survive any
-// loss of the connection and end with their context; nothing keeps running after they have returned.
+// All methods may be called from many goroutines. [Bus.FollowIntents], [Bus.FollowRequests] and [Bus.Events] hand over one
+// event at a time in the order of their stream, [Bus.Work] and [Bus.Listen] several at once in no particular order. These
+// survive any loss of the connection and end with their context; nothing keeps running after they have returned.
 //
 // # Testing
 //

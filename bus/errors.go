@@ -20,6 +20,14 @@ var ErrNotSetUp = errors.New("not set up: run rehome setup")
 // removed.
 var ErrNoListener = errors.New("there is no such listener")
 
+// The errors of publishing a request, besides the two above and [schemas.ErrInvalid].
+var (
+	// ErrOpen is wrapped by errors that say that a request of the same sender and name is open.
+	ErrOpen = errors.New("a request of this name is open")
+	// ErrFull is wrapped by errors that say that too many requests are open.
+	ErrFull = errors.New("too many requests are open")
+)
+
 // The errors of dead letters, besides the two above and [schemas.ErrInvalid].
 var (
 	// ErrNoDeadLetter is wrapped by errors that say that there is no dead letter of a number: there never was, it was

@@ -13,7 +13,7 @@ import (
 
 // Query says which events of the history to read.
 type Query struct {
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers and verdicts.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers, verdicts and receipts.
 	Channels []string
 	// Since leaves out what was stored before. Zero: everything, or with Follow nothing but what is stored from now on.
 	Since time.Time
@@ -32,7 +32,7 @@ type Query struct {
 // It returns the error of handle as it is. What cannot be read is logged and left out.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
-		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels}
+		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, ReceiptChannels}
 	}
 	h := &history{bus: b, query: q, handle: handle}
 	if !q.Follow {

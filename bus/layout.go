@@ -14,12 +14,18 @@ import (
 
 // The streams.
 const (
-	StreamScopes  = "REHOME_SCOPES"
-	StreamIntents = "REHOME_INTENTS"
-	StreamEvents  = "REHOME_EVENTS"
-	StreamDead    = "REHOME_DEAD"
-	StreamLedger  = "KV_" + LedgerBucket
+	StreamScopes   = "REHOME_SCOPES"
+	StreamIntents  = "REHOME_INTENTS"
+	StreamRequests = "REHOME_REQUESTS"
+	StreamEvents   = "REHOME_EVENTS"
+	StreamDead     = "REHOME_DEAD"
+	StreamLedger   = "KV_" + LedgerBucket
 )
+
+// streamNames are the names of all streams.
+func streamNames() [6]string {
+	return [...]string{StreamScopes, StreamIntents, StreamRequests, StreamEvents, StreamDead, StreamLedger}
+}
 
 // LedgerBucket is the JetStream key-value bucket of the actuator.
 const LedgerBucket = "REHOME_LEDGER"
@@ -30,6 +36,8 @@ const (
 	IntentsChannels = schemas.Prefix + ".intents.>"
 	DeltaChannels   = schemas.Prefix + ".delta.>"
 	VerdictChannels = schemas.Prefix + ".verdict.>"
+	RequestChannels = schemas.Prefix + ".request.>"
+	ReceiptChannels = schemas.Prefix + ".receipt.>"
 	DeadChannels    = schemas.Prefix + ".dead.>"
 )
 
@@ -51,6 +59,13 @@ const (
 	// workAge is how long scopes and answers are kept. Everything is evaluated again by the watcher's resync, twice in
 	// that time by default, so what is older speaks of a cluster that is no more.
 	workAge = time.Hour
+	// requestAge is how long requests are kept: longer than the latest deadline that one can have, so that who works on it
+	// sees it end.
+	requestAge = 25 * time.Hour
+	// maxRequests bounds how many are open at once, and maxRequest how large each may be: one that names as many pods as it
+	// may needs about 100 bytes for each, and whoever names so many leaves out their UIDs.
+	maxRequests = 10_000
+	maxRequest  = 64 << 10
 	// deadAge is how long dead letters are kept: longer than holidays of a few days.
 	deadAge = 7 * 24 * time.Hour
 	// ledgerAge bounds how long the actuator can remember anything: longer than the longest window of a limit.
@@ -72,11 +87,11 @@ type Setup struct {
 	Strategies []string
 	// Replicas is on how many servers each stream is stored: 1, 3 or 5. Zero: 1.
 	Replicas int
-	// History is how long deltas, answers and verdicts are kept. Zero: [DefaultHistory].
+	// History is how long deltas, answers, verdicts and receipts are kept. Zero: [DefaultHistory].
 	History time.Duration
-	// MaxBytes bounds all streams together, on each server. The history gets nine sixteenths of it, scopes a quarter, answers,
-	// dead letters and the actuator's ledger a sixteenth each; when one is full, its oldest events go, but of the ledger, which
-	// takes nothing more. Zero: [DefaultMaxBytes].
+	// MaxBytes bounds all streams together, on each server. The history and requests get nine sixteenths of it, requests a
+	// thirty-sixth of that, scopes a quarter, answers, dead letters and the actuator's ledger a sixteenth each; when one is
+	// full, its oldest events go, but of requests and of the ledger, which take nothing more. Zero: [DefaultMaxBytes].
 	MaxBytes int64
 	// AckWait is how long the server waits for word from a worker. Zero: [DefaultAckWait].
 	AckWait time.Duration
@@ -192,14 +207,14 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		MaxBytes:          share,
 		// Reads must go to the leader: a replica may not have the answer yet that an empty one has to withdraw.
 		AllowDirect: false,
-	}, {
+	}, requests(share/4, first), {
 		Name:        StreamEvents,
-		Description: "history of deltas, answers and verdicts",
-		Subjects:    []string{DeltaChannels, VerdictChannels},
+		Description: "history of deltas, answers, verdicts and receipts",
+		Subjects:    []string{DeltaChannels, VerdictChannels, ReceiptChannels},
 		Sources:     []*jetstream.StreamSource{{Name: StreamIntents}},
 		Retention:   jetstream.LimitsPolicy,
 		MaxAge:      s.History,
-		MaxBytes:    9 * share,
+		MaxBytes:    9*share - share/4,
 		Duplicates:  min(duplicates, s.History),
 		Compression: jetstream.S2Compression,
 	}, {
@@ -230,6 +245,26 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 		AckWait:       s.AckWait,
 		MaxDeliver:    s.MaxDeliver,
 		MaxAckPending: handedOut(s.Parallel[strategy]),
+	}
+}
+
+// requests is the stream of what people and programs ask. One that is open stays as it is: a second one of its name, and one
+// too many, is refused to who sends it, and nobody can push out or change those of others.
+func requests(bytes int64, first uint64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                 StreamRequests,
+		Description:          "a table: what people and programs ask for, until it is rejected or finished",
+		Subjects:             []string{RequestChannels},
+		FirstSeq:             first,
+		Retention:            jetstream.LimitsPolicy,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		MaxMsgsPerSubject:    1,
+		MaxMsgs:              maxRequests,
+		MaxMsgSize:           maxRequest,
+		MaxAge:               requestAge,
+		MaxBytes:             bytes,
+		Duplicates:           duplicates,
 	}
 }
 

@@ -31,7 +31,9 @@ const (
 // It fails with an error that wraps [schemas.ErrInvalid] when e cannot be published as it is, being incomplete or too
 // large; trying again would not help. It fails at once when there is no connection, and when nothing is heard of the
 // server until ctx ends, or for 5 seconds. Then e may have been stored all the same; publishing it again is safe: a
-// delta or a verdict is stored once within 2 minutes, a scope takes the place of its first copy.
+// delta, a verdict, a request or a receipt is stored once within 2 minutes, a scope takes the place of its first copy.
+//
+// Of a request the error wraps [ErrOpen] when one of its name is open, and [ErrFull] when there is no room for it.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
 	m, err := message(e)
 	if err != nil {
@@ -116,8 +118,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 	}
 }
 
-// message is e ready to be sent. Deltas and verdicts carry an ID by which their stream recognises a second copy. Scopes
-// must not: their stream forgets nothing of an ID when it forgets the scope. Answers have their own order.
+// message is e ready to be sent. Those of the history and requests carry an ID by which their stream recognises a second
+// copy. Scopes must not: their stream forgets nothing of an ID when it forgets the scope. Answers have their own order.
 func message(e schemas.Event) (*nats.Msg, error) {
 	m, err := encode(e)
 	if err != nil {
@@ -126,7 +128,7 @@ func message(e schemas.Event) (*nats.Msg, error) {
 	if e.Channel == "" || strings.ContainsAny(e.Channel, " \t\r\n*>") {
 		return nil, fmt.Errorf("publish event %s: %w: channel %q", e.ID, schemas.ErrInvalid, e.Channel)
 	}
-	if hasPrefix(e.Channel, DeltaChannels) || hasPrefix(e.Channel, VerdictChannels) {
+	if stream := streamOf(e.Channel); stream == StreamEvents || stream == StreamRequests {
 		m.Header.Set(jetstream.MsgIDHeader, cloudevent.HeaderValue(e.Source+"|"+e.ID))
 	}
 	return m, nil
@@ -143,6 +145,8 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum),
 		errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
+	case streamOf(channel) == StreamRequests && refused(err) != nil:
+		return refused(err)
 	case !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders):
 		return err
 	}
@@ -163,8 +167,10 @@ func streamOf(channel string) string {
 		return StreamScopes
 	case hasPrefix(channel, IntentsChannels):
 		return StreamIntents
-	case hasPrefix(channel, DeltaChannels), hasPrefix(channel, VerdictChannels):
+	case hasPrefix(channel, DeltaChannels), hasPrefix(channel, VerdictChannels), hasPrefix(channel, ReceiptChannels):
 		return StreamEvents
+	case hasPrefix(channel, RequestChannels):
+		return StreamRequests
 	case hasPrefix(channel, DeadChannels):
 		return StreamDead
 	case strings.HasPrefix(channel, ledgerSubjects):

@@ -153,7 +153,7 @@ func TestAChangedSetupIsTakenOver(t *testing.T) {
 	}
 	s, k := events.CachedInfo().Config, c.CachedInfo().Config
 	got := fmt.Sprint(s.MaxAge, s.MaxBytes, k.AckWait, k.MaxDeliver)
-	if want := fmt.Sprint(time.Hour, 90<<20, time.Second, 2); got != want {
+	if want := fmt.Sprint(time.Hour, 875<<20/10, time.Second, 2); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -174,8 +174,8 @@ func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 	for c := range consumers.Info() {
 		all["consumer "+c.Name] = c.Config
 	}
-	if len(all) != 7 || consumers.Err() != nil {
-		t.Fatalf("streams and consumers: got %v, %v; want 5 streams and 2 consumers", all, consumers.Err())
+	if len(all) != 8 || consumers.Err() != nil {
+		t.Fatalf("streams and consumers: got %v, %v; want 6 streams and 2 consumers", all, consumers.Err())
 	}
 	return all
 }

@@ -38,7 +38,7 @@ func (b *Bus) Ready() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
-	for _, name := range []string{StreamScopes, StreamIntents, StreamEvents, StreamDead, StreamLedger} {
+	for _, name := range streamNames() {
 		if _, err := b.js.Stream(ctx, name); err != nil {
 			return b.explain(now, notSetUp("bus: stream "+name, err))
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lookEvery is how often the streams are looked for while nothing happens: five small requests, and the longest time
+// lookEvery is how often the streams are looked for while nothing happens: six small requests, and the longest time
 // for which a stream that somebody deleted goes unnoticed.
 const lookEvery = 10 * time.Second
 
@@ -48,11 +48,11 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 }
 
 // births are the times when the streams were made.
-type births [5]time.Time
+type births [6]time.Time
 
 // births asks when the streams were made.
 func (b *Bus) births(ctx context.Context) (times births, err error) {
-	for i, name := range [...]string{StreamScopes, StreamIntents, StreamEvents, StreamDead, StreamLedger} {
+	for i, name := range streamNames() {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return times, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))

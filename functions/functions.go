@@ -45,6 +45,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
+	"github.com/rehome-dev/rehome/functions/request"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/functions/topologyspread"
 	"github.com/rehome-dev/rehome/policy"
@@ -54,6 +55,15 @@ import (
 // IntentTTL is how long an intent stays true without being renewed: the time after which a decision about a cluster
 // that has moved on is worth less than a new one.
 const IntentTTL = 10 * time.Minute
+
+// Hosted lists every function that answers scopes: the strategies, and [Request].
+func Hosted() []Function { return append(All(), Request()) }
+
+// Request is the function that answers the scopes of requests. It is no strategy that a policy enables: whoever the policy
+// lets ask is answered.
+func Request() Function {
+	return function(schemas.RequestStrategy, policy.Deschedule, "Moves pods that somebody asked for.", request.Args{})
+}
 
 // All lists every strategy of this binary.
 func All() []Function {
@@ -176,6 +186,8 @@ func kindOf(s scope) schemas.ScopeKind {
 		return schemas.DomainKind
 	case schemas.UsageScope:
 		return schemas.UsageKind
+	case schemas.RequestScope:
+		return schemas.RequestKind
 	}
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }

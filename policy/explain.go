@@ -23,6 +23,7 @@ func (p Policy) Explain() string {
 	if wait := p.EvictionRequests; wait != 0 {
 		t.line(0, "Asks with an EvictionRequest first. One that has no answer for %v is withdrawn, and the pod is evicted.", wait)
 	}
+	t.asking(p.Requests)
 	t.line(0, "%s", p.graceInWords())
 	if p.FailureEvents {
 		t.line(0, "An eviction that fails or is refused is a Kubernetes Event EvictionFailed on the pod.")

@@ -25,6 +25,7 @@ type file struct {
 	Brakes             fileBrakes     `json:"brakes"`
 	Restart            *fileRestart   `json:"restart"`
 	EvictionRequests   *fileRequests  `json:"evictionRequests"`
+	Requests           *fileAsking    `json:"requests"`
 	Functions          []fileFunction `json:"functions"`
 	Profiles           []fileProfile  `json:"profiles"`
 
@@ -43,8 +44,8 @@ type file struct {
 // own lists the fields that only OwnVersion has.
 func own() []string {
 	return []string{
-		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "presets", "presetCustomizations",
-		"functions",
+		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "requests", "presets",
+		"presetCustomizations", "functions",
 	}
 }
 
@@ -68,6 +69,9 @@ func (f file) validate() error {
 	}
 	if f.EvictionRequests != nil {
 		found.Join("evictionRequests", f.EvictionRequests.validate())
+	}
+	if f.Requests != nil {
+		found.Join("requests", f.Requests.validate())
 	}
 	found.Join("", f.validateMetrics())
 	return found.Err()

@@ -96,6 +96,8 @@ type Policy struct {
 	Restart Restart
 	// EvictionRequests is how long an EvictionRequest may remain without an answer before the pod is evicted. 0: none is made.
 	EvictionRequests time.Duration
+	// Requests says who may ask for what. nil: [DefaultRequests].
+	Requests *Requests
 	// FailureEvents: an eviction that fails or is refused is a Kubernetes Event of the type Warning with the reason
 	// EvictionFailed.
 	FailureEvents bool

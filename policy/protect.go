@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ const (
 	NamespaceSelectorRule    = "NamespaceLabelSelector"
 	EvictAnnotationFalseRule = "EvictAnnotationFalse"
 	NodeFitRule              = "NodeFit"
+	// NodeNotUsableRule protects a pod on a node from which nothing may be moved. It is the watcher's.
+	NodeNotUsableRule = "NodeNotUsable"
 )
 
 // Protects lists what forbids to move the pod at the time now, every rule that applies, always in the same order.
@@ -50,6 +53,11 @@ const (
 // a pod that was judged by all rules before. NodeFit is asked last, and only about a pod that nothing else protects.
 // Whether the pod has ended, and whether a PodDisruptionBudget allows a disruption, is not its business.
 func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
+	return e.ProtectsBut(nil, pod, now, facts)
+}
+
+// ProtectsBut is [Evictor.Protects] without the rules that are overridden. Those that are not [Overridable] hold all the same.
+func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	forced, refused := evictAnnotation(pod)
 	found := physical(pod)
 	if !forced {
@@ -62,10 +70,24 @@ func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas
 		found = append(found, schemas.Protection{Rule: EvictAnnotationFalseRule,
 			Detail: fmt.Sprintf("its annotation %s is %q", EvictAnnotation, pod.Annotations[EvictAnnotation])})
 	}
+	found = without(found, overridden)
+	if slices.Contains(overridden, NodeFitRule) {
+		return found
+	}
 	if detail := e.fitsNowhere(found, pod, facts); detail != "" {
 		found = append(found, schemas.Protection{Rule: NodeFitRule, Detail: detail})
 	}
 	return found
+}
+
+// without leaves out the protections by rules that are overridden and can be.
+func without(found []schemas.Protection, overridden []string) []schemas.Protection {
+	if len(overridden) == 0 {
+		return found
+	}
+	return slices.DeleteFunc(found, func(p schemas.Protection) bool {
+		return slices.Contains(overridden, p.Rule) && slices.Contains(Overridable(), p.Rule)
+	})
 }
 
 // evictAnnotation says whether the pod's owner wants it moved whatever the profile says, or not moved at all.

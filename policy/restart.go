@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Restart lets workloads make a replacement before a pod goes, instead of evicting it. It is about Deployments with one
 // replica, which an eviction would stop for as long as the replacement takes to start. The zero value never does. [Parse]
@@ -22,6 +25,16 @@ type Restart struct {
 	Timeout time.Duration
 	// Cooldown is how long a Deployment is not restarted again. 0: [DefaultRestartCooldown].
 	Cooldown time.Duration
+}
+
+// Preferred is the policy for a workload that is asked to make a replacement first: it takes part unless it is marked with
+// "false", as does one with several replicas whose budget allows no disruption, and what cannot be moved so is evicted.
+func (r Restart) Preferred() Restart {
+	r.Workloads, r.BlockedByBudget, r.Otherwise = RestartAll, true, OtherwiseEvict
+	r.Method = cmp.Or(r.Method, RolloutRestart)
+	r.Annotation = cmp.Or(r.Annotation, DefaultRestartAnnotation)
+	r.Cooldown = cmp.Or(r.Cooldown, DefaultRestartCooldown)
+	return r
 }
 
 // RestartWorkloads says which Deployments take part in [Restart].

@@ -187,7 +187,7 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 			}
 		}
 		role := o.get("tags").each()[0].get("name").text()
-		if !slices.Contains([]string{"watcher", "function", "actuator", "listener"}, role) || !strings.HasPrefix(o.name, role) {
+		if !slices.Contains([]string{"watcher", "function", "actuator", "listener", "requester"}, role) || !strings.HasPrefix(o.name, role) {
 			t.Errorf("%s: role is %q", o.name, role)
 		}
 		sameSet(t, "NATS binding of "+o.name, o.get("bindings").follow(t).get("nats").names(), []string{"bindingVersion"})

@@ -2,6 +2,7 @@ package schemas_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -39,7 +40,11 @@ func TestExamplesOfTheLastReleaseAndOfThisOneAreValidByTheSchemasOfBoth(t *testi
 			files fs.FS
 		}{{"the last release", released()}, {"this version", schemas.Files}} {
 			for name, event := range jsonIn(t, examplesOf.files, "v1/examples/*.json") {
-				if err := v.Validate(event); err != nil {
+				err := v.Validate(event)
+				if schemasOf.name != examplesOf.name && isNews(t, event) && errors.Is(err, validation.ErrUnknownType) {
+					continue // a reader passes over types that it does not know
+				}
+				if err != nil {
 					t.Errorf("%s of %s is not valid by the schemas of %s: %v; %s", name, examplesOf.name, schemasOf.name, err, needsV2)
 				}
 			}
@@ -57,6 +62,20 @@ func TestWhatTheLastReleaseSentIsWhatThisVersionMaySend(t *testing.T) {
 			t.Errorf("%s of the last release says what this version does not know: %v; %s", name, err, needsV2)
 		}
 	}
+}
+
+// isNews says whether the last release has no schema for the type of an event.
+func isNews(t *testing.T, event []byte) bool {
+	t.Helper()
+	var head struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(event, &head); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Split(head.Type, ".")
+	_, err := fs.Stat(released(), words[3]+"/"+words[2]+".schema.json")
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // jsonIn reads the files that match, by their names.

@@ -119,6 +119,10 @@ func TestEveryConstantIsInItsEnumAndTheOtherWayRound(t *testing.T) {
 		{"kinds of causes", schemaOf(t, "scope").get("$defs").get("causeKind").enum(t), causes},
 		{"outcomes", schemaOf(t, "verdict").get("properties").get("outcome").enum(t), valuesOf(t, "Outcome")},
 		{"methods", schemaOf(t, "verdict").get("$defs").get("method").enum(t), valuesOf(t, "Method")},
+		{"actions of requests", schemaOf(t, "request").get("$defs").get("requestAction").enum(t), valuesOf(t, "RequestAction")},
+		{"methods of requests", schemaOf(t, "request").get("$defs").get("requestMethod").enum(t), valuesOf(t, "RequestMethod")},
+		{"states of receipts", schemaOf(t, "receipt").get("$defs").get("receiptState").enum(t), valuesOf(t, "ReceiptState")},
+		{"reasons of receipts", schemaOf(t, "receipt").get("properties").get("reason").enum(t), valuesOf(t, "ReceiptReason")},
 		{"reason codes", schemaOf(t, "verdict").get("properties").get("reason").enum(t), valuesOf(t, "ReasonCode")},
 	} {
 		sameSet(t, test.what, test.enum, test.want)
@@ -129,17 +133,27 @@ func TestTheListsInGoAreComplete(t *testing.T) {
 	sameSet(t, "DeltaKinds()", asStrings(schemas.DeltaKinds()), valuesOf(t, "DeltaKind"))
 	sameSet(t, "EventTypes()", schemas.EventTypes(), eventTypes(t))
 	sameSet(t, "Outcomes()", asStrings(schemas.Outcomes()), valuesOf(t, "Outcome"))
+	sameSet(t, "RequestActions()", asStrings(schemas.RequestActions()), valuesOf(t, "RequestAction"))
+	sameSet(t, "RequestMethods()", asStrings(schemas.RequestMethods()), valuesOf(t, "RequestMethod"))
+	sameSet(t, "ReceiptStates()", asStrings(schemas.ReceiptStates()), valuesOf(t, "ReceiptState"))
+}
+
+// reasonsByComment groups the constants of a type by what their comments begin with.
+func reasonsByComment(t *testing.T, typ string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, c := range constants(t) {
+		if c.typ == typ {
+			belongs, _, _ := strings.Cut(c.comment, ":")
+			all[belongs] = append(all[belongs], c.value)
+		}
+	}
+	return all
 }
 
 // The comment of a reason code begins with the outcome that it belongs to.
 func TestEveryReasonCodeIsAllowedForItsOutcomeAlone(t *testing.T) {
-	want := map[string][]string{}
-	for _, c := range constants(t) {
-		if c.typ == "ReasonCode" {
-			outcome, _, _ := strings.Cut(c.comment, ":")
-			want[outcome] = append(want[outcome], c.value)
-		}
-	}
+	want := reasonsByComment(t, "ReasonCode")
 	verdict := schemaOf(t, "verdict")
 	for _, outcome := range valuesOf(t, "Outcome") {
 		sameSet(t, "reasons of "+outcome, reasonsFor(t, verdict, outcome), want[outcome])
@@ -148,6 +162,16 @@ func TestEveryReasonCodeIsAllowedForItsOutcomeAlone(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("reason codes whose comment does not begin with an outcome: %v", want)
 	}
+}
+
+// The comment of a reason of a receipt begins with the state that it belongs to.
+func TestEveryReasonOfAReceiptIsAllowedForItsStateAlone(t *testing.T) {
+	want, got := reasonsByComment(t, "ReceiptReason"), map[string][]string{}
+	for _, condition := range schemaOf(t, "receipt").get("allOf").each() {
+		state := condition.get("if").get("properties").get("state").get("const").text()
+		got[state] = condition.get("then").get("properties").get("reason").enum(t)
+	}
+	same(t, "reasons of receipts", got, want)
 }
 
 // reasonsFor finds the condition of the verdict schema for an outcome and lists the reasons that it allows.
@@ -172,6 +196,13 @@ func TestDescriptionsOfEnumsExplainEveryValue(t *testing.T) {
 	for _, def := range verdict.get("$defs").each() {
 		enums = append(enums, def.place)
 	}
+	for _, def := range schemaOf(t, "receipt").get("$defs").each() {
+		if def.get("type").text() == "string" {
+			enums = append(enums, def.place)
+		}
+	}
+	request := schemaOf(t, "request").get("$defs")
+	enums = append(enums, request.get("requestAction"), request.get("requestMethod"))
 	for _, e := range enums {
 		var values []string
 		for _, alternative := range e.get("anyOf").each() {

@@ -9,6 +9,10 @@
 //
 //	watcher ──Delta──▶ everyone      watcher ──Scope──▶ function ──Intents──▶ actuator ──Verdict──▶ everyone
 //
+// A [Request] asks for pods to be moved, and a [Receipt] says what became of it.
+//
+//	people and programs ──Request──▶ watcher ──Receipt──▶ everyone
+//
 // # The envelope
 //
 // Each of them travels as the data of one CloudEvent, an [Event]. correlationid names the first event of a chain and

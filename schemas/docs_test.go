@@ -144,6 +144,6 @@ func TestTheExamplesOnThePageAboutEventsArePartsOfThePublishedOnes(t *testing.T)
 	}
 	sameSet(t, "examples", got, []string{
 		"dev.rehome.delta.v1: delta", "dev.rehome.scope.v1: scope", "dev.rehome.intents.v1: intents",
-		"dev.rehome.verdict.v1: verdict-deferred",
+		"dev.rehome.verdict.v1: verdict-deferred", "dev.rehome.request.v1: request", "dev.rehome.receipt.v1: receipt",
 	})
 }

@@ -166,6 +166,27 @@ func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
 	}
 }
 
+func TestTheExamplesOfARequestAreOneChainFromTheRequestToItsEnd(t *testing.T) {
+	asked, request := example[schemas.Request](t, "request")
+	accepted, receipt := example[schemas.Receipt](t, "receipt")
+	scope, question := example[schemas.RequestScope](t, "scope-request")
+	finished, end := example[schemas.Receipt](t, "receipt-finished")
+	for _, e := range []schemas.Event{accepted, scope, finished} {
+		got := [...]string{e.CorrelationID, e.CausationID, e.TraceParent[3:35]}
+		same(t, "chain of "+e.Type, got, [...]string{asked.ID, asked.ID, asked.TraceParent[3:35]})
+	}
+	same(t, "request of the scope", question.Request, request)
+	same(t, "causes", question.Causes, []schemas.Cause{{Kind: schemas.CauseRequest, Event: asked.ID, Time: question.Since}})
+	var open []schemas.PodRef
+	for _, p := range receipt.Pods {
+		if len(p.Protected) == 0 {
+			open = append(open, p.Pod)
+		}
+	}
+	same(t, "pods of the scope", []schemas.PodRef{question.Pods[0].Move("").Pod}, open)
+	same(t, "pods in the end", end.Gone+len(end.Remaining), len(receipt.Pods))
+}
+
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {

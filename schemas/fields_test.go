@@ -160,6 +160,9 @@ func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
 		{"scope", reflect.TypeFor[schemas.SpreadScope]()},
 		{"scope", reflect.TypeFor[schemas.DomainScope]()},
 		{"scope", reflect.TypeFor[schemas.UsageScope]()},
+		{"scope", reflect.TypeFor[schemas.RequestScope]()},
+		{"request", reflect.TypeFor[schemas.Request]()},
+		{"receipt", reflect.TypeFor[schemas.Receipt]()},
 		{"intents", reflect.TypeFor[schemas.Intents]()},
 		{"verdict", reflect.TypeFor[schemas.Verdict]()},
 	} {
@@ -172,6 +175,21 @@ func TestTheScopeSchemaAllowsAsManyCausesAsGoKeeps(t *testing.T) {
 	if got != float64(schemas.MaxCauses) {
 		t.Errorf("maxItems of causes is %v, want MaxCauses, %d", got, schemas.MaxCauses)
 	}
+}
+
+func TestTheSchemasOfRequestsAllowAsMuchAsGoDoes(t *testing.T) {
+	request := schemaOf(t, "request")
+	target := request.get("$defs").get("target").get("properties")
+	receipt := schemaOf(t, "receipt").get("properties")
+	got := []any{
+		request.get("properties").get("reason").get("maxLength").at, request.get("properties").get("requester").get("maxLength").at,
+		request.get("properties").get("override").get("maxItems").at, target.get("pods").get("maxItems").at,
+		receipt.get("pods").get("maxItems").at, receipt.get("missing").get("maxItems").at, receipt.get("remaining").get("maxItems").at,
+	}
+	const pods = float64(schemas.MaxRequestPods)
+	same(t, "bounds", got, []any{
+		float64(schemas.MaxRequestReason), float64(schemas.MaxRequester), float64(schemas.MaxOverride), pods, pods, pods, pods,
+	})
 }
 
 func TestEverySchemaSaysWhatItIs(t *testing.T) {

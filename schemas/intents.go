@@ -42,6 +42,18 @@ type Intent struct {
 	Reason string `json:"reason"`
 	// Expires is when the intent stops being true without anybody saying so. A strategy leaves it zero; the host sets it.
 	Expires time.Time `json:"expires"`
+	// Asked is what was asked for about the move. It counts for the strategy [RequestStrategy] alone. nil: nothing but the move.
+	Asked *Asked `json:"asked,omitempty"`
+}
+
+// Asked is what a request says about how its pods are to be moved.
+type Asked struct {
+	// Method is how. Empty: as the policy says.
+	Method RequestMethod `json:"method,omitempty"`
+	// DryRun: nothing is to be changed; the verdict says what would have happened.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Override lists the rules of protection that do not hold, as [Protection] names them.
+	Override []string `json:"override,omitempty"`
 }
 
 // EventType returns [IntentsType].

@@ -24,6 +24,8 @@ const (
 	// A [DomainScope]; the key is TOPOLOGYKEY=VALUE, or TOPOLOGYKEY@NODE for a node that lacks the label.
 	DomainKind ScopeKind = "domain"
 	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
+	// A [RequestScope]; the key is SENDER/NAME.
+	RequestKind ScopeKind = "request"
 )
 
 // ScopeHead is what all scopes have in common.
@@ -58,6 +60,7 @@ const (
 	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
 	CauseFact        CauseKind = "fact"         // an object changed that the answer rests on, and no delta tells of it
 	CauseRoom        CauseKind = "room"         // pods came or went, or storage changed, so that other nodes may take a pod or not
+	CauseRequest     CauseKind = "request"      // somebody asked for it; the event is the request
 )
 
 // Cause is one reason why a scope is evaluated now.
@@ -65,7 +68,7 @@ type Cause struct {
 	Kind CauseKind `json:"kind"`
 	// Object is what changed or is concerned; nil for a resync and a time that was reached.
 	Object *ObjectRef `json:"object,omitempty"`
-	// Event is the ID of the delta or verdict behind the cause, if there is one.
+	// Event is the ID of the delta, verdict or request behind the cause, if there is one.
 	Event string    `json:"event,omitempty"`
 	Time  time.Time `json:"time"`
 }

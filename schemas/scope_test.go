@@ -46,6 +46,13 @@ func TestAScopeOfEveryKindIsPartOfTheContract(t *testing.T) {
 			Nodes:     []schemas.NodeUsage{{Name: "worker-1", Unschedulable: true, Capacity: used, Used: used}},
 			Pods:      []schemas.UsingPod{{ScopedPod: pod, Used: used}},
 		},
+		schemas.RequestScope{
+			ScopeHead: of(schemas.RequestKind, "admin/one"), Pods: []schemas.ScopedPod{pod},
+			Request: schemas.Request{
+				Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "to see it move",
+				Target: &schemas.Target{Node: "worker-1"},
+			},
+		},
 	} {
 		e := newEvent(t, p, schemas.Event{})
 		schematest.Check(t, e)

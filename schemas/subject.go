@@ -20,6 +20,10 @@ func Subjects(eventType string) []string {
 		return []string{Prefix + ".intents.STRATEGY.PROFILE.KIND.KEY"}
 	case VerdictType:
 		return []string{Prefix + ".verdict.OUTCOME.STRATEGY.NAMESPACE.POD"}
+	case RequestType:
+		return []string{Prefix + ".request.SENDER.NAME"}
+	case ReceiptType:
+		return []string{Prefix + ".receipt.SENDER.NAME"}
 	}
 	return nil
 }

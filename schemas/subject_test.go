@@ -138,6 +138,8 @@ func TestEveryPayloadHasOneSubjectForOneThing(t *testing.T) {
 			schemas.Verdict{Outcome: schemas.Deferred, Strategy: "S", Intent: schemas.Intent{Pod: pod}},
 			"namespaces/shop/pods/cart-0", "rehome.verdict.deferred.S.shop.cart-0",
 		},
+		{schemas.Request{Sender: "admin", Name: "one"}, "requests/admin/one", "rehome.request.admin.one"},
+		{schemas.Receipt{Sender: "admin", Name: "one"}, "requests/admin/one", "rehome.receipt.admin.one"},
 	} {
 		if about, channel := test.payload.About(), test.payload.Channel(); about != test.about || channel != test.channel {
 			t.Errorf("%T: got %q on %q, want %q on %q", test.payload, about, channel, test.about, test.channel)

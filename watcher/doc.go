@@ -31,6 +31,12 @@
 // nodes only after a while: for two minutes after one nothing is decided by load again, so that what was moved is not
 // moved twice over. As long as a node is over-used, it is looked at again as often.
 //
+// # Requests
+//
+// The leader follows what people and programs ask for, holds it against the policy, and answers each with a receipt. The pods
+// of an accepted request are evaluated like any scope until each is gone or there is a last word on it. The request and its
+// accepted receipt are all that outlives the leader: whoever leads next goes on with them.
+//
 // # Roles
 //
 // [Watcher.Run] keeps the caches warm, on every replica. [Watcher.Lead] publishes, on one of them. The watcher lists and

@@ -35,6 +35,7 @@ type lead struct {
 	// sampler measures load for scopes.loads. It has no sources when no strategy goes by load.
 	sampler   *load.Sampler
 	crossings crossings
+	requests  *requests
 	// offline: nothing comes to rest, since nobody replaces what is moved.
 	offline bool
 }
@@ -48,6 +49,8 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 		asked: map[evaluation]bool{},
 	}
 	l.scopes.waiting = &l.waiting
+	l.requests = newRequests(l)
+	l.scopes.requests = l.requests
 	l.sampler = l.newSampler()
 	l.scopes.loads = l.sampler
 	return l
@@ -66,6 +69,8 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.resync(ctx) })
 	wg.Go(func() { l.followRoom(ctx) })
 	wg.Go(func() { l.sampler.Run(ctx) })
+	wg.Go(func() { l.requests.follow(ctx) })
+	wg.Go(func() { l.requests.run(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -102,8 +107,8 @@ func (l *lead) answered(ctx context.Context) {
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
 	for _, h := range heads {
 		ev := evaluation{profile: h.Profile, strategy: h.Strategy, kind: h.Kind, key: h.Key}
-		if _, found := l.scopes.plan.find(ev); !found {
-			continue // for the actuator to reject
+		if _, found := l.scopes.plan.find(ev); !found || h.Kind == schemas.RequestKind {
+			continue // for the actuator to reject, or asked for anew as soon as the request is read
 		}
 		l.asked[ev] = true
 		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
@@ -165,6 +170,7 @@ func (l *lead) evaluateAll() {
 	}
 	l.evaluate(nodes)
 	l.evaluateGroups()
+	l.requests.wakeAll()
 }
 
 // evaluateGroups makes the evaluations of all groups pending in which something could be moved. One from which something

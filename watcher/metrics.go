@@ -7,6 +7,7 @@ type metrics struct {
 	deltas        *prometheus.CounterVec
 	deltasDropped prometheus.Counter
 	scopes        *prometheus.CounterVec
+	requests      *prometheus.CounterVec
 }
 
 // newMetrics registers with r; nil registers nowhere. pending is asked for the number of pending evaluations.
@@ -21,9 +22,13 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_scopes_total", Help: "Evaluations that were asked for.",
 		}, []string{"strategy", "profile"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_requests_total",
+			Help: "Requests, by what became of them. Senders that the policy does not have are other.",
+		}, []string{"sender", "state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.deltas, m.deltasDropped, m.scopes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.deltas, m.deltasDropped, m.scopes, m.requests, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rehome_pending_evaluations", Help: "Evaluations that wait to be published.",
 		}, pending))
 	}

@@ -140,6 +140,30 @@ func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.P
 	return payloads, nil
 }
 
+// Protects lists what forbids to move a pod at the time now: the rules of the profile that apply to it, and the node that it
+// runs on. It is the pod that was set under this name; of none there is nothing to say. It fails for a profile that the
+// policy does not have.
+func (o *Offline) Protects(profile, namespace, name string, now time.Time) ([]schemas.Protection, error) {
+	o.now = now
+	rules, found := o.w.config.Policy.Profile(profile)
+	if !found {
+		return nil, fmt.Errorf("the policy has no profile %s", profile)
+	}
+	p, err := o.w.cluster.pod(namespace + "/" + name)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	protections := rules.Evictor.Protects(p, now, o.w.cluster)
+	node, err := o.w.cluster.nodes.Get(p.Spec.NodeName)
+	if err != nil { // of a pod without a node, or with one that is not there, the rules are all
+		return protections, nil //nolint:nilerr // a cache has no other error than that it is not there
+	}
+	if why := o.l.scopes.unmovable(node); why != "" {
+		protections = append(protections, schemas.Protection{Rule: notUsable, Detail: why})
+	}
+	return protections, nil
+}
+
 // keys are those of all scopes of a strategy, sorted.
 func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
 	var keys []string

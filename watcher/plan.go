@@ -25,6 +25,8 @@ type plan struct {
 	signals  policy.Signals
 	metrics  policy.Metrics
 	deltas   policy.Deltas
+	requests policy.Requests
+	profiles []policy.Profile
 	wakes    map[schemas.DeltaKind][]enabled
 	all      []enabled
 }
@@ -45,7 +47,7 @@ type enabled struct {
 func newPlan(p policy.Policy) (*plan, error) {
 	pl := &plan{
 		selector: p.Selector(), signals: p.Signals, metrics: p.Metrics, deltas: p.Deltas,
-		wakes: map[schemas.DeltaKind][]enabled{},
+		requests: p.Asking(), profiles: p.Profiles, wakes: map[schemas.DeltaKind][]enabled{},
 	}
 	for i := range p.Profiles {
 		for _, s := range p.Profiles[i].Strategies {
@@ -85,7 +87,7 @@ func (e *enabled) needs(values policy.Args) error {
 // grouped says whether the strategy decides about groups of pods.
 func (e enabled) grouped() bool {
 	switch e.strategy.Scope {
-	case schemas.NodeKind, schemas.PodKind:
+	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind:
 		return false
 	}
 	return true
@@ -125,8 +127,16 @@ func (p *plan) unusable(n *corev1.Node) string {
 	return ""
 }
 
-// find returns the strategy that an evaluation is for, and whether the policy has it.
+// find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile.
 func (p *plan) find(ev evaluation) (enabled, bool) {
+	if ev.strategy == schemas.RequestStrategy {
+		i := slices.IndexFunc(p.profiles, func(x policy.Profile) bool { return x.Name == ev.profile })
+		if i < 0 {
+			return enabled{}, false
+		}
+		strategy := policy.Strategy{Name: schemas.RequestStrategy, Scope: schemas.RequestKind}
+		return enabled{profile: &p.profiles[i], strategy: policy.Enabled{Strategy: strategy}, at: -1}, true
+	}
 	i := slices.IndexFunc(p.all, func(e enabled) bool {
 		return e.profile.Name == ev.profile && e.strategy.Name == ev.strategy
 	})

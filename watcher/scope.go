@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -22,6 +23,8 @@ type scopes struct {
 	groups  *groups
 	loads   loads
 	waiting *waiting // nil: nobody wants to know what waits for room
+	// requests are those that are open. nil: there are none.
+	requests *requests
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
@@ -64,6 +67,11 @@ func (s scopes) build(p *pending, now time.Time) (built, error) {
 		return s.node(head, e)
 	case schemas.PodKind:
 		return s.pod(head, e)
+	case schemas.RequestKind:
+		if s.requests == nil {
+			return built{}, nil
+		}
+		return s.requests.scope(head, e), nil
 	}
 	if e.grouped() {
 		return s.group(head, e)
@@ -122,7 +130,7 @@ func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
 }
 
 // notUsable is the rule that protects a pod on a node from which nothing may be moved.
-const notUsable = "NodeNotUsable"
+const notUsable = policy.NodeNotUsableRule
 
 // pod builds the scope of one pod. On a node from which nothing may be moved the pod is protected, so that what was
 // wanted before is withdrawn.

@@ -44,17 +44,18 @@ func (l *lead) verdict(e schemas.Event) {
 	}
 	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
 	var delay time.Duration
+	again := l.requests.verdict(v)
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
 	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:
 		l.arrivedSomewhere(v, e)
 		return
-	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown:
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown, again:
 		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:
-		if v.Outcome.Moves() {
+		if asked := v.Intent.Asked; v.Outcome.Moves() && (asked == nil || !asked.DryRun) {
 			l.moved(v, ev)
 		}
 		l.held.forget(v.Intent.Pod.UID)

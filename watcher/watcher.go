@@ -36,6 +36,8 @@ type Config struct {
 	Policy policy.Policy
 	// Source is the CloudEvents source of everything that the watcher says.
 	Source string
+	// Requests are answered by the policy. nil: nobody is.
+	Requests Requests
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
 	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
@@ -180,6 +182,9 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	l.changed(ObservePod(old, new), groups, podOf(old, new))
 	if new == nil {
 		l.held.forget(old.UID)
+	}
+	if old != nil && (new == nil || new.UID != old.UID) {
+		l.requests.podGone(old.UID)
 	}
 	l.podFacts(old, new)
 }

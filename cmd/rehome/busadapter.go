@@ -64,6 +64,15 @@ func (b busAdapter) FollowIntents(ctx context.Context, handle func(context.Conte
 	return b.Bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error { return handle(ctx, b.taken(e)) })
 }
 
+// FollowRequests implements watcher.Requests.
+func (b busAdapter) FollowRequests(
+	ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error,
+) error {
+	return b.Bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, stored time.Time) error {
+		return handle(ctx, b.taken(e), stored)
+	})
+}
+
 // FollowVerdicts implements watcher.Bus.
 func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
 	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}

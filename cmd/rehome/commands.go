@@ -33,7 +33,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
-		eventsCommand(), forwardCommand(), statusCommand(), loopsCommand(), deadCommand(), onceCommand(), simulateCommand(),
+		eventsCommand(), forwardCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(), onceCommand(),
+		simulateCommand(),
 		policyCommand(), schemasCommand(), settingsCommand(),
 	)
 	return root
@@ -49,7 +50,7 @@ func runCommand() *cobra.Command {
 			"  rehome events --follow",
 		Args: noArguments,
 	}
-	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.All(), dispatcher: true, embedded: true})
+	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.Hosted(), dispatcher: true, embedded: true})
 }
 
 func watcherCommand() *cobra.Command {
@@ -75,7 +76,7 @@ func functionsCommand() *cobra.Command {
 	}
 	s := bindFlags(c)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		chosen, err := choose(functions.All(), names)
+		chosen, err := choose(functions.Hosted(), names)
 		if err != nil {
 			return err
 		}
@@ -160,7 +161,7 @@ func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return noBus(err)
 		case <-time.After(time.Second):
 			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
 		}

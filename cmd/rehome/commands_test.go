@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		{"a policy that is not there", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
 		{
 			"a strategy that is not known", []string{"functions", "Nope"},
-			"no strategy \"Nope\"; there are: " + all,
+			"no strategy \"Nope\"; there are: " + strings.TrimSuffix(all, "]") + " Request]",
 		},
 		{"a function that is not known", []string{"serve", "Nope"}, "no strategy \"Nope\"; there are: " + all},
 		{"a function without a name", []string{"serve"}, "want the name of one strategy, got []; there are: " + all},
@@ -58,7 +59,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
-		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict or scope, got "pods"`},
+		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
 		{
 			"an outcome that there is not", []string{"events", "--outcome", "moved"},
 			"--outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got \"moved\"",
@@ -71,7 +72,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		},
 		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
 		{"a sink that is none", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},
-		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes have no history: want delta, intents or verdict"},
+		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes and requests have no history: want delta, intents, verdict or receipt"},
 		{"a mode that there is not", []string{"forward", "--to", "http://a", "--mode", "batch"}, `--mode: want binary or structured, got "batch"`},
 		{"no post at once", []string{"forward", "--to", "http://a", "--parallel", "0"}, "--parallel: want at least 1, got 0"},
 		{"no try", []string{"forward", "--to", "http://a", "--tries", "0"}, "--tries: want at least 1, got 0"},
@@ -123,7 +124,37 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"a dry run of what cannot be undone", []string{"dead", "drop", "1", "--dry-run"},
 			"rehome dead drop: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
 		},
+		{
+			"a dry run of what the actuator does", []string{"loops", "clear", "--all", "--dry-run"},
+			"rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; `rehome loops` changes nothing",
+		},
 		{"a wish about dead letters that there is not", []string{"dead", "clear"}, `unknown command "clear"`},
+		{"no pod to explain", []string{"explain", "pod"}, "want one pod such as shop/api-1, got []"},
+		{"a pod without a namespace", []string{"explain", "pod", "api-1"}, `want a pod such as shop/api-1, got "api-1"`},
+		{"an explanation of something else", []string{"explain", "node"}, `unknown command "node"`},
+		{"a history of the future", []string{"explain", "pod", "a/b", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
+		{"an explanation by a policy that is not there", []string{"explain", "pod", "a/b", "--policy", "nope.yaml"},
+			"policy: open nope.yaml: no such file or directory"},
+		{"a request without a reason", []string{"request", "node", "n1"}, "--reason: want words that say why, got none"},
+		{"a request for nothing", []string{"request", "pod", "--reason", "x"}, "want pods such as shop/api-1, got none"},
+		{"a request for a pod without a namespace", []string{"request", "pod", "a", "--reason", "x"}, `want a pod such as shop/api-1, got "a"`},
+		{"a request for two nodes", []string{"request", "node", "a", "b", "--reason", "x"}, `want the name of one node, got ["a" "b"]`},
+		{
+			"a request for half a workload", []string{"request", "workload", "deployment/api", "--reason", "x"},
+			`want a workload such as deployment/shop/api, got "deployment/api"`,
+		},
+		{"a request for all pods", []string{"request", "pods", "-A", "--reason", "x"}, "--selector: want labels such as app=api,tier!=test, got none"},
+		{"a request for pods anywhere", []string{"request", "pods", "-l", "a", "--reason", "x"}, "want either --namespace or --all-namespaces"},
+		{"a request by a method that there is not", []string{"request", "node", "a", "--reason", "x", "--method", "drain"},
+			`--method: want auto, evict or restart, got "drain"`},
+		{"a request of a sender that is no name", []string{"request", "evaluate", "--reason", "x", "--sender", "Me"},
+			`--sender: want 1 to 63 of a-z, 0-9 and -, got "Me"`},
+		{"a request that is tried too long", []string{"request", "node", "a", "--reason", "x", "--deadline", "25h"},
+			"--deadline: want at most 24h0m0s, such as 30m, got 25h0m0s"},
+		{"a dry run of a question", []string{"request", "evaluate", "--reason", "x", "--dry-run"},
+			"rehome request evaluate: want it without --dry-run and REHOME_DRY_RUN, which are for pods"},
+		{"a request to cancel nothing", []string{"request", "cancel", "--reason", "x"}, "want the name of one request, got []"},
+		{"a request that there is not", []string{"request", "drain"}, `unknown command "drain"`},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
 
 // setupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
 func setupOf(s settings, p policy.Policy) bus.Setup {
 	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
-	for _, strategy := range strategies() {
-		setup.Strategies = append(setup.Strategies, strategy.Name)
+	for _, f := range functions.Hosted() {
+		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
 	}
 	for _, o := range p.Outside {
 		if o.Declared() {

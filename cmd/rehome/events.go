@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,8 +22,8 @@ func eventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Show deltas, intents and verdicts: those of the past, and with --follow those to come",
-		Long: "Show deltas, intents and verdicts: those of the past, and with --follow those to come.\n\n" +
+		Short: "Show deltas, intents, verdicts and receipts: those of the past, and with --follow those to come",
+		Long: "Show deltas, intents, verdicts and receipts: those of the past, and with --follow those to come.\n\n" +
 			"Flags narrow down what is shown. Each may be given several times, or with commas, and then one of its values has to\n" +
 			"fit; of several flags all have to. An event that does not have what a flag asks for does not fit: only verdicts have\n" +
 			"an outcome, deltas have no strategy, and what is about a node as a whole is in no namespace.",
@@ -44,7 +43,7 @@ func eventsCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
-	query.flags.bind(c, "delta, intents, verdict or, with --follow, scope; the default is the first three")
+	query.flags.bind(c, "delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
@@ -69,8 +68,10 @@ type eventsQuery struct {
 }
 
 func (q eventsQuery) check() error {
-	if q.filter.Wants(filter.Scope) && !q.follow {
-		return usageError{errors.New("--type: scopes have no history: use --follow")}
+	for _, noun := range []string{filter.Scope, filter.Request} {
+		if q.filter.Wants(noun) && !q.follow {
+			return usageError{fmt.Errorf("--type: %ss have no history: use --follow", noun)}
+		}
 	}
 	if q.output != "text" && q.output != "json" {
 		return usageError{fmt.Errorf("--output: want text or json, got %q", q.output)}
@@ -110,13 +111,13 @@ func (q eventsQuery) run(ctx context.Context, s settings, w io.Writer) error {
 		ask.Channels = past
 		sources = append(sources, func(ctx context.Context) error { return b.Events(ctx, ask, handle) })
 	}
-	return together(ctx, sources)
+	return noBus(together(ctx, sources))
 }
 
-// channels are the subjects of what is wanted: those that the history has, and those of scopes, which it has not.
+// channels are the subjects of what is wanted: those that the history has, and those of scopes and requests, which it has not.
 func (q eventsQuery) channels() (past, live []string) {
 	for _, channel := range q.filter.Channels() {
-		if strings.HasPrefix(channel, strings.TrimSuffix(bus.ScopeChannels, ">")) {
+		if strings.HasPrefix(channel, strings.TrimSuffix(bus.ScopeChannels, ">")) || channel == bus.RequestChannels {
 			live = append(live, channel)
 		} else {
 			past = append(past, channel)
@@ -173,8 +174,44 @@ func describe(e schemas.Event) (noun, about, text string) {
 		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
 			return "verdict", "pod/" + v.Intent.Pod.String(), describeVerdict(v)
 		}
+	case schemas.RequestType:
+		if r, err := schemas.Decode[schemas.Request](e); err == nil {
+			return "request", r.Sender + "/" + r.Name, describeRequest(r)
+		}
+	case schemas.ReceiptType:
+		if r, err := schemas.Decode[schemas.Receipt](e); err == nil {
+			return "receipt", r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
+		}
 	}
 	return "event", e.Subject, e.Type
+}
+
+// describeRequest says what is asked for, why, and by whom.
+func describeRequest(r schemas.Request) string {
+	text := string(r.Action)
+	switch t := r.Target; {
+	case r.Action == schemas.ActionCancel:
+		text += " " + r.Sender + "/" + r.Request
+	case r.Action == schemas.ActionEvaluate && r.Strategy != "":
+		text += " " + r.Strategy
+	case t == nil:
+	case t.Workload != nil:
+		text += fmt.Sprintf(" %s %s/%s", t.Workload.Kind, t.Workload.Namespace, t.Workload.Name)
+	case t.Selector != nil:
+		text += " " + strings.TrimPrefix(t.Selector.Namespace+"/", "/") + t.Selector.Labels
+	case t.Node != "":
+		text += " node " + t.Node
+	default:
+		text += fmt.Sprintf(" %d pods", len(t.Pods))
+	}
+	if r.DryRun {
+		text += " (dry run)"
+	}
+	text += ": " + r.Reason
+	if r.Requester != "" {
+		text += ", by " + r.Requester
+	}
+	return text
 }
 
 func describeDelta(d schemas.Delta) string {

@@ -44,7 +44,14 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 			"scope", "domain/kubernetes.io/hostname=worker-2",
 			"RemovePodsViolatingInterPodAntiAffinity: because of pod.labels",
 		},
-		"scope-usage": {"scope", "usage/cluster", "LowNodeUtilization: because of resync"},
+		"scope-usage":   {"scope", "usage/cluster", "LowNodeUtilization: because of resync"},
+		"scope-request": {"scope", "request/admin/drain-worker-9", "Request: because of request"},
+		"request": {
+			"request", "admin/drain-worker-9",
+			"deschedule node worker-9: its fan is replaced at noon, by Robin of the platform team",
+		},
+		"receipt":          {"receipt", "admin/drain-worker-9", "accepted: Accepted: 1 of 2 pods is to move, 1 is protected"},
+		"receipt-finished": {"receipt", "admin/drain-worker-9", "finished: Done: 1 of 2 pods is gone"},
 	}
 	got := map[string]line{}
 	for _, e := range schematest.Examples(t) {

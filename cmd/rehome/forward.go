@@ -31,8 +31,8 @@ func forwardCommand() *cobra.Command {
 	var f forwardFlags
 	c := &cobra.Command{
 		Use:   "forward",
-		Short: "Post deltas, intents and verdicts to a URL, each as a CloudEvent over HTTP",
-		Long: "Post deltas, intents and verdicts to a URL, each as a CloudEvent over HTTP, at least once and until the sink has it.\n" +
+		Short: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP",
+		Long: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP, at least once and until the sink has it.\n" +
 			"How far it was is kept on the bus under a name: it goes on there when it is started again, on any machine, and several\n" +
 			"of one name share the work. The same id and source is the same event; several posts run at once, in no order.\n\n" +
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
@@ -78,7 +78,7 @@ type forwardFlags struct {
 
 func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES")
-	f.filter.bind(c, "delta, intents or verdict; the default is all three")
+	f.filter.bind(c, "delta, intents, verdict or receipt; the default is all four")
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
@@ -126,8 +126,8 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	switch {
 	case f.url() == "":
 		return errors.New("no sink: name a URL with --to or K_SINK")
-	case chosen.Wants(filter.Scope):
-		return errors.New("--type: scopes have no history: want delta, intents or verdict")
+	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
+		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict or receipt")
 	case f.mode != "binary" && f.mode != "structured":
 		return fmt.Errorf("--mode: want binary or structured, got %q", f.mode)
 	case f.since < 0:

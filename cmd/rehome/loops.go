@@ -96,6 +96,9 @@ func checkWorkload(arguments []string, all bool) error {
 const clearWithin = 10 * time.Second
 
 func clearLoops(ctx context.Context, s settings, arguments []string, w io.Writer) error {
+	if s.DryRun { // which promises that nothing is changed
+		return usageError{errors.New("rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; `rehome loops` changes nothing")}
+	}
 	b, err := connect(s, "rehome-loops")
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func clearLoops(ctx context.Context, s settings, arguments []string, w io.Writer
 	defer cancel()
 	for _, key := range keys {
 		if err := ask(ctx, b.Ledger(), key); err != nil {
-			return err
+			return noBus(err)
 		}
 	}
 	for _, l := range chosen {

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/policy"
@@ -66,7 +67,11 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 		return err
 	}
 	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
-	var err error
+	requests, err := p.listenForRequests()
+	if err != nil {
+		return err
+	}
+	defer requests.close()
 	if p.spans, err = trace.New(version, p.log); err != nil {
 		return usageError{err}
 	}
@@ -88,6 +93,10 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	}
 	web.checks = p.checks
 	g.run(func(ctx context.Context) error { return web.serve(ctx, listener) })
+	if requests != nil {
+		requests.handler = requesthttp.New(p.client, p.bus, p.settings.source("http"), p.log)
+		g.run(requests.serve)
+	}
 	g.run(func(ctx context.Context) error {
 		began := false
 		return p.bus.FollowStreams(ctx, p.setUp(), func() {
@@ -123,6 +132,14 @@ func (p *process) prepare() error {
 	return err
 }
 
+// listenForRequests takes the address for requests, if the process has a watcher and there is one. nil: not.
+func (p *process) listenForRequests() (*requestServer, error) {
+	if !p.roles.watcher {
+		return nil, nil
+	}
+	return listenForRequests(p.settings, p.log)
+}
+
 // openBus connects to the bus, which is started first if it is in the process. stop closes both.
 func (p *process) openBus() (stop func(), err error) {
 	options, err := busOptions(p.settings, "rehome")
@@ -147,6 +164,9 @@ func (p *process) openBus() (stop func(), err error) {
 		return nil, usageError{err}
 	}
 	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
+	if p.roles.embedded { // it sets up the bus, so it sees to all of it
+		p.metrics.MustRegister(newDeadLetters(p.bus.DeadCounts))
+	}
 	return func() {
 		p.bus.Close()
 		stopServer()
@@ -248,7 +268,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Bus: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
+		Client: p.client, Bus: p.adapter(), Requests: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {

@@ -17,6 +17,8 @@ dev.rehome.delta.v1     https://rehome.dev/schemas/v1/delta.schema.json     reho
 dev.rehome.scope.v1     https://rehome.dev/schemas/v1/scope.schema.json     rehome.scope.STRATEGY.PROFILE.KIND.KEY
 dev.rehome.intents.v1   https://rehome.dev/schemas/v1/intents.schema.json   rehome.intents.STRATEGY.PROFILE.KIND.KEY
 dev.rehome.verdict.v1   https://rehome.dev/schemas/v1/verdict.schema.json   rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
+dev.rehome.request.v1   https://rehome.dev/schemas/v1/request.schema.json   rehome.request.SENDER.NAME
+dev.rehome.receipt.v1   https://rehome.dev/schemas/v1/receipt.schema.json   rehome.receipt.SENDER.NAME
 `
 	const lines = `{"type":"dev.rehome.delta.v1","schema":"https://rehome.dev/schemas/v1/delta.schema.json",` +
 		`"subjects":["rehome.delta.node.ASPECT.NAME","rehome.delta.pod.ASPECT.NAMESPACE.NAME"]}
@@ -26,6 +28,10 @@ dev.rehome.verdict.v1   https://rehome.dev/schemas/v1/verdict.schema.json   reho
 		`"subjects":["rehome.intents.STRATEGY.PROFILE.KIND.KEY"]}
 {"type":"dev.rehome.verdict.v1","schema":"https://rehome.dev/schemas/v1/verdict.schema.json",` +
 		`"subjects":["rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD"]}
+{"type":"dev.rehome.request.v1","schema":"https://rehome.dev/schemas/v1/request.schema.json",` +
+		`"subjects":["rehome.request.SENDER.NAME"]}
+{"type":"dev.rehome.receipt.v1","schema":"https://rehome.dev/schemas/v1/receipt.schema.json",` +
+		`"subjects":["rehome.receipt.SENDER.NAME"]}
 `
 	for _, c := range []struct {
 		name      string
@@ -50,8 +56,8 @@ dev.rehome.verdict.v1   https://rehome.dev/schemas/v1/verdict.schema.json   reho
 const contract = "../../schemas/v1/"
 
 func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
-	const nouns = "delta, event, intents, scope, verdict"
-	const examples = "delta-pod, delta, intents, scope-domain, scope-pod, scope-spread, scope-usage, scope-workload, scope, " +
+	const nouns = "delta, event, intents, receipt, request, scope, verdict"
+	const examples = "delta-pod, delta, intents, receipt-finished, receipt, request, scope-domain, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
 		"verdict-deferred, verdict-restarted, verdict-settled, verdict"
 	for _, c := range []struct {
 		name      string
@@ -138,7 +144,7 @@ func exampleLine(t *testing.T, name string, pairs ...string) string {
 const (
 	vanished = `stdin[1]: dev.rehome.verdict.v1: /data/outcome: got "vanished", want one of evicted, restarted, requested, ` +
 		"deferred, rejected, withdrawn, expired, failed, settled\n"
-	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1"
+	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1, dev.rehome.request.v1, dev.rehome.receipt.v1"
 )
 
 func TestEventsAreValidated(t *testing.T) {

@@ -35,6 +35,10 @@ type settings struct {
 
 	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
 
+	RequestAddress  string `split_words:"true" desc:"address at which the watcher takes requests over HTTP; empty: none"`
+	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
+	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
+
 	Namespace     string        `desc:"namespace of the leases; empty: the pod's own, or kube-system"`
 	LeaseDuration time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
 

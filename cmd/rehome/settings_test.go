@@ -90,7 +90,7 @@ func TestTheSettingsAreListedWithDefaultAndMeaning(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "VARIABLE                DEFAULT         MEANING"; lines[0] != want {
+	if want := "VARIABLE                  DEFAULT         MEANING"; lines[0] != want {
 		t.Errorf("got  %q\nwant %q", lines[0], want)
 	}
 	for _, line := range lines[1:] {

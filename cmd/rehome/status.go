@@ -20,11 +20,12 @@ import (
 func statusCommand() *cobra.Command {
 	return tableOrJSON(&cobra.Command{
 		Use:   "status",
-		Short: "Show what is on the move, what counts against limits, and what the brakes hold",
+		Short: "Show what is on the move, what is deferred and why, who leads, and how far the work has come",
 		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against\n" +
-			"limits, the loop breakers, the storm brake, and who leads. It is read from the bus; only who leads is asked of the\n" +
-			"cluster, and left out when that cannot be reached. With a policy, moves are counted over its window, else they\n" +
-			"are shown by age.",
+			"limits, the loop breakers and the storm brake; who leads; what is deferred, by the last verdicts of the past hour;\n" +
+			"open requests; dead letters; and the streams, with how many scopes of each strategy wait, and how many handlers wait\n" +
+			"for one. It is read from the bus; only who leads is asked of the cluster, and left out when that cannot be\n" +
+			"reached. With a policy, moves are counted over its window, beside its limits, else they are shown by age.",
 		Example: "  rehome status\n" +
 			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
 			"  rehome status -o json                 # the same as one object",
@@ -55,6 +56,9 @@ func showStatus(c *cobra.Command, s settings, asJSON bool) error {
 	for _, err := range unreadable {
 		st.Unreadable = append(st.Unreadable, err.Error())
 	}
+	if err := st.readBus(c.Context(), b); err != nil {
+		return noBus(err)
+	}
 	if st.Leaders, err = readLeaders(c.Context(), s); err != nil {
 		st.NoLeaders = err.Error()
 	}
@@ -83,6 +87,10 @@ type status struct {
 	Storm         []actuator.StormCondition `json:"storm"` // empty: the storm brake is closed
 	Leaders       []leaderStatus            `json:"leaders,omitempty"`
 	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
+	Deferred      []deferredPod             `json:"deferred"`
+	Requests      []openRequest             `json:"requests"`
+	DeadLetters   map[string]uint64         `json:"deadLetters"` // by the stream that they were in
+	Streams       []bus.StreamStatus        `json:"streams"`
 	Unreadable    []string                  `json:"unreadable,omitempty"`
 }
 
@@ -93,8 +101,18 @@ type moveCount struct {
 	Total      int            `json:"total"`
 	Nodes      map[string]int `json:"nodes"`
 	Namespaces map[string]int `json:"namespaces"`
+	// Limits are those of the policy, in the window, and InFlight those on what is in flight at once. nil: there are none.
+	Limits   *moveLimits      `json:"limits,omitempty"`
+	InFlight *policy.InFlight `json:"inFlightLimits,omitempty"`
 	// Ages are the moves by how long ago they were accepted, where there is no window. The steps are those of ages.
 	Ages []int `json:"ages,omitempty"`
+}
+
+// moveLimits are how many pods a policy lets be moved in its window. nil: any number.
+type moveLimits struct {
+	Total        *uint `json:"total,omitempty"`
+	PerNode      *uint `json:"perNode,omitempty"`
+	PerNamespace *uint `json:"perNamespace,omitempty"`
 }
 
 // ages are the steps of [moveCount.Ages]: up to a minute, up to five, up to an hour, and older.
@@ -110,7 +128,8 @@ type loopBreaker struct {
 func statusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) status {
 	st := status{
 		Time: now.UTC(), MovesInFlight: []actuator.Move{}, Counted: countMoves(r.Moves, limits, now),
-		LoopBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{},
+		LoopBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{}, Deferred: []deferredPod{}, Requests: []openRequest{},
+		DeadLetters: map[string]uint64{}, Streams: []bus.StreamStatus{},
 	}
 	st.Storm = append(st.Storm, r.Storm...)
 	for _, m := range r.Moves {
@@ -133,6 +152,12 @@ func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) mov
 	c := moveCount{Nodes: map[string]int{}, Namespaces: map[string]int{}}
 	if limits != nil {
 		c.Window = limits.Over().String()
+		if limits.Any() {
+			c.Limits = &moveLimits{limits.Total, limits.PerNode, limits.PerNamespace}
+		}
+		if limits.InFlight != (policy.InFlight{}) {
+			c.InFlight = &limits.InFlight
+		}
 	} else {
 		c.Ages = make([]int, len(ages())+1)
 	}

@@ -92,6 +92,67 @@ MOVED OFF        PODS
 node/worker-2    1
 namespace/shop   1
 ` + breakers},
+		{"with limits beside what they limit", busy, &policy.Limits{
+			Window: time.Hour, PerNode: new(uint(5)), Total: new(uint(50)),
+			InFlight: policy.InFlight{PerNode: new(uint(3)), PerWorkload: new(uint(1)), Total: new(uint(20)), PerNamespace: new(uint(9))},
+		}, func(*status) {}, first + table + `
+2 moves in the window of 1h0m0s; the policy allows at most 50, 20 in flight at once, 3 in flight a node, 9 in flight a namespace, 1 in flight a workload
+
+MOVED OFF        PODS   LIMIT
+node/worker-1    1      5
+node/worker-2    1      5
+namespace/shop   2      none
+` + breakers},
+		{"what is deferred, with the message cut", actuator.Remembered{}, nil, func(s *status) {
+			d := deferredPod{
+				Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause,
+				Message: strings.Repeat("another pod of it was moved a moment ago ", 4), Since: clock.Add(-time.Hour),
+				Last: clock.Add(-time.Minute), Again: clock.Add(90 * time.Second),
+			}
+			s.Deferred = append(s.Deferred, d)
+			d.Message, d.Again = "x", time.Time{}
+			for range shownDeferred + 1 {
+				s.Deferred = append(s.Deferred, d)
+			}
+		}, `no move in flight, no loop breaker holds, storm brake closed
+
+DEFERRED POD   STRATEGY      REASON          SINCE    LAST TRY   NEXT TRY   MESSAGE
+shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   another pod of it was moved a moment ago another pod of it was moved a moment ago a…
+` + strings.Repeat("shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       -          x\n", shownDeferred-1) +
+			"and 2 more; -o json has all of them\n"},
+		{"open requests", actuator.Remembered{}, nil, func(s *status) {
+			s.Requests = []openRequest{
+				{schemas.Request{
+					Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "its fan",
+				}, clock.Add(-time.Minute)},
+				{schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, clock.Add(-time.Second)},
+			}
+		}, `no move in flight, no loop breaker holds, storm brake closed
+
+OPEN REQUEST   SENT       DEADLINE   WANTS
+admin/drain    1m0s ago   in 59m0s   deschedule node n1: its fan
+ci/look        1s ago     -          evaluate: new labels
+`},
+		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *status) {
+			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
+			s.Streams = []bus.StreamStatus{
+				{Name: bus.StreamScopes, Messages: 12, Bytes: 3 << 19, MaxBytes: 3 << 20, Workers: []bus.WorkerStatus{
+					{Strategy: "Away", Waiting: 9}, {Strategy: "Off"}, {Strategy: "PodLifeTime", Waiting: 2, InHand: 1, Again: 1, Idle: 3},
+				}},
+				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
+			}
+		}, `no move in flight, no loop breaker holds, storm brake closed
+
+STREAM          MESSAGES   BYTES     USED
+REHOME_SCOPES   12         1.5 MiB   50% of 3.0 MiB
+REHOME_DEAD     3          900 B
+
+SCOPES OF     WAITING   IN HAND   TRIED AGAIN   IDLE HANDLERS
+Away          9         0         0             0
+PodLifeTime   2         1         1             3
+
+dead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list
+`},
 		{"who leads", actuator.Remembered{}, nil, func(s *status) {
 			s.Leaders = []leaderStatus{{"rehome-watcher", "a_1", clock.Add(-time.Hour)}, {"rehome-actuator", "", time.Time{}}}
 		}, `no move in flight, no loop breaker holds, storm brake closed
@@ -137,7 +198,7 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 		`"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
 		`"last":"2026-03-01T12:00:00Z","until":"2026-03-01T12:01:00Z",` +
 		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}],` +
-		`"storm":[],"leadersUnknown":"no cluster"}`
+		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"deadLetters":{},"streams":[]}`
 	if string(got) != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
@@ -259,8 +320,11 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-func TestWithoutABusThereIsNoStatus(t *testing.T) {
-	for _, arguments := range [][]string{{"status"}, {"loops"}, {"loops", "clear", "--all"}} {
+func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
+	for _, arguments := range [][]string{
+		{"status"}, {"loops"}, {"loops", "clear", "--all"}, {"events"}, {"events", "--type", "verdict", "-o", "json"},
+		{"setup", "--nats-url", "nats://127.0.0.1:1", "--timeout", "1ms"},
+	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())
 		got, err := command(t, arguments...)
 		if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {

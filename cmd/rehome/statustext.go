@@ -22,6 +22,9 @@ func (st status) write(w io.Writer) error {
 	st.Counted.write(&text)
 	writeBreakers(&text, st.LoopBreakers)
 	st.writeLeaders(&text)
+	st.writeDeferred(&text)
+	st.writeRequests(&text)
+	st.writeStreams(&text)
 	for _, u := range st.Unreadable {
 		fmt.Fprintln(&text, "cannot be read:", u)
 	}
@@ -46,20 +49,65 @@ func (c moveCount) write(w io.Writer) {
 				c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
 		}
 	} else {
-		fmt.Fprintf(w, "\n%s in the window of %s\n", count(c.Total, "move"), c.Window)
+		fmt.Fprintf(w, "\n%s in the window of %s%s\n", count(c.Total, "move"), c.Window, c.limitsInWords())
+	}
+	limits := moveLimits{}
+	if c.Limits != nil {
+		limits = *c.Limits
+	}
+	head, limited := "MOVED OFF\tPODS", limits.PerNode != nil || limits.PerNamespace != nil
+	if limited {
+		head += "\tLIMIT"
 	}
 	var rows [][]string
 	for _, of := range []struct {
 		kind   string
 		counts map[string]int
-	}{{"node", c.Nodes}, {"namespace", c.Namespaces}} {
+		limit  *uint
+	}{{"node", c.Nodes, limits.PerNode}, {"namespace", c.Namespaces, limits.PerNamespace}} {
 		for _, name := range slices.SortedFunc(maps.Keys(of.counts), func(a, b string) int {
 			return cmp.Or(cmp.Compare(of.counts[b], of.counts[a]), cmp.Compare(a, b))
 		}) {
-			rows = append(rows, []string{of.kind + "/" + name, fmt.Sprint(of.counts[name])})
+			row := []string{of.kind + "/" + name, fmt.Sprint(of.counts[name])}
+			if limited {
+				row = append(row, limitInWords(of.limit))
+			}
+			rows = append(rows, row)
 		}
 	}
-	writeTable(w, "MOVED OFF\tPODS", rows)
+	writeTable(w, head, rows)
+}
+
+func limitInWords(limit *uint) string {
+	if limit == nil {
+		return "none"
+	}
+	return fmt.Sprint(*limit)
+}
+
+// limitsInWords are the limits on all moves of the window, and on what is in flight at once. Empty: there are none.
+func (c moveCount) limitsInWords() string {
+	var words []string
+	if c.Limits != nil && c.Limits.Total != nil {
+		words = append(words, fmt.Sprintf("at most %d", *c.Limits.Total))
+	}
+	if c.InFlight != nil {
+		for _, of := range []struct {
+			what  string
+			limit *uint
+		}{
+			{"at once", c.InFlight.Total}, {"a node", c.InFlight.PerNode}, {"a namespace", c.InFlight.PerNamespace},
+			{"a workload", c.InFlight.PerWorkload},
+		} {
+			if of.limit != nil {
+				words = append(words, fmt.Sprintf("%d in flight %s", *of.limit, of.what))
+			}
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "; the policy allows " + strings.Join(words, ", ")
 }
 
 // writeBreakers writes a table of loop breakers.

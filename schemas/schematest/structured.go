@@ -69,6 +69,10 @@ func Payload(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.Intents](e)
 	case schemas.VerdictType:
 		return schemas.Decode[schemas.Verdict](e)
+	case schemas.RequestType:
+		return schemas.Decode[schemas.Request](e)
+	case schemas.ReceiptType:
+		return schemas.Decode[schemas.Receipt](e)
 	}
 	return nil, fmt.Errorf("event %s: type %q is not part of the contract: %w", e.ID, e.Type, schemas.ErrInvalid)
 }
@@ -92,6 +96,8 @@ func scope(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.DomainScope](e)
 	case schemas.UsageKind:
 		return schemas.Decode[schemas.UsageScope](e)
+	case schemas.RequestKind:
+		return schemas.Decode[schemas.RequestScope](e)
 	}
 	return nil, fmt.Errorf("event %s: scope kind %q is not part of the contract: %w", e.ID, head.Kind, schemas.ErrInvalid)
 }

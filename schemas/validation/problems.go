@@ -167,6 +167,8 @@ func wanted(k jsonschema.ErrorKind) (want string, known []string, never bool) {
 		return "a string that is not empty", nil, false
 	case *kind.Minimum:
 		return "at least " + k.Want.RatString(), nil, false
+	case *kind.MaxLength:
+		return "at most " + strconv.Itoa(k.Want) + " characters", nil, false
 	case *kind.MaxItems:
 		return "at most " + strconv.Itoa(k.Want) + " entries", nil, false
 	}

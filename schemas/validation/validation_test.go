@@ -162,7 +162,7 @@ func TestAReferenceThatLeadsOutOfTheFilesIsAnError(t *testing.T) {
 func TestEveryKeywordOfTheSchemasHasWords(t *testing.T) {
 	said := map[string]bool{
 		"type": true, "enum": true, "const": true, "format": true, "pattern": true, "minLength": true, "minimum": true,
-		"maxItems": true, "required": true,
+		"maxItems": true, "maxLength": true, "required": true,
 		// These hold others, or say nothing about values.
 		"properties": true, "additionalProperties": true, "items": true, "allOf": true, "anyOf": true, "if": true, "then": true,
 		"else": true, "$ref": true, "$defs": true, "$id": true, "$schema": true, "title": true, "description": true,

@@ -56,6 +56,13 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			if got.code != 0 || !strings.HasPrefix(got.stdout, want[words[1]]) {
 				t.Errorf("%s: %s", match[1], got)
 			}
+		case "explain":
+			pod := s.namespace + "/" + s.podsOf("api")[0].Name
+			got := s.run(append(words[1:len(words)-1:len(words)-1], pod), "REHOME_STORE_DIR="+dir)
+			if got.code != 0 || !strings.HasPrefix(got.stdout, "pod "+pod+" is on "+s.nodes[0]) ||
+				!strings.Contains(got.stdout, "evicted (dry run)") {
+				t.Errorf("%s: %s", match[1], got)
+			}
 		case "simulate":
 			for i, word := range words {
 				if strings.Contains(word, "/") && i > 0 {
@@ -70,7 +77,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 		}
 	}
 	want := []string{
-		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "loops",
+		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "explain pod shop/api-1", "loops",
 		"simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml",
 	}
 	if !slices.Equal(ran, want) {

@@ -40,13 +40,21 @@ func isWriting(name string) bool {
 	return slices.ContainsFunc(writing, func(w string) bool { return strings.HasPrefix(name, w) })
 }
 
-// isClient says whether a method is one of the typed, dynamic, metadata, scale or REST clients of client-go.
+// reviewing are the groups whose objects are questions: creating one asks the API server who somebody is or what somebody
+// may, and stores nothing.
+var reviewing = []string{"typed/authentication/", "typed/authorization/"}
+
+// isClient says whether a method is one of the typed, dynamic, metadata, scale or REST clients of client-go that can change
+// the cluster.
 func isClient(method *types.Func) bool {
 	if method.Pkg() == nil || method.Signature().Recv() == nil {
 		return false
 	}
 	path, isClientGo := strings.CutPrefix(method.Pkg().Path(), "k8s.io/client-go/")
 	first, rest, _ := strings.Cut(path, "/")
+	if first == "kubernetes" && slices.ContainsFunc(reviewing, func(group string) bool { return strings.HasPrefix(rest, group) }) {
+		return false
+	}
 	return isClientGo && (slices.Contains([]string{"dynamic", "metadata", "rest", "scale", "gentype"}, first) ||
 		first == "kubernetes" && strings.HasPrefix(rest, "typed/"))
 }
@@ -82,13 +90,14 @@ func TestACallThatChangesTheClusterIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A package that exists only for this test: one read, one eviction, one change past the typed client.
+	// A package that exists only for this test: one read, one eviction, one change past the typed client, one question.
 	file := filepath.Join(wall, "..", "..", "watcher", "breach", "breach.go")
 	source := `package breach
 
 import (
 	"context"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -98,6 +107,7 @@ func breach(ctx context.Context, c kubernetes.Interface) {
 	_, _ = c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 	_ = c.CoreV1().Pods("shop").EvictV1(ctx, &policyv1.Eviction{})
 	_ = c.CoreV1().RESTClient().Post()
+	_, _ = c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 }
 `
 	var got []string
@@ -105,8 +115,8 @@ func breach(ctx context.Context, c kubernetes.Interface) {
 		got = append(got, writes(p)...)
 	}
 	want := []string{
-		"breach.go:13 calls (k8s.io/client-go/kubernetes/typed/core/v1.PodExpansion).EvictV1",
-		"breach.go:14 calls (k8s.io/client-go/rest.Interface).Post",
+		"breach.go:14 calls (k8s.io/client-go/kubernetes/typed/core/v1.PodExpansion).EvictV1",
+		"breach.go:15 calls (k8s.io/client-go/rest.Interface).Post",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -16,7 +16,7 @@ const mostChannels = 64
 // combinations costs more than it saves. No two of them match the same subject. Empty: nothing can be what is wanted.
 func (f Filter) Channels() []string {
 	var channels []string
-	for _, noun := range []string{Delta, Scope, Intents, Verdict} {
+	for _, noun := range nouns() {
 		if !f.Wants(noun) {
 			continue
 		}
@@ -25,6 +25,10 @@ func (f Filter) Channels() []string {
 			channels = append(channels, f.deltas()...)
 		case Verdict:
 			channels = append(channels, f.verdicts()...)
+		case Receipt, Request:
+			if !f.asksOfData() {
+				channels = append(channels, schemas.Prefix+"."+noun+".>")
+			}
 		default: // a name can stand anywhere in the data
 			if len(f.Outcomes) == 0 {
 				channels = append(channels, subjects(noun, tokens(f.Strategies), []string{"*"})...)

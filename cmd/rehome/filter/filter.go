@@ -17,10 +17,15 @@ import (
 // The types of events, as people and subjects name them.
 const (
 	Delta   = "delta"
+	Receipt = "receipt"
+	Request = "request"
 	Scope   = "scope"
 	Intents = "intents"
 	Verdict = "verdict"
 )
+
+// nouns are all of them.
+func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Request} }
 
 // Filter is what somebody wants: of each list one has to fit, and all lists that are not empty have to. The zero value
 // wants all of the history.
@@ -28,7 +33,7 @@ const (
 // An event that does not have what a list asks for does not fit: only verdicts have an outcome, deltas have no strategy,
 // and what a node is asked belongs to no namespace.
 type Filter struct {
-	// Types are the words above. Empty: those of which there is a history, all but scope.
+	// Types are the words above. Empty: those of which there is a history, all but scope and request.
 	Types []string
 	// Outcomes are those of verdicts.
 	Outcomes []string
@@ -61,8 +66,8 @@ var ErrNothing = errors.New("no event can be all that")
 // Check says what is wrong with the filter by the name of the list, in the singular.
 func (f Filter) Check() error {
 	for _, t := range f.Types {
-		if !slices.Contains([]string{Delta, Scope, Intents, Verdict}, t) {
-			return fmt.Errorf("type: want delta, intents, verdict or scope, got %q", t)
+		if !slices.Contains(nouns(), t) {
+			return fmt.Errorf("type: want delta, intents, verdict, receipt, scope or request, got %q", t)
 		}
 	}
 	for _, o := range f.Outcomes {
@@ -89,7 +94,7 @@ func (f Filter) Check() error {
 // Wants says whether events of a type are wanted at all.
 func (f Filter) Wants(noun string) bool {
 	if len(f.Types) == 0 {
-		return noun != Scope
+		return noun != Scope && noun != Request
 	}
 	return slices.Contains(f.Types, noun)
 }
@@ -101,11 +106,16 @@ func (f Filter) Matches(e schemas.Event) bool {
 	if noun == "" || !f.Wants(noun) || !fits(f.Correlations, e.CorrelationID) {
 		return false
 	}
-	if len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes) == 0 {
+	if !f.asksOfData() {
 		return true
 	}
 	s, ok := read(noun, e)
 	return ok && fits(f.Outcomes, s.outcome) && fits(f.Strategies, s.strategy) && slices.ContainsFunc(s.about, f.means)
+}
+
+// asksOfData says whether the filter asks for anything that stands in the data. Requests and receipts have nothing of it.
+func (f Filter) asksOfData() bool {
+	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes) > 0
 }
 
 // means says whether the filter means a place.
@@ -121,7 +131,7 @@ func fits[T comparable](list []T, entry T) bool {
 // nounOf is the type of event that a channel is for. Empty: none that is known.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
-	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains([]string{Delta, Scope, Intents, Verdict}, tokens[1]) {
+	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(nouns(), tokens[1]) {
 		return ""
 	}
 	return tokens[1]

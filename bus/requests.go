@@ -1,0 +1,81 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// FollowRequests hands over every open request, oldest first, and then each new one, one at a time, until ctx ends. Then it
+// returns nil. stored is when the server stored it, by the server's clock.
+//
+// After a loss of the connection, or of anything else in between, it begins with the whole table again: a request can be
+// handed over more than once, and one that was dropped in the meantime never. The Sequence of the event is that of the table.
+//
+// A message that is no event is handed over too, since whoever sent it waits for an answer: as an event without a type, with
+// the body as it is and an ID of its own, which is the same every time.
+//
+// handle returns nil when it has taken the request over. After an error it is handed over again after a growing delay, up to
+// 10 s; others are not held up. The context of handle is ctx.
+func (b *Bus) FollowRequests(ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error) error {
+	b.followTable(ctx, StreamRequests, "a request", func(_ context.Context, l letter) error {
+		e, err := l.event()
+		if err != nil {
+			id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.Sequence)
+			e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.Sequence, Data: l.Data}
+		}
+		return handle(ctx, e, l.Stored)
+	})
+	return nil
+}
+
+// DropRequest takes the request e, as [Bus.FollowRequests] handed it over, out of the table. It does nothing when it is gone
+// already.
+func (b *Bus) DropRequest(ctx context.Context, e schemas.Event) error {
+	if err := b.drop(ctx, StreamRequests, e.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("drop request %s on %s: %w", e.ID, e.Channel, err)
+	}
+	return nil
+}
+
+// Receipt reads the last receipt for a sender and a name from the history. The zero Event: there is none, or it is no event.
+func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
+	channel := schemas.Receipt{Sender: sender, Name: name}.Channel()
+	m, err := b.last(ctx, StreamEvents, channel)
+	if err != nil {
+		return schemas.Event{}, fmt.Errorf("read the receipt on %s: %w", channel, err)
+	}
+	if m == nil {
+		return schemas.Event{}, nil
+	}
+	e, err := decode(m.Header, m.Data)
+	if err != nil {
+		b.log.Warn("a receipt of the history cannot be read", "channel", channel, "error", err)
+		return schemas.Event{}, nil
+	}
+	e.Channel, e.Sequence = m.Subject, m.Sequence
+	return e, nil
+}
+
+// refused names the kind of the error by which the server does not take a request. nil: it is of no such kind. The server
+// has one code for all of them, and tells them apart by words.
+func refused(err error) error {
+	var refusal *jetstream.APIError
+	if !errors.As(err, &refusal) {
+		return nil
+	}
+	switch {
+	case strings.Contains(refusal.Description, "messages per subject exceeded"):
+		return fmt.Errorf("%w: %w", ErrOpen, err)
+	case strings.Contains(refusal.Description, "maximum messages exceeded"),
+		strings.Contains(refusal.Description, "maximum bytes exceeded"):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return nil
+}

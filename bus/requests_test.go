@@ -1,0 +1,162 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func request(t testing.TB, sender, name, reason string) schemas.Event {
+	t.Helper()
+	r := schemas.Request{
+		Sender: sender, Name: name, Action: schemas.ActionDeschedule, Reason: reason, Target: &schemas.Target{Node: "worker-1"},
+	}
+	e, err := schemas.NewEvent("/test/"+sender, r, time.Unix(1_800_000_000, 0), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// asked is a request that a follower was given. Whoever receives it decides what its handler returns.
+type asked struct {
+	event  schemas.Event
+	stored time.Time
+	end    chan error
+}
+
+func followRequests(t testing.TB, b *bus.Bus) <-chan asked {
+	t.Helper()
+	c := make(chan asked)
+	background(t, func(ctx context.Context) error {
+		return b.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, stored time.Time) error {
+			a := asked{event: e, stored: stored, end: make(chan error, 1)}
+			select {
+			case c <- a:
+				return <-a.end
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	return c
+}
+
+func TestOpenRequestsAreHandedOverOldestFirstWithTheTimeAtWhichTheyWereStored(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	began, first := time.Now(), r.first(t, bus.StreamRequests)
+	one, two := request(t, "admin", "one", "a"), request(t, "scaler", "one", "b")
+	publish(t, r.bus, one)
+	publish(t, r.bus, two)
+	r.garbage(t, "rehome.request.admin.garbage", nil, "garbage")
+	one.Sequence, two.Sequence = first, first+1
+	three := schemas.Event{Channel: "rehome.request.admin.garbage", Sequence: first + 2, Data: []byte("garbage")}
+	c := followRequests(t, r.bus)
+	for _, want := range []schemas.Event{one, two, three} {
+		got := next(t, c)
+		got.end <- nil
+		if want.Type == "" && got.event.ID != "" {
+			want.ID, want.CorrelationID = got.event.ID, got.event.ID
+		}
+		if !reflect.DeepEqual(got.event, want) {
+			t.Errorf("got  %+v\nwant %+v", got.event, want)
+		}
+		if got.stored.Before(began.Add(-time.Second)) || got.stored.After(time.Now().Add(time.Second)) {
+			t.Errorf("%s was stored at %v, want about now", got.event.Channel, got.stored)
+		}
+	}
+}
+
+func TestARequestThatFailsIsHandedOverAgainAndHoldsUpNoOther(t *testing.T) {
+	b := bustest.New(t)
+	one, two := request(t, "admin", "one", "a"), request(t, "admin", "two", "b")
+	publish(t, b, one)
+	publish(t, b, two)
+	c := followRequests(t, b)
+	var got []string
+	for _, end := range []error{errors.New("busy"), nil, nil} {
+		a := next(t, c)
+		a.end <- end
+		got = append(got, a.event.ID)
+	}
+	if want := []string{one.ID, two.ID, one.ID}; !reflect.DeepEqual(got, want) {
+		t.Errorf("handed over %q, want %q", got, want)
+	}
+}
+
+func TestASecondRequestOfANameIsRefusedWhileTheFirstIsOpen(t *testing.T) {
+	b := bustest.New(t)
+	one := request(t, "admin", "one", "a")
+	publish(t, b, one)
+	publish(t, b, one) // the same event again is no second request
+	if _, err := b.Publish(t.Context(), request(t, "admin", "one", "b")); !errors.Is(err, bus.ErrOpen) {
+		t.Errorf("got error %v, want ErrOpen", err)
+	}
+	publish(t, b, request(t, "other", "one", "c"))
+	c := followRequests(t, b)
+	a := next(t, c)
+	if err := b.DropRequest(t.Context(), a.event); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DropRequest(t.Context(), a.event); err != nil {
+		t.Errorf("dropped again: %v", err)
+	}
+	a.end <- nil
+	publish(t, b, request(t, "admin", "one", "d"))
+}
+
+func TestARequestThatIsTooLargeIsInvalidAndOneTooManyFindsNoRoom(t *testing.T) {
+	r := newRig(t, bus.Setup{MaxBytes: 64 << 18}) // a sixty-fourth is for requests
+	large := request(t, "admin", "large", strings.Repeat("x", 100<<10))
+	if _, err := r.bus.Publish(t.Context(), large); !errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("a large one: got error %v, want ErrInvalid", err)
+	}
+	var full error
+	for i := 0; full == nil && i < 20; i++ {
+		_, full = r.bus.Publish(t.Context(), request(t, "admin", strings.Repeat("n", i+1), strings.Repeat("x", 40<<10)))
+	}
+	if !errors.Is(full, bus.ErrFull) {
+		t.Errorf("one too many: got error %v, want ErrFull", full)
+	}
+}
+
+func TestTheLastReceiptIsReadFromTheHistoryAndStoredOnce(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	cause := request(t, "admin", "one", "a")
+	receipt := func(state schemas.ReceiptState, reason schemas.ReceiptReason) schemas.Event {
+		e, err := schemas.NewEvent("/test", schemas.Receipt{Sender: "admin", Name: "one", State: state, Reason: reason},
+			time.Unix(1_800_000_000, 0), cause)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if e, err := r.bus.Receipt(t.Context(), "admin", "one"); err != nil || e.ID != "" {
+		t.Errorf("before there is one: got %+v, error %v", e, err)
+	}
+	accepted := receipt(schemas.RequestAccepted, schemas.ReceiptAccepted)
+	finished := receipt(schemas.RequestFinished, schemas.ReceiptDone)
+	for _, e := range []schemas.Event{accepted, finished, finished} {
+		publish(t, r.bus, e)
+	}
+	finished.Parent, finished.Began, finished.Sequence = "", time.Time{}, 2
+	got, err := r.bus.Receipt(t.Context(), "admin", "one")
+	if err != nil || !reflect.DeepEqual(got, finished) {
+		t.Errorf("got  %+v, error %v\nwant %+v", got, err, finished)
+	}
+	var states []string
+	err = r.bus.Events(t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(e schemas.Event) error {
+		states = append(states, e.ID)
+		return nil
+	})
+	if want := []string{accepted.ID, finished.ID}; err != nil || !reflect.DeepEqual(states, want) {
+		t.Errorf("the history has %q, error %v, want %q", states, err, want)
+	}
+}

@@ -1,0 +1,144 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// StreamStatus is what a stream holds.
+type StreamStatus struct {
+	Name     string `json:"name"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	// MaxBytes is how much it may hold. 0: as much as there is room for.
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// Workers are those who share its messages, by name: one for each strategy. Who only looks on is not among them.
+	Workers []WorkerStatus `json:"workers,omitempty"`
+}
+
+// WorkerStatus is how far the work for one strategy has come, in all processes that work on it together.
+type WorkerStatus struct {
+	Strategy string `json:"strategy"`
+	// Waiting are the messages that nobody has taken yet, and InHand those that somebody has and is not done with.
+	Waiting uint64 `json:"waiting"`
+	InHand  int    `json:"inHand"`
+	// Again are those in hand, or on their way there, that were handed out before.
+	Again int `json:"again"`
+	// Idle is how many handlers wait for a message now. None, and nothing in hand: nobody works on it.
+	Idle int `json:"idle"`
+}
+
+// Status says what each stream holds, in the order of the package comment. It fails with [ErrNotConnected] and [ErrNotSetUp]
+// among others.
+func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
+	if !b.nc.IsConnected() {
+		return nil, fmt.Errorf("status of the streams: %w", b.link.disconnected())
+	}
+	began := time.Now()
+	var all []StreamStatus
+	for _, name := range streamNames() {
+		s, err := b.statusOf(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("status of the streams: %w", b.explain(began, err))
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (b *Bus) statusOf(ctx context.Context, name string) (StreamStatus, error) {
+	s, err := b.js.Stream(ctx, name)
+	if err != nil {
+		return StreamStatus{}, notSetUp("stream "+name, err)
+	}
+	info := s.CachedInfo()
+	status := StreamStatus{
+		Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, 0),
+	}
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		if c.Config.Durable == "" {
+			continue
+		}
+		strategy, ok := schemas.FromToken(c.Name)
+		if !ok {
+			strategy = c.Name
+		}
+		status.Workers = append(status.Workers, WorkerStatus{
+			Strategy: strategy, Waiting: c.NumPending, InHand: c.NumAckPending, Again: c.NumRedelivered, Idle: c.NumWaiting,
+		})
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return StreamStatus{}, fmt.Errorf("consumers of stream %s: %w", name, err)
+	}
+	slices.SortFunc(status.Workers, func(a, b WorkerStatus) int { return cmp.Compare(a.Strategy, b.Strategy) })
+	return status, nil
+}
+
+// DeadCounts counts the dead letters by the stream that their messages were in. A stream without any is not in it. It fails
+// with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) DeadCounts(ctx context.Context) (map[string]uint64, error) {
+	if !b.nc.IsConnected() {
+		return nil, fmt.Errorf("count dead letters: %w", b.link.disconnected())
+	}
+	began := time.Now()
+	stream, err := b.stream(ctx, StreamDead)
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", b.explain(began, err))
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(DeadChannels))
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", b.explain(began, notSetUp("stream "+StreamDead, err)))
+	}
+	counts := map[string]uint64{}
+	for subject, n := range info.State.Subjects {
+		of, _, _ := strings.Cut(strings.TrimPrefix(subject, deadSubjects), ".")
+		counts[of] += n
+	}
+	return counts, nil
+}
+
+// OpenRequest is a request that is not finished.
+type OpenRequest struct {
+	schemas.Event
+	// Stored is when the server stored it, by its clock.
+	Stored time.Time
+}
+
+// OpenRequests reads the requests that are open, oldest first. What is no event is left out. It fails with [ErrNotConnected]
+// and [ErrNotSetUp] among others.
+func (b *Bus) OpenRequests(ctx context.Context) ([]OpenRequest, error) {
+	if !b.nc.IsConnected() {
+		return nil, fmt.Errorf("read requests: %w", b.link.disconnected())
+	}
+	began := time.Now()
+	r, err := b.read(ctx, StreamRequests, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return nil, fmt.Errorf("read requests: %w", b.explain(began, err))
+	}
+	defer r.close()
+	var open []OpenRequest
+	for left := r.pending; left > 0; {
+		l, err := r.soon(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read requests: %w", b.explain(began, err))
+		}
+		if l == nil { // the rest was finished while it was read
+			break
+		}
+		left = l.after
+		if e, err := l.event(); err == nil {
+			open = append(open, OpenRequest{e, l.Stored})
+		}
+	}
+	return open, nil
+}

@@ -1,0 +1,147 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
+	b := bustest.New(t, "Busy", "Idle")
+	scope := func(key string) schemas.Event {
+		e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: key, Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		publish(t, b, scope(key))
+	}
+	publish(t, b, delta(t, "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	taken, ended := make(chan struct{}, 3), make(chan error, 2)
+	for strategy, parallel := range map[string]int{"Busy": 1, "Idle": 2} {
+		go func() {
+			ended <- b.Work(ctx, bus.Work{Strategy: strategy, Parallel: parallel}, func(ctx context.Context, _ schemas.Event) error {
+				taken <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+	}
+	<-taken
+	var got []bus.StreamStatus
+	bustest.Eventually(t, "the idle one waits", func() bool {
+		var err error
+		got, err = b.Status(t.Context())
+		return err == nil && got[0].Workers[1].Idle > 0
+	})
+	sizes := map[string]bool{}
+	for i := range got {
+		sizes[got[i].Name] = got[i].MaxBytes > 0 && got[i].Bytes > 0 == (got[i].Messages > 0)
+		got[i].Bytes, got[i].MaxBytes = 0, 0
+	}
+	want := []bus.StreamStatus{
+		{Name: bus.StreamScopes, Messages: 3, Workers: []bus.WorkerStatus{
+			{Strategy: "Busy", Waiting: 2, InHand: 1}, {Strategy: "Idle", Idle: 1},
+		}},
+		{Name: bus.StreamIntents}, {Name: bus.StreamRequests}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
+		{Name: bus.StreamLedger},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+	for name, right := range sizes {
+		if !right {
+			t.Errorf("the sizes of %s are not those of %+v", name, got)
+		}
+	}
+	cancel()
+	for range 2 {
+		<-ended
+	}
+}
+
+func TestDeadLettersAreCountedByTheStreamThatTheyWereIn(t *testing.T) {
+	b := bustest.New(t)
+	if got, err := b.DeadCounts(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("without any: got %v, error %v", got, err)
+	}
+	for i, stream := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamScopes} {
+		e := delta(t, "a")
+		e.Sequence = uint64(i + 1)
+		if err := b.Bury(t.Context(), stream, e, errors.New("wrong")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
+	if got, err := b.DeadCounts(t.Context()); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, error %v, want %v", got, err, want)
+	}
+}
+
+func TestOpenRequestsAreReadAndDroppedOnesAreNot(t *testing.T) {
+	b := bustest.New(t)
+	if got, err := b.OpenRequests(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("without any: got %v, error %v", got, err)
+	}
+	before := time.Now().Add(-time.Minute)
+	var want []schemas.Event
+	for _, name := range []string{"first", "second", "third"} {
+		r := schemas.Request{Sender: "admin", Name: name, Action: schemas.ActionEvaluate, Reason: "test"}
+		e, err := schemas.NewEvent("/test", r, at, schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Sequence, err = b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, e)
+	}
+	if err := b.DropRequest(t.Context(), want[1]); err != nil {
+		t.Fatal(err)
+	}
+	open, err := b.OpenRequests(t.Context())
+	var got []schemas.Event
+	for _, o := range open {
+		got = append(got, o.Event)
+		if o.Stored.Before(before) || o.Stored.After(time.Now().Add(time.Minute)) {
+			t.Errorf("%s was stored at %v", o.ID, o.Stored)
+		}
+	}
+	if want = []schemas.Event{want[0], want[2]}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
+	}
+}
+
+func TestWithoutAServerThereIsNoStatus(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{URL: "nats://127.0.0.1:1"})
+	_, status := b.Status(t.Context())
+	_, counts := b.DeadCounts(t.Context())
+	_, requests := b.OpenRequests(t.Context())
+	for _, err := range []error{status, counts, requests} {
+		if !errors.Is(err, bus.ErrNotConnected) {
+			t.Errorf("got %v, want ErrNotConnected", err)
+		}
+	}
+}
+
+func TestWithoutStreamsThereIsNoStatus(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	bustest.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
+	_, status := b.Status(t.Context())
+	_, counts := b.DeadCounts(t.Context())
+	_, requests := b.OpenRequests(t.Context())
+	for _, err := range []error{status, counts, requests} {
+		if !errors.Is(err, bus.ErrNotSetUp) {
+			t.Errorf("got %v, want ErrNotSetUp", err)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cmd/rehome/history"
+	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func explainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "explain", Short: "Explain what happened to a pod, what would move it now, and what protects it",
+		Example: "  rehome explain pod shop/api-1 --policy policy.yaml",
+		Args:    knownCommand,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(explainPodCommand())
+	return c
+}
+
+func explainPodCommand() *cobra.Command {
+	var since time.Duration
+	c := &cobra.Command{
+		Use:   "pod NAMESPACE/NAME",
+		Short: "Explain a pod: its history, what would move it now, and what protects it",
+		Long: "Explain a pod, in three parts:\n" +
+			"  what happened to it   from the bus: from each change over what strategies wanted and what the actuator said to\n" +
+			"                        that, to where the replacement runs. Times with a + are since the change.\n" +
+			"  what would move it    from the cluster: every strategy of the policy is asked about the pod as it is now, as by\n" +
+			"                        `rehome once --dry-run`, each by itself\n" +
+			"  what protects it      by profile; PodDisruptionBudgets; and what the actuator remembers that holds it\n\n" +
+			"A pod that is gone still has its history. Without a bus there is no history, without a cluster or a policy nothing\n" +
+			"about now; that is said. The exit code is 0 when something is known of the pod, 1 when nothing is, and 2 when the\n" +
+			"command is wrong or neither a bus nor a cluster can be reached.",
+		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
+			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +
+			"  rehome explain pod shop/api-1 -o json | jq .opinions",
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return usageError{fmt.Errorf("want one pod such as shop/api-1, got %q", arguments)}
+			}
+			_, err := podNamed(arguments[0])
+			return err
+		},
+	}
+	tableOrJSON(c, func(c *cobra.Command, s settings, asJSON bool) error {
+		if since < 0 {
+			return usageError{fmt.Errorf("--since: want a duration such as 1h, got %v", since)}
+		}
+		pod, err := podNamed(c.Flags().Arg(0))
+		if err != nil {
+			return err
+		}
+		x, err := explain(c.Context(), s, pod, since)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(c.OutOrStdout()).Encode(x)
+		}
+		return x.write(c.OutOrStdout())
+	})
+	c.Flags().DurationVar(&since, "since", 0, "begin the history this long ago, such as 1h; the default is everything that is kept")
+	return c
+}
+
+// podNamed reads NAMESPACE/NAME.
+func podNamed(text string) (types.NamespacedName, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 2 || slices.Contains(parts, "") {
+		return types.NamespacedName{}, usageError{fmt.Errorf("want a pod such as shop/api-1, got %q", text)}
+	}
+	return types.NamespacedName{Namespace: parts[0], Name: parts[1]}, nil
+}
+
+// explanation is what `rehome explain pod` shows, and its JSON.
+type explanation struct {
+	Time time.Time `json:"time"`
+	Pod  subject   `json:"pod"`
+	// History is that of every pod that had the name, oldest first. nil: it is not known.
+	History []history.Life `json:"history,omitempty"`
+	// Since is when the history that was read begins. Zero: with what is kept.
+	Since time.Time `json:"since,omitzero"`
+	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
+	Opinions []simulation.Opinion `json:"opinions,omitempty"`
+	Guards   []simulation.Guard   `json:"guards,omitempty"`
+	Budgets  []budgetOver         `json:"budgets,omitempty"`
+	Held     held                 `json:"held"`
+	// Unknown is what could not be found out.
+	Unknown []unknown `json:"unknown,omitempty"`
+}
+
+// subject is the pod as it is.
+type subject struct {
+	schemas.PodRef
+	// There: it is in the cluster. Absent: that is not known.
+	There    *bool              `json:"there,omitempty"`
+	Node     string             `json:"node,omitempty"`
+	Phase    string             `json:"phase,omitempty"`
+	Created  time.Time          `json:"created,omitzero"`
+	Deleted  bool               `json:"deleted,omitempty"` // it is on its way out
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+}
+
+// held is what the actuator remembers that keeps a pod where it is.
+type held struct {
+	LoopBreakers []loopBreaker             `json:"loopBreakers,omitempty"` // of its workload on its node
+	Storm        []actuator.StormCondition `json:"storm,omitempty"`
+	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
+}
+
+// unknown is a part of an explanation that is missing, and why.
+type unknown struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+func (x *explanation) unknown(what string, err error) {
+	x.Unknown = append(x.Unknown, unknown{what, err.Error()})
+}
+
+// The parts of an explanation that can be missing.
+const (
+	partHistory  = "what happened to it"
+	partPod      = "whether it is there"
+	partOpinions = "what would move it, and what protects it"
+	partWorkload = "what it belongs to"
+	partBudgets  = "which budgets are over it"
+	partHeld     = "what holds it"
+)
+
+// explain finds out about a pod what it can. It fails when neither the bus nor the cluster can be asked, or both know
+// nothing of the pod.
+func explain(ctx context.Context, s settings, pod types.NamespacedName, since time.Duration) (explanation, error) {
+	now := time.Now()
+	x := explanation{Time: now.UTC(), Pod: subject{PodRef: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name}}}
+	if since > 0 {
+		x.Since = now.Add(-since).UTC()
+	}
+	var p *policy.Policy
+	if s.Policy != "" {
+		read, _, err := readPolicy(s.Policy)
+		if err != nil {
+			return x, err
+		}
+		p = &read
+	}
+	noCluster := x.askCluster(ctx, s, p)
+	b, err := connect(s, "rehome-explain")
+	if err != nil {
+		return x, err
+	}
+	defer b.Close()
+	noHistory := x.askBus(ctx, b)
+	switch {
+	case noCluster != nil && noHistory != nil:
+		return x, usageError{errors.Join(noHistory, noCluster)}
+	case len(x.History) == 0 && (x.Pod.There == nil || !*x.Pod.There):
+		return x, fmt.Errorf("pod %s: nothing is known of it: %s", pod, x.nothing())
+	}
+	return x, nil
+}
+
+// nothing says where nothing is known of the pod.
+func (x *explanation) nothing() string {
+	words := []string{}
+	for _, u := range x.Unknown {
+		if u.What == partHistory || u.What == partPod {
+			words = append(words, u.Why)
+		}
+	}
+	if x.Pod.There != nil {
+		words = append(words, "it is not in the cluster")
+	}
+	if x.History != nil {
+		words = append(words, "the history has no event of it")
+	}
+	return strings.Join(words, "; ")
+}
+
+// askBus reads the history, and what the actuator remembers. The error says why there is no history.
+func (x *explanation) askBus(ctx context.Context, b *bus.Bus) error {
+	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
+		return b.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
+	}
+	var err error
+	x.History, err = history.Read(ctx, read, history.Query{
+		Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node,
+	})
+	if err != nil {
+		x.unknown(partHistory, err)
+		return err
+	}
+	remembered, _, err := readLedger(ctx, b.Ledger())
+	if err != nil {
+		x.unknown(partHeld, err)
+		return nil
+	}
+	x.hold(remembered)
+	return nil
+}
+
+// hold picks what concerns the pod out of what the actuator remembers.
+func (x *explanation) hold(r actuator.Remembered) {
+	if x.Pod.UID == "" {
+		return // it is gone, or not known: nothing holds it
+	}
+	x.Held.Storm = r.Storm
+	of := x.Pod.Workload
+	for _, l := range breakersOf(r, x.Time) {
+		if of != nil && l.Workload == of.UID && l.Node == x.Pod.Node && l.Holds {
+			x.Held.LoopBreakers = append(x.Held.LoopBreakers, l)
+		}
+	}
+	for _, m := range r.Moves {
+		sibling := of != nil && m.Workload != nil && m.Workload.UID == of.UID
+		if m.InFlight() && (m.Pod.UID == x.Pod.UID || sibling) {
+			x.Held.Moves = append(x.Held.Moves, m)
+		}
+	}
+}

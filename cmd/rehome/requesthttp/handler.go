@@ -1,0 +1,220 @@
+package requesthttp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Bus is what a [Handler] needs of the bus. [bus.Bus] implements it.
+type Bus interface {
+	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
+	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+	OpenRequests(ctx context.Context) ([]bus.OpenRequest, error)
+}
+
+const (
+	// receiptWithin is how long a receipt is waited for, and lookEvery how often it is looked for.
+	receiptWithin = 5 * time.Second
+	lookEvery     = 50 * time.Millisecond
+	// parallel bounds the requests that are being answered, and perMinute those of one user.
+	parallel  = 32
+	perMinute = 30
+	// retryAfter is when something that is away is worth another try.
+	retryAfter = 5 * time.Second
+)
+
+// Handler takes requests. [New] makes it. It may be called from many goroutines.
+type Handler struct {
+	bus    Bus
+	rights rights
+	source string
+	log    *slog.Logger
+	slots  chan struct{}
+	users  *limiter
+}
+
+// New makes a handler that asks the API server through client who asks and what that user may. It needs the right to create
+// TokenReviews and SubjectAccessReviews. source is the CloudEvents source of the requests.
+func New(client kubernetes.Interface, b Bus, source string, log *slog.Logger) *Handler {
+	return &Handler{
+		bus: b, rights: rights{client}, source: source, log: log, slots: make(chan struct{}, parallel),
+		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
+	}
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	reply, err := h.answer(w, r)
+	if err != nil {
+		h.problemOf(err).write(w)
+		return
+	}
+	reply.write(w)
+}
+
+// answer does everything but writing the answer.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, error) {
+	if r.Method != http.MethodPost {
+		return response{}, refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).with("Allow", http.MethodPost)
+	}
+	mode, err := modeOf(r.Header)
+	if err != nil {
+		return response{}, err
+	}
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		return response{}, refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel).after(time.Second)
+	}
+	who, err := h.rights.user(r.Context(), r.Header)
+	if err != nil {
+		return response{}, err
+	}
+	if wait := h.users.take(who.Username); wait > 0 {
+		return response{}, refuse(http.StatusTooManyRequests, "user %s has asked %d times within a minute, which is the most",
+			who.Username, perMinute).after(wait)
+	}
+	e, err := readEvent(w, r, mode)
+	if err != nil {
+		return response{}, err
+	}
+	request, err := requestOf(e, who.Username)
+	if err != nil {
+		return response{}, err
+	}
+	places, err := h.placesOf(r.Context(), request)
+	if err != nil {
+		return response{}, err
+	}
+	if err := h.rights.check(r.Context(), who, places, len(request.Override) > 0); err != nil {
+		return response{}, err
+	}
+	return h.send(r.Context(), request, e, mode)
+}
+
+// requestOf is the request in the event, as the user asks for it.
+func requestOf(e schemas.Event, user string) (schemas.Request, error) {
+	r, err := schemas.Decode[schemas.Request](e)
+	if err != nil {
+		return r, refuse(http.StatusBadRequest, "%w", err)
+	}
+	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
+	if r.Name == "" {
+		r.Name = "http-" + strings.ToLower(rand.Text()[:16])
+	}
+	if !schemas.IsRequestWord(r.Name) {
+		return r, refuse(http.StatusUnprocessableEntity, "name: want 1 to 63 of a-z, 0-9 and -, got %.100q", r.Name)
+	}
+	return r, nil
+}
+
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most])
+	}
+	return text
+}
+
+// send publishes the request and waits for the receipt. The request is of the trace of the event that asked for it.
+func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Event, mode mode) (response, error) {
+	e, err := schemas.NewEvent(h.source, r, time.Now(), schemas.Event{TraceParent: asked.TraceParent})
+	if err != nil {
+		return response{}, err
+	}
+	if _, err := h.bus.Publish(ctx, e); err != nil {
+		return response{}, err
+	}
+	h.log.Info("request taken", "request", r.Name, "requester", r.Requester, "action", r.Action, "reason", r.Reason)
+	got, err := h.receipt(ctx, e, r)
+	if err != nil {
+		return response{}, err
+	}
+	reply := response{status: http.StatusAccepted, header: http.Header{"Rehome-Request": {r.Sender + "/" + r.Name}}}
+	if got.ID == "" {
+		return reply, nil
+	}
+	receipt, err := schemas.Decode[schemas.Receipt](got)
+	if err != nil {
+		return response{}, err
+	}
+	reply.status = statusOf(receipt)
+	if reply.status == http.StatusTooManyRequests {
+		reply.header.Set("Retry-After", strconv.Itoa(int(time.Minute.Seconds())))
+	}
+	return reply.with(got, mode)
+}
+
+// receipt waits for the receipt for the request that e carries. The zero Event: there was none in time. That the bus goes
+// away meanwhile is no error: the request is on it.
+func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Request) (schemas.Event, error) {
+	within, cancel := context.WithTimeout(ctx, receiptWithin)
+	defer cancel()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+		case <-within.Done():
+			return schemas.Event{}, ctx.Err()
+		}
+		if got, err := h.bus.Receipt(within, r.Sender, r.Name); err == nil && got.CausationID == e.ID {
+			return got, nil
+		}
+	}
+}
+
+// statusOf is the status of HTTP that says what a receipt does.
+func statusOf(r schemas.Receipt) int {
+	if r.State != schemas.RequestRejected {
+		return http.StatusAccepted
+	}
+	switch r.Reason {
+	case schemas.ReceiptNotAllowed:
+		return http.StatusConflict
+	case schemas.ReceiptTooManyRequests:
+		return http.StatusTooManyRequests
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// problemOf says how an error is told to the client.
+func (h *Handler) problemOf(err error) *problem {
+	var known *problem
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, bus.ErrOpen):
+		return refuse(http.StatusConflict, "a request of this name is open")
+	case errors.Is(err, schemas.ErrInvalid):
+		return refuse(http.StatusUnprocessableEntity, "%w", err)
+	}
+	h.log.Warn("a request could not be taken", "error", err)
+	return refuse(http.StatusServiceUnavailable, "it cannot be taken now: %w", publicError(err)).after(retryAfter)
+}
+
+// publicError is what of an error is for those who ask.
+func publicError(err error) error {
+	switch {
+	case errors.Is(err, bus.ErrFull):
+		return bus.ErrFull
+	case errors.Is(err, bus.ErrNotConnected), errors.Is(err, bus.ErrNotSetUp):
+		return errors.New("the bus is away")
+	case errors.Is(err, errReview):
+		return errReview
+	}
+	return fmt.Errorf("see the log of the watcher")
+}

@@ -1,0 +1,36 @@
+package requesthttp
+
+import (
+	"sync"
+	"time"
+)
+
+// limiter lets each user ask so many times within a window of time. Its methods may be called from many goroutines.
+type limiter struct {
+	most int
+	over time.Duration
+	now  func() time.Time
+
+	mu    sync.Mutex
+	asked map[string][]time.Time // by user, oldest first, those of the window
+}
+
+// take counts one more time that the user asks, and returns 0; or how long to wait for the next turn.
+func (l *limiter) take(user string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for name, times := range l.asked {
+		for len(times) > 0 && now.Sub(times[0]) >= l.over {
+			times = times[1:]
+		}
+		if l.asked[name] = times; len(times) == 0 {
+			delete(l.asked, name)
+		}
+	}
+	if times := l.asked[user]; len(times) >= l.most {
+		return times[0].Add(l.over).Sub(now)
+	}
+	l.asked[user] = append(l.asked[user], now)
+	return 0
+}

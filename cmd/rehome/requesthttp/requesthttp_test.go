@@ -1,0 +1,483 @@
+package requesthttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// The users: of shop alone, of everything, of everything with overrides, of nothing, and one who asks too often.
+const (
+	ofShop  = "of-shop"
+	wide    = "wide"
+	mighty  = "mighty"
+	nobody  = "nobody"
+	hurried = "hurried"
+)
+
+// TestRequestsOverHTTP shares one control plane and one bus among its parts. The last ones take the API server and the bus away.
+func TestRequestsOverHTTP(t *testing.T) {
+	users := []cluster.User{{Name: ofShop, Token: "token-shop", Groups: []string{"askers"}}}
+	for _, name := range []string{wide, mighty, nobody, hurried} {
+		users = append(users, cluster.User{Name: name, Token: "token-" + name})
+	}
+	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: users})}
+	s.server = bustest.Server(t, bus.ServerOptions{})
+	s.bus = bustest.Connect(t, bus.Options{Server: s.server})
+	bustest.SetUp(t, s.bus, bus.Setup{})
+	s.grant()
+	h := requesthttp.New(s.c.Client(), s.bus, "/clusters/test/http", slog.New(slog.DiscardHandler))
+	web := httptest.NewServer(h)
+	t.Cleanup(web.Close)
+	s.url = web.URL
+	t.Run("without an answer there is no receipt", s.testUnanswered)
+	s.answer()
+	t.Run("who may what", s.testRights)
+	t.Run("a request in both modes is the user's, and the answer is its receipt", s.testModes)
+	t.Run("what the watcher rejects", s.testRejected)
+	t.Run("what is no request", s.testMalformed)
+	t.Run("cancelling needs what was asked for", s.testCancel)
+	t.Run("a user who asks too often waits", s.testHurried)
+	t.Run("without the bus", s.testNoBus)
+	t.Run("without the API server", s.testNoAPIServer)
+}
+
+type stage struct {
+	*testing.T
+	c      *cluster.Cluster
+	server *bus.Server
+	bus    *bus.Bus
+	url    string
+}
+
+// grant gives the users their rights: one through its group in a namespace, others everywhere.
+func (s *stage) grant() {
+	s.Helper()
+	rbac := s.c.Client().RbacV1()
+	must := func(err error) {
+		s.Helper()
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+	must(s.c.AddNamespace(s.Context(), "shop"))
+	for name, resources := range map[string][]string{"ask": {"requests"}, "ask-mightily": {"requests", "requests/override"}} {
+		_, err := rbac.ClusterRoles().Create(s.Context(), &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: resources, Verbs: []string{"create"}}},
+		}, metav1.CreateOptions{})
+		must(err)
+	}
+	role := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	_, err := rbac.RoleBindings("shop").Create(s.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ask"}, RoleRef: role("ask"),
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "askers"}},
+	}, metav1.CreateOptions{})
+	must(err)
+	for user, of := range map[string]string{wide: "ask", mighty: "ask-mightily", hurried: "ask"} {
+		_, err := rbac.ClusterRoleBindings().Create(s.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: role(of),
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		}, metav1.CreateOptions{})
+		must(err)
+	}
+}
+
+// answer takes requests until the end of the test, as the watcher does: those with a reason of a rejection are rejected with
+// it, and those to keep stay open.
+func (s *stage) answer() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+			r, err := schemas.Decode[schemas.Request](e)
+			if err != nil || r.Reason == "unanswered" {
+				return err
+			}
+			receipt := schemas.Receipt{Sender: r.Sender, Name: r.Name, State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted}
+			if why, rejected := strings.CutPrefix(r.Reason, "reject: "); rejected {
+				receipt.State, receipt.Reason = schemas.RequestRejected, schemas.ReceiptReason(why)
+			}
+			next, err := schemas.NewEvent("/clusters/test/watcher", receipt, time.Now(), e)
+			if err == nil {
+				_, err = s.bus.Publish(ctx, next)
+			}
+			if err != nil || r.Reason == "keep" {
+				return err
+			}
+			return s.bus.DropRequest(ctx, e)
+		})
+	}()
+	s.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// reply is what came back.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// post sends a request in structured mode.
+func (s *stage) post(t *testing.T, user string, r schemas.Request) reply {
+	t.Helper()
+	body, err := cloudevent.WriteStructured(s.event(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.send(t, http.MethodPost, "Bearer token-"+strings.TrimPrefix(user, "of-"), cloudevent.StructuredJSON, body, nil)
+}
+
+func (s *stage) event(t *testing.T, r schemas.Request) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/somebody", r, time.Now(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Subject = "requests/somebody"
+	return e
+}
+
+func (s *stage) send(t *testing.T, method, authorization, content string, body []byte, header map[string]string) reply {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), method, s.url+"/", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", content)
+	if authorization != "" {
+		q.Header.Set("Authorization", authorization)
+	}
+	for name, value := range header {
+		q.Header.Set(name, value)
+	}
+	got, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{got.StatusCode, got.Header, string(text)}
+}
+
+// ask is a request to deschedule a target.
+func ask(reason string, t schemas.Target) schemas.Request {
+	return schemas.Request{Action: schemas.ActionDeschedule, Reason: reason, Target: &t}
+}
+
+func pods(namespaces ...string) schemas.Target {
+	var t schemas.Target
+	for _, n := range namespaces {
+		t.Pods = append(t.Pods, schemas.PodTarget{Namespace: n, Name: "a"})
+	}
+	return t
+}
+
+func (s *stage) testRights(t *testing.T) {
+	var many []string
+	for i := range 21 {
+		many = append(many, fmt.Sprintf("n-%d", i))
+	}
+	override := ask("x", pods("shop"))
+	override.Override = []string{"MinPodAge"}
+	const everywhere = "in all namespaces"
+	for _, c := range []struct {
+		name, user string
+		request    schemas.Request
+		lacks      string // empty: 202
+	}{
+		{"pods of its namespace", ofShop, ask("x", pods("shop", "shop")), ""},
+		{"pods of others too", ofShop, ask("x", pods("shop", "web")), "requests.rehome.dev in namespace web"},
+		{"a workload of its namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "shop", Name: "a"}}), ""},
+		{"a workload of another", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "a"}}),
+			"requests.rehome.dev in namespace web"},
+		{"labels in its namespace", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "a"}}), ""},
+		{"labels anywhere", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "requests.rehome.dev " + everywhere},
+		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), "requests.rehome.dev " + everywhere},
+		{"two fields at once, of which one is its own", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "requests.rehome.dev " + everywhere},
+		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, "requests.rehome.dev " + everywhere},
+		{"an override", ofShop, override, "requests/override.rehome.dev in namespace shop"},
+		{"an override without the right", wide, override, "requests/override.rehome.dev in namespace shop"},
+		{"an override with the right", mighty, override, ""},
+		{"a node with the right everywhere", wide, ask("x", schemas.Target{Node: "n1"}), ""},
+		{"an evaluation with the right everywhere", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
+		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
+		{"nothing at all", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := s.post(t, c.user, c.request)
+			status, text := http.StatusAccepted, ""
+			if c.lacks != "" {
+				status, text = http.StatusForbidden, "user "+c.user+" may not create "+c.lacks+"\n"
+			}
+			if got.status != status || text != "" && got.body != text {
+				t.Errorf("got %+v\nwant %d %s", got, status, text)
+			}
+		})
+	}
+	for name, authorization := range map[string]string{
+		"no token": "", "another scheme": "Basic dTpw", "an empty token": "Bearer ", "a token that is not known": "Bearer token-stranger",
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, err := cloudevent.WriteStructured(s.event(t, ask("x", pods("shop"))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := s.send(t, http.MethodPost, authorization, cloudevent.StructuredJSON, body, nil)
+			if got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("got %+v, want 401", got)
+			}
+		})
+	}
+}
+
+func (s *stage) testModes(t *testing.T) {
+	want := ask("x", pods("shop"))
+	want.Sender, want.Name, want.Requester = "http", "mine", ofShop
+	asked := want
+	asked.Sender, asked.Requester = "admin", "somebody else"
+	e := s.event(t, asked)
+	header := map[string]string{}
+	err := cloudevent.WriteAttributes(e, func(name, value string) {
+		if name != "datacontenttype" {
+			header["ce-"+name] = value
+		}
+	})
+	body, structured := cloudevent.WriteStructured(e)
+	if err = errors.Join(err, structured); err != nil {
+		t.Fatal(err)
+	}
+	for mode, send := range map[string]func() reply{
+		"binary": func() reply {
+			return s.send(t, http.MethodPost, "bearer token-shop", "application/json", e.Data, header)
+		},
+		"structured": func() reply {
+			return s.send(t, http.MethodPost, "Bearer token-shop", cloudevent.StructuredJSON, body, nil)
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			seen := s.tap(t)
+			got := send()
+			request := <-seen
+			sent, err := schemas.Decode[schemas.Request](request)
+			if err != nil || !reflect.DeepEqual(sent, want) || request.Channel != "rehome.request.http.mine" || request.ID == e.ID ||
+				request.Source != "/clusters/test/http" || request.TraceParent[:35] != e.TraceParent[:35] {
+				t.Errorf("on the bus: error %v, got %+v %+v\nwant %+v", err, request, sent, want)
+			}
+			var receipt schemas.Event
+			if mode == "structured" {
+				receipt, err = cloudevent.ReadStructured([]byte(got.body))
+			} else {
+				attributes, unreadable := cloudevent.ReadAttributes(got.header)
+				attributes["datacontenttype"] = got.header.Get("Content-Type")
+				receipt, err = cloudevent.ReadBinary(attributes, []byte(got.body))
+				err = errors.Join(err, unreadable)
+			}
+			r, wrong := schemas.Decode[schemas.Receipt](receipt)
+			wanted := schemas.Receipt{Sender: "http", Name: "mine", State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted}
+			if err = errors.Join(err, wrong); err != nil || got.status != http.StatusAccepted || got.header.Get("Rehome-Request") != "http/mine" ||
+				!reflect.DeepEqual(r, wanted) || receipt.CausationID != request.ID {
+				t.Errorf("error %v, got %+v\nreceipt %+v\nwant %+v", err, got, r, wanted)
+			}
+		})
+	}
+	first, second := s.post(t, wide, ask("x", pods("shop"))), s.post(t, wide, ask("x", pods("shop")))
+	a, b := first.header.Get("Rehome-Request"), second.header.Get("Rehome-Request")
+	if !strings.HasPrefix(a, "http/http-") || !strings.HasPrefix(b, "http/http-") || a == b {
+		t.Errorf("requests without a name got %q and %q, want two names", a, b)
+	}
+}
+
+// tap is told the next request that is published.
+func (s *stage) tap(t *testing.T) <-chan schemas.Event {
+	t.Helper()
+	seen := make(chan schemas.Event, 10)
+	go func() {
+		_ = s.bus.Tap(t.Context(), []string{"rehome.request.http.mine", "rehome.request.http.ready"}, func(e schemas.Event) error {
+			seen <- e
+			return nil
+		})
+	}()
+	for { // until it listens
+		e := s.event(t, schemas.Request{Sender: "http", Name: "ready", Action: schemas.ActionEvaluate, Reason: "x"})
+		if _, err := s.bus.Publish(t.Context(), e); err != nil && !errors.Is(err, bus.ErrOpen) {
+			t.Fatal(err)
+		}
+		select {
+		case <-seen:
+		case <-time.After(50 * time.Millisecond):
+			continue
+		}
+		mine := make(chan schemas.Event, 1)
+		go func() {
+			for e := range seen {
+				if e.Channel == "rehome.request.http.mine" {
+					mine <- e
+					return
+				}
+			}
+		}()
+		return mine
+	}
+}
+
+func (s *stage) testRejected(t *testing.T) {
+	for reason, status := range map[schemas.ReceiptReason]int{
+		schemas.ReceiptNotAllowed: http.StatusConflict, schemas.ReceiptUnknownTarget: http.StatusUnprocessableEntity,
+		schemas.ReceiptTooManyPods: http.StatusUnprocessableEntity, schemas.ReceiptMalformed: http.StatusUnprocessableEntity,
+		schemas.ReceiptPolicyUnknown: http.StatusUnprocessableEntity, schemas.ReceiptTooManyRequests: http.StatusTooManyRequests,
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			got := s.post(t, mighty, ask("reject: "+string(reason), pods("shop")))
+			e, err := cloudevent.ReadStructured([]byte(got.body))
+			r, wrong := schemas.Decode[schemas.Receipt](e)
+			if err = errors.Join(err, wrong); err != nil || got.status != status || r.Reason != reason || r.State != schemas.RequestRejected ||
+				(got.header.Get("Retry-After") != "") != (status == http.StatusTooManyRequests) {
+				t.Errorf("error %v, got %+v, want %d with the receipt", err, got, status)
+			}
+		})
+	}
+}
+
+func (s *stage) testMalformed(t *testing.T) {
+	whole, err := cloudevent.WriteStructured(s.event(t, ask("x", pods("shop"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	structured := func(change func(*schemas.Request)) []byte {
+		r := ask("x", pods("shop"))
+		change(&r)
+		body, err := cloudevent.WriteStructured(s.event(t, r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	scope, err := json.Marshal(map[string]string{
+		"specversion": "1.0", "id": "1", "source": "/x", "type": schemas.ScopeType, "subject": "x", "time": "2026-03-01T12:00:00Z",
+		"correlationid": "1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const token = "Bearer token-wide"
+	for _, c := range []struct {
+		name, method, content string
+		body                  []byte
+		header                map[string]string
+		status                int
+		text                  string
+	}{
+		{"another method", http.MethodPut, cloudevent.StructuredJSON, whole, nil, 405, "want the method POST, got PUT"},
+		{"plain text", http.MethodPost, "text/plain", whole, nil, 415, `Content-Type is "text/plain"; want `},
+		{"a batch", http.MethodPost, cloudevent.BatchJSON, whole, nil, 415, "Content-Type is "},
+		{"binary without attributes", http.MethodPost, "application/json", whole, nil, 415, "Content-Type is "},
+		{"compressed", http.MethodPost, cloudevent.StructuredJSON, whole, map[string]string{"Content-Encoding": "gzip"}, 415, "Content-Encoding is "},
+		{"too large", http.MethodPost, cloudevent.StructuredJSON, make([]byte, 65<<10), nil, 413, "the request has more than 65536 bytes"},
+		{"no event", http.MethodPost, cloudevent.StructuredJSON, []byte("{}"), nil, 400, "read CloudEvent: invalid event: "},
+		{"an event of another type", http.MethodPost, cloudevent.StructuredJSON, scope, nil, 400, ""},
+		{"a name that is none", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Name = "a.b" }), nil, 422, "name: want "},
+		{"no target", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Target = nil }), nil, 422, "target: want "},
+		{"no action", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Action = "" }), nil, 422, "action: want "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := s.send(t, c.method, token, c.content, c.body, c.header)
+			if got.status != c.status || !strings.HasPrefix(got.body, c.text) || strings.Count(got.body, "\n") != 1 {
+				t.Errorf("got %+v, want %d %s", got, c.status, c.text)
+			}
+		})
+	}
+}
+
+func (s *stage) testCancel(t *testing.T) {
+	for name, target := range map[string]schemas.Target{"of-shop": pods("shop"), "of-web": pods("web")} {
+		r := ask("keep", target)
+		r.Name = name
+		if got := s.post(t, mighty, r); got.status != http.StatusAccepted {
+			t.Fatalf("%s: got %+v", name, got)
+		}
+	}
+	again := ask("keep", pods("shop"))
+	again.Name = "of-shop"
+	if got := s.post(t, mighty, again); got.status != http.StatusConflict || got.body != "a request of this name is open\n" {
+		t.Errorf("a request of the same name: got %+v, want 409", got)
+	}
+	for request, status := range map[string]int{"of-shop": 202, "of-web": 403, "of-nobody": 403} {
+		got := s.post(t, ofShop, schemas.Request{Action: schemas.ActionCancel, Reason: "x", Request: request})
+		if got.status != status {
+			t.Errorf("%s: got %+v, want %d", request, got, status)
+		}
+	}
+}
+
+func (s *stage) testUnanswered(t *testing.T) {
+	began := time.Now()
+	got := s.post(t, wide, ask("unanswered", pods("shop")))
+	if took := time.Since(began); got.status != http.StatusAccepted || got.body != "" || got.header.Get("Rehome-Request") == "" || took < 5*time.Second {
+		t.Errorf("after %v got %+v, want 202 without a body after 5s", took, got)
+	}
+}
+
+func (s *stage) testHurried(t *testing.T) {
+	for i := range 31 {
+		got := s.post(t, hurried, schemas.Request{Action: "?", Reason: "x"})
+		switch {
+		case i < 30 && got.status != http.StatusUnprocessableEntity:
+			t.Fatalf("%d: got %+v, want 422", i, got)
+		case i == 30 && (got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") == ""):
+			t.Errorf("%d: got %+v, want 429", i, got)
+		}
+	}
+	if got := s.post(t, wide, schemas.Request{Action: "?", Reason: "x"}); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("another user: got %+v, want 422", got)
+	}
+}
+
+func (s *stage) testNoBus(t *testing.T) {
+	s.server.Stop()
+	got := s.post(t, mighty, ask("x", pods("shop")))
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" || got.body != "it cannot be taken now: the bus is away\n" {
+		t.Errorf("got %+v, want 503", got)
+	}
+}
+
+func (s *stage) testNoAPIServer(t *testing.T) {
+	if err := s.c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	got := s.post(t, mighty, ask("x", pods("shop")))
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" ||
+		got.body != "it cannot be taken now: the API server cannot be asked about rights\n" {
+		t.Errorf("got %+v, want 503", got)
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	const tlsWanted = "REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE for %s: " +
+		"without TLS, want a loopback address such as 127.0.0.1:8643"
+	missing := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		name string
+		s    settings
+		want string
+	}{
+		{"no address", settings{}, ""},
+		{"a loopback address", settings{RequestAddress: "127.0.0.1:0"}, ""},
+		{"localhost", settings{RequestAddress: "localhost:0"}, ""},
+		{"all addresses", settings{RequestAddress: ":0"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"another address", settings{RequestAddress: "10.0.0.1:0"}, fmt.Sprintf(tlsWanted, "10.0.0.1:0")},
+		{"no port", settings{RequestAddress: "127.0.0.1"}, fmt.Sprintf(tlsWanted, "127.0.0.1")},
+		{"a name that may be anything", settings{RequestAddress: "watcher:8643"}, fmt.Sprintf(tlsWanted, "watcher:8643")},
+		{"a certificate without a key", settings{RequestAddress: ":0", RequestCertFile: "c"},
+			"REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them"},
+		{"a certificate that is not there", settings{RequestAddress: ":0", RequestCertFile: missing, RequestKeyFile: missing},
+			"REHOME_REQUEST_CERT_FILE: open " + missing + ": no such file or directory"},
+		{"an address that is taken", settings{RequestAddress: taken.Addr().String()},
+			"REHOME_REQUEST_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
+				": bind: address already in use"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := listenForRequests(c.s, slog.New(slog.DiscardHandler))
+			defer r.close()
+			switch {
+			case c.want == "" && (err != nil || (r == nil) != (c.s.RequestAddress == "")):
+				t.Errorf("got %v, error %v", r, err)
+			case c.want != "" && (err == nil || err.Error() != c.want || exitCode(err) != exitUsage):
+				t.Errorf("got error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// certificate writes one for 127.0.0.1 that vouches for itself.
+func certificate(t *testing.T, serial int64, certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
+	dir := t.TempDir()
+	s := settings{RequestAddress: "127.0.0.1:0", RequestCertFile: filepath.Join(dir, "crt"), RequestKeyFile: filepath.Join(dir, "key")}
+	certificate(t, 1, s.RequestCertFile, s.RequestKeyFile)
+	r, err := listenForRequests(s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.serve(ctx) }()
+	for serial := int64(1); serial <= 2; serial++ {
+		certificate(t, serial, s.RequestCertFile, s.RequestKeyFile)
+		text, err := os.ReadFile(s.RequestCertFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(text)
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
+		got, err := client.Get("https://" + r.listener.Addr().String() + "/")
+		if err != nil {
+			t.Fatalf("certificate %d: %v", serial, err)
+		}
+		body, err := io.ReadAll(got.Body)
+		if got.Body.Close() != nil || err != nil || string(body) != "here" || got.TLS.PeerCertificates[0].SerialNumber.Int64() != serial {
+			t.Errorf("certificate %d: got %q, error %v, serial %v", serial, body, err, got.TLS.PeerCertificates[0].SerialNumber)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

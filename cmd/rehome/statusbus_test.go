@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// deferral is a verdict of the last minutes on a pod shop/NAME.
+func deferral(name, strategy string, outcome schemas.Outcome, reason schemas.ReasonCode) schemas.Verdict {
+	return schemas.Verdict{
+		Outcome: outcome, Reason: reason, Message: "because", Profile: "p", Strategy: strategy,
+		Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID("u-" + name)}, Node: "n1"},
+	}
+}
+
+func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
+	deferred := func(name, strategy string, since, last time.Time, times int) deferredPod {
+		v := deferral(name, strategy, schemas.Deferred, schemas.ReasonDisruptionBudget)
+		return deferredPod{
+			Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: strategy, Reason: v.Reason, Message: "because", Since: since, Last: last,
+			Times: times,
+		}
+	}
+	type said struct {
+		name, strategy string
+		outcome        schemas.Outcome
+	}
+	for _, c := range []struct {
+		name string
+		said []said
+		want []deferredPod
+	}{
+		{"nothing was said", nil, []deferredPod{}},
+		{"again and again", []said{{"a", "A", "deferred"}, {"b", "A", "deferred"}, {"a", "A", "deferred"}},
+			[]deferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
+		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []deferredPod{}},
+		{"another strategy is told something else", []said{{"a", "A", "deferred"}, {"a", "B", "rejected"}},
+			[]deferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
+		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []deferredPod{}},
+		{"again after something else", []said{{"a", "A", "deferred"}, {"a", "A", "expired"}, {"a", "A", "deferred"}},
+			[]deferredPod{deferred("a", "A", sec(2), sec(2), 1)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := deferrals{}
+			for i, s := range c.said {
+				v := deferral(s.name, s.strategy, s.outcome, schemas.ReasonDisruptionBudget)
+				d.verdict(v, sec(float64(i)))
+			}
+			if got := d.list(); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
+	b := deadBus(t)
+	v := deferral("api-1", "PodLifeTime", schemas.Deferred, schemas.ReasonDisruptionBudget)
+	r := schemas.Request{Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "fan"}
+	for _, e := range []schemas.Event{eventOf(t, "v1", v), eventOf(t, "r1", r)} {
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := command(t, "status", "-o", "json")
+	var got status
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
+		t.Fatal(err)
+	}
+	wantDeferred := []deferredPod{{
+		Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: "PodLifeTime", Reason: v.Reason, Message: "because", Since: clock, Last: clock,
+		Times: 1,
+	}}
+	wantDead := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
+	if len(got.Requests) != 1 || !reflect.DeepEqual(got.Requests[0].Request, r) || time.Since(got.Requests[0].Since) > time.Minute ||
+		!reflect.DeepEqual(got.Deferred, wantDeferred) || !reflect.DeepEqual(got.DeadLetters, wantDead) || len(got.Streams) != 6 {
+		t.Errorf("got %+v\nwant deferred %+v, dead %v, request %+v", got, wantDeferred, wantDead, r)
+	}
+	text, err := command(t, "status")
+	if err != nil || !strings.Contains(text, "\nDEFERRED POD") || !strings.Contains(text, "\nadmin/drain") ||
+		!strings.HasSuffix(text, "\ndead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list\n") {
+		t.Errorf("error %v, got\n%s", err, text)
+	}
+}
+
+func TestTheMetricOfDeadLettersIsThoseOfTheBusNow(t *testing.T) {
+	b := deadBus(t)
+	metrics := prometheus.NewPedanticRegistry()
+	metrics.MustRegister(newDeadLetters(b.DeadCounts))
+	const head = "# HELP rehome_dead_letters Dead letters that are kept, by the stream that the message was in.\n# TYPE rehome_dead_letters gauge\n"
+	want := head + "rehome_dead_letters{stream=\"REHOME_INTENTS\"} 1\nrehome_dead_letters{stream=\"REHOME_SCOPES\"} 2\n"
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if err := b.DropDead(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	want = head + "rehome_dead_letters{stream=\"REHOME_SCOPES\"} 2\n"
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	b.Close()
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader("")); err != nil {
+		t.Errorf("without a bus: %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const own1 = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
+
+func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       *Requests
+	}{
+		{"a file that says nothing has the defaults", "", nil},
+		{"an empty section lets nobody ask", "requests: {}\n", &Requests{MaxPods: 500}},
+		{
+			"a sender has what it is given",
+			"requests:\n  maxPods: 20\n  senders:\n    - name: scaler\n      namespaces: [shop]\n      actions: [deschedule]\n" +
+				"      nodes: true\n      override: [DaemonSetPods]\n      perMinute: 3\n      open: 4\n    - name: other\n",
+			&Requests{MaxPods: 20, Senders: []Sender{
+				{
+					Name: "scaler", Namespaces: []string{"shop"}, Actions: []schemas.RequestAction{schemas.ActionDeschedule}, Nodes: true,
+					Override: []string{DaemonSetPods}, PerMinute: 3, Open: 4,
+				},
+				{Name: "other", PerMinute: 10, Open: 20},
+			}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := Parse("p.yaml", []byte(own1+c.text), known())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(p.Requests, c.want) {
+				t.Errorf("got  %+v\nwant %+v", p.Requests, c.want)
+			}
+			text, err := p.Format(OwnVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse("p.yaml", text, known())
+			if err != nil || !reflect.DeepEqual(again.Requests, c.want) {
+				t.Errorf("read back from\n%s: got %+v, error %v\nwant %+v", text, again.Requests, err, c.want)
+			}
+			if _, err := p.Format(PeerVersion); (err == nil) != (c.want == nil) {
+				t.Errorf("as a file of the peer: got error %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrongAboutSendersIsNamed(t *testing.T) {
+	_, err := Parse("p.yaml", []byte(own1+`requests:
+  maxPods: 1001
+  senders:
+    - name: Big Boss
+    - name: scaler
+      namespaces: [Shop]
+      actions: [drain]
+      override: [TerminatingPods]
+      perMinute: 0
+    - name: scaler
+      open: 10001
+    - nodes: true
+`), known())
+	const want = `p.yaml:4: requests.maxPods: must be at least 1 and at most 1000, got 1001
+p.yaml:6: requests.senders[0].name: is not a name, got "Big Boss"; write 1 to 63 of a-z, 0-9 and -
+p.yaml:8: requests.senders[1].namespaces[0]: is not the name of a namespace, got "Shop"; write an exact name, or its beginning and a *
+p.yaml:9: requests.senders[1].actions[0]: is not known, got "drain"; want one of [deschedule evaluate cancel]
+p.yaml:10: requests.senders[1].override[0]: is not a rule that can be overridden, got "TerminatingPods"; want "*" or one of ` +
+		`[SystemCriticalPods PriorityThreshold FailedBarePods PodsWithLocalStorage DaemonSetPods PodsWithPVC PodsWithoutPDB ` +
+		`PodsWithResourceClaims LabelSelector MinPodAge MinReplicas PreferNoEviction Signal NamespaceLabelSelector ` +
+		`EvictAnnotationFalse NodeFit NodeNotUsable]
+p.yaml:11: requests.senders[1].perMinute: must be at least 1 and at most 10000, got 0
+p.yaml:12: requests.senders[2].name: is there twice, got "scaler"; write one sender of that name
+p.yaml:13: requests.senders[2].open: must be at least 1 and at most 10000, got 10001
+p.yaml:14: requests.senders[3].name: is missing; write 1 to 63 of a-z, 0-9 and -`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestWhoMayAskIsExplained(t *testing.T) {
+	nobody, err := Parse("p.yaml", []byte(own1+"requests: {}\n"), known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := Parse("p.yaml", []byte(own1+"requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
+		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n"), known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		nobody.Explain(): "Nobody may ask for pods to be moved.\n",
+		some.Explain(): "Asked for at most 500 pods at once, moves pods for\n" +
+			"  - a, whole nodes too, overriding every rule, 10 requests a minute and 20 open at once\n" +
+			"  - b, only to deschedule and cancel, of the namespaces shop, 10 requests a minute and 20 open at once\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant in it\n%s", text, want)
+		}
+	}
+}
+
+func TestARuleThatIsOverriddenDoesNotHoldUnlessEvictingWouldAchieveNothing(t *testing.T) {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Namespace: "n", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}},
+		},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
+	}
+	rules := func(overridden ...string) (list []string) {
+		for _, found := range evictor(t, EvictorArgs{}).ProtectsBut(overridden, p, time.Unix(9, 0), nil) {
+			list = append(list, found.Rule)
+		}
+		return list
+	}
+	got := [][]string{rules(), rules(DaemonSetPods), rules(DaemonSetPods, PodsWithLocalStorage, TerminatingPods)}
+	want := [][]string{
+		{TerminatingPods, PodsWithLocalStorage, DaemonSetPods}, {TerminatingPods, PodsWithLocalStorage}, {TerminatingPods},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

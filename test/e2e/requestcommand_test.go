@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 2, preferring(s.nodes[0]))
+	s.deployment("held", 1, on(s.nodes[0]))
+	s.budget("keep", "held", 1)
+	dir := store(t)
+	s.rehome(s.policy(), dir).evaluated(s)
+	request := func(arguments ...string) result {
+		return s.run(append(append([]string{"request"}, arguments...), "--reason", "test"), "REHOME_STORE_DIR="+dir)
+	}
+	moved := uids(nil)
+	for _, pod := range s.podsOf("api") {
+		moved[pod.UID] = pod.Name
+	}
+
+	s.cordon(s.nodes[0], true) // else the scheduler may well put them there again
+	got := request("workload", "deployment/"+s.namespace+"/api", "--name", "dry", "--dry-run")
+	if got.code != 0 || strings.Count(got.stdout, "evicted (dry run)\n") != 2 || len(s.evictions()) != 0 {
+		t.Errorf("dry run: %s", got)
+	}
+	got = request("workload", "deployment/"+s.namespace+"/api", "--name", "move")
+	if got.code != 0 || strings.Count(got.stdout, "   Replaced after ") != 2 || !strings.Contains(got.stdout, "\nrequest admin/move finished: Done: ") {
+		t.Errorf("%s", got)
+	}
+	if audit := uids(s.evicted(0, 2)); fmt.Sprint(audit) != fmt.Sprint(moved) {
+		t.Errorf("evicted %v, want %v", audit, moved)
+	}
+	got = request("workload", "deployment/"+s.namespace+"/held", "--name", "held", "--deadline", "5s")
+	if got.code != 1 || !strings.Contains(got.stdout, "remains: deferred: DisruptionBudget: ") ||
+		got.stderr != "1 pod of request admin/held did not become what was asked for\n" {
+		t.Errorf("%s", got)
+	}
+	if got = request("pod", s.namespace+"/nobody", "--name", "nobody"); got.code != 1 {
+		t.Errorf("%s", got)
+	}
+	if got = request("evaluate"); got.code != 0 {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1)
+	address, err := program.FreeAddress()
+	s.must(err)
+	s.rehome(s.policy(), store(t), "REHOME_REQUEST_ADDRESS="+address).evaluated(s)
+	_, err = s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asker"}}, metav1.CreateOptions{})
+	s.must(err)
+	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "asker", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	s.must(err)
+	pod := s.podsOf("api")[0]
+	e, err := schemas.NewEvent("/test", schemas.Request{
+		Name: "mine", Action: schemas.ActionDeschedule, Reason: "it hangs",
+		Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: s.namespace, Name: pod.Name, UID: pod.UID}}},
+	}, pod.CreationTimestamp.Time, schemas.Event{})
+	s.must(err)
+	body, err := cloudevent.WriteStructured(e)
+	s.must(err)
+	post := func(token string) (status int, text string) {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/", strings.NewReader(string(body)))
+		s.must(err)
+		q.Header.Set("Content-Type", cloudevent.StructuredJSON)
+		q.Header.Set("Authorization", "Bearer "+token)
+		got, err := http.DefaultClient.Do(q)
+		s.must(err)
+		defer got.Body.Close()
+		all, err := io.ReadAll(got.Body)
+		s.must(err)
+		return got.StatusCode, string(all)
+	}
+	if status, text := post("stranger"); status != http.StatusUnauthorized {
+		t.Errorf("a token that nobody gave: %d %s", status, text)
+	}
+	account := "system:serviceaccount:" + s.namespace + ":asker"
+	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.namespace + "\n"
+	if status, text := post(token.Status.Token); status != http.StatusForbidden || text != want {
+		t.Errorf("without the right: %d %s, want %s", status, text, want)
+	}
+
+	_, err = s.client.RbacV1().Roles(s.namespace).Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "ask"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ask"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: "asker"}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	var text string
+	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the API server's authorizer learns of it
+		var status int
+		status, text = post(token.Status.Token)
+		return status == http.StatusAccepted, text
+	})
+	got, err := cloudevent.ReadStructured([]byte(text))
+	s.must(err)
+	receipt, err := schemas.Decode[schemas.Receipt](got)
+	s.must(err)
+	if receipt.State != schemas.RequestAccepted || len(receipt.Pods) != 1 || receipt.Pods[0].Pod.UID != pod.UID {
+		t.Errorf("got the receipt %+v", receipt)
+	}
+	if audit := s.evicted(0, 1); audit[0].uid != pod.UID {
+		t.Errorf("evicted %+v, want %s", audit, pod.UID)
+	}
+	s.running("app=api", 1)
+}
