@@ -140,8 +140,10 @@ func IsJSON(contentType string) bool {
 func schemaOf(eventType string) string {
 	rest, ours := strings.CutPrefix(eventType, "dev.rehome.")
 	noun, version, two := strings.Cut(rest, ".")
-	if !ours || !two || noun == "" || strings.Contains(version, ".") {
-		return ""
+	number, versioned := strings.CutPrefix(version, "v")
+	plain := strings.Trim(noun, "abcdefghijklmnopqrstuvwxyz") == "" && strings.Trim(number, "0123456789") == ""
+	if !ours || !two || !versioned || noun == "" || number == "" || !plain {
+		return "" // not every type can stand in a URL
 	}
 	return "https://rehome.dev/schemas/" + version + "/" + noun + ".schema.json"
 }

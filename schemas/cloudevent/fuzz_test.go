@@ -20,6 +20,7 @@ func FuzzReadStructured(f *testing.F) {
 	f.Add([]byte(`{"specversion":"1.0","id":"1","ID":"2","source":"%","type":"t","time":"2026-03-04T24:00:00Z","data":null}`))
 	f.Add([]byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","causationid":1e9,"expirytime":true,"data":"x"}`))
 	f.Add([]byte(`{"specversion":"1.0","id":" 1","source":"a ","type":"\tt","subject":" s\u00a0","traceparent":" ","data":1}`))
+	f.Add([]byte(`{"specversion":"1.0","id":"1","source":"a","type":"dev.rehome.%0X.v1","data":{}}`))
 	f.Add([]byte(`[{"specversion":"1.0"}]`))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		e, err := ReadStructured(document)
