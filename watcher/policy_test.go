@@ -83,16 +83,23 @@ func leadingWith(t *testing.T, s scopes, bus *collected, script func(*Watcher, *
 	leadingBy(t, s, bus, nil, script)
 }
 
-// leadingBy measures every load at one source.
-func leadingBy(t *testing.T, s scopes, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
-	t.Helper()
+// testWatcher is a watcher over a view of a cluster.
+func testWatcher(s scopes, bus Bus) *Watcher {
 	w := &Watcher{
 		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
 		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1), now: time.Now,
-		source: func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil },
+		source: func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
 	}
 	w.plan.Store(s.plan)
+	return w
+}
+
+// leadingBy measures every load at one source.
+func leadingBy(t *testing.T, s scopes, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
+	t.Helper()
+	w := testWatcher(s, bus)
+	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
 	ctx, end := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { w.leadOn(ctx) })

@@ -41,6 +41,16 @@ func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Po
 	}
 }
 
+// viewByNamespace is a view whose pods can be found by their namespace too.
+func viewByNamespace(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) scopes {
+	t.Helper()
+	s := view(t, p, nodes, pods)
+	if err := s.cluster.pods.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // taintPolicy enables one strategy that wants the scopes of nodes.
 func taintPolicy(selector string) policy.Policy {
 	return policy.Policy{NodeSelector: selector, Profiles: []policy.Profile{{

@@ -34,8 +34,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
 		eventsCommand(), forwardCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(), onceCommand(),
-		simulateCommand(),
-		policyCommand(), schemasCommand(), settingsCommand(),
+		simulateCommand(), policyCommand(), schemasCommand(), settingsCommand(),
 	)
 	return root
 }

@@ -97,7 +97,8 @@ const clearWithin = 10 * time.Second
 
 func clearLoops(ctx context.Context, s settings, arguments []string, w io.Writer) error {
 	if s.DryRun { // which promises that nothing is changed
-		return usageError{errors.New("rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; `rehome loops` changes nothing")}
+		return usageError{errors.New("rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; " +
+			"`rehome loops` changes nothing")}
 	}
 	b, err := connect(s, "rehome-loops")
 	if err != nil {

@@ -58,7 +58,7 @@ func requestThe(c *cobra.Command, pods bool, fill func(r *schemas.Request, argum
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	flags.StringVar(&f.profile, "profile", "", "profile of the policy; the default is its first, or all of them for evaluate")
 	if pods {
-		flags.StringVar(&f.method, "method", string(schemas.UseAuto), "auto: as the policy says; evict; or restart: the replacement first")
+		flags.StringVar(&f.method, "method", string(schemas.UseAuto), "auto: as the policy says; evict; or restart")
 		flags.DurationVar(&f.deadline, "deadline", 0, "how long to try; the default is 1h, the most 24h")
 		flags.StringSliceVar(&f.override, "override", nil, "rule of protection that is not to hold; may be given again")
 	}

@@ -108,16 +108,8 @@ func (p *progress) end(pod podProgress) (text string, well bool) {
 	left, stayed := p.remaining()[pod.pod.UID]
 	v := pod.last
 	switch {
-	case v != nil && v.Outcome == schemas.Settled && v.Settlement != nil:
-		s := v.Settlement
-		text = fmt.Sprintf("%s after %.1fs", v.Reason, s.Seconds)
-		if s.Replacement != nil {
-			text += ": " + s.Replacement.Name
-		}
-		if s.Node != "" {
-			text += " on " + s.Node
-		}
-		return text, v.Reason == schemas.ReasonReplaced
+	case v != nil && v.Settlement != nil:
+		return settledAs(*v), v.Reason == schemas.ReasonReplaced
 	case v != nil && v.DryRun && v.Outcome.Moves():
 		return string(v.Outcome) + " (dry run)", true
 	case len(pod.protected) > 0:
@@ -128,14 +120,24 @@ func (p *progress) end(pod podProgress) (text string, well bool) {
 		return "protected: " + strings.Join(words, "; "), false
 	case stayed && left.Outcome != "":
 		return fmt.Sprintf("remains: %s: %s: %s", left.Outcome, left.Reason, left.Message), false
-	case v != nil && v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonPodGone:
-		return "gone by itself", true
-	case v != nil:
-		return fmt.Sprintf("%s: %s: %s", v.Outcome, v.Reason, v.Message), false
 	case stayed:
 		return "remains: it had no turn", false
+	case v == nil, v.Reason == schemas.ReasonPodGone:
+		return "gone by itself", true
 	}
-	return "gone by itself", true
+	return fmt.Sprintf("%s: %s: %s", v.Outcome, v.Reason, v.Message), false
+}
+
+// settledAs is how a move ended.
+func settledAs(v schemas.Verdict) string {
+	text := fmt.Sprintf("%s after %.1fs", v.Reason, v.Settlement.Seconds)
+	if v.Settlement.Replacement != nil {
+		text += ": " + v.Settlement.Replacement.Name
+	}
+	if v.Settlement.Node != "" {
+		text += " on " + v.Settlement.Node
+	}
+	return text
 }
 
 // write writes what became of each pod, and the last word on the request.

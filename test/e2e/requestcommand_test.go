@@ -23,7 +23,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	s.deployment("held", 1, on(s.nodes[0]))
 	s.budget("keep", "held", 1)
 	dir := store(t)
-	s.rehome(s.policy(), dir).evaluated(s)
+	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), dir).says("leading: evaluating everything")
 	request := func(arguments ...string) result {
 		return s.run(append(append([]string{"request"}, arguments...), "--reason", "test"), "REHOME_STORE_DIR="+dir)
 	}

@@ -30,6 +30,7 @@ func TestRequests(t *testing.T) {
 		{"what has not moved at the deadline does not move any more", requestsEnd},
 		{"a dry run says what would happen and changes nothing", requestsOnTrial},
 		{"a request survives whoever works on it, and its pods are the same", requestsSurvive},
+		{"who asks for a restart gets a replacement first, and who asks for an eviction does not", requestsChooseTheMethod},
 		{"who asks too often moves nothing more and holds up nobody", tooManyRequests},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,6 +156,7 @@ func askedInEveryWay(t *testing.T) {
 	s.addNodes(2)
 	a := s.asking(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}))
 	node := s.nodes[0]
+	s.cordon(node, true) // nothing comes back
 	names := []schemas.PodTarget{{Namespace: s.namespace, Name: "nobody"}}
 	for _, p := range s.podsOf("byname") {
 		names = append(names, schemas.PodTarget{Namespace: s.namespace, Name: p.Name, UID: p.UID})
@@ -170,10 +172,6 @@ func askedInEveryWay(t *testing.T) {
 		{"bynode", schemas.Target{Node: node}},
 	} {
 		pods := a.of(c.deployment)
-		if c.target.Node != "" {
-			s.cordon(node, true) // else what was moved before may be back, and is asked for, too
-			pods = s.pods(node)
-		}
 		request := a.move(c.deployment, c.target)
 		accepted := a.receipt(request, schemas.RequestAccepted)
 		got := map[types.UID]string{}
@@ -324,6 +322,28 @@ func requestsSurvive(t *testing.T) {
 	if want := []schemas.ReceiptState{schemas.RequestAccepted, schemas.RequestFinished}; !slices.Equal(states, want) {
 		t.Errorf("receipts %v, want %v", states, want)
 	}
+}
+
+func requestsChooseTheMethod(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1)
+	a := s.asking(s.policy()) // without a word about restarts
+	target := schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: s.namespace, Name: "api"}}
+	var methods []schemas.Method
+	for _, method := range []schemas.RequestMethod{schemas.UseRestart, schemas.UseEvict} {
+		request := a.move("by-"+string(method), target, func(r *schemas.Request) { r.Method = method })
+		a.ends(request, "Done, 1 gone")
+		s.ready("api")
+	}
+	for _, v := range a.events.verdicts() {
+		if v.Outcome.Moves() {
+			methods = append(methods, v.Method)
+		}
+	}
+	if want := []schemas.Method{schemas.MethodRestart, schemas.MethodEviction}; !slices.Equal(methods, want) {
+		t.Errorf("moved by %v, want %v", methods, want)
+	}
+	s.moved(0, 1)
 }
 
 func tooManyRequests(t *testing.T) {

@@ -83,12 +83,11 @@ func (r *record) take(e schemas.Event) error {
 	case schemas.IntentsType:
 		i, err := schemas.Decode[schemas.Intents](e)
 		at := slices.IndexFunc(i.Intents, func(i schemas.Intent) bool { return r.means(i.Pod) })
-		if err != nil || at < 0 {
-			return nil
+		if err == nil && at >= 0 {
+			intent := i.Intents[at]
+			i.Intents = nil
+			r.answers[e.ID] = answer{e, i, intent}
 		}
-		intent := i.Intents[at]
-		i.Intents = nil
-		r.answers[e.ID] = answer{e, i, intent}
 	}
 	r.seen[e.ID] = true
 	return nil

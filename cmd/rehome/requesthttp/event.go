@@ -44,7 +44,8 @@ func readEvent(w http.ResponseWriter, r *http.Request, m mode) (schemas.Event, e
 	var beyond *http.MaxBytesError
 	switch {
 	case errors.As(err, &beyond):
-		return schemas.Event{}, refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", mostBytes)
+		return schemas.Event{}, refuse(http.StatusRequestEntityTooLarge,
+			"the request has more than %d bytes, which is the most", mostBytes)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return schemas.Event{}, refuse(http.StatusRequestTimeout, "the request did not arrive in time")
 	case err != nil:

@@ -1,8 +1,10 @@
 package requesthttp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,14 +23,15 @@ import (
 // Bus is what a [Handler] needs of the bus. [bus.Bus] implements it.
 type Bus interface {
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
-	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+	Events(ctx context.Context, q bus.Query, handle func(schemas.Event) error) error
 	OpenRequests(ctx context.Context) ([]bus.OpenRequest, error)
 }
 
 const (
-	// receiptWithin is how long a receipt is waited for, and lookEvery how often it is looked for.
+	// receiptWithin is how long a receipt is waited for.
 	receiptWithin = 5 * time.Second
-	lookEvery     = 50 * time.Millisecond
+	// clocks is by how much the clock here may be ahead of that of the bus.
+	clocks = time.Minute
 	// parallel bounds the requests that are being answered, and perMinute those of one user.
 	parallel  = 32
 	perMinute = 30
@@ -65,10 +68,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply.write(w)
 }
 
-// answer does everything but writing the answer.
+// answer does everything but writing the answer. What costs the API server something comes after what costs nothing.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, error) {
 	if r.Method != http.MethodPost {
-		return response{}, refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).with("Allow", http.MethodPost)
+		p := refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method)
+		return response{}, p.with("Allow", http.MethodPost)
 	}
 	mode, err := modeOf(r.Header)
 	if err != nil {
@@ -78,7 +82,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return response{}, refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel).after(time.Second)
+		p := refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel)
+		return response{}, p.after(time.Second)
 	}
 	who, err := h.rights.user(r.Context(), r.Header)
 	if err != nil {
@@ -108,9 +113,14 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 
 // requestOf is the request in the event, as the user asks for it.
 func requestOf(e schemas.Event, user string) (schemas.Request, error) {
-	r, err := schemas.Decode[schemas.Request](e)
-	if err != nil {
-		return r, refuse(http.StatusBadRequest, "%w", err)
+	if e.Type != schemas.RequestType {
+		return schemas.Request{}, refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
+	}
+	var r schemas.Request
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.DisallowUnknownFields() // such a field may be there to keep something from being done
+	if err := d.Decode(&r); err != nil {
+		return r, refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
 	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
 	if r.Name == "" {
@@ -158,23 +168,32 @@ func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Eve
 	return reply.with(got, mode)
 }
 
-// receipt waits for the receipt for the request that e carries. The zero Event: there was none in time. That the bus goes
-// away meanwhile is no error: the request is on it.
+// errFound ends the reading of receipts.
+var errFound = errors.New("the receipt is there")
+
+// receipt waits for the first receipt for the request that e carries. The zero Event: there was none in time. That the bus
+// goes away meanwhile is no error: the request is on it.
 func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Request) (schemas.Event, error) {
 	within, cancel := context.WithTimeout(ctx, receiptWithin)
 	defer cancel()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-within.Done():
-			return schemas.Event{}, ctx.Err()
-		}
-		if got, err := h.bus.Receipt(within, r.Sender, r.Name); err == nil && got.CausationID == e.ID {
-			return got, nil
-		}
+	var first schemas.Event
+	query := bus.Query{
+		Channels: []string{schemas.Receipt{Sender: r.Sender, Name: r.Name}.Channel()}, Since: e.Time.Add(-clocks), Follow: true,
 	}
+	err := h.bus.Events(within, query, func(got schemas.Event) error {
+		if got.CausationID != e.ID {
+			return nil // for an earlier request of the name
+		}
+		first = got
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return first, nil
+	case err != nil:
+		return schemas.Event{}, err
+	}
+	return schemas.Event{}, ctx.Err()
 }
 
 // statusOf is the status of HTTP that says what a receipt does.

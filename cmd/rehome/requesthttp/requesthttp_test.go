@@ -106,7 +106,7 @@ func (s *stage) grant() {
 }
 
 // answer takes requests until the end of the test, as the watcher does: those with a reason of a rejection are rejected with
-// it, and those to keep stay open.
+// it, those to keep stay open, and the others are finished at once.
 func (s *stage) answer() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -120,12 +120,19 @@ func (s *stage) answer() {
 			if why, rejected := strings.CutPrefix(r.Reason, "reject: "); rejected {
 				receipt.State, receipt.Reason = schemas.RequestRejected, schemas.ReceiptReason(why)
 			}
-			next, err := schemas.NewEvent("/clusters/test/watcher", receipt, time.Now(), e)
-			if err == nil {
-				_, err = s.bus.Publish(ctx, next)
-			}
-			if err != nil || r.Reason == "keep" {
-				return err
+			finished := receipt
+			finished.State, finished.Reason = schemas.RequestFinished, schemas.ReceiptDone
+			for _, next := range []schemas.Receipt{receipt, finished} {
+				event, err := schemas.NewEvent("/clusters/test/watcher", next, time.Now(), e)
+				if err == nil {
+					_, err = s.bus.Publish(ctx, event)
+				}
+				if err != nil || r.Reason == "keep" {
+					return err
+				}
+				if receipt.State == schemas.RequestRejected {
+					break
+				}
 			}
 			return s.bus.DropRequest(ctx, e)
 		})
@@ -311,6 +318,10 @@ func (s *stage) testModes(t *testing.T) {
 			}
 		})
 	}
+	plain := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/ci", "ce-type": schemas.RequestType}
+	if got := s.send(t, http.MethodPost, "Bearer token-shop", "application/json", e.Data, plain); got.status != http.StatusAccepted {
+		t.Errorf("an event with nothing but what CloudEvents asks for: got %+v, want 202", got)
+	}
 	first, second := s.post(t, wide, ask("x", pods("shop"))), s.post(t, wide, ask("x", pods("shop")))
 	a, b := first.header.Get("Rehome-Request"), second.header.Get("Rehome-Request")
 	if !strings.HasPrefix(a, "http/http-") || !strings.HasPrefix(b, "http/http-") || a == b {
@@ -390,6 +401,7 @@ func (s *stage) testMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unknown := strings.Replace(string(whole), `"reason":"x"`, `"reason":"x","onlyIf":"idle"`, 1)
 	const token = "Bearer token-wide"
 	for _, c := range []struct {
 		name, method, content string
@@ -406,6 +418,7 @@ func (s *stage) testMalformed(t *testing.T) {
 		{"too large", http.MethodPost, cloudevent.StructuredJSON, make([]byte, 65<<10), nil, 413, "the request has more than 65536 bytes"},
 		{"no event", http.MethodPost, cloudevent.StructuredJSON, []byte("{}"), nil, 400, "read CloudEvent: invalid event: "},
 		{"an event of another type", http.MethodPost, cloudevent.StructuredJSON, scope, nil, 400, ""},
+		{"a field that is not known", http.MethodPost, cloudevent.StructuredJSON, []byte(unknown), nil, 422, `json: unknown field "onlyIf"`},
 		{"a name that is none", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Name = "a.b" }), nil, 422, "name: want "},
 		{"no target", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Target = nil }), nil, 422, "target: want "},
 		{"no action", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Action = "" }), nil, 422, "action: want "},

@@ -3,6 +3,7 @@ package requesthttp
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -38,9 +39,7 @@ func (r response) with(e schemas.Event, m mode) (response, error) {
 }
 
 func (r response) write(w http.ResponseWriter) {
-	for name, values := range r.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), r.header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(r.body)))
 	w.WriteHeader(r.status)
 	_, _ = w.Write(r.body) // a client that is gone cannot be told so
@@ -78,9 +77,7 @@ func (p *problem) Unwrap() error { return p.err }
 const mostText = 1000
 
 func (p *problem) write(w http.ResponseWriter) {
-	for name, values := range p.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.header)
 	text := strings.Join(strings.FieldsFunc(p.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if len(text) > mostText {
 		text = strings.ToValidUTF8(text[:mostText], "") + "…"

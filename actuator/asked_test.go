@@ -1,0 +1,81 @@
+package actuator
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// requested is wish as an intent of a request that says more.
+func requested(asked schemas.Asked) Open {
+	o := wish()
+	o.Strategy, o.Intent.Asked = schemas.RequestStrategy, &asked
+	return o
+}
+
+func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
+	everything := schemas.Asked{Method: schemas.UseEvict, DryRun: true, Override: []string{policy.DaemonSetPods}}
+	other := wish()
+	other.Intent.Asked = &everything
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api-0", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}}},
+	}
+	a := New(Config{Policy: policy.Policy{Profiles: []policy.Profile{{
+		Name:       "default",
+		Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: other.Strategy, Point: policy.Deschedule}}},
+	}}}})
+	type seen struct {
+		dry, enabled bool
+		protections  []schemas.Protection
+		lane         lane
+	}
+	look := func(o Open) seen {
+		s := a.situation(o, pod)
+		return seen{a.pretended(o), s.Enabled, s.Protections, newTerm(t.Context(), func() bool { return false }, a, nil, nil).rank(o).lane}
+	}
+	daemon := []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet d"}}
+	foreign := requested(everything)
+	foreign.Profile = "another"
+	got := []seen{look(other), look(requested(schemas.Asked{})), look(requested(everything)), look(foreign)}
+	want := []seen{
+		{false, true, daemon, laneNodes}, {false, true, daemon, laneManual}, {true, true, nil, laneManual},
+		{true, false, nil, laneManual},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// always is a Deployment that takes part in restarts.
+type always struct{}
+
+func (always) For(context.Context, *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
+	return nothing{}, schemas.MethodRestart, &schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api"}, nil
+}
+
+func (always) Method(schemas.Method) move.Method { return nothing{} }
+
+type nothing struct{ move.Method }
+
+func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
+	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
+	a.restarts = always{}
+	var got []int
+	for _, o := range []Open{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
+		ways, err := a.ways(t.Context(), o, &corev1.Pod{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, len(ways))
+	}
+	if want := []int{1, 1, 0}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v ways before an eviction, want %v", got, want)
+	}
+}

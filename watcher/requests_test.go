@@ -1,0 +1,461 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// inbox holds requests in memory, in the order in which they came, and the receipts that were there before.
+type inbox struct {
+	mu       sync.Mutex
+	open     []letter
+	dropped  map[string]bool // by the IDs of their events
+	receipts map[string]schemas.Event
+	more     chan struct{}
+	looks    int // for receipts
+}
+
+type letter struct {
+	event  schemas.Event
+	stored time.Time
+}
+
+func newInbox() *inbox {
+	return &inbox{dropped: map[string]bool{}, receipts: map[string]schemas.Event{}, more: make(chan struct{}, 1)}
+}
+
+func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/test/"+r.Sender, r, time.Now(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	b.open = append(b.open, letter{e, time.Now()})
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+	return e
+}
+
+func (b *inbox) FollowRequests(ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error) error {
+	for next := 0; ; {
+		b.mu.Lock()
+		list := slices.Clone(b.open[next:])
+		b.mu.Unlock()
+		for _, l := range list {
+			if !b.gone(l.event) {
+				if err := handle(ctx, l.event, l.stored); err != nil {
+					return err
+				}
+			}
+			next++
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.more:
+		}
+	}
+}
+
+func (b *inbox) gone(e schemas.Event) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dropped[e.ID]
+}
+
+func (b *inbox) DropRequest(_ context.Context, e schemas.Event) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dropped[e.ID] = true
+	return nil
+}
+
+func (b *inbox) Receipt(_ context.Context, sender, name string) (schemas.Event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks++
+	return b.receipts[sender+"/"+name], nil
+}
+
+// hall is a leader that answers requests, and what it published.
+type hall struct {
+	t   *testing.T
+	in  *inbox
+	out *collected
+	l   *lead
+}
+
+// answering leads over a view of a cluster, in a bubble of fake time.
+func answering(t *testing.T, s scopes, in *inbox, script func(hall)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		in.more = make(chan struct{}, 1) // of the bubble
+		h := hall{t: t, in: in, out: &collected{}}
+		w := testWatcher(s, h.out)
+		w.config.Requests = in
+		h.l = newLead(w, s.plan, newOutbox(h.out, w.log, w.metrics))
+		w.lead.Store(h.l)
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.l.run(ctx) })
+		synctest.Wait()
+		h.published()
+		script(h)
+		end()
+		wg.Wait()
+	})
+}
+
+// published are the receipts and the scopes of requests since it was last called, in words.
+func (h hall) published() (list []string) {
+	h.t.Helper()
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	for _, e := range h.out.events {
+		switch e.Type {
+		case schemas.ReceiptType:
+			var r schemas.Receipt
+			if err := json.Unmarshal(e.Data, &r); err != nil {
+				h.t.Fatal(err)
+			}
+			list = append(list, fmt.Sprintf("%s: %s %s: %s", r.Name, r.State, r.Reason, r.Message))
+		case schemas.ScopeType:
+			var s schemas.RequestScope
+			if err := json.Unmarshal(e.Data, &s); err != nil {
+				h.t.Fatal(err)
+			}
+			if s.Kind == schemas.RequestKind {
+				text := s.Request.Name + " asks for"
+				for _, p := range s.Pods {
+					text += " " + p.Pod.Name
+				}
+				list = append(list, text)
+			}
+		}
+	}
+	h.out.events = nil
+	return list
+}
+
+func (h hall) want(what string, want ...string) {
+	h.t.Helper()
+	if got := h.published(); !slices.Equal(got, want) {
+		h.t.Errorf("%s:\ngot  %q\nwant %q", what, got, want)
+	}
+}
+
+// says hands over a verdict on a pod of a request.
+func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.ReasonCode, change ...func(*schemas.Verdict)) {
+	h.t.Helper()
+	v := schemas.Verdict{
+		Outcome: outcome, Reason: reason, Message: "m", Profile: "p", Strategy: schemas.RequestStrategy,
+		Scope:  schemas.ScopeRef{Kind: schemas.RequestKind, Key: "admin/" + request},
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: pod, UID: types.UID("uid-" + pod)}},
+	}
+	for _, c := range change {
+		c(&v)
+	}
+	e, err := schemas.NewEvent("/test/actuator", v, time.Now(), schemas.Event{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.out.tell(e)
+}
+
+// goes takes a pod away.
+func (h hall) goes(p *corev1.Pod) {
+	h.t.Helper()
+	if err := h.l.w.cluster.pods.Delete(p); err != nil {
+		h.t.Fatal(err)
+	}
+	h.l.w.podChanged(p, nil, false)
+}
+
+func uid(p *corev1.Pod) { p.UID = types.UID("uid-" + p.Name) }
+
+// three are pods of one Deployment, one of which a DaemonSet has, too.
+func three() []*corev1.Pod {
+	deployed := func(p *corev1.Pod) {
+		uid(p)
+		yes := true
+		p.Labels = map[string]string{"app": "api", "pod-template-hash": "5d8f"}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api-5d8f", Controller: &yes, UID: "rs"}}
+	}
+	pods := []*corev1.Pod{placed("a", "n1"), placed("b", "n1"), placed("c", "n2")}
+	for _, p := range pods {
+		deployed(p)
+	}
+	return pods
+}
+
+func deployment(r *schemas.Request) {
+	r.Target = &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "api"}}
+}
+
+func hallView(t *testing.T, senders ...policy.Sender) (scopes, []*corev1.Pod) {
+	t.Helper()
+	p := taintPolicy("")
+	if len(senders) > 0 {
+		p.Requests = &policy.Requests{MaxPods: 2, Senders: senders}
+	}
+	pods := three()
+	return viewByNamespace(t, p, []*corev1.Node{named("n1"), named("n2")}, pods), pods
+}
+
+func TestARequestIsFinishedWhenThereIsALastWordOnEachOfItsPods(t *testing.T) {
+	s, pods := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		e := h.in.put(t, wishing(deployment))
+		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		h.says("one", "a", schemas.Evicted, schemas.ReasonEvictionAccepted)
+		h.says("one", "b", schemas.Rejected, schemas.ReasonProtected)
+		h.says("one", "c", schemas.Rejected, schemas.ReasonMoving)
+		h.want("one is on its way, one is given up, and one moves for another reason")
+		h.goes(pods[0])
+		h.want("one is gone")
+		time.Sleep(firstRetry)
+		h.want("what moved for another reason is still there, and asked for again", "one asks for c")
+		h.goes(pods[2])
+		h.want("the last one is gone", "one: finished Done: 2 of 3 pods are gone")
+		if !h.in.gone(e) {
+			t.Error("the request is still open")
+		}
+		h.in.put(t, wishing(deployment, func(r *schemas.Request) { r.Name = "two" }))
+		h.want("the next one", "two: accepted Accepted: 1 of 1 pod is to be moved", "two asks for b")
+	})
+}
+
+func TestARequestEndsAtItsDeadlineOrWhenItIsCancelledAndWithdrawsWhatItAskedFor(t *testing.T) {
+	s, _ := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		h.in.put(t, wishing(deployment, func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Minute) }))
+		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		time.Sleep(time.Minute)
+		h.want("its deadline", "one asks for", "one: finished DeadlineExceeded: 0 of 3 pods are gone", "one asks for")
+		h.in.put(t, wishing(deployment, func(r *schemas.Request) { r.Name = "two" }))
+		h.want("another", "two: accepted Accepted: 3 of 3 pods are to be moved", "two asks for a b c")
+		h.in.put(t, schemas.Request{Sender: "admin", Name: "stop", Action: schemas.ActionCancel, Request: "two", Reason: "no more"})
+		got := h.published()
+		slices.Sort(got) // the two receipts come in any order
+		want := []string{
+			"stop: finished Done: request two is given up", "two asks for", "two asks for",
+			"two: finished Cancelled: 0 of 3 pods are gone; cancelled: no more",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("cancelled:\ngot  %q\nwant %q", got, want)
+		}
+	})
+}
+
+func TestANewLeaderGoesOnWithThePodsOfTheReceipt(t *testing.T) {
+	s, pods := hallView(t)
+	in := newInbox()
+	request := wishing(deployment)
+	var event schemas.Event
+	synctest.Test(t, func(t *testing.T) { event = in.put(t, request) })
+	in.open[0].stored = in.open[0].stored.Add(-time.Hour)
+	receipt := schemas.Receipt{
+		Sender: "admin", Name: "one", State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted, Profile: "p",
+		Deadline: event.Time.Add(24 * time.Hour),
+		Pods: []schemas.RequestedPod{
+			{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "uid-a"}, Node: "n1"},
+			{Pod: schemas.PodRef{Namespace: "web", Name: "b", UID: "an earlier one"}, Node: "n1"},
+		},
+	}
+	e, err := schemas.NewEvent("/test", receipt, event.Time, event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.receipts["admin/one"] = e
+	synctest.Test(t, func(t *testing.T) {
+		in.more = make(chan struct{}, 1)
+		out := &collected{}
+		w := testWatcher(s, out)
+		w.config.Requests = in
+		h := hall{t: t, in: in, out: out, l: newLead(w, s.plan, newOutbox(out, w.log, w.metrics))}
+		w.lead.Store(h.l)
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.l.run(ctx) })
+		h.want("no second receipt, and no other pod", "one asks for a")
+		h.goes(pods[0])
+		h.want("the end", "one: finished Done: 2 of 2 pods are gone")
+		end()
+		wg.Wait()
+	})
+}
+
+func TestANameThatWasUsedHasTheSameAnswer(t *testing.T) {
+	s, _ := hallView(t)
+	in := newInbox()
+	done := schemas.Receipt{
+		Sender: "admin", Name: "one", State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Message: "4 of 4 pods are gone",
+	}
+	e, err := schemas.NewEvent("/test", done, time.Unix(1, 0), schemas.Event{ID: "earlier", CorrelationID: "earlier"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.receipts["admin/one"] = e
+	answering(t, s, in, func(h hall) {
+		h.in.put(t, wishing(deployment))
+		h.want("the same name", "one: finished Done: 4 of 4 pods are gone")
+	})
+}
+
+func TestMoreThanThePolicyAllowsIsRefused(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 3, Open: 1})
+	answering(t, s, newInbox(), func(h hall) {
+		named := func(name string, change ...func(*schemas.Request)) schemas.Request {
+			return wishing(append(change, func(r *schemas.Request) { r.Name = name })...)
+		}
+		h.in.put(t, named("large", deployment))
+		h.want("too many pods", "large: rejected TooManyPods: 3 pods, want at most 2")
+		h.in.put(t, named("fits"))
+		h.want("two pods", "fits: accepted Accepted: 2 of 2 pods are to be moved", "fits asks for a b")
+		h.in.put(t, named("second"))
+		h.want("a second one", "second: rejected TooManyRequests: 1 requests of this sender are open")
+		for i := range 4 {
+			h.in.put(t, named(fmt.Sprint("more-", i)))
+		}
+		const more = "rejected TooManyRequests: more than 3 requests of this sender in a minute; ask again later"
+		h.want("one after the other", "more-0: "+more, "more-1: "+more, "more-2: "+more)
+		time.Sleep(time.Minute)
+		h.in.put(t, named("later"))
+		h.want("a minute later", "later: rejected TooManyRequests: 1 requests of this sender are open")
+	})
+}
+
+func TestAHundredThousandRequestsLeaveAFewReceiptsAndNoneOpen(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 10, Open: 20})
+	answering(t, s, newInbox(), func(h hall) {
+		const all = 100_000
+		time.Sleep(2 * overlap) // what came earlier may have been answered by another leader
+		for i := range all {
+			r := wishing(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) })
+			if i%2 == 1 {
+				r.Sender = fmt.Sprint("nobody-", i)
+			}
+			h.in.put(t, r)
+		}
+		var receipts, scopes int
+		for _, text := range h.published() {
+			if slices.Contains([]string{"rejected", "accepted"}, second(text)) {
+				receipts++
+			} else {
+				scopes++
+			}
+		}
+		// 10 that are looked at and 10 that are told, of admin and of all others together.
+		if want := 40; receipts != want || scopes > 10 {
+			t.Errorf("%d receipts and %d scopes, want %d and at most 10", receipts, scopes, want)
+		}
+		if left := all - len(h.in.dropped); left != 10 {
+			t.Errorf("%d requests are open, want the 10 that were accepted", left)
+		}
+		if h.in.looks > 200 {
+			t.Errorf("it looked for %d receipts", h.in.looks)
+		}
+	})
+}
+
+func second(text string) (word string) {
+	_, _ = fmt.Sscanf(text, "%s %s", new(string), &word)
+	return word
+}
+
+func TestThePodsOfATargetAreThoseThatRunAndAreMeant(t *testing.T) {
+	stored := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	pods := three()
+	pods = append(pods,
+		placed("ended", "n1", uid, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+		placed("pending", "", uid, func(p *corev1.Pod) { p.Labels = map[string]string{"app": "api"} }),
+		placed("late", "n1", uid, func(p *corev1.Pod) {
+			p.Labels, p.CreationTimestamp = map[string]string{"app": "api"}, metav1.NewTime(stored.Add(11*time.Second))
+		}),
+		placed("other", "n1", uid, func(p *corev1.Pod) { p.Namespace, p.Labels = "shop", map[string]string{"app": "api"} }),
+	)
+	s := viewByNamespace(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, pods)
+	all := policy.Sender{Name: "admin"}
+	web := policy.Sender{Name: "web", Namespaces: []string{"web"}}
+	labelled := func(namespace string) schemas.Target {
+		return schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "app=api"}}
+	}
+	for _, c := range []struct {
+		name   string
+		target schemas.Target
+		sender policy.Sender
+		want   []string
+		no     schemas.ReceiptReason
+	}{
+		{"a node's that have not ended", schemas.Target{Node: "n1"}, all, []string{"shop/other", "web/a", "web/b"}, ""},
+		{"of a node those that the sender may", schemas.Target{Node: "n1"}, web, []string{"web/a", "web/b"}, ""},
+		{"a node that is not there", schemas.Target{Node: "n9"}, all, nil, schemas.ReceiptUnknownTarget},
+		{"by labels everywhere", labelled(""), all, []string{"shop/other", "web/a", "web/b", "web/c"}, ""},
+		{"by labels in a namespace", labelled("shop"), all, []string{"shop/other"}, ""},
+		{"by labels that no pod has", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "x=y"}}, all, nil, ""},
+		{
+			"a Deployment's", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "api"}}, all,
+			[]string{"web/a", "web/b", "web/c"}, "",
+		},
+		{
+			"a ReplicaSet's", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "ReplicaSet", Namespace: "web", Name: "api-5d8f"}},
+			all, []string{"web/a", "web/b", "web/c"}, "",
+		},
+		{
+			"a workload that has none", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Job", Namespace: "web", Name: "api"}},
+			all, nil, schemas.ReceiptUnknownTarget,
+		},
+		{
+			"by name, each once, also one that has ended, and none of another UID",
+			schemas.Target{Pods: []schemas.PodTarget{
+				{Namespace: "web", Name: "ended"}, {Namespace: "web", Name: "b", UID: "uid-b"}, {Namespace: "web", Name: "b"},
+				{Namespace: "web", Name: "a", UID: "other"}, {Namespace: "web", Name: "pending"},
+			}},
+			all, []string{"web/b", "web/ended", "missing a", "missing pending"}, "",
+		},
+		{
+			"by names that nobody has", schemas.Target{Pods: []schemas.PodTarget{{Namespace: "web", Name: "x"}}}, all, nil,
+			schemas.ReceiptUnknownTarget,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found, missing, no := s.cluster.targeted(c.target, c.sender, stored)
+			var got []string
+			for _, p := range found {
+				got = append(got, p.Namespace+"/"+p.Name)
+			}
+			for _, m := range missing {
+				if no == nil {
+					got = append(got, "missing "+m.Name)
+				}
+			}
+			var reason schemas.ReceiptReason
+			if no != nil {
+				reason = no.reason
+			}
+			if !reflect.DeepEqual(got, c.want) || reason != c.no {
+				t.Errorf("got %q %s, want %q %s", got, reason, c.want, c.no)
+			}
+		})
+	}
+}
