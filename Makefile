@@ -6,7 +6,7 @@ CLUSTER := go run ./test/cluster/cmd/cluster
 # The race detector needs a C compiler. On a machine without one the tests run without it, and say so.
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 # How long make fuzz searches for each property.
-FUZZTIME := 30s
+FUZZTIME := 60s
 # How many pods make limits drains.
 PODS := 300
 # How long make faults breaks things, and the seed that says what is broken when; without one it takes another each time.
@@ -51,7 +51,7 @@ bench: ## Measure Rehome at scale and print each figure beside its target.
 	go run ./test/bench $(ARGS)
 
 # The fuzz tests are found by their names, so a new one is run without being listed here.
-fuzz: ## Search for counter-examples to every fuzz test, FUZZTIME=30s each.
+fuzz: ## Search for counter-examples to every fuzz test, FUZZTIME=60s each.
 	@grep -rnHoE '^func Fuzz[A-Za-z0-9_]+' --include='*_test.go' --exclude-dir=.build . | \
 	  sed -E 's|/[^/]*:[0-9]+:func (Fuzz.*)| \1|' | sort | \
 	  while read -r package name; do \

@@ -35,8 +35,9 @@ func (b *Bus) Answered(ctx context.Context) ([]schemas.ScopeHead, error) {
 
 // headOf reads the subject of an answer. ok is false for one that Rehome does not write.
 func headOf(subject string) (h schemas.ScopeHead, ok bool) {
-	tokens := strings.Split(strings.TrimPrefix(subject, strings.TrimSuffix(IntentsChannels, ">")), ".")
-	if len(tokens) != 4 {
+	rest, ours := strings.CutPrefix(subject, strings.TrimSuffix(IntentsChannels, ">"))
+	tokens := strings.Split(rest, ".")
+	if !ours || len(tokens) != 4 {
 		return h, false
 	}
 	var names [4]string

@@ -163,5 +163,5 @@ func (v Verdict) About() string {
 
 // Channel is rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD.
 func (v Verdict) Channel() string {
-	return channel("verdict."+string(v.Outcome), v.Strategy, v.Intent.Pod.Namespace, v.Intent.Pod.Name)
+	return channel("verdict", string(v.Outcome), v.Strategy, v.Intent.Pod.Namespace, v.Intent.Pod.Name)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
 
@@ -54,7 +55,7 @@ func consumers(t *testing.T, js jetstream.JetStream) []string {
 	var names []string
 	list := stream.ConsumerNames(t.Context())
 	for name := range list.Name() {
-		if !slices.ContainsFunc(strategies(), func(s policy.Strategy) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(functions.Hosted(), func(f functions.Function) bool { return f.Strategy.Name == name }) {
 			names = append(names, name)
 		}
 	}

@@ -33,8 +33,8 @@ func forwardCommand() *cobra.Command {
 		Use:   "forward",
 		Short: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP",
 		Long: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP, at least once and until the\n" +
-			"sink has it. How far it was is kept on the bus under a name: it goes on there when it is started again, on any machine, and several\n" +
-			"of one name share the work. The same id and source is the same event; several posts run at once, in no order.\n\n" +
+			"sink has it. How far it was is kept on the bus under a name: it goes on there when it is started again, on any\n" +
+			"machine, and several of one name share the work. The same id and source is the same event; several posts run at once, in no order.\n\n" +
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
 			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +
@@ -187,6 +187,9 @@ func overrides(text string) (map[string]string, error) {
 		name = strings.ToLower(name) // as header names, they may come in any case
 		if err := cloudevent.CheckExtension(name); err != nil {
 			return nil, err
+		}
+		if _, twice := lower[name]; twice {
+			return nil, fmt.Errorf("attribute %q: want it once, got it in different cases", name)
 		}
 		lower[name] = value
 	}

@@ -422,3 +422,10 @@ func TestTheNameOfAForwarderIsMadeOfItsURLWithoutItsSecrets(t *testing.T) {
 		t.Error("two URLs have one name")
 	}
 }
+
+func TestAnAttributeThatIsAddedInTwoCasesIsRefused(t *testing.T) {
+	got, err := overrides(`{"extensions": {"Team": "shop", "team": "cart"}}`)
+	if want := `attribute "team": want it once, got it in different cases`; err == nil || err.Error() != want {
+		t.Errorf("got %v, %v; want the error %q", got, err, want)
+	}
+}

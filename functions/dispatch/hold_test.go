@@ -25,7 +25,7 @@ func pod(name, node string) schemas.ScopedPod {
 }
 
 // asked is the scope of a node with three pods, one of which is protected and one has ended.
-func asked(t *testing.T) (schemas.Event, schemas.ScopeHead) {
+func asked(t testing.TB) (schemas.Event, schemas.ScopeHead) {
 	t.Helper()
 	guarded := pod("guarded", "worker-1")
 	guarded.Protected = []schemas.Protection{{Rule: "DaemonSetPods", Detail: "it belongs to the DaemonSet agent"}}

@@ -86,23 +86,33 @@ func fromCloudEvent(ce event.Event) (schemas.Event, error) {
 	if !json.Valid(ce.Data()) {
 		return schemas.Event{}, errors.New("data is not JSON")
 	}
+	// The SDK takes no spaces around these when it writes them, and leaves those that it reads in structured mode.
 	e := schemas.Event{
-		ID: ce.ID(), Source: ce.Source(), Type: ce.Type(), Subject: ce.Subject(), Data: ce.Data(),
+		ID: strings.TrimSpace(ce.ID()), Source: ce.Source(), Type: strings.TrimSpace(ce.Type()),
+		Subject: strings.TrimSpace(ce.Subject()), Data: ce.Data(),
 		CorrelationID: extension(ce, correlationID), CausationID: extension(ce, causationID),
 		TraceParent: extension(ce, traceParent),
 	}
 	if t := ce.Time(); !t.IsZero() {
-		e.Time = t.UTC()
+		if e.Time = t.UTC(); !writable(e.Time) {
+			return schemas.Event{}, fmt.Errorf("time: %q is not in the years 0 to 9999 of UTC", types.FormatTime(t))
+		}
 	}
 	if text := extension(ce, expiryTime); text != "" {
 		t, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return schemas.Event{}, fmt.Errorf("%s: %w", expiryTime, err)
 		}
-		e.Expires = t.UTC()
+		if e.Expires = t.UTC(); !writable(e.Expires) {
+			return schemas.Event{}, fmt.Errorf("%s: %q is not in the years 0 to 9999 of UTC", expiryTime, text)
+		}
 	}
 	return e, nil
 }
+
+// writable says whether a time in UTC can be written so that it is read again. The time of another zone can leave the years
+// that have four digits when it becomes one of UTC.
+func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
 // extension is the value as text, whatever type it had in structured mode. Empty: there is none.
 func extension(ce event.Event, name string) string {
@@ -130,8 +140,10 @@ func IsJSON(contentType string) bool {
 func schemaOf(eventType string) string {
 	rest, ours := strings.CutPrefix(eventType, "dev.rehome.")
 	noun, version, two := strings.Cut(rest, ".")
-	if !ours || !two || noun == "" || strings.Contains(version, ".") {
-		return ""
+	number, versioned := strings.CutPrefix(version, "v")
+	plain := strings.Trim(noun, "abcdefghijklmnopqrstuvwxyz") == "" && strings.Trim(number, "0123456789") == ""
+	if !ours || !two || !versioned || noun == "" || number == "" || !plain {
+		return "" // not every type can stand in a URL
 	}
 	return "https://rehome.dev/schemas/" + version + "/" + noun + ".schema.json"
 }

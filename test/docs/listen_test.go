@@ -265,7 +265,7 @@ var natsFlags = map[string][]string{
 // subjectsOf are all subjects that events and dead letters come on, with what stands for a name in capitals.
 func subjectsOf() []string {
 	all := []string{"rehome.dead.STREAM.READER"}
-	for _, noun := range []string{"delta", "scope", "intents", "verdict"} {
+	for _, noun := range []string{"delta", "scope", "intents", "verdict", "request", "receipt"} {
 		all = append(all, schemas.Subjects("dev.rehome."+noun+".v1")...)
 	}
 	return all
@@ -288,7 +288,7 @@ func mayMatch(filter, subject string) bool {
 }
 
 func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *testing.T) {
-	streams := []string{bus.StreamScopes, bus.StreamIntents, bus.StreamEvents, bus.StreamDead}
+	streams := []string{bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead}
 	commands := 0
 	for _, name := range pages(t) {
 		text := page(t, name)

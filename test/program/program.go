@@ -16,16 +16,18 @@ import (
 )
 
 // Build builds rehome in dir and returns the path of the binary.
-func Build(dir string) (path string, err error) {
+func Build(dir string) (path string, err error) { return build(dir, "rehome", "./cmd/rehome") }
+
+func build(dir, name, source string) (path string, err error) {
 	root, err := binaries.Root()
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, "rehome")
-	build := exec.Command("go", "build", "-o", path, "./cmd/rehome")
+	path = filepath.Join(dir, name)
+	build := exec.Command("go", "build", "-o", path, source)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build rehome: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return path, nil
 }

@@ -17,15 +17,15 @@ import (
 // The types of events, as people and subjects name them.
 const (
 	Delta   = "delta"
+	Receipt = "receipt"
+	Request = "request"
 	Scope   = "scope"
 	Intents = "intents"
 	Verdict = "verdict"
-	Receipt = "receipt"
-	Request = "request"
 )
 
-// nouns lists all types, remembered first.
-func nouns() []string { return []string{Delta, Intents, Verdict, Receipt, Scope, Request} }
+// nouns lists all types.
+func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Request} }
 
 // passes says whether events of a type have no history: they can only be looked on at.
 func passes(noun string) bool { return noun == Scope || noun == Request }

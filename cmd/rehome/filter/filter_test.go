@@ -27,7 +27,7 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 		filter Filter
 		want   []string
 	}{
-		{"nothing: all of the history", Filter{}, []string{"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>"}},
+		{"nothing: all of the history", Filter{}, []string{"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>"}},
 		{"one type", Filter{Types: []string{Verdict}}, []string{"rehome.verdict.>"}},
 		{"types twice and in any order", Filter{Types: []string{Verdict, Delta, Verdict}}, []string{"rehome.delta.>", "rehome.verdict.>"}},
 		{"scopes only when they are named", Filter{Types: []string{Scope}, Strategies: []string{"S"}}, []string{"rehome.scope.S.>"}},
@@ -52,7 +52,7 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 			"rehome.delta.pod.*.shop.>",
 		}},
 		{"a correlation is in no subject", Filter{Correlations: []string{"x"}}, []string{
-			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>",
+			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>",
 		}},
 		{"all together", Filter{Types: []string{Verdict}, Outcomes: []string{"settled"}, Strategies: []string{"S", "T"}, Pods: pods[:1]}, []string{
 			"rehome.verdict.settled.S.shop.api-0", "rehome.verdict.settled.T.shop.api-0",
@@ -84,7 +84,7 @@ func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
 		filter Filter
 		want   string
 	}{
-		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict or scope, got "pods"`},
+		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
 		{
 			Filter{Outcomes: []string{"moved"}},
 			`outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got "moved"`,
@@ -197,6 +197,8 @@ func world(t *testing.T) (all []schemas.Event) {
 	}
 	for i, node := range nodes {
 		correlation := correlations[i%2]
+		add(schemas.Receipt{Sender: "admin", Name: fmt.Sprint("r", i)}, correlation)
+		add(schemas.Request{Sender: "admin", Name: fmt.Sprint("r", i)}, correlation)
 		add(schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}}, correlation)
 		for _, strategy := range strategies {
 			add(answer(strategy, schemas.NodeKind, node), correlation)
@@ -239,7 +241,7 @@ func some(r *rand.Rand, names []string) (chosen []string) {
 
 func randomFilter(r *rand.Rand) Filter {
 	f := Filter{
-		Types: some(r, []string{Delta, Intents, Verdict}), Outcomes: some(r, []string{"evicted", "deferred", "settled"}),
+		Types: some(r, []string{Delta, Intents, Verdict, Receipt, Request}), Outcomes: some(r, []string{"evicted", "deferred", "settled"}),
 		Strategies: some(r, strategies), Namespaces: some(r, namespaces), Nodes: some(r, nodes), Correlations: some(r, correlations),
 	}
 	for _, name := range some(r, podNames) {

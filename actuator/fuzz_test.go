@@ -1,0 +1,81 @@
+package actuator
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// FuzzLedger: whatever the ledger has, each entry is named as unreadable or can be written and read again as it was, and
+// people can look at all of it.
+func FuzzLedger(f *testing.F) {
+	add := func(key string, value any) {
+		data, err := json.Marshal(value)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(key, data)
+	}
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	intent := schemas.Intent{ID: "1.uid", Pod: schemas.PodRef{Namespace: "shop", Name: "cart-0", UID: "uid"}, Node: "worker-7", Expires: at}
+	r := record{Open: Open{Profile: "default", Strategy: "A", Intent: intent}, Method: schemas.MethodSurge, Begun: at, Moved: at, State: json.RawMessage(`{"a":1}`)}
+	add(r.key(), r)
+	add(loopKey(brake.Key{Workload: "uid", Strategy: "A", Node: "worker-7"}), loopRecord{Entry: brake.Entry{
+		Key: brake.Key{Workload: "uid", Strategy: "A", Node: "worker-7"}, Record: brake.Record{Returns: 3}, Until: at,
+	}})
+	add(keyStorm, stormRecord{Conditions: []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "many", Since: at}}})
+	f.Add(keyMove, []byte(`{"open":null,"state":null,"cause":{"Data":7}}`))
+	f.Add(keyLoop+"\x00", []byte(`{"returns":-1,"Returns":9}`))
+	f.Add("what", []byte(`{`))
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		entries := map[string][]byte{key: value}
+		moves, loops, storm, bad := readLedger(entries)
+		if n := len(moves) + len(loops) + len(bad); n > 1 || len(bad) > 0 && key != keyStorm && n != 1 {
+			t.Fatalf("one entry was read as the moves %+v, the loops %+v and the errors %v", moves, loops, bad)
+		}
+		seen, _ := ReadLedger(entries)
+		if len(seen.Moves) != len(moves) || len(seen.Loops) > len(loops) {
+			t.Errorf("people see %+v of the moves %+v and the loops %+v", seen, moves, loops)
+		}
+		if len(bad) > 0 {
+			return
+		}
+		for _, m := range moves {
+			again(t, key, m)
+		}
+		for _, l := range loops {
+			again(t, key, l)
+		}
+		if key == keyStorm {
+			again(t, key, storm)
+		}
+	})
+}
+
+// again writes an entry, reads it, and writes that: both times it is the same.
+func again[E any](t *testing.T, key string, entry E) {
+	t.Helper()
+	first, err := json.Marshal(entry)
+	if err != nil {
+		t.Fatalf("read %+v, which cannot be written: %v", entry, err)
+	}
+	var read any
+	moves, loops, storm, bad := readLedger(map[string][]byte{key: first})
+	switch {
+	case len(bad) > 0:
+		t.Fatalf("%s cannot be read again: %v", first, bad)
+	case len(moves) > 0:
+		read = moves[0]
+	case len(loops) > 0:
+		read = loops[0]
+	default:
+		read = storm
+	}
+	if second, err := json.Marshal(read); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("%s was read as %s, %v", first, second, err)
+	}
+}

@@ -1,0 +1,138 @@
+package bus
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
+	for _, subject := range []string{"S.default.node.worker-1", "other.intents.S.default.node", "rehome.scope.S.default.node.a"} {
+		if h, ok := headOf(subject); ok {
+			t.Errorf("%s was read as %+v", subject, h)
+		}
+	}
+}
+
+// FuzzHeadOf: a subject is not one that Rehome publishes answers on, or it is the one that the answer to the scope it names
+// is published on.
+func FuzzHeadOf(f *testing.F) {
+	f.Add("rehome.intents.RemovePodsViolatingNodeTaints.default.node.worker-7_example")
+	f.Add("rehome.intents.A.=.pod.shop=2Fcart-0")
+	f.Add("A.default.node.worker-7")
+	f.Add("rehome.intents.=2e.=2.=.>")
+	f.Fuzz(func(t *testing.T, subject string) {
+		h, ok := headOf(subject)
+		if !ok {
+			return
+		}
+		a := schemas.Intents{Profile: h.Profile, Strategy: h.Strategy, Scope: schemas.ScopeRef{Kind: h.Kind, Key: h.Key}}
+		if got := a.Channel(); got != subject {
+			t.Errorf("%q was read as %+v, whose subject is %q", subject, h, got)
+		}
+	})
+}
+
+// FuzzDeadLetter: whatever message is buried, its letter says where it came from and why it died, and holds the message as
+// it was, or as much as there is room for; only a letter that holds all of it is published again, where it was published.
+func FuzzDeadLetter(f *testing.F) {
+	f.Add("rehome.scope.A.default.node.x", "ce-id", "1", "no data\nat all", "A", uint64(7), []byte(`{}`))
+	f.Add("rehome.intents.A.default.node.x", "Nats-Rollup", "all", "", "rehome", uint64(0), []byte{})
+	f.Add("rehome.verdict.>", "rehome-sequence", "9", strings.Repeat("x", 5000), "a.b c", uint64(1<<63), make([]byte, 20000))
+	f.Fuzz(func(t *testing.T, subject, name, value, why, by string, sequence uint64, body []byte) {
+		l := letter{
+			Stream: streamOf(subject), Subject: subject, Sequence: sequence, Stored: time.Unix(0, 7), Data: body,
+			Header: nats.Header{name: {value}},
+		}
+		const most = 16 << 10
+		m := deadLetter(l, by, errors.New(why), most)
+		if size := headerSize(m.Header) + len(m.Data); size > most && headerSize(l.Header) < most-letterRoom && len(subject) < 1024 &&
+			len(by) < 256 {
+			t.Errorf("the letter has %d bytes, want at most %d", size, most)
+		}
+		got := deadLetterOf(&jetstream.RawStreamMsg{Subject: m.Subject, Sequence: 3, Header: m.Header, Data: m.Data})
+		want := DeadLetter{
+			Number: 3, By: by, Error: line(why, maxErrorText), Stream: l.Stream, Sequence: sequence, Channel: subject,
+			Header: map[string][]string{}, Body: body, Buried: time.Time{},
+		}
+		if !isOfLetter(name) {
+			maps.Copy(want.Header, l.Header)
+		}
+		if len(m.Data) < len(body) {
+			want.Body, want.WholeSize = body[:len(m.Data)], len(body)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		if got.retriable() != nil {
+			return
+		}
+		if p := got.message(); p.Subject != subject || len(p.Data) != len(body) || strings.ContainsAny(p.Subject, " \t\r\n*>") {
+			t.Errorf("it would be published again as %+v", p)
+		}
+	})
+}
+
+// FuzzForgedLetter: whatever somebody stores among the dead letters, it is read without a panic, and published again at most
+// on a subject of the stream that it names.
+func FuzzForgedLetter(f *testing.F) {
+	f.Add("rehome.dead.REHOME_SCOPES.A", "rehome.scope.A.default.node.x", StreamScopes, "7", "0", []byte(`{}`))
+	f.Add("rehome.dead", "$JS.API.STREAM.PURGE.REHOME_EVENTS", StreamEvents, "-1", "", []byte{})
+	f.Add("rehome.dead..=", "rehome.delta.*", StreamEvents, "99999999999999999999", "9x", []byte(nil))
+	f.Fuzz(func(t *testing.T, on, channel, stream, sequence, cut string, body []byte) {
+		d := deadLetterOf(&jetstream.RawStreamMsg{Subject: on, Sequence: 1, Data: body, Header: nats.Header{
+			HeaderSubject: {channel}, HeaderStream: {stream}, HeaderSequence: {sequence}, HeaderTruncated: {cut},
+		}})
+		if _, err := d.Event(); err != nil && !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("error is not ErrInvalid: %v", err)
+		}
+		if err := d.retriable(); err != nil {
+			if !errors.Is(err, schemas.ErrInvalid) && !errors.Is(err, ErrCut) {
+				t.Errorf("error is neither ErrInvalid nor ErrCut: %v", err)
+			}
+			return
+		}
+		if m := d.message(); streamOf(m.Subject) != stream || stream == StreamDead || !strings.HasPrefix(m.Subject, "rehome.") {
+			t.Errorf("a letter of %s would be published on %q", stream, m.Subject)
+		}
+	})
+}
+
+// FuzzReply: whatever a function on the bus replies, it is no answer, asks for time, is invalid, or reads back.
+func FuzzReply(f *testing.F) {
+	m, err := encode(full)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("", "", "", m.Header["ce-id"][0], []byte(full.Data))
+	f.Add("busy\nnow", "30", "", "", []byte{})
+	f.Add("", "", "400", "", []byte("no"))
+	f.Add("", "-1", "", "\xff", []byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","data":{}}`))
+	f.Fuzz(func(t *testing.T, why, after, service, id string, body []byte) {
+		reply := &nats.Msg{Data: body, Header: nats.Header{
+			HeaderError: {why}, HeaderRetryAfter: {after}, headerServiceError: {service},
+		}}
+		if id != "" {
+			maps.Copy(reply.Header, nats.Header{"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {"/f"}, "ce-type": {"t"}})
+		}
+		e, has, err := readReply(reply, time.Unix(0, 0))
+		later, put := errors.AsType[*handover.Later](err)
+		switch {
+		case put && (later.After < 0 || has), err != nil && !put && !errors.Is(err, schemas.ErrInvalid), err != nil && has:
+			t.Errorf("got %+v, %v, %v", e, has, err)
+		case err == nil && has:
+			if err := readsBack(e); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

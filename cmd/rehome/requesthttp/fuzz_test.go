@@ -1,0 +1,88 @@
+package requesthttp
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+// FuzzRequest: whatever a user posts, it is refused as the user's fault, or it is a request of the sender http and of that
+// user, with a name that stands in a subject, which can be published and read again as it was.
+func FuzzRequest(f *testing.F) {
+	for _, e := range schematest.Examples(f) {
+		f.Add(cloudevent.StructuredJSON, "", "", "robin", e.Document)
+		f.Add(cloudevent.JSON, e.Event.Type, e.Event.ID, "system:serviceaccount:shop:ci", []byte(e.Event.Data))
+	}
+	f.Add(cloudevent.JSON+"; charset=utf-8", schemas.RequestType, "%00", "\xff", []byte(`{"sender":"admin","name":"A b","override":["*"]}`))
+	f.Add("text/plain", schemas.RequestType, "1", "", []byte(`{}`))
+	f.Add(cloudevent.JSON, schemas.RequestType, "1", "x", bytes.Repeat([]byte(" "), mostBytes+1))
+	f.Fuzz(func(t *testing.T, content, eventType, id, user string, body []byte) {
+		q := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+		for name, value := range map[string]string{
+			"Content-Type": content, "Ce-Type": eventType, "Ce-Id": id, "Ce-Source": "/fuzz", "Ce-Specversion": "1.0",
+		} {
+			q.Header.Set(name, value)
+		}
+		request, err := received(q, user)
+		if err != nil {
+			if p, is := errors.AsType[*problem](err); !is || p.status < 400 || p.status >= 500 {
+				t.Errorf("got %v, want a problem of the client", err)
+			}
+			return
+		}
+		if request.Sender != policy.HTTPSender || !schemas.IsRequestWord(request.Name) || len([]rune(request.Requester)) > schemas.MaxRequester {
+			t.Errorf("it is %+v", request)
+		}
+		e, err := schemas.NewEvent("/fuzz", request, time.Time{}, schemas.Event{})
+		if err != nil {
+			t.Fatalf("%+v cannot be written: %v", request, err)
+		}
+		document, err := cloudevent.WriteStructured(e)
+		if err != nil {
+			t.Fatalf("%+v cannot be written: %v", request, err)
+		}
+		read, err := cloudevent.ReadStructured(document)
+		if err != nil {
+			t.Fatalf("%s cannot be read: %v", document, err)
+		}
+		again, err := schemas.Decode[schemas.Request](read)
+		if request.Requester = string([]rune(request.Requester)); err != nil || !reflect.DeepEqual(plain(again), plain(request)) {
+			t.Errorf("written %+v, read %+v, %v", request, again, err)
+		}
+	})
+}
+
+// received is the request that a user posts.
+func received(q *http.Request, user string) (schemas.Request, error) {
+	m, err := modeOf(q.Header)
+	if err != nil {
+		return schemas.Request{}, err
+	}
+	e, err := readEvent(httptest.NewRecorder(), q, m)
+	if err != nil {
+		return schemas.Request{}, err
+	}
+	return requestOf(e, user)
+}
+
+// plain is a request without what JSON does not tell apart: empty lists from none, and the zone of a time.
+func plain(r schemas.Request) schemas.Request {
+	r.Deadline = r.Deadline.UTC()
+	if len(r.Override) == 0 {
+		r.Override = nil
+	}
+	if r.Target != nil && len(r.Target.Pods) == 0 {
+		target := *r.Target
+		target.Pods, r.Target = nil, &target
+	}
+	return r
+}

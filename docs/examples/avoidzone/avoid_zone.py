@@ -1,0 +1,126 @@
+"""A strategy of its own, as a function over HTTP, with nothing but the standard library of Python 3.9 or later.
+
+It moves pods that run in a zone which they are to avoid, as an annotation of theirs says:
+
+    kubectl annotate pod cart-0 example.com/avoid-zone=eu-west-1b
+
+The file policy.yaml beside this one enables it. To try it:
+
+    python3 docs/examples/avoidzone/avoid_zone.py    # listens at 127.0.0.1:8091, or where ADDRESS says
+    rehome run --policy docs/examples/avoidzone/policy.yaml
+
+What it is asked and answers is in docs/functions.md. It needs no rights in the cluster and none on the bus. An annotation
+that changes wakes no strategy: it is seen when the pod starts, its labels or its node change, or with the next resync.
+"""
+
+import json
+import os
+import secrets
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote, unquote
+
+STRATEGY = "AvoidZone"
+ZONE = "topology.kubernetes.io/zone"
+MOST_BYTES = 8 << 20  # above what the scope of a node with all its pods has
+
+
+class Refused(Exception):
+    """Why a request is not answered: a status and a line of text."""
+
+
+def decide(scope: dict) -> list:
+    """Says which pods of the scope should move. It knows nothing but the scope."""
+    node, args = scope["node"]["metadata"], scope.get("args") or {}
+    zone = (node.get("labels") or {}).get(ZONE)
+    annotation = args.get("annotation", "example.com/avoid-zone")
+    intents = []
+    for entry in scope["pods"]:
+        pod = entry["pod"]["metadata"]
+        avoided = (pod.get("annotations") or {}).get(annotation)
+        if avoided and avoided == zone and not entry.get("protected"):
+            moved = {key: pod[key] for key in ("namespace", "name", "uid")}
+            intents.append({"pod": moved, "node": node["name"], "reason": f"avoids the zone {zone}"})
+    return intents
+
+
+def answer(event: dict, scope: dict) -> dict:
+    """The data of the answer to a scope. What dates and IDs it has is for the sake of the schema."""
+    if scope.get("strategy") != STRATEGY or scope.get("kind") != "node":
+        raise Refused(400, f"want a scope of the kind node for {STRATEGY}")
+    intents = decide(scope)
+    expires = (datetime.now(timezone.utc) + timedelta(minutes=10)).isoformat()
+    for intent in intents:
+        intent.update(id=f"{event['id']}.{intent['pod']['uid']}", expires=expires)
+    of = {"kind": scope["kind"], "key": scope["key"], "event": event["id"], "sequence": 0, "since": scope["since"]}
+    return {"profile": scope["profile"], "strategy": STRATEGY, "scope": of, "intents": intents}
+
+
+class Function(BaseHTTPRequestHandler):
+    """Answers scopes in binary mode: the attributes are headers, the body is the data."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds without a word
+
+    def do_POST(self) -> None:
+        try:
+            event, scope = self.read()
+            data = answer(event, scope)
+        except Refused as refused:
+            return self.send_text(*refused.args)
+        except (AttributeError, KeyError, TypeError) as problem:
+            return self.send_text(400, f"not a scope: {problem!r}")
+        trace = event.get("traceparent", "").split("-")
+        attributes = {
+            "specversion": "1.0", "type": "dev.rehome.intents.v1", "source": "/examples/avoidzone",
+            "id": secrets.token_hex(16), "time": datetime.now(timezone.utc).isoformat(),
+            "subject": event.get("subject"), "causationid": event["id"], "correlationid": event.get("correlationid"),
+        }
+        if len(trace) == 4:
+            attributes["traceparent"] = "-".join([trace[0], trace[1], secrets.token_hex(8), trace[3]])
+        headers = {f"ce-{name}": quote(value, safe="/:=,+-._~@") for name, value in attributes.items() if value}
+        self.send(200, json.dumps(data).encode(), {"Content-Type": "application/json", **headers})
+
+    def read(self) -> tuple:
+        """The attributes and the data of the scope that is asked about."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise Refused(411, "want a Content-Length")
+        if int(length) > MOST_BYTES:
+            for left in range(int(length), 0, -65536):  # who is still writing would not read the answer
+                self.rfile.read(min(left, 65536))
+            raise Refused(413, f"want at most {MOST_BYTES} bytes")
+        body = self.rfile.read(int(length))
+        if self.headers.get_content_type() != "application/json" or "Content-Encoding" in self.headers:
+            raise Refused(415, "want a CloudEvent in binary mode, with JSON that is not compressed")
+        event = {name[3:].lower(): unquote(value) for name, value in self.headers.items() if name.lower().startswith("ce-")}
+        if event.get("specversion") != "1.0" or event.get("type") != "dev.rehome.scope.v1" or not event.get("id"):
+            raise Refused(400, "want a CloudEvent 1.0 of the type dev.rehome.scope.v1")
+        try:
+            return event, json.loads(body)
+        except (ValueError, RecursionError) as problem:
+            raise Refused(400, f"the data is not JSON: {problem}") from problem
+
+    def do_GET(self) -> None:
+        self.send(405, b"want POST with a scope\n", {"Allow": "POST", "Connection": "close"})
+
+    do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = do_PUT = do_GET
+
+    def send_text(self, status: int, text: str) -> None:
+        # The body may not have been read, and the connection cannot be used again.
+        self.send(status, (text + "\n").encode(), {"Content-Type": "text/plain; charset=utf-8", "Connection": "close"})
+
+    def send(self, status: int, body: bytes, headers: dict) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    host, _, port = os.environ.get("ADDRESS", "127.0.0.1:8091").rpartition(":")
+    with ThreadingHTTPServer((host, int(port)), Function) as server:
+        print(f"serving at {host}:{port}", flush=True)
+        server.serve_forever()

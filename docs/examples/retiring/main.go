@@ -1,0 +1,138 @@
+// Command retiring is a strategy of its own, as a function over HTTP: it moves pods from nodes that are going to be taken
+// away, some days before that. The label of a node says when, as in
+//
+//	kubectl label node worker-7 example.com/retiring=2026-12-01
+//
+// The file policy.yaml beside this one enables it. To try it:
+//
+//	go run ./docs/examples/retiring    # listens at 127.0.0.1:8090, or where ADDRESS says
+//	rehome run --policy docs/examples/retiring/policy.yaml
+//
+// What it is asked and answers is in docs/functions.md. It needs no rights in the cluster and none on the bus. That a date
+// has come near is no change of the cluster: such nodes are noticed by the resync, every half hour.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+)
+
+const (
+	strategy = "LeaveRetiringNodes"
+	// mostBytes is above what the scope of a node with all its pods has.
+	mostBytes = 8 << 20
+	// intentTTL is how long an answer stays true.
+	intentTTL = 10 * time.Minute
+)
+
+// arguments are those of the policy.
+type arguments struct {
+	Label string `json:"label"` // of the node; its value is a date such as 2026-12-01
+	Days  int    `json:"days"`  // before the date, in which pods are moved
+}
+
+func main() {
+	server := &http.Server{
+		Addr: cmp.Or(os.Getenv("ADDRESS"), "127.0.0.1:8090"), Handler: http.HandlerFunc(handle),
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	}
+	slog.Info("serving", "address", server.Addr)
+	if err := server.ListenAndServe(); err != nil {
+		slog.Error("cannot serve", "error", err)
+		os.Exit(1)
+	}
+}
+
+// handle answers one scope.
+func handle(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "want POST with a scope", http.StatusMethodNotAllowed)
+		return
+	}
+	if !cloudevent.IsJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
+		http.Error(w, "want a CloudEvent in binary mode, with JSON that is not compressed", http.StatusUnsupportedMediaType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBytes))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	var answer schemas.Event
+	if err == nil {
+		answer, err = respond(r.Header, body, time.Now())
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	set := func(name, value string) { w.Header().Set(cloudevent.HeaderPrefix+name, value) }
+	if err := cloudevent.WriteAttributes(answer, set); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Del(cloudevent.HeaderPrefix + "datacontenttype") // over HTTP it is the Content-Type
+	w.Header().Set("Content-Type", cloudevent.JSON)
+	_, _ = w.Write(answer.Data) // who asked may be gone
+}
+
+// respond makes the answer to a scope in binary mode.
+func respond(headers http.Header, body []byte, now time.Time) (schemas.Event, error) {
+	attributes, err := cloudevent.ReadAttributes(headers)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	question, err := cloudevent.ReadBinary(attributes, body)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	scope, err := schemas.Decode[schemas.NodeScope](question)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	if scope.Strategy != strategy || scope.Kind != schemas.NodeKind {
+		return schemas.Event{}, fmt.Errorf("want a scope of the kind node for %s, got %q for %q", strategy, scope.Kind, scope.Strategy)
+	}
+	intents, err := decide(scope)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	for i := range intents {
+		intents[i].ID, intents[i].Expires = question.ID+"."+string(intents[i].Pod.UID), scope.Now.Add(intentTTL)
+	}
+	ref := schemas.ScopeRef{Kind: scope.Kind, Key: scope.Key, Event: question.ID, Since: scope.Since}
+	answer := schemas.Intents{Profile: scope.Profile, Strategy: scope.Strategy, Scope: ref, Intents: intents}
+	return schemas.NewEvent("/examples/retiring", answer, now, question)
+}
+
+// decide says which pods should move. It knows nothing but the scope, not even another time.
+func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
+	args := arguments{Label: "example.com/retiring", Days: 7}
+	if len(scope.Args) > 0 {
+		if err := json.Unmarshal(scope.Args, &args); err != nil {
+			return nil, fmt.Errorf("arguments: %w", err)
+		}
+	}
+	intents := []schemas.Intent{} // an empty list, which says that no pod should move, and not null
+	date, err := time.Parse(time.DateOnly, scope.Node.Labels[args.Label])
+	if err != nil || scope.Now.Before(date.AddDate(0, 0, -args.Days)) {
+		return intents, nil // without a date the node stays
+	}
+	for _, pod := range scope.Pods {
+		if len(pod.Protected) == 0 {
+			intents = append(intents, pod.Move("its node is taken away on "+date.Format(time.DateOnly)))
+		}
+	}
+	return intents, nil
+}

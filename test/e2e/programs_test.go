@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// example starts an example as a process. It is killed at the end of the scene if it still runs.
+func (s *scene) example(e program.Example, environment []string, arguments ...string) *process {
+	s.t.Helper()
+	running, err := e.Start(environment, arguments...)
+	s.must(err)
+	p := &process{running, s.t}
+	s.t.Cleanup(func() {
+		p.kill()
+		if s.t.Failed() {
+			s.t.Logf("%v %q said:\n%s", e.Arguments, arguments, p.Log)
+		}
+	})
+	return p
+}
+
+// tokenOf makes a service account that may ask Rehome for what is in the namespace of the scene, and a file with its token.
+func (s *scene) tokenOf(account string) (file string) {
+	s.t.Helper()
+	ctx, meta := s.t.Context(), metav1.ObjectMeta{Name: account}
+	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.client.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"},
+	}}}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: account}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	s.must(err)
+	file = filepath.Join(s.t.TempDir(), "token")
+	s.must(os.WriteFile(file, []byte(token.Status.Token+"\n"), 0o600))
+	return file
+}
+
+// heard is a line of the listener.
+type heard struct{ What, Outcome, Reason, Pod, Strategy, Why, State, Message string }
+
+func (p *process) heard() (lines []heard) {
+	p.t.Helper()
+	for line := range strings.Lines(p.Log.String()) {
+		var h heard
+		if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &h) == nil {
+			lines = append(lines, h)
+		}
+	}
+	return lines
+}
+
+// TestAProgramWrittenAgainstDocsEventsAloneTakesPart: it receives verdicts, sends a request, and runs strategies that lead to
+// real evictions. The programs are the examples of the documentation, and know nothing of the code of Rehome but, the one in
+// Go, the packages of the contract.
+func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
+	s := newScene(t, 4)
+	annotated := func(p *corev1.PodTemplateSpec) {
+		p.Annotations = map[string]string{"example.com/avoid-zone": "red-" + s.namespace}
+	}
+	s.deployment("api", 2, preferring(s.nodes[0]), annotated)
+	s.deployment("near", 1, preferring(s.nodes[0]))
+	s.deployment("web", 2, preferring(s.nodes[1]))
+	s.deployment("cart", 1, preferring(s.nodes[2]))
+	retiring, err := program.GoExample(t.TempDir(), "retiring")
+	s.must(err)
+	avoid, err := program.PythonExample("avoidzone/avoid_zone.py")
+	s.must(err)
+	listener, err := program.PythonExample("listener/listener.py")
+	s.must(err)
+
+	avoids, retires, listens, asks := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	s.example(avoid, []string{"ADDRESS=" + avoids}).says("serving")
+	s.example(retiring, []string{"ADDRESS=" + retires}).says("serving")
+	dir := store(t)
+	s.rehome(s.profiles([]string{`  - name: default
+    pluginConfig: [{name: AvoidZone}, {name: LeaveRetiringNodes, args: {days: 2}}]
+    plugins: {deschedule: {enabled: [AvoidZone, LeaveRetiringNodes]}}`},
+		"functions:",
+		"- {name: AvoidZone, scope: node, wakes: [node.labels], http: {url: http://"+avoids+"/}}",
+		"- {name: LeaveRetiringNodes, scope: node, wakes: [node.labels], args: {days: 0}, http: {url: http://"+retires+"/}}",
+	), dir, "REHOME_REQUEST_ADDRESS="+asks)
+	s.start([]string{"forward", "--to", "http://" + listens + "/", "--type", "verdict"}, "REHOME_STORE_DIR="+dir).says("forwarding")
+	hears := s.example(listener, nil, "--listen", listens)
+	hears.says("listening")
+
+	// Strategies in two languages: pods leave a zone that they avoid, and a node that is taken away tomorrow.
+	moving := s.pods(s.nodes[0])
+	maps.DeleteFunc(moving, func(_ types.UID, name string) bool { return strings.HasPrefix(name, "near-") })
+	maps.Copy(moving, s.pods(s.nodes[1]))
+	tomorrow := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
+	want := map[heard]bool{}
+	for _, name := range moving {
+		h := heard{
+			What: "verdict", Outcome: "evicted", Reason: "EvictionAccepted", Pod: s.namespace + "/" + name,
+			Strategy: "AvoidZone", Why: "avoids the zone red-" + s.namespace,
+		}
+		if strings.HasPrefix(name, "web-") {
+			h.Strategy, h.Why = "LeaveRetiringNodes", "its node is taken away on "+tomorrow
+		}
+		want[h] = true
+	}
+	for i, label := range map[int][2]string{0: {corev1.LabelTopologyZone, "red-" + s.namespace}, 1: {"example.com/retiring", tomorrow}} {
+		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable, n.Labels[label[0]] = true, label[1] })
+	}
+	s.emptied(s.nodes[1])
+	s.evictedOnce(moving)
+	got := map[heard]bool{}
+	eventually(t, "the listener has the verdicts", func() (bool, string) {
+		for _, h := range hears.heard() {
+			if h.Outcome == "evicted" {
+				got[h] = true
+			}
+		}
+		return len(got) >= len(want), fmt.Sprint(got)
+	})
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("it heard\n%+v, want\n%+v", got, want)
+	}
+	hears.kill()
+
+	// It asks for a pod, and hears what becomes of it.
+	cart := s.pods(s.nodes[2])
+	maps.DeleteFunc(cart, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "cart-") })
+	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that it does not come back
+	for _, name := range cart {
+		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/", "--token-file", s.tokenOf("asker"),
+			"--pod", s.namespace+"/"+name, "--reason", "it hangs")
+		if code := asker.exit(); code != 0 {
+			t.Errorf("it ended with %d", code)
+		}
+		var outcomes []string
+		for _, h := range asker.heard() {
+			switch {
+			case h.What == "receipt" && (h.State == "accepted" || h.State == "finished"): // the pod may be gone before it looks
+				outcomes = append(outcomes, "receipt")
+			case h.What == "receipt", h.Pod == s.namespace+"/"+name:
+				outcomes = append(outcomes, h.What+" "+h.State+h.Outcome+" "+h.Why)
+			}
+		}
+		why := " asked for by http for system:serviceaccount:" + s.namespace + ":asker: it hangs"
+		if want := []string{"receipt", "verdict evicted" + why, "verdict settled" + why}; !reflect.DeepEqual(outcomes, want) {
+			t.Errorf("it heard %q, want %q", outcomes, want)
+		}
+	}
+	maps.Copy(moving, cart)
+	s.evictedOnce(moving)
+}
