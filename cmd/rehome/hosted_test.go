@@ -70,7 +70,7 @@ func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
 		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
 	got := setupOf(settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
 	want := bus.Setup{
-		Replicas: 3, Strategies: append(known(functions.All()), "KeepOffSpot"),
+		Replicas: 3, Strategies: append(known(functions.Hosted()), "KeepOffSpot"),
 		Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
 	}
 	if !reflect.DeepEqual(got, want) {
