@@ -269,6 +269,7 @@ func testPausedAfterPlan(p *place) {
 func testOvertaken(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
+	p.full() // so that no pod goes with the first rollout before the second pod has looked
 	budgeted := func(c *Config) {
 		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
 	}
