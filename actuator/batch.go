@@ -118,6 +118,7 @@ func (d *desk) put(ctx context.Context, source string, intents []Open, now time.
 		k := key{o.Profile, o.Strategy, o.Scope.Kind, o.Scope.Key}
 		if answers[k] == nil {
 			answers[k] = &schemas.Intents{Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope}
+			answers[k].Scope.Now = time.Time{} // whoever hands them over one after the other has thought of those before
 			order = append(order, k)
 		}
 		answers[k].Intents = append(answers[k].Intents, o.Intent)

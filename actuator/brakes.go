@@ -87,6 +87,7 @@ func (t *term) sweep(now time.Time) {
 		return
 	}
 	t.swept = now
+	t.departures.forget(now)
 	for _, old := range t.loop.Forget(now) {
 		delete(t.left, old)
 		t.change(entryChange{key: loopKey(old)})

@@ -13,6 +13,8 @@ type flight struct {
 	claim *claim
 	open  Open
 	move  *moving
+	// scope is what it comes from, the newest that lists the pod.
+	scope schemas.ScopeRef
 }
 
 // work takes one intent to its verdict, or puts it back.
@@ -95,6 +97,7 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 		t.storm.Called(!failed, now)
 		t.stormy = true
 	}
+	t.departures.end(f.scope, f.move.at.workload, departed(v, now))
 	if !moved {
 		t.abandonMove(f.move, now)
 		if pretended {
@@ -127,6 +130,7 @@ func callFailed(v schemas.Verdict) (failed, called bool) {
 // abandon undoes what the beginning of a work has counted. The caller holds mu.
 func (t *term) abandon(f flight, now time.Time) {
 	t.bucket.giveBack()
+	t.departures.end(f.scope, f.move.at.workload, time.Time{})
 	t.abandonMove(f.move, now)
 }
 

@@ -50,6 +50,14 @@ type chronicle struct {
 	settled map[string]bool
 	// replaced are the pods that took the place of others that were moved.
 	replaced map[types.UID]bool
+	departed []gone
+}
+
+// gone is a pod that left, as the history has it.
+type gone struct {
+	scope    schemas.ScopeRef
+	workload types.UID
+	at       time.Time
 }
 
 func newChronicle() *chronicle {
@@ -79,6 +87,13 @@ func (h *chronicle) add(e schemas.Event) {
 			if v.Outcome.Moves() {
 				e.Data = nil
 				h.moves[v.Intent.ID] = e
+				if at := departed(v, e.Time); !at.IsZero() {
+					g := gone{scope: v.Scope, at: at}
+					if v.Workload != nil {
+						g.workload = v.Workload.UID
+					}
+					h.departed = append(h.departed, g)
+				}
 			}
 			h.verdict(v)
 		}

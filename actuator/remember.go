@@ -154,6 +154,9 @@ func (t *term) recallOnce(ctx context.Context) error {
 	for uid := range chronicle.replaced {
 		t.replacements[uid] = t.cfg.Now()
 	}
+	for _, v := range chronicle.departed {
+		t.departures.end(v.scope, v.workload, v.at)
+	}
 	t.begin(open, loops)
 	c := t.table.seed(chronicle.past(), t.cfg.Now())
 	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})
@@ -251,6 +254,9 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 		t.limits.begin(originOf(x.Open))
 		t.limits.end(originOf(x.Open), true, x.Moved)
 		t.moves.accepted(x)
+		if !t.unfollowed {
+			t.departures.end(x.Open.Scope, x.at.workload, x.Moved)
+		}
 		if x.Settled {
 			t.remember(x, now)
 			continue

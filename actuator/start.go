@@ -49,8 +49,10 @@ func (t *term) takeOff(now time.Time) flight {
 		at: at, seen: t.cfg.View.Latest(),
 	}
 	t.moves.add(x)
+	scope := c.answer.scope
+	t.departures.begin(scope, at.workload)
 	t.running++
-	return flight{c, c.open, x}
+	return flight{c, c.open, x, scope}
 }
 
 // underWay rejects the intent whose turn it is when its pod was moved already, and says whether it did: an answer can come
@@ -78,7 +80,7 @@ func (t *term) underWay() bool {
 // deferred defers the intent whose turn it is when a limit of a window or a brake forbids it, and says whether it did.
 func (t *term) deferred(now time.Time) bool {
 	c := t.table.front()
-	o, again, ok := t.forbidden(c.open, now)
+	o, again, ok := t.forbidden(c.open, c.answer.scope, now)
 	if !ok {
 		return false
 	}
@@ -97,12 +99,16 @@ func (t *term) answer(c *claim, v schemas.Verdict) {
 	t.apply(changes{verdicts: []decided{{claim: c, verdict: v}}})
 }
 
-// forbidden says why an intent has to be decided about again later, and when at the earliest.
-func (t *term) forbidden(o Open, now time.Time) (why Objection, again time.Time, ok bool) {
+// forbidden says why an intent, which the scope listed last, has to be decided about again later, and when at the earliest.
+func (t *term) forbidden(o Open, of schemas.ScopeRef, now time.Time) (why Objection, again time.Time, ok bool) {
 	if len(t.open) > 0 {
 		return Objection{schemas.Deferred, t.open[0].Reason, t.open[0].Message}, now.Add(policy.StormPause), true
 	}
-	key := brake.Key{Workload: marked(o, t.cfg.View).workload, Strategy: o.Strategy, Node: o.Intent.Node}
+	workload := marked(o, t.cfg.View).workload
+	if why, outdated := t.departures.outdated(of, workload); outdated {
+		return why, time.Time{}, true
+	}
+	key := brake.Key{Workload: workload, Strategy: o.Strategy, Node: o.Intent.Node}
 	if until := t.loop.Holds(key, now); !until.IsZero() {
 		return Objection{schemas.Deferred, schemas.ReasonLoop, fmt.Sprintf(
 			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", o.Intent.Node, clock(until),

@@ -48,7 +48,8 @@ type term struct {
 	// unwritten are the keys of the ledger for which a change is queued or being made.
 	unwritten map[string]*unwritten
 
-	moves *moves
+	moves      *moves
+	departures *departures
 	// replacements are the pods that ended moves, and when. They end no other one: of two pods that were moved together, the
 	// first replacement that is ready would else end both.
 	replacements map[types.UID]time.Time
@@ -75,7 +76,8 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
-		moves: newMoves(), counted: newCounts(), loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
+		moves: newMoves(), departures: newDepartures(), counted: newCounts(),
+		loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{},
 		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),

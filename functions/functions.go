@@ -252,7 +252,7 @@ func Complete(head schemas.ScopeHead, intents []schemas.Intent, event string, se
 	}
 	return schemas.Intents{
 		Profile: head.Profile, Strategy: head.Strategy,
-		Scope:   schemas.ScopeRef{Kind: head.Kind, Key: head.Key, Event: event, Sequence: sequence, Since: head.Since},
+		Scope:   schemas.ScopeRef{Kind: head.Kind, Key: head.Key, Event: event, Sequence: sequence, Since: head.Since, Now: head.Now},
 		Intents: intents,
 	}
 }

@@ -202,7 +202,9 @@ func TestAnAnswerNamesTheScopeItComesFrom(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	want := schemas.Intents{
 		Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
-		Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Event: event.ID, Sequence: 7, Since: now.Add(-time.Second)},
+		Scope: schemas.ScopeRef{
+			Kind: schemas.NodeKind, Key: "worker-1", Event: event.ID, Sequence: 7, Since: now.Add(-time.Second), Now: now,
+		},
 		Intents: []schemas.Intent{{
 			ID: event.ID + ".u1", Pod: schemas.PodRef{Namespace: "web", Name: "api", UID: "u1"}, Node: "worker-1",
 			Reason: "does not tolerate dedicated=gpu:NoSchedule", Expires: now.Add(IntentTTL),

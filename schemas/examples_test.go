@@ -139,6 +139,7 @@ func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
 	same(t, "causes of the scope", question.Causes, []schemas.Cause{cause})
 	ref := schemas.ScopeRef{
 		Kind: question.Kind, Key: question.Key, Event: scope.ID, Sequence: answer.Scope.Sequence, Since: question.Since,
+		Now: question.Now,
 	}
 	named := []schemas.ScopeRef{answer.Scope, later.Scope, done.Scope, begun.Scope, over.Scope}
 	same(t, "scopes named", named, []schemas.ScopeRef{ref, ref, ref, ref, ref})

@@ -26,6 +26,9 @@ type ScopeRef struct {
 	Sequence uint64 `json:"sequence"`
 	// Since is when the oldest cause of the evaluation was observed.
 	Since time.Time `json:"since"`
+	// Now is the time of the scope: what happened later was not known when the answer was decided. Zero: not told, and
+	// nothing is concluded from it.
+	Now time.Time `json:"now,omitzero"`
 }
 
 // Intent says that one pod should leave its node.

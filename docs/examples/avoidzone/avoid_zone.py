@@ -52,7 +52,7 @@ def answer(event: dict, scope: dict) -> dict:
     expires = (datetime.now(timezone.utc) + timedelta(minutes=10)).isoformat()
     for intent in intents:
         intent.update(id=f"{event['id']}.{intent['pod']['uid']}", expires=expires)
-    of = {"kind": scope["kind"], "key": scope["key"], "event": event["id"], "sequence": 0, "since": scope["since"]}
+    of = {copied: scope[copied] for copied in ("kind", "key", "since", "now")} | {"event": event["id"], "sequence": 0}
     return {"profile": scope["profile"], "strategy": STRATEGY, "scope": of, "intents": intents}
 
 

@@ -111,7 +111,7 @@ func respond(headers http.Header, body []byte, now time.Time) (schemas.Event, er
 	for i := range intents {
 		intents[i].ID, intents[i].Expires = question.ID+"."+string(intents[i].Pod.UID), scope.Now.Add(intentTTL)
 	}
-	ref := schemas.ScopeRef{Kind: scope.Kind, Key: scope.Key, Event: question.ID, Since: scope.Since}
+	ref := schemas.ScopeRef{Kind: scope.Kind, Key: scope.Key, Event: question.ID, Since: scope.Since, Now: scope.Now}
 	answer := schemas.Intents{Profile: scope.Profile, Strategy: scope.Strategy, Scope: ref, Intents: intents}
 	return schemas.NewEvent("/examples/retiring", answer, now, question)
 }

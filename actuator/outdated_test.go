@@ -1,0 +1,126 @@
+package actuator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// scopeAt refers to a scope of the group "zone" that was made some time after noon.
+func scopeAt(kind schemas.ScopeKind, event string, after time.Duration) schemas.ScopeRef {
+	return schemas.ScopeRef{Kind: kind, Key: "zone", Event: event, Now: noon.Add(after)}
+}
+
+func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
+	const spread, none = schemas.SpreadKind, types.UID("")
+	first := scopeAt(spread, "first", 0)
+	left := func(of schemas.ScopeRef, workload types.UID, after time.Duration) func(*departures) {
+		return func(d *departures) {
+			d.begin(of, workload)
+			d.end(of, workload, noon.Add(after))
+		}
+	}
+	both := func(a, b func(*departures)) func(*departures) {
+		return func(d *departures) { a(d); b(d) }
+	}
+	for _, c := range []struct {
+		name     string
+		before   func(*departures)
+		asked    schemas.ScopeRef
+		workload types.UID
+		want     bool
+	}{
+		{"nothing has left", func(*departures) {}, scopeAt(spread, "second", 0), "w", false},
+		{"a pod left for an evaluation before", left(first, none, 2*time.Second), scopeAt(spread, "second", time.Second), none, true},
+		{"a scope made right after a pod left may not know of it", left(first, none, time.Second),
+			scopeAt(spread, "second", time.Second+unseen-1), none, true},
+		{"one made later does", left(first, none, time.Second), scopeAt(spread, "second", time.Second+unseen), none, false},
+		{"an evaluation has thought of its own moves", left(first, "w", time.Second), first, "w", false},
+		{"but not of another's before them", both(left(scopeAt(spread, "other", 0), none, time.Second), left(first, none, 2*time.Second)),
+			first, none, true},
+		{"a pod of the same workload left for another scope", left(schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n", Event: "e"}, "w", time.Second),
+			scopeAt(spread, "second", 0), "w", true},
+		{"a pod of another workload did", left(schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n", Event: "e"}, "v", time.Second),
+			scopeAt(spread, "second", 0), "w", false},
+		{"a pod is decided about by itself", left(first, "w", time.Second), scopeAt(schemas.PodKind, "second", 0), "w", false},
+		{"so is each of a node", left(first, "w", time.Second), scopeAt(schemas.NodeKind, "second", 0), "w", false},
+		{"the answer does not tell its time", left(first, "w", time.Second), schemas.ScopeRef{Kind: spread, Key: "zone", Event: "x"}, "w", false},
+		{"a pod is being asked to leave", func(d *departures) { d.begin(first, none) }, scopeAt(spread, "second", time.Hour), none, true},
+		{"the same, by the evaluation itself", func(d *departures) { d.begin(first, none) }, first, none, false},
+		{"a pod was asked and stayed", func(d *departures) { d.begin(first, none); d.end(first, none, time.Time{}) },
+			scopeAt(spread, "second", 0), none, false},
+		{"it is long ago, and forgotten", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(outdatedFor + time.Second)) }),
+			scopeAt(spread, "second", 0), none, false},
+		{"it is not quite as long ago", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(outdatedFor)) }),
+			scopeAt(spread, "second", 0), none, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDepartures()
+			c.before(d)
+			_, got := d.outdated(c.asked, c.workload)
+			check(t, "outdated", got, c.want)
+		})
+	}
+}
+
+// putSpread stores the answer to a scope of a group that was made at that time.
+func (b *bench) putSpread(sequence uint64, made time.Time, uids ...types.UID) {
+	a, _ := answerTo("Spread", sequence, uids...)
+	a.Scope.Since, a.Scope.Now, a.Scope.Kind, a.Scope.Key = b.start, made, schemas.SpreadKind, "shop/zone/x"
+	for i := range a.Intents {
+		a.Intents[i].Node = "worker-1"
+		a.Intents[i].Expires = b.start.Add(10 * time.Minute)
+	}
+	e, err := schemas.NewEvent("/test", a, b.start, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	b.bus.put(e)
+}
+
+// Two evaluations of one group can choose different pods for the same place. The second was made before the pod of the
+// first left, and comes to its turn after it: to carry it out would move one pod too many.
+func TestAPodIsNotMovedByADecisionFromBeforeAnotherOfItsGroupLeft(t *testing.T) {
+	cfg := Config{Policy: fast, View: oneWorkload{}}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 20*ms), func(t *testing.T, b *bench) {
+		made := b.start
+		time.Sleep(100 * ms)
+		b.putSpread(1, made, "1", "2") // both of one evaluation go
+		time.Sleep(100 * ms)
+		b.putSpread(2, made.Add(50*ms), "3")
+		time.Sleep(2 * time.Second)
+		b.putSpread(3, time.Now(), "4") // what has seen the others leave counts
+		time.Sleep(time.Second)
+		ok := schemas.ReasonEvictionAccepted
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"Spread-1.1", ok, 120 * ms}, {"Spread-1.2", ok, 120 * ms},
+			{"Spread-2.3", schemas.ReasonOutdated, 200 * ms}, {"Spread-3.4", ok, 2220 * ms},
+		})
+	})
+}
+
+func TestADecisionFromBeforeAPodLeftStaysOutdatedAcrossARestart(t *testing.T) {
+	cfg := Config{Policy: fast, View: oneWorkload{}}
+	ok := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
+	inBubble(t, cfg, ok, func(t *testing.T, b *bench) {
+		made := b.start
+		time.Sleep(100 * ms)
+		b.putSpread(1, made, "1")
+		time.Sleep(100 * ms)
+		b.stop()
+		b.putSpread(2, made, "2")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.lead(ctx, ok) }()
+		time.Sleep(time.Second)
+		cancel()
+		check(t, "Lead", <-ended, nil)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			{"Spread-1.1", schemas.ReasonEvictionAccepted, 100 * ms}, {"Spread-2.2", schemas.ReasonOutdated, 200 * ms},
+		})
+	})
+}
