@@ -70,7 +70,7 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 // putSpread stores the answer to a scope of a group that was made at that time.
 func (b *bench) putSpread(sequence uint64, made time.Time, uids ...types.UID) {
 	a, _ := answerTo("Spread", sequence, uids...)
-	a.Scope.Since, a.Scope.Now, a.Scope.Kind, a.Scope.Key = b.start, made, schemas.SpreadKind, "shop/zone/x"
+	a.Scope.Since, a.Scope.Now, a.Scope.Kind, a.Scope.Key = b.start, made, schemas.SpreadKind, "web/zone/x"
 	for i := range a.Intents {
 		a.Intents[i].Node = "worker-1"
 		a.Intents[i].Expires = b.start.Add(10 * time.Minute)
