@@ -73,7 +73,8 @@ type Config struct {
 	// Extensions are attributes that each event gets, in place of its own of these names, in both modes. Each name is one
 	// that [cloudevent.CheckExtension] lets through.
 	Extensions map[string]string
-	// MaxReply bounds the body of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply].
+	// MaxReply bounds what is read of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply]. An event that came back
+	// in more is refused; whatever else comes back may be longer.
 	MaxReply int64
 	// Connections is how many connections are kept when nobody uses them. 0: [DefaultConnections].
 	Connections int
@@ -127,15 +128,15 @@ func withoutURL(err error) error {
 // Close closes the connections that nobody uses.
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
-// Send posts e, and does not look at what comes back with a status of success. Its errors are those of the package; when
-// ctx ended, its own.
+// Send posts e, and does not look at what comes back with a status of success, however much that is. Its errors are those
+// of the package; when ctx ended, its own.
 func (c *Client) Send(ctx context.Context, e schemas.Event) error {
 	_, err := c.post(ctx, e)
 	return err
 }
 
 // Ask posts e and returns the event that came back, if there was one. Its errors are those of the package; when ctx ended,
-// its own. An answer that is no event is an error that wraps [schemas.ErrInvalid].
+// its own. An answer that is no event, or has more than MaxReply bytes, is an error that wraps [schemas.ErrInvalid].
 func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event, has bool, err error) {
 	a, err := c.post(ctx, e)
 	if err != nil || a.status != http.StatusOK {
@@ -178,7 +179,7 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(io.LimitReader(response.Body, c.config.MaxReply+1))
 	if int64(len(a.body)) > c.config.MaxReply {
-		return answer{}, fmt.Errorf("%w: the answer has more than %d bytes, which is the most", schemas.ErrInvalid, c.config.MaxReply)
+		a.body, a.beyond = a.body[:c.config.MaxReply], c.config.MaxReply
 	}
 	return a, err
 }
