@@ -22,6 +22,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +80,8 @@ type Config struct {
 	MaxReply int64
 	// Connections is how many connections are kept when nobody uses them. 0: [DefaultConnections].
 	Connections int
+	// Authorities are those that may vouch for an https server. nil: those that the machine trusts.
+	Authorities *x509.CertPool
 }
 
 // Client posts events to one URL. [New] makes it. Its methods may be called from many goroutines.
@@ -99,9 +103,10 @@ func New(c Config) (*Client, error) {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.MaxReply = cmp.Or(c.MaxReply, DefaultMaxReply)
 	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	trust := &tls.Config{RootCAs: c.Authorities, MinVersion: tls.VersionTLS12}
 	return &Client{config: c, name: withoutSecrets(u), client: &http.Client{
 		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: trust,
 			MaxIdleConns: c.Connections, MaxIdleConnsPerHost: c.Connections, IdleConnTimeout: idleFor,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
