@@ -313,7 +313,8 @@ func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *te
 			}
 		}
 		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s]+)['"]`).FindAllStringSubmatch(text, -1) {
-			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(quoted[1], s) }) {
+			filter := strings.Replace(quoted[1], "…", ">", 1) // it is cut short where it stands in what a program says
+			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }) {
 				t.Errorf("%s: nothing is published on %s", name, quoted[1])
 			}
 		}
