@@ -225,3 +225,22 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 		t.Errorf("the page has %q, want %q", ran, want)
 	}
 }
+
+func TestTheDispatcherOfThePageAboutFunctionsAsksTheStrategyOfThePage(t *testing.T) {
+	text := page(t, "docs/functions.md")
+	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
+	line := regexp.MustCompile(`(?m)^    REHOME_NATS_URL=\S+ (rehome dispatcher .*)$`).FindStringSubmatch(text)
+	if policy == nil || line == nil {
+		t.Fatal("the page has no policy, or no dispatcher")
+	}
+	s, server := newShell(t), natsServer(t)
+	busOn(t, server)
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.environment = append(s.environment, "REHOME_NATS_URL="+server.ClientURL())
+	out := running(t, s.command(line[1]))
+	bustest.Eventually(t, "it asks", func() bool {
+		return strings.Contains(out.String(), `msg="a function is asked" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
+	})
+}
