@@ -117,8 +117,8 @@ func (l *lead) answered(ctx context.Context) {
 	}
 }
 
-// publish builds and publishes the scopes of what is due. What could not be published stays pending, but for scopes that the bus
-// will never take.
+// publish builds and publishes the scopes of what is due. What could not be published stays pending, but for scopes that the
+// bus will never take.
 func (l *lead) publish(ctx context.Context, due []*pending) {
 	now := l.w.now()
 	events := l.events(due, now)
@@ -140,8 +140,8 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 	}
 }
 
-// leaveOut returns the evaluations of due whose scopes the bus may still take. The others would never be rid of: they are asked
-// for again when something changes there, and with the next resync.
+// leaveOut returns the evaluations of due whose scopes the bus may still take. The others would be tried for ever;
+// they are asked for again when something changes there, and with the next resync.
 func (l *lead) leaveOut(due []*pending, events []schemas.Event, refused map[string]error) []*pending {
 	out := make(map[string]bool, len(refused)) // by channel
 	for _, e := range events {
