@@ -2,8 +2,7 @@ package main
 
 import (
 	"encoding/pem"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -19,7 +18,7 @@ func newTLSSink(t *testing.T) (s *sink, server *httptest.Server) {
 	t.Helper()
 	s = &sink{posts: map[string]int{}}
 	server = httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are broken off
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of handshakes that are broken off
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return s, server

@@ -71,16 +71,17 @@ func (u *Undelivered) Unwrap() error { return u.Err }
 // be taken, each of which wraps [schemas.ErrInvalid]; nil: there are none. rest is all else, which is worth another try; nil:
 // there is nothing else.
 func Refused(err error) (refused map[string]error, rest error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		u, ok := err.(*Undelivered) //nolint:errorlint // one of several, not what one of them wraps
-		if ok && errors.Is(u, schemas.ErrInvalid) {
-			return map[string]error{u.ID: u.Err}, nil
+	var several []error
+	switch e := any(err).(type) { // what err itself is, and not what one of several wraps
+	case *Undelivered:
+		if errors.Is(e, schemas.ErrInvalid) {
+			return map[string]error{e.ID: e.Err}, nil
 		}
-		return nil, err
+	case interface{ Unwrap() []error }:
+		several = e.Unwrap()
 	}
 	var left []error
-	for _, one := range joined.Unwrap() {
+	for _, one := range several {
 		some, other := Refused(one)
 		left = append(left, other)
 		for id, why := range some {
