@@ -14,9 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rehome-dev/rehome/schemas"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// deadContract is what the AsyncAPI document says of dead letters.
+// deadContract is what the AsyncAPI document says of dead letters, and of refusals.
 type deadContract struct {
 	Channels struct {
 		DeadLetters struct {
@@ -36,6 +37,11 @@ type deadContract struct {
 					}
 				}
 			} `yaml:"deadLetter"`
+			Refusal struct {
+				Headers struct {
+					Properties map[string]struct{ Pattern string }
+				}
+			}
 		}
 	}
 }
@@ -78,6 +84,21 @@ func TestTheContractNamesTheHeadersOfADeadLetter(t *testing.T) {
 	}
 }
 
+func TestARefusalOfAFunctionIsReadByTheHeadersThatTheContractNames(t *testing.T) {
+	headers := readDeadContract(t).Components.Messages.Refusal.Headers.Properties
+	if got, want := slices.Sorted(maps.Keys(headers)), []string{HeaderError, HeaderRetryAfter}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the contract names %q, want %q", got, want)
+	}
+	if !regexp.MustCompile(headers[HeaderRetryAfter].Pattern).MatchString("300") {
+		t.Errorf("%s is not seconds by the contract", HeaderRetryAfter)
+	}
+	_, _, never := readReply(&nats.Msg{Header: nats.Header{HeaderError: {"no such label"}}}, time.Unix(0, 0))
+	_, _, later := readReply(&nats.Msg{Header: nats.Header{HeaderError: {"busy"}, HeaderRetryAfter: {"301"}}}, time.Unix(0, 0))
+	if !errors.Is(never, schemas.ErrInvalid) || handover.After(later) != 300*time.Second {
+		t.Errorf("got %v and %v, want one that is ErrInvalid, and one that asks for at most 300 seconds", never, later)
+	}
+}
+
 func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
 	c := readDeadContract(t)
 	subject := c.Channels.DeadLetters.Address
@@ -96,7 +117,7 @@ func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
 			kept = s.MaxAge
 		}
 	}
-	is := place{got.Subject, streamOf(got.Subject), []string{StreamScopes, StreamIntents}, kept}
+	is := place{got.Subject, streamOf(got.Subject), []string{StreamScopes, StreamIntents, StreamEvents}, kept}
 	want := place{subject, c.Channels.DeadLetters.Stream, c.Components.Parameters["stream"].Enum, 7 * 24 * time.Hour}
 	if !reflect.DeepEqual(is, want) {
 		t.Errorf("got  %v\nwant %v", is, want)

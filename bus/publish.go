@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	handover "github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -48,8 +49,8 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 }
 
 // PublishAll stores many events, sending one while others are being stored. Events of one channel are stored in the
-// order given, as long as none fails. The error joins one for each event that is not known to be stored, of the kinds
-// that [Bus.Publish] returns.
+// order given, as long as none fails. The error joins one for each event that is not known to be stored, a
+// *delivery.Undelivered around one of the kinds that [Bus.Publish] returns.
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	var errs []error
 	for len(events) > 0 {
@@ -64,13 +65,13 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 	began := time.Now()
 	fail := func(e schemas.Event, err error) {
 		err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
-		errs = append(errs, b.explain(began, err))
+		errs = append(errs, &handover.Undelivered{ID: e.ID, Err: b.explain(began, err)})
 	}
 	acks, permissions := make([]jetstream.PubAckFuture, len(events)), make([]context.Context, len(events))
 	for i, e := range events {
 		m, err := message(e)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, &handover.Undelivered{ID: e.ID, Err: err})
 			continue
 		}
 		if !b.nc.IsConnected() {
@@ -146,8 +147,9 @@ func hasPrefix(channel, filter string) bool {
 // publishError names the kind of an error of the NATS client.
 func (b *Bus) publishError(ctx context.Context, channel string, err error) error {
 	switch {
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum),
-		errors.Is(err, nats.ErrBadSubject):
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %w, which is %d bytes", schemas.ErrInvalid, err, b.nc.MaxPayload())
+	case errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum), errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
 	case streamOf(channel) == StreamRequests && refused(err) != nil:
 		return refused(err)

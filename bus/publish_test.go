@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {
@@ -99,6 +100,26 @@ func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
 	}
 	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %d events, want %d in the order given", len(got), len(want))
+	}
+}
+
+func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
+	b := bustest.New(t)
+	good, large := delta(t, "a"), delta(t, "b")
+	large.Data = incompressible(24 << 20)
+	refused, rest := delivery.Refused(b.PublishAll(t.Context(), []schemas.Event{large, good}))
+	got := make(map[string]string)
+	for id, why := range refused {
+		got[id] = why.Error()
+	}
+	want := map[string]string{
+		large.ID: "publish event " + large.ID + " on rehome.delta.node.taints.b: invalid event: nats: maximum payload exceeded, which is 8388608 bytes",
+	}
+	if !reflect.DeepEqual(got, want) || rest != nil {
+		t.Errorf("got  %q and %v\nwant %q", got, rest, want)
+	}
+	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{good.ID}) {
+		t.Errorf("stored %v, want %s alone", got, good.ID)
 	}
 }
 

@@ -16,8 +16,21 @@ func asyncAPI(t *testing.T) place {
 	return open(t, "asyncapi.yaml")
 }
 
-// deadLetters is the one channel that carries what is no event.
-const deadLetters = "deadLetters"
+// The channels that no event is published on: one carries messages that went wrong, two what is asked and replied outside of the
+// subjects of Rehome.
+const (
+	deadLetters = "deadLetters"
+	questions   = "questions"
+	replies     = "replies"
+)
+
+// published are the channels of events.
+func published(t *testing.T) []entry {
+	t.Helper()
+	return slices.DeleteFunc(asyncAPI(t).get("channels").each(), func(c entry) bool {
+		return slices.Contains([]string{deadLetters, questions, replies}, c.name)
+	})
+}
 
 var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
 
@@ -93,8 +106,8 @@ func matches(t *testing.T, channel place, subject string) bool {
 }
 
 func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T) {
-	channels := asyncAPI(t).get("channels").each()
-	var used []string
+	channels := published(t)
+	var used, want []string
 	for _, e := range exampleEvents(t) {
 		var on, carrying []string
 		for _, c := range channels {
@@ -112,14 +125,16 @@ func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T
 		used = append(used, on...)
 	}
 	slices.Sort(used)
-	used = append(slices.Compact(used), deadLetters) // which is no event and has none
-	sameSet(t, "channels with an example", used, asyncAPI(t).get("channels").names())
+	for _, c := range channels {
+		want = append(want, c.name)
+	}
+	sameSet(t, "channels with an example", slices.Compact(used), want)
 }
 
 func TestEveryEventTypeHasAMessageWithItsSchemaAndHeaders(t *testing.T) {
 	var names []string
 	for _, m := range asyncAPI(t).get("components").get("messages").each() {
-		if m.name == "deadLetter" {
+		if slices.Contains([]string{"deadLetter", "nothing", "refusal"}, m.name) {
 			continue // it is no event
 		}
 		typ := m.get("name").text()
@@ -187,19 +202,23 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 			}
 		}
 		role := o.get("tags").each()[0].get("name").text()
-		if !slices.Contains([]string{"watcher", "function", "actuator", "listener", "requester"}, role) || !strings.HasPrefix(o.name, role) {
+		if !slices.Contains([]string{"watcher", "function", "dispatcher", "actuator", "listener", "requester"}, role) ||
+			!strings.HasPrefix(o.name, role) {
 			t.Errorf("%s: role is %q", o.name, role)
 		}
 		sameSet(t, "NATS binding of "+o.name, o.get("bindings").follow(t).get("nats").names(), []string{"bindingVersion"})
 	}
 	for _, c := range d.get("channels").each() {
+		if c.name == replies { // which are part of what is asked
+			continue
+		}
 		ref := "#/channels/" + c.name
 		want[ref] = 1
 		if receivers[ref] == 0 {
 			t.Errorf("%s: nobody receives", c.name)
 		}
 	}
-	want["#/channels/"+deadLetters] = 2 // both roles that take something off a queue
+	want["#/channels/"+deadLetters] = 3 // all roles that take something off a queue
 	same(t, "roles that send", senders, want)
 }
 
@@ -210,10 +229,7 @@ func TestTheSubjectsInGoAreTheChannels(t *testing.T) {
 			got = append(got, typ+" on "+subject)
 		}
 	}
-	for _, c := range asyncAPI(t).get("channels").each() {
-		if c.name == deadLetters {
-			continue
-		}
+	for _, c := range published(t) {
 		subject := parameter.ReplaceAllStringFunc(c.get("address").text(), func(p string) string {
 			return strings.ToUpper(strings.Trim(p, "{}"))
 		})
@@ -222,4 +238,45 @@ func TestTheSubjectsInGoAreTheChannels(t *testing.T) {
 		}
 	}
 	sameSet(t, "subjects", got, want)
+}
+
+func TestAQuestionOverNATSIsAScopeAndItsReplyIntentsNothingOrARefusal(t *testing.T) {
+	d := asyncAPI(t)
+	type exchange struct {
+		action, role string
+		asked        []string
+		replied      []string
+	}
+	names := func(messages []string) (all []string) {
+		for _, ref := range messages {
+			m, err := d.resolve(t, ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, m.follow(t).get("name").text())
+		}
+		return all
+	}
+	asked, replied := []string{schemas.ScopeType}, []string{schemas.IntentsType, "nothing", "refusal"}
+	got, want := map[string]exchange{}, map[string]exchange{
+		"dispatcherSendsQuestion":  {"send", "dispatcher", asked, replied},
+		"functionReceivesQuestion": {"receive", "function", asked, replied},
+	}
+	for _, o := range d.get("operations").each() {
+		if o.get("channel").get("$ref").text() != "#/channels/"+questions {
+			if o.get("reply").at != nil {
+				t.Errorf("%s has a reply, and nobody replies on its channel", o.name)
+			}
+			continue
+		}
+		sameSet(t, "channel of the reply to "+o.name, o.get("reply").get("channel").references(), []string{"#/channels/" + replies})
+		got[o.name] = exchange{
+			o.get("action").text(), o.get("tags").each()[0].get("name").text(), names(o.get("messages").references()),
+			names(o.get("reply").get("messages").references()),
+		}
+	}
+	same(t, "questions", got, want)
+	if address := d.get("channels").get(replies).object()["address"]; address != nil {
+		t.Errorf("replies have the address %v, want null: each question names its own", address)
+	}
 }

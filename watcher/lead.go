@@ -3,12 +3,14 @@ package watcher
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/load"
 )
 
@@ -115,11 +117,14 @@ func (l *lead) answered(ctx context.Context) {
 	}
 }
 
-// publish builds and publishes the scopes of what is due. What could not be published stays pending.
+// publish builds and publishes the scopes of what is due. What could not be published stays pending, but for scopes that the
+// bus will never take.
 func (l *lead) publish(ctx context.Context, due []*pending) {
 	now := l.w.now()
 	events := l.events(due, now)
-	if err := l.w.config.Bus.PublishAll(ctx, events); err != nil && ctx.Err() == nil {
+	refused, err := delivery.Refused(l.w.config.Bus.PublishAll(ctx, events))
+	due = l.leaveOut(due, events, refused)
+	if err != nil && ctx.Err() == nil {
 		delay := l.backoff.next()
 		if l.backoff.first() {
 			l.w.log.Warn("scopes could not be published and stay pending until they can", "count", len(due), "error", err)
@@ -133,6 +138,28 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 	if len(events) > 0 {
 		l.backoff.reset()
 	}
+}
+
+// leaveOut returns the evaluations of due whose scopes the bus may still take. The others would be tried for ever;
+// they are asked for again when something changes there, and with the next resync.
+func (l *lead) leaveOut(due []*pending, events []schemas.Event, refused map[string]error) []*pending {
+	out := make(map[string]bool, len(refused)) // by channel
+	for _, e := range events {
+		why, ok := refused[e.ID]
+		if !ok {
+			continue
+		}
+		out[e.Channel] = true
+		l.w.log.Error("a scope cannot be published and is left out", "channel", e.Channel, "bytes", len(e.Data), "error", why)
+	}
+	return slices.DeleteFunc(due, func(p *pending) bool {
+		head := schemas.ScopeHead{Kind: p.kind, Key: p.key, Profile: p.profile, Strategy: p.strategy}
+		if !out[head.Channel()] {
+			return false
+		}
+		l.w.metrics.refused.WithLabelValues(p.strategy, p.profile).Inc()
+		return true
+	})
 }
 
 // observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes. groups are those that the

@@ -7,6 +7,7 @@ type metrics struct {
 	deltas        *prometheus.CounterVec
 	deltasDropped prometheus.Counter
 	scopes        *prometheus.CounterVec
+	refused       *prometheus.CounterVec
 	requests      *prometheus.CounterVec
 }
 
@@ -17,10 +18,13 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 			Name: "rehome_deltas_total", Help: "Changes of the cluster that were observed and published, by kind.",
 		}, []string{"kind"}),
 		deltasDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "rehome_deltas_dropped_total", Help: "Deltas that were not published because the bus was away too long.",
+			Name: "rehome_deltas_dropped_total", Help: "Deltas that were not published: the bus was away too long, or will never take them.",
 		}),
 		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_scopes_total", Help: "Evaluations that were asked for.",
+		}, []string{"strategy", "profile"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_scopes_refused_total", Help: "Evaluations whose scope the bus will never take, mostly because it is too large.",
 		}, []string{"strategy", "profile"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_requests_total",
@@ -28,7 +32,7 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 		}, []string{"sender", "state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.deltas, m.deltasDropped, m.scopes, m.requests, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.deltas, m.deltasDropped, m.scopes, m.refused, m.requests, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rehome_pending_evaluations", Help: "Evaluations that wait to be published.",
 		}, pending))
 	}

@@ -3,10 +3,12 @@ package watcher
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // outboxLimit bounds the deltas that wait while the bus is away: at about 500 bytes each, 32 MB.
@@ -52,7 +54,8 @@ func (o *outbox) run(ctx context.Context) {
 		case <-o.added:
 		}
 		for list := o.take(); len(list) > 0; list = o.take() {
-			err := o.bus.PublishAll(ctx, list)
+			refused, err := delivery.Refused(o.bus.PublishAll(ctx, list))
+			list = o.leaveOut(list, refused)
 			if err == nil {
 				wait.reset()
 				continue
@@ -70,6 +73,18 @@ func (o *outbox) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// leaveOut returns the deltas that the bus may still take.
+func (o *outbox) leaveOut(list []schemas.Event, refused map[string]error) []schemas.Event {
+	o.metrics.deltasDropped.Add(float64(len(refused)))
+	return slices.DeleteFunc(slices.Clone(list), func(e schemas.Event) bool {
+		why, out := refused[e.ID]
+		if out {
+			o.log.Error("a delta cannot be published and is dropped", "channel", e.Channel, "error", why)
+		}
+		return out
+	})
 }
 
 func (o *outbox) take() []schemas.Event {

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/load"
 )
 
@@ -26,6 +28,8 @@ type collected struct {
 	tell   func(schemas.Event) // hands over a verdict
 	// answers are there when it is asked for them.
 	answers []schemas.ScopeHead
+	// refuse says why an event is not stored. nil: each is.
+	refuse func(schemas.Event) error
 }
 
 func (c *collected) Answered(context.Context) ([]schemas.ScopeHead, error) { return c.answers, nil }
@@ -33,8 +37,17 @@ func (c *collected) Answered(context.Context) ([]schemas.ScopeHead, error) { ret
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events = append(c.events, events...)
-	return nil
+	var errs []error
+	for _, e := range events {
+		if c.refuse != nil {
+			if err := c.refuse(e); err != nil {
+				errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
+				continue
+			}
+		}
+		c.events = append(c.events, e)
+	}
+	return errors.Join(errs...)
 }
 
 func (c *collected) FollowVerdicts(ctx context.Context, _ time.Time, handle func(schemas.Event)) error {

@@ -21,7 +21,8 @@ import (
 
 // Bus is what the watcher needs of the bus.
 type Bus interface {
-	// PublishAll returns when all events are stored, or says which are not.
+	// PublishAll returns when all events are stored, or says which are not. [delivery.Refused] reads from the error which of
+	// them never will be.
 	PublishAll(ctx context.Context, events []schemas.Event) error
 	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error

@@ -239,8 +239,8 @@ func movedBy(scope schemas.Event, strategy, node, reason string) schemas.Intents
 	return schemas.Intents{
 		Profile: "default", Strategy: strategy,
 		Scope: schemas.ScopeRef{
-			Kind: schemas.NodeKind, Key: node, Event: scope.ID, Sequence: scope.Sequence, Since: functionstest.Now().Add(-time.Second),
-			Now: functionstest.Now(),
+			Kind: schemas.NodeKind, Key: node, Event: scope.ID, Sequence: scope.Sequence,
+			Since: functionstest.Now().Add(-time.Second), Now: functionstest.Now(),
 		},
 		Intents: []schemas.Intent{move},
 	}

@@ -21,8 +21,8 @@ import (
 )
 
 // forwardServedAt is where the figures of a forwarder are when nothing says where: beside those of a rehome that runs on the
-// same machine.
-const forwardServedAt = "127.0.0.1:8643"
+// same machine, and where that takes requests.
+const forwardServedAt = "127.0.0.1:8644"
 
 // forwardParallel is how many posts run at once when nothing says how many.
 const forwardParallel = 8
@@ -38,7 +38,8 @@ func forwardCommand() *cobra.Command {
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
 			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +
-			"In Knative, K_SINK says where to post and K_CE_OVERRIDES what to add, as a SinkBinding sets them.",
+			"In Knative, K_SINK says where to post, K_CE_OVERRIDES what to add, and K_CA_CERTS, in PEM, which authorities to trust\n" +
+			"besides those of the machine, as a SinkBinding sets them.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
 			"  # Forget how far it was:\n" +
@@ -67,17 +68,18 @@ func forwardCommand() *cobra.Command {
 
 // forwardFlags are what a person can say about forwarding.
 type forwardFlags struct {
-	filter              filterFlags
-	to, name, mode      string
-	tokenFile           string
-	since, timeout      time.Duration
-	parallel, tries     int
-	remove              bool
-	sink, overridesText string // K_SINK and K_CE_OVERRIDES
+	filter          filterFlags
+	to, name, mode  string
+	tokenFile       string
+	since, timeout  time.Duration
+	parallel, tries int
+	remove          bool
+	// What Knative sets: K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
+	sink, overridesText, authoritiesText string
 }
 
 func (f *forwardFlags) bind(c *cobra.Command) {
-	f.sink, f.overridesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES")
+	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
 	f.filter.bind(c, "delta, intents, verdict or receipt; the default is all four")
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
@@ -112,6 +114,9 @@ func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
 	}
 	if p.post.Extensions, err = overrides(f.overridesText); err != nil {
 		return p, usageError{fmt.Errorf("K_CE_OVERRIDES: %w", err)}
+	}
+	if p.post.Authorities, err = authorities(f.authoritiesText); err != nil {
+		return p, usageError{fmt.Errorf("K_CA_CERTS: %w", err)}
 	}
 	p.listener = bus.Listener{
 		Name: f.listener(), Channels: p.filter.Channels(), Parallel: f.parallel, Tries: f.tries,

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kelseyhightower/envconfig"
+
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
@@ -425,6 +427,28 @@ func TestTheNameOfAForwarderIsMadeOfItsURLWithoutItsSecrets(t *testing.T) {
 	}
 	if nameOf("http://a/b-c") == nameOf("http://a/b/c") {
 		t.Error("two URLs have one name")
+	}
+}
+
+// TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine: its comment starts a rehome that takes requests and a
+// forwarder, neither with an address for its figures.
+func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *testing.T) {
+	text, err := os.ReadFile("../../docs/examples/listener/listener.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`REHOME_REQUEST_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
+	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/"`) {
+		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
+	}
+	var s settings
+	if err := envconfig.Process("REHOME", &s); err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{s.HTTPAddress, found[1], forwardServedAt}
+	slices.Sort(addresses)
+	if n := len(slices.Compact(slices.Clone(addresses))); n != 3 {
+		t.Errorf("two listen at one address: %q", addresses)
 	}
 }
 

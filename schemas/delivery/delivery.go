@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // MaxAfter bounds how long the other side can ask to be left alone. What it is sent is kept for an hour, and what is decided
@@ -49,6 +51,51 @@ func (l *Later) Error() string {
 
 // Unwrap returns Err.
 func (l *Later) Unwrap() error { return l.Err }
+
+// Undelivered is the error for one of several events that were handed over together. What comes of them all is one error that
+// joins those of the events that did not arrive.
+type Undelivered struct {
+	// ID is that of the event.
+	ID string
+	// Err says why.
+	Err error
+}
+
+// Error implements error.
+func (u *Undelivered) Error() string { return u.Err.Error() }
+
+// Unwrap returns Err.
+func (u *Undelivered) Unwrap() error { return u.Err }
+
+// Refused takes apart what came of several events. refused are the errors, by the IDs of their events, of those that will never
+// be taken, each of which wraps [schemas.ErrInvalid]; nil: there are none. rest is all else, which is worth another try; nil:
+// there is nothing else.
+func Refused(err error) (refused map[string]error, rest error) {
+	var several []error
+	switch e := any(err).(type) { // what err itself is, and not what one of several wraps
+	case *Undelivered:
+		if errors.Is(e, schemas.ErrInvalid) {
+			return map[string]error{e.ID: e.Err}, nil
+		}
+	case interface{ Unwrap() []error }:
+		several = e.Unwrap()
+	}
+	var left []error
+	for _, one := range several {
+		some, other := Refused(one)
+		left = append(left, other)
+		for id, why := range some {
+			if refused == nil {
+				refused = make(map[string]error)
+			}
+			refused[id] = why
+		}
+	}
+	if refused == nil {
+		return nil, err
+	}
+	return refused, errors.Join(left...)
+}
 
 // After is how long the other side asks to be left alone, as far as err says so. Zero: it did not say.
 func After(err error) time.Duration {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
@@ -50,6 +52,31 @@ func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
 	} {
 		if got := delivery.ReadAfter(c.text, now); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestOfSeveralEventsThoseThatAreRefusedAreToldFromThoseThatAreWorthAnotherTry(t *testing.T) {
+	large := fmt.Errorf("publish: %w: %w", schemas.ErrInvalid, errors.New("too large"))
+	wrong := fmt.Errorf("publish: %w: wrong", schemas.ErrInvalid)
+	refused := func(id string, err error) error { return &delivery.Undelivered{ID: id, Err: err} }
+	away := refused("c", delivery.ErrUnreachable)
+	for name, c := range map[string]struct {
+		err     error
+		refused map[string]error
+		rest    string
+	}{
+		"all arrived":                {nil, nil, ""},
+		"one is refused":             {refused("a", large), map[string]error{"a": large}, ""},
+		"several are refused":        {errors.Join(refused("a", large), refused("b", wrong)), map[string]error{"a": large, "b": wrong}, ""},
+		"one is refused, one is not": {errors.Join(away, refused("a", large)), map[string]error{"a": large}, "unreachable"},
+		"none is refused":            {errors.Join(away, away), nil, "unreachable\nunreachable"},
+		"they are joined twice":      {errors.Join(errors.Join(refused("a", large)), away), map[string]error{"a": large}, "unreachable"},
+		"it is about no one event":   {large, nil, large.Error()},
+	} {
+		got, rest := delivery.Refused(c.err)
+		if text := fmt.Sprint(rest); !reflect.DeepEqual(got, c.refused) || text != c.rest && (c.rest != "" || rest != nil) {
+			t.Errorf("%s: got %v and %v, want %v and %q", name, got, rest, c.refused, c.rest)
 		}
 	}
 }

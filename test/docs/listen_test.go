@@ -173,8 +173,8 @@ func forward(t *testing.T, binary string, arguments, environment []string) *prog
 	return p
 }
 
-// natsServer starts a server that programs reach over the loopback interface, and returns where.
-func natsServer(t *testing.T) (url string) {
+// natsServer starts a server that programs reach over the loopback interface.
+func natsServer(t *testing.T) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
@@ -190,12 +190,12 @@ func natsServer(t *testing.T) (url string) {
 	if !s.ReadyForConnections(bustest.Patience) {
 		t.Fatal("the server does not serve")
 	}
-	return s.ClientURL()
+	return s
 }
 
 // TestTheProgramInTheDocumentationListens runs the program in Go, of which the page shows the middle.
 func TestTheProgramInTheDocumentationListens(t *testing.T) {
-	url := natsServer(t)
+	url := natsServer(t).ClientURL()
 	b := bustest.Connect(t, bus.Options{URL: url})
 	bustest.SetUp(t, b, bus.Setup{})
 	binary := filepath.Join(t.TempDir(), "listen")
@@ -242,16 +242,6 @@ func TestTheProgramInTheDocumentationListens(t *testing.T) {
 	inFile := regexp.MustCompile(`(?m)^    `).ReplaceAllString(shown, "\t")
 	if shown == "" || !strings.Contains(file, inFile) {
 		t.Errorf("the page shows\n%s\nwhich is not in the program", inFile)
-	}
-}
-
-// TestWhatThePageAboutEventsSaysInPythonIsPython has the program read by Python, which does not need its modules for that.
-func TestWhatThePageAboutEventsSaysInPythonIsPython(t *testing.T) {
-	text := regexp.MustCompile(`(?m)^    import .*\n(?:    .*\n|\n)*`).FindString(page(t, "docs/events.md"))
-	c := exec.CommandContext(t.Context(), "python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
-	c.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^    `).ReplaceAllString(text, ""))
-	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(text, "nc.subscribe(") {
-		t.Errorf("%v\n%s\n%s", err, out, text)
 	}
 }
 
@@ -313,7 +303,8 @@ func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *te
 			}
 		}
 		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s]+)['"]`).FindAllStringSubmatch(text, -1) {
-			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(quoted[1], s) }) {
+			filter := strings.Replace(quoted[1], "…", ">", 1) // it is cut short where it stands in what a program says
+			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }) {
 				t.Errorf("%s: nothing is published on %s", name, quoted[1])
 			}
 		}

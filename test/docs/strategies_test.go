@@ -142,9 +142,10 @@ func (s ownStrategy) asked(t *testing.T, change ...func(*schemas.NodeScope)) sch
 // expected is the answer to a scope of s, with or without its one intent; what is random or the time is left out.
 func (s ownStrategy) expected(scope schemas.Event, moves bool) (schemas.Event, schemas.Intents) {
 	since := time.Date(2026, 11, 20, 9, 30, 0, 112934000, time.UTC)
+	now := time.Date(2026, 11, 20, 9, 30, 0, 131207000, time.UTC)
 	answer := schemas.Intents{
 		Profile: "default", Strategy: s.name, Intents: []schemas.Intent{},
-		Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-7", Event: scope.ID, Since: since},
+		Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-7", Event: scope.ID, Since: since, Now: now},
 	}
 	if moves {
 		const uid = "f3a7c2d4-91be-4c0d-b6d0-7e4a5b8c1e32"

@@ -22,14 +22,13 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
+	beyond int64 // how many bytes were read of a longer body; 0: all
 }
 
 // verdict is the one place that says what came of a post: nil when the event was taken. failed is why there is no whole
 // answer. The table is in the comment of the package.
 func verdict(a answer, failed error, now time.Time) error {
 	switch {
-	case errors.Is(failed, schemas.ErrInvalid):
-		return failed
 	case failed != nil:
 		return fmt.Errorf("%w: %w", delivery.ErrUnreachable, failed)
 	case a.status >= 200 && a.status < 300:
@@ -68,6 +67,9 @@ func (a answer) say() string {
 // event reads the event of an answer. has is false when there is none, which an answer without a body says. Its error
 // wraps [schemas.ErrInvalid].
 func (a answer) event() (e schemas.Event, has bool, err error) {
+	if a.beyond > 0 {
+		return schemas.Event{}, false, fmt.Errorf("%w: it has more than %d bytes, which is the most", schemas.ErrInvalid, a.beyond)
+	}
 	content := a.header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(content) // one that cannot be parsed is none of those that are wanted
 	attributes, err := cloudevent.ReadAttributes(a.header)

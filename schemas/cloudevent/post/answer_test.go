@@ -66,10 +66,6 @@ func TestWhatBreaksBeforeTheAnswerIsWholeIsNobodyThere(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	tooLong := fmt.Errorf("%w: too long", schemas.ErrInvalid)
-	if got, want := meaningOf(verdict(answer{}, tooLong, now)), (meaning{invalid: true}); got != want {
-		t.Errorf("an answer that is too long: got %+v, want %+v", got, want)
-	}
 }
 
 func TestAnErrorQuotesTheFirstWordsOfTheAnswerOnOneLine(t *testing.T) {

@@ -22,6 +22,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -73,10 +75,13 @@ type Config struct {
 	// Extensions are attributes that each event gets, in place of its own of these names, in both modes. Each name is one
 	// that [cloudevent.CheckExtension] lets through.
 	Extensions map[string]string
-	// MaxReply bounds the body of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply].
+	// MaxReply bounds what is read of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply]. An event that came back
+	// in more is refused; whatever else comes back may be longer.
 	MaxReply int64
 	// Connections is how many connections are kept when nobody uses them. 0: [DefaultConnections].
 	Connections int
+	// Authorities are those that may vouch for an https server. nil: those that the machine trusts.
+	Authorities *x509.CertPool
 }
 
 // Client posts events to one URL. [New] makes it. Its methods may be called from many goroutines.
@@ -98,9 +103,10 @@ func New(c Config) (*Client, error) {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.MaxReply = cmp.Or(c.MaxReply, DefaultMaxReply)
 	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	trust := &tls.Config{RootCAs: c.Authorities, MinVersion: tls.VersionTLS12}
 	return &Client{config: c, name: withoutSecrets(u), client: &http.Client{
 		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: trust,
 			MaxIdleConns: c.Connections, MaxIdleConnsPerHost: c.Connections, IdleConnTimeout: idleFor,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -127,15 +133,15 @@ func withoutURL(err error) error {
 // Close closes the connections that nobody uses.
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
-// Send posts e, and does not look at what comes back with a status of success. Its errors are those of the package; when
-// ctx ended, its own.
+// Send posts e, and does not look at what comes back with a status of success, however much that is. Its errors are those
+// of the package; when ctx ended, its own.
 func (c *Client) Send(ctx context.Context, e schemas.Event) error {
 	_, err := c.post(ctx, e)
 	return err
 }
 
 // Ask posts e and returns the event that came back, if there was one. Its errors are those of the package; when ctx ended,
-// its own. An answer that is no event is an error that wraps [schemas.ErrInvalid].
+// its own. An answer that is no event, or has more than MaxReply bytes, is an error that wraps [schemas.ErrInvalid].
 func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event, has bool, err error) {
 	a, err := c.post(ctx, e)
 	if err != nil || a.status != http.StatusOK {
@@ -178,7 +184,7 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(io.LimitReader(response.Body, c.config.MaxReply+1))
 	if int64(len(a.body)) > c.config.MaxReply {
-		return answer{}, fmt.Errorf("%w: the answer has more than %d bytes, which is the most", schemas.ErrInvalid, c.config.MaxReply)
+		a.body, a.beyond = a.body[:c.config.MaxReply], c.config.MaxReply
 	}
 	return a, err
 }

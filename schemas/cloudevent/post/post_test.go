@@ -212,11 +212,34 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAnAnswerBeyondTheMostIsRefused(t *testing.T) {
+func TestAnEventThatComesBackBeyondTheMostIsRefused(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1001)) })
-	err := client(t, post.Config{URL: s.URL, MaxReply: 1000}).Send(t.Context(), question)
-	if !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "1000 bytes") {
-		t.Errorf("got %v, want an error that is ErrInvalid and says 1000 bytes", err)
+	_, has, err := client(t, post.Config{URL: s.URL, MaxReply: 1000}).Ask(t.Context(), question)
+	want := "answer of " + s.URL + ": invalid event: it has more than 1000 bytes, which is the most"
+	if has || !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+		t.Errorf("got %v, %v\nwant %s", has, err, want)
+	}
+}
+
+// TestHowLongAnAnswerIsDoesNotChangeWhatItsStatusSays: a proxy may say with a page of any length that nobody is there.
+func TestHowLongAnAnswerIsDoesNotChangeWhatItsStatusSays(t *testing.T) {
+	var status atomic.Int32
+	s := serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		_, _ = w.Write(make([]byte, 1001))
+	})
+	c := client(t, post.Config{URL: s.URL, MaxReply: 1000})
+	for code, kind := range map[int]error{200: nil, 202: nil, 400: schemas.ErrInvalid, 401: delivery.ErrUnauthorized, 503: delivery.ErrUnreachable} {
+		status.Store(int32(code))
+		if err := c.Send(t.Context(), question); !errors.Is(err, kind) || (err == nil) != (kind == nil) {
+			t.Errorf("%d: who sends got %v, want %v", code, err, kind)
+		}
+		if code == http.StatusOK {
+			continue // which could hold an event
+		}
+		if _, has, err := c.Ask(t.Context(), question); has || !errors.Is(err, kind) || (err == nil) != (kind == nil) {
+			t.Errorf("%d: who asks got %v, %v; want %v", code, has, err, kind)
+		}
 	}
 }
 

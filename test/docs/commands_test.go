@@ -1,0 +1,246 @@
+package docs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// shell runs lines of a page as they stand there, beside a bus as `rehome run` has it.
+type shell struct {
+	t           *testing.T
+	dir         string
+	bus         *bus.Bus
+	environment []string
+	rounds      int // of examples that were published
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{t: t, dir: t.TempDir()}
+	rehome, err := program.Build(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(rehome) != "rehome" {
+		t.Fatalf("the program is called %s", rehome)
+	}
+	s.bus, s.environment = busBehindSocket(t)
+	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=")
+	for name, text := range map[string]string{"token": "secret", "answer.json": document(t, "intents")} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// document is a published example as it stands in its file.
+func document(t *testing.T, name string) string {
+	t.Helper()
+	for _, e := range schematest.Examples(t) {
+		if e.Name == name {
+			return string(e.Document)
+		}
+	}
+	t.Fatalf("there is no example %s", name)
+	return ""
+}
+
+// lines are the commands of rehome that stand on a page.
+func lines(t *testing.T, name string) (all []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^    (rehome .*)$`).FindAllStringSubmatch(page(t, name), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func (s *shell) command(line string) *exec.Cmd {
+	c := exec.CommandContext(s.t.Context(), "sh", "-c", "exec "+line)
+	c.Dir, c.Env = s.dir, s.environment
+	return c
+}
+
+// run runs a line to its end, and returns what it prints.
+func (s *shell) run(line string) string {
+	s.t.Helper()
+	c := s.command(line)
+	var complaint strings.Builder
+	c.Stderr = &complaint
+	out, err := c.Output()
+	if err != nil {
+		s.t.Errorf("%s: %v\n%s%s", line, err, out, complaint.String())
+	}
+	return string(out)
+}
+
+// publish stores every example once more, as an event of its own.
+func (s *shell) publish() {
+	s.t.Helper()
+	s.rounds++
+	for _, example := range schematest.Examples(s.t) {
+		e := example.Event
+		e.ID = fmt.Sprintf("%s-%d", e.ID, s.rounds)
+		if e.Type == schemas.RequestType { // a name is used once
+			e.Channel = fmt.Sprintf("rehome.request.admin.%s-%d", example.Name, s.rounds)
+		}
+		if e.Type == schemas.IntentsType { // which have a way of their own
+			continue
+		}
+		if _, err := s.bus.Publish(s.t.Context(), e); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	e := published(s.t, "intents")
+	answer, err := schemas.Decode[schemas.Intents](e)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e.ID, answer.Scope.Sequence = fmt.Sprintf("%s-%d", e.ID, s.rounds), uint64(s.rounds)
+	if e.Data, err = json.Marshal(answer); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.bus.Answer(s.t.Context(), e, answer); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// follow runs a line that does not end until it has printed something of what is published meanwhile.
+func (s *shell) follow(line string) {
+	s.t.Helper()
+	c := s.command(line)
+	var out program.Log
+	c.Stdout = &out
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	bustest.Eventually(s.t, line+" prints something", func() bool {
+		s.publish()
+		<-time.After(50 * time.Millisecond)
+		return out.String() != ""
+	})
+}
+
+func TestEveryCommandOfThePageAboutEventsPrintsSomething(t *testing.T) {
+	s := newShell(t)
+	s.publish()
+	for _, line := range lines(t, "docs/events.md") {
+		switch {
+		case strings.HasPrefix(line, "rehome forward "): // with its sink it has a test of its own
+		case strings.HasSuffix(line, " --follow"):
+			s.follow(line)
+		case strings.Contains(line, " --strategy PodLifeTime"): // of which there is no example
+			s.run(line)
+		case s.run(line) == "":
+			t.Errorf("%s prints nothing", line)
+		}
+	}
+}
+
+func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
+	s := newShell(t)
+	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	defer cancel()
+	asked := make(chan string, 16)
+	go func() {
+		_ = s.bus.FollowRequests(ctx, func(_ context.Context, e schemas.Event, _ time.Time) error {
+			r, err := schemas.Decode[schemas.Request](e)
+			schematest.Check(t, e)
+			asked <- fmt.Sprintf("%s: %s, error %v", r.Action, r.Reason, err)
+			return nil
+		})
+	}()
+	var got, want []string
+	for _, line := range lines(t, "docs/asking.md") {
+		s.run(line + " --wait=false") // nobody works on it
+		reason := regexp.MustCompile(`--reason '([^']*)'`).FindStringSubmatch(line)
+		action := schemas.ActionDeschedule
+		for _, other := range []schemas.RequestAction{schemas.ActionEvaluate, schemas.ActionCancel} {
+			if strings.Fields(line)[2] == string(other) {
+				action = other
+			}
+		}
+		want = append(want, fmt.Sprintf("%s: %s, error <nil>", action, reason[1]))
+		select {
+		case r := <-asked:
+			got = append(got, r)
+		case <-ctx.Done():
+			t.Fatalf("%s: nothing is asked", line)
+		}
+	}
+	if !reflect.DeepEqual(got, want) || len(got) == 0 {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
+	s := newShell(t)
+	var ran []string
+	for _, line := range lines(t, "docs/forwarding.md") {
+		words := strings.Fields(line)
+		ran = append(ran, words[1]+" "+words[2])
+		if words[1] != "forward" || words[2] == "--remove" {
+			s.run(line)
+			continue
+		}
+		const name = "NAME" // that of the last lines
+		p := s.command(line + " --name " + name)
+		var out program.Log
+		p.Stdout, p.Stderr = &out, &out
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Eventually(t, line+" listens", func() bool {
+			_, err := s.bus.Backlog(t.Context(), name)
+			return err == nil && strings.Contains(out.String(), "forwarding")
+		})
+		if err := p.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		if err := p.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, &out)
+		}
+	}
+	if want := []string{"forward --to", "forward --to", "dead list", "forward --remove"}; !slices.Equal(ran, want) {
+		t.Errorf("the page has %q, want %q", ran, want)
+	}
+}
+
+func TestTheDispatcherOfThePageAboutFunctionsAsksTheStrategyOfThePage(t *testing.T) {
+	text := page(t, "docs/functions.md")
+	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
+	line := regexp.MustCompile(`(?m)^    REHOME_NATS_URL=\S+ (rehome dispatcher .*)$`).FindStringSubmatch(text)
+	if policy == nil || line == nil {
+		t.Fatal("the page has no policy, or no dispatcher")
+	}
+	s, server := newShell(t), natsServer(t)
+	busOn(t, server)
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.environment = append(s.environment, "REHOME_NATS_URL="+server.ClientURL())
+	out := running(t, s.command(line[1]))
+	bustest.Eventually(t, "it asks", func() bool {
+		return strings.Contains(out.String(), `msg="a function is asked" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
+	})
+}

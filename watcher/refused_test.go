@@ -1,0 +1,77 @@
+package watcher
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// tooLarge is how a bus refuses an event for good.
+func tooLarge() error { return fmt.Errorf("%w: maximum payload exceeded", schemas.ErrInvalid) }
+
+func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := 0
+		b := &collected{refuse: func(e schemas.Event) error {
+			switch {
+			case strings.HasSuffix(e.Channel, ".n1"):
+				return tooLarge()
+			case strings.HasSuffix(e.Channel, ".n2") && away < 2:
+				away++
+				return errors.New("no answer")
+			}
+			return nil
+		}}
+		nodes := []*corev1.Node{named("n1"), named("n2"), named("n3")}
+		leadingWith(t, view(t, outsidePolicy(t, "[node.taints]"), nodes, nil), b, func(w *Watcher, b *collected) {
+			time.Sleep(30 * time.Minute)
+			// n3 comes once more each time, as it is not known that it is there, until n2 is taken too; then there is quiet.
+			want := []string{"OfNodes n2", "OfNodes n3", "OfNodes n3", "OfNodes n3"}
+			if got := b.take(t); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if got := testutil.ToFloat64(w.metrics.refused.WithLabelValues("OfNodes", "p")); got != 1 {
+				t.Errorf("%v were counted as refused, want 1", got)
+			}
+			b.refuse = nil // there are fewer pods on it now
+			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+			time.Sleep(time.Second)
+			if got, want := b.take(t), []string{"OfNodes n1", "node.taints"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("after a change: got %q, want %q", got, want)
+			}
+		})
+	})
+}
+
+func TestADeltaThatTheBusWillNeverTakeIsDroppedAndHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &collected{refuse: func(e schemas.Event) error {
+			if strings.HasSuffix(e.Channel, "delta.node.taints.n1") {
+				return tooLarge()
+			}
+			return nil
+		}}
+		nodes := []*corev1.Node{named("n1"), named("n2")}
+		leadingWith(t, view(t, outsidePolicy(t, "[pod.labels]"), nodes, nil), b, func(w *Watcher, b *collected) {
+			b.take(t)
+			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+			w.nodeChanged(named("n2"), named("n2", taintedBy("a")), false)
+			time.Sleep(30 * time.Minute)
+			if got, want := b.take(t), []string{"node.taints"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if got := testutil.ToFloat64(w.metrics.deltasDropped); got != 1 {
+				t.Errorf("%v were counted as dropped, want 1", got)
+			}
+		})
+	})
+}
