@@ -58,8 +58,10 @@ type sending struct {
 	asJSON     bool
 	out, notes io.Writer
 
-	sent   bool
-	missed bool // the connection was lost meanwhile
+	sent    bool
+	missed  bool        // the connection was lost meanwhile
+	enough  func()      // ends the following
+	waiting *time.Timer // until that is called; nil: it is not to be called
 }
 
 // send publishes the request, and shows it.
@@ -89,6 +91,8 @@ const (
 	unheard = 5 * time.Second
 	// dropped is how long after its last receipt a request is surely taken off the bus.
 	dropped = time.Second
+	// behind is how long after the last receipt a verdict may come that was to come before it.
+	behind = 2 * time.Second
 )
 
 // errOver ends the following of events.
@@ -108,9 +112,12 @@ func (s *sending) follow(ctx context.Context) error {
 		late.Stop()
 		return s.handle(e)
 	}
-	err := s.events(ctx, handle)
+	following, enough := context.WithCancel(ctx)
+	defer enough()
+	s.enough = enough
+	err := s.events(following, handle)
 	switch {
-	case errors.Is(err, errOver) && p.over():
+	case (err == nil || errors.Is(err, errOver)) && p.over():
 		return nil
 	case err != nil && !errors.Is(err, errOver):
 		return err
@@ -145,7 +152,15 @@ func (s *sending) handle(e schemas.Event) error {
 			return err
 		}
 	}
-	if s.progress.over() || s.missed && s.progress.finished != nil { // the end of a move may have been missed
+	if s.waiting != nil {
+		s.waiting.Stop()
+	}
+	switch p := s.progress; {
+	case s.missed && p.finished != nil: // the end of a move may have been missed
+		return errOver
+	case p.over() && p.unexplained():
+		s.waiting = time.AfterFunc(behind, s.enough)
+	case p.over():
 		return errOver
 	}
 	return nil
