@@ -145,6 +145,13 @@ func (l *link) wait(ctx context.Context) (down <-chan struct{}, err error) {
 	}
 }
 
+// changes returns two channels: one is closed when there is a connection, the other when there is none any more.
+func (l *link) changes() (up, down <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up, l.down
+}
+
 // end is called before we end the connection ourselves.
 func (l *link) end() {
 	l.mu.Lock()

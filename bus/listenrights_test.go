@@ -56,10 +56,10 @@ func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded stri
 // TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds listens with them, first to all channels and then to one, refuses
 // an event, and asks how far it is.
 func TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds(t *testing.T) {
-	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_rehome-forward.>"})
+	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_forwarder.>"})
 	admin := bustest.Connect(t, bus.Options{URL: all})
 	bustest.SetUp(t, admin, bus.Setup{})
-	b := bustest.Connect(t, bus.Options{Name: "rehome-forward", URL: guarded})
+	b := bustest.Connect(t, bus.Options{Name: string(bus.RoleForwarder), URL: guarded})
 	for _, channels := range [][]string{nil, {"rehome.delta.node.>"}} {
 		got := make(chan string, 10)
 		stop := background(t, func(ctx context.Context) error {

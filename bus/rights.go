@@ -20,6 +20,7 @@ const (
 	RoleAll        Role = "rehome"
 	RoleReader     Role = "reader"
 	RoleListener   Role = "listener"
+	RoleForwarder  Role = "forwarder"
 	RoleOperator   Role = "operator"
 	RoleFunction   Role = "function"
 	RoleSender     Role = "sender"
@@ -52,6 +53,8 @@ type Rights struct {
 const (
 	requestSubjects = schemas.Prefix + ".request."
 	receiptSubjects = schemas.Prefix + ".receipt."
+	// httpRequests are what the watcher asks for users of the cluster who asked it over HTTP.
+	httpRequests = requestSubjects + "http.>"
 )
 
 // RightsOf are the least rights with which a participant can do all of its work. asked are the subjects of all functions
@@ -82,6 +85,8 @@ func RightsOf(p Participant, asked []string) Rights {
 			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">")
 	case RoleListener:
 		return Rights{Subscribe: []string{DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">"}}
+	case RoleForwarder:
+		return rights(forwarding()).hears(inbox)
 	case RoleOperator:
 		return rights(operating()).hears(inbox, "_INBOX_"+string(RoleReader)+".>", ScopeChannels)
 	case RoleFunction:
@@ -116,10 +121,11 @@ func settingUp() []string {
 	)
 }
 
-// watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered.
+// watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered, and
+// those that come over HTTP passed on.
 func watching() []string {
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">"},
+		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests},
 		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
 		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
 	)
@@ -144,7 +150,17 @@ func acting() []string {
 	)
 }
 
-// operating is what people do: read everything, retry and drop dead letters, clear loop breakers.
+// forwarding is: a listener of any name, which goes on where it was, is made when it is new, and changed when it wants other
+// channels. It is not removed: that is for people.
+func forwarding() []string {
+	return []string{
+		api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + ".*",
+		api + "CONSUMER.CREATE." + StreamEvents + ".*", pulls(StreamEvents, "*"), "$JS.ACK." + StreamEvents + ".>",
+		deadSubjects + StreamEvents + ".*",
+	}
+}
+
+// operating is what people do: read everything, retry and drop dead letters, clear loop breakers, remove listeners.
 func operating() []string {
 	return slices.Concat(
 		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},

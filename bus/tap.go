@@ -24,6 +24,15 @@ const tapBuffer = 1024
 // It fails with [ErrNotPermitted] when the server does not let this role listen, and returns the error of handle as it is.
 // What cannot be read is logged and left out.
 func (b *Bus) Tap(ctx context.Context, channels []string, handle func(schemas.Event) error) error {
+	return b.Hear(ctx, channels, func(context.Context) error { return nil }, handle)
+}
+
+// Hear is [Bus.Tap] for who does something and wants to hear what comes of it. It calls listening once it listens, so that
+// nothing is missed of what listening sets off, and again each time that the connection was lost and is back: what was
+// published in between was missed. handle does not run meanwhile. It returns the error of listening as it is.
+func (b *Bus) Hear(
+	ctx context.Context, channels []string, listening func(context.Context) error, handle func(schemas.Event) error,
+) error {
 	ctx, done := b.link.guard(ctx, channels...)
 	defer done()
 	messages := make(chan *nats.Msg, tapBuffer)
@@ -34,6 +43,14 @@ func (b *Bus) Tap(ctx context.Context, channels []string, handle func(schemas.Ev
 		}
 		defer func() { _ = s.Unsubscribe() }() // fails only when the connection has been closed
 	}
+	var back <-chan struct{} // nil: it is not waited for
+	_, lost := b.link.changes()
+	if b.nc.IsConnected() { // which the link may be told in a moment
+		lost, _ = b.link.wait(ctx)
+	}
+	if err := listening(ctx); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,16 +60,30 @@ func (b *Bus) Tap(ctx context.Context, channels []string, handle func(schemas.Ev
 			return nil
 		case <-b.link.closed:
 			return fmt.Errorf("tap %v: %w", channels, nats.ErrConnectionClosed)
-		case m := <-messages:
-			e, err := decode(m.Header, m.Data)
-			if errors.Is(err, schemas.ErrInvalid) {
-				b.log.Warn("an event cannot be read", "channel", m.Subject, "error", err)
-				continue
+		case <-lost:
+			lost = nil
+			back, _ = b.link.changes()
+		case <-back:
+			back = nil
+			_, lost = b.link.changes()
+			if err := listening(ctx); err != nil {
+				return err
 			}
-			e.Channel = m.Subject
-			if err := handle(e); err != nil {
+		case m := <-messages:
+			if err := b.heard(m, handle); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// heard hands over what a message carries, or leaves it out when that cannot be read.
+func (b *Bus) heard(m *nats.Msg, handle func(schemas.Event) error) error {
+	e, err := decode(m.Header, m.Data)
+	if errors.Is(err, schemas.ErrInvalid) {
+		b.log.Warn("an event cannot be read", "channel", m.Subject, "error", err)
+		return nil
+	}
+	e.Channel = m.Subject
+	return handle(e)
 }

@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -84,5 +85,69 @@ func TestATapLeavesOutWhatCannotBeReadAndEndsWithTheErrorOfItsHandler(t *testing
 		if e.Subject != probe && e.ID != v.ID {
 			t.Errorf("got %+v, want %+v", e, v)
 		}
+	}
+}
+
+func TestNothingIsMissedOfWhatIsSetOffOnceItIsListenedTo(t *testing.T) {
+	b := bustest.New(t, strategy)
+	for range 50 {
+		want := verdict(t, "pod-1")
+		got := make(chan schemas.Event, 1)
+		stop := background(t, func(ctx context.Context) error {
+			return b.Hear(ctx, []string{bus.VerdictChannels}, func(ctx context.Context) error {
+				_, err := b.Publish(ctx, want)
+				return err
+			}, func(e schemas.Event) error {
+				got <- e
+				return nil
+			})
+		})
+		if e := next(t, got); !reflect.DeepEqual(e, want) {
+			t.Fatalf("got %+v, want %+v", e, want)
+		}
+		stop()
+	}
+}
+
+func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
+	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	server := bustest.Server(t, o)
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
+	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	told, heard := make(chan struct{}, 16), make(chan schemas.Event, 16)
+	background(t, func(ctx context.Context) error {
+		return b.Hear(ctx, []string{bus.VerdictChannels}, func(context.Context) error {
+			told <- struct{}{}
+			return nil
+		}, func(e schemas.Event) error {
+			heard <- e
+			return nil
+		})
+	})
+	next(t, told)
+	for i, pod := range []string{"pod-1", "pod-2"} {
+		want := verdict(t, pod)
+		bustest.Eventually(t, "it can be published", func() bool { _, err := b.Publish(t.Context(), want); return err == nil })
+		if got := next(t, heard); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if i == 0 {
+			server.Stop()
+			bustest.Server(t, o)
+			next(t, told)
+		}
+	}
+	if len(told) > 0 {
+		t.Errorf("it was told %d times more, want once for each connection", len(told))
+	}
+}
+
+func TestWhoCannotDoWhatItListensForIsToldWhy(t *testing.T) {
+	b := bustest.New(t, strategy)
+	no := errors.New("no")
+	err := b.Hear(t.Context(), []string{bus.VerdictChannels}, func(context.Context) error { return no },
+		func(schemas.Event) error { return nil })
+	if !errors.Is(err, no) {
+		t.Errorf("it ended with %v, want %v", err, no)
 	}
 }

@@ -56,12 +56,14 @@ func use(p bus.Participant) string {
 		return "`rehome events`, `rehome status`, `rehome loops`, and programs that read the past"
 	case bus.RoleListener:
 		return "programs that listen to what happens from now on"
+	case bus.RoleForwarder:
+		return "`rehome forward`, under any name"
 	case bus.RoleOperator:
-		return "people: `rehome dead`, `rehome loops clear`"
+		return "people: `rehome dead`, `rehome loops clear`, `rehome forward --remove`"
 	case bus.RoleFunction:
 		return "the function " + p.Name + ", which is asked on `" + p.Subject + "`"
 	case bus.RoleSender:
-		return "the program that asks as " + p.Name
+		return "the program that asks as " + p.Name + ", such as `rehome request --sender " + p.Name + "`"
 	}
 	return ""
 }

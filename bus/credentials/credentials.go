@@ -47,7 +47,7 @@ func (c Config) participants() []bus.Participant {
 	var all []bus.Participant
 	for _, role := range []bus.Role{
 		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll,
-		bus.RoleReader, bus.RoleListener, bus.RoleOperator,
+		bus.RoleReader, bus.RoleListener, bus.RoleForwarder, bus.RoleOperator,
 	} {
 		all = append(all, bus.Participant{Role: role})
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
@@ -70,7 +71,7 @@ func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
 	})
 	want := map[string]os.FileMode{"rehome.conf": 0o644, "README.md": 0o644, "ca.crt": 0o644, "server.crt": 0o644, "client.crt": 0o644}
 	secrets := []string{
-		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "operator.nk", "reader.nk",
+		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "forwarder.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "operator.nk", "reader.nk",
 		"rehome.nk", "sender-a_b.nk", "server.key", "setup.nk", "watcher.nk",
 	}
 	for _, name := range secrets {
@@ -258,5 +259,49 @@ func TestAServerStartsWithWhatIsWritten(t *testing.T) {
 	want := `set up stream REHOME_SCOPES: not permitted: reader may not publish on "$JS.API.STREAM.UPDATE.REHOME_SCOPES"`
 	if err := connect("reader"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
+	dir := t.TempDir()
+	c := credentials.Config{Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}}
+	write(t, dir, c)
+	o, err := server.ProcessConfigFile(filepath.Join(dir, "rehome.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bus.Rights{}
+	for _, u := range o.Nkeys {
+		got[u.Nkey] = bus.Rights{
+			Publish:   append([]string(nil), u.Permissions.Publish.Allow...),
+			Subscribe: append([]string(nil), u.Permissions.Subscribe.Allow...), Reply: u.Permissions.Response != nil,
+		}
+		for _, s := range []*server.SubjectPermission{u.Permissions.Publish, u.Permissions.Subscribe} {
+			if len(s.Allow) == 0 && !slices.Equal(s.Deny, []string{">"}) {
+				t.Errorf("%s: nothing is allowed and %q denied, want all of it denied", u.Nkey, s.Deny)
+			}
+		}
+	}
+	all := slices.Concat(c.Functions, c.Senders)
+	for _, role := range []bus.Role{
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll, bus.RoleReader,
+		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator,
+	} {
+		all = append(all, bus.Participant{Role: role})
+	}
+	want := map[string]bus.Rights{}
+	for _, p := range all {
+		pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(read(t, dir, p.String()+".nk"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[public] = bus.RightsOf(p, []string{"functions.f"})
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 }

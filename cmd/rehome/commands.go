@@ -185,7 +185,7 @@ func clientRole(command string) bus.Role {
 	switch command {
 	case "rehome-setup":
 		return bus.RoleSetup
-	case "rehome-dead", "rehome-loops-clear":
+	case "rehome-dead", "rehome-loops-clear", "rehome-forward-remove":
 		return bus.RoleOperator
 	}
 	return bus.RoleReader
@@ -193,7 +193,12 @@ func clientRole(command string) bus.Role {
 
 // connect connects to the bus for a command that is not a role.
 func connect(s settings, name string) (*bus.Bus, error) {
-	o, err := busOptions(s, string(clientRole(name)))
+	return connectAs(s, string(clientRole(name)))
+}
+
+// connectAs connects as a participant.
+func connectAs(s settings, who string) (*bus.Bus, error) {
+	o, err := busOptions(s, who)
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func removeForward(c *cobra.Command, s settings, f forwardFlags) error {
 	if s.DryRun { // which promises that nothing is changed
 		return usageError{errors.New("--remove: want it without --dry-run and REHOME_DRY_RUN")}
 	}
-	b, err := connect(s, "rehome-forward")
+	b, err := connect(s, "rehome-forward-remove")
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func forward(ctx context.Context, s settings, p forwardPlan) error {
 		return usageError{fmt.Errorf("--to: %w", err)}
 	}
 	defer sink.Close()
-	options, err := busOptions(s, "rehome-forward")
+	options, err := busOptions(s, string(bus.RoleForwarder))
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,23 @@ shop/b   n1       Replaced after 3.2s: b-new on n2
 
 request admin/r finished: Done: so it is
 `, ""},
+		{"the last receipt comes before the verdict", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{
+				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")),
+				receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
+				judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted), replaced("a", schemas.ReasonReplaced),
+			}
+		}, `request admin/r: deschedule node n1: fan
+receipt  admin/r                          accepted: Accepted: so it is
+receipt  admin/r                          finished: Done: so it is
+verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
+verdict  pod/shop/a                       settled Replaced shop/a on n2 after 3.2s: replacement a-new
+
+POD      WAS ON   BECAME
+shop/a   n1       Replaced after 3.2s: a-new on n2
+
+request admin/r finished: Done: so it is
+`, ""},
 		{"some remain, are protected, come back, go by themselves or were never there", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			accepted := receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted,
 				requested("a"), requested("b", protected), requested("c"), requested("d"), requested("e"))

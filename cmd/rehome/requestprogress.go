@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -90,6 +91,15 @@ func (p *progress) over() bool {
 		}
 	}
 	return true
+}
+
+// unexplained says whether a pod is gone without a verdict that says why: the verdict may come after the receipt.
+func (p *progress) unexplained() bool {
+	remaining := p.remaining()
+	return slices.ContainsFunc(p.pods, func(pod podProgress) bool {
+		_, stayed := remaining[pod.pod.UID]
+		return !stayed && len(pod.protected) == 0 && (pod.last == nil || pod.last.Outcome == schemas.Deferred)
+	})
 }
 
 // remaining are the pods that were still there at the end.

@@ -168,7 +168,7 @@ func TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks(t *testing.T) {
 			config += code + "\n"
 		}
 	}
-	if got, want := fmt.Sprint(d.ran), "[setup setup events status dead run events]"; got != want {
+	if got, want := fmt.Sprint(d.ran), "[setup setup events status dead request run events]"; got != want {
 		t.Errorf("the page has %s, want %s", got, want)
 	}
 }
@@ -181,7 +181,7 @@ func TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant(t *testing.T) {
 	}
 	for _, role := range []bus.Role{
 		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll, bus.RoleReader,
-		bus.RoleListener, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,
+		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,
 	} {
 		if !strings.Contains(string(page), "| `"+string(role)+".nk` |") && !strings.Contains(string(page), "| `"+string(role)+"-NAME.nk` |") {
 			t.Errorf("the page says nothing about %s", role)

@@ -4,11 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
@@ -24,7 +29,8 @@ type safeNATS struct {
 func (s *scene) startSafeNATS(n int) safeNATS {
 	s.t.Helper()
 	g := safeNATS{newNATS(s.t, n), filepath.Join(s.t.TempDir(), "auth")}
-	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other", "--tls", "127.0.0.1"})
+	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other",
+		"--function", "KeepOff=functions.keep-off", "--tls", "127.0.0.1"})
 	if got.code != 0 {
 		s.t.Fatalf("rehome setup --auth: %s", got)
 	}
@@ -60,6 +66,75 @@ func (g safeNATS) options(name string) bus.Options {
 	}
 }
 
+// bare are the same for a program that knows nothing of Rehome. What the server refuses to it fails the test.
+func (g safeNATS) bare(name string) []nats.Option {
+	g.t.Helper()
+	key, err := nats.NkeyOptionFromSeed(g.file(name + ".nk"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return []nats.Option{
+		key, nats.RootCAs(g.file("ca.crt")), nats.ClientCert(g.file("client.crt"), g.file("client.key")),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.t.Errorf("%s: %v", name, err) }),
+	}
+}
+
+// listener is a program outside that hears verdicts with the key listener.nk.
+type listener struct {
+	mu    sync.Mutex
+	heard map[string]int // how often, by the ID of the verdict
+}
+
+// listening starts a listener that hears all from now on.
+func (g safeNATS) listening() *listener {
+	g.t.Helper()
+	nc, err := nats.Connect(g.url(), g.bare("listener")...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(nc.Close)
+	l := &listener{heard: map[string]int{}}
+	if _, err = nc.Subscribe("rehome.verdict.>", func(m *nats.Msg) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.heard[m.Header.Get("ce-id")]++
+	}); err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return l
+}
+
+// hears checks that the listener heard each verdict of the history once.
+func (l *listener) hears(events *recording) {
+	events.t.Helper()
+	eventually(events.t, "the listener heard each verdict once", func() (bool, string) {
+		want := map[string]int{}
+		for _, e := range events.all() {
+			if e.Type == schemas.VerdictType {
+				want[e.ID] = 1
+			}
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(want) > 0 && maps.Equal(l.heard, want), fmt.Sprintf("heard %v, want %v", l.heard, want)
+	})
+}
+
+// webOffDedicated is a function outside that moves the pods of the Deployment web off a node that has the taint dedicated.
+func webOffDedicated(s outsideScope) []outsideMove {
+	moves := []outsideMove{}
+	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(t outsideTaint) bool { return t.Key == "dedicated" })
+	for _, p := range s.Pods {
+		if tainted && strings.HasPrefix(p.Pod.Metadata.Name, "web-") && len(p.Protected) == 0 {
+			moves = append(moves, p.move("the node has a taint"))
+		}
+	}
+	return moves
+}
+
 // refused checks that a participant cannot publish on a channel, and hears so at once.
 func (g safeNATS) refused(name, channel string) {
 	g.t.Helper()
@@ -90,29 +165,78 @@ func (g safeNATS) refused(name, channel string) {
 func TestEveryRoleDoesItsWorkWithItsOwnRightsOnlyAndNobodyElses(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
-	s.deployment("api", 10)
+	s.deployment("api", 6)
+	s.deployment("web", 4)
 	s.addNodes(2)
 	before := s.pods(s.nodes[0])
 	g := s.startSafeNATS(3)
-	s.setUp(g.natsServers, append(g.as("setup"), "REHOME_NATS_REPLICAS=3")...)
-	file := s.policy()
-	for _, role := range []string{"watcher", "functions", "actuator"} {
+	file := s.drainInTwo()
+	if got := s.run([]string{"setup", "--policy", file}, append(g.as("setup"), "REHOME_NATS_REPLICAS=3")...); got.code != 0 {
+		t.Fatalf("rehome setup: %s", got)
+	}
+	overNATS(t, g.natsServers, "functions.keep-off", webOffDedicated, g.bare("function-KeepOff")...)
+	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator"} {
 		arguments := []string{role}
 		if role != "functions" {
 			arguments = append(arguments, "--policy", file)
 		}
 		s.start(arguments, g.as(role)...).waitReady()
 	}
-	events := record(t, g.options("operator"))
+	events, outside := record(t, g.options("operator")), g.listening()
 
 	s.taint(s.nodes[0], "dedicated")
 	s.emptied(s.nodes[0])
 	s.ready("api")
+	s.ready("web")
 	s.evictedOnce(before)
-	events.until("every eviction has its verdict", func(v []schemas.Verdict) bool {
+	movedBy := map[string]int{}
+	for _, v := range of(schemas.Evicted, events.until("every eviction has its verdict", func(v []schemas.Verdict) bool {
 		return len(of(schemas.Evicted, v)) == len(before)
-	})
+	})) {
+		deployment, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
+		movedBy[deployment+" by "+v.Strategy]++
+	}
+	if want := map[string]int{"api by RemovePodsViolatingNodeTaints": 6, "web by KeepOff": 4}; !maps.Equal(movedBy, want) {
+		t.Errorf("moved %v, want %v", movedBy, want)
+	}
+	s.asksAsBatch(g)
+	outside.hears(events)
+	g.onlyWhatTheyMay(s, events)
+}
 
+// drainInTwo is a policy by which the pods of api are moved off tainted nodes by Rehome, and those of web by a function
+// outside. The sender batch may ask for everything in the namespace.
+func (s *scene) drainInTwo() string {
+	return s.profiles([]string{`  - name: default
+    pluginConfig:
+    - {name: RemovePodsViolatingNodeTaints, args: {labelSelector: {matchLabels: {app: api}}}}
+    - {name: KeepOff}
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, KeepOff]}}`},
+		"functions:", "- {name: KeepOff, scope: node, wakes: [node.taints], nats: {subject: functions.keep-off}}",
+		"requests: {senders: [{name: batch, namespaces: ["+s.namespace+"]}]}")
+}
+
+// asksAsBatch asks with the key of a sender, and with that of another.
+func (s *scene) asksAsBatch(g safeNATS) {
+	s.t.Helper()
+	s.running("app=web", 4)
+	pod := s.podsOf("web")[0]
+	s.cordon(pod.Spec.NodeName, true) // else the scheduler may well put it there again
+	ask := []string{"request", "pod", s.namespace + "/" + pod.Name, "--reason", "it hangs", "--sender", "batch", "--name", "one"}
+	if got := s.run(ask, g.as("sender-other")...); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "not permitted: sender-batch may not ") {
+		s.t.Errorf("rehome request with the key of another: %s", got)
+	}
+	got := s.run(ask, g.as("sender-batch")...)
+	if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "   Replaced after ") ||
+		!strings.Contains(got.stdout, "\nrequest batch/one finished: Done: ") {
+		s.t.Errorf("rehome request with the key of a sender: %s", got)
+	}
+}
+
+// onlyWhatTheyMay checks what commands may with the keys of people, and that nobody can publish what is for others.
+func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
+	t := s.t
+	t.Helper()
 	for _, command := range [][]string{{"events", "--since", "1h"}, {"status"}, {"loops"}} {
 		if got := s.run(command, g.as("reader")...); got.code != 0 || got.stdout == "" || strings.Contains(got.stderr, "may not") {
 			t.Errorf("rehome %s as a reader: %s", command, got)
@@ -132,9 +256,11 @@ func TestEveryRoleDoesItsWorkWithItsOwnRightsOnlyAndNobodyElses(t *testing.T) {
 	for name, channels := range map[string][]string{
 		"functions":    {verdict, delta, scope},
 		"watcher":      {verdict, intents},
+		"dispatcher":   {verdict, delta, scope},
 		"actuator":     {delta, intents, scope},
 		"reader":       {verdict, delta, intents, scope, "rehome.request.batch.one"},
 		"listener":     {verdict, delta, intents, scope, "rehome.request.batch.one"},
+		"forwarder":    {verdict, delta, intents, scope, "rehome.request.batch.one"},
 		"sender-batch": {verdict, delta, intents, scope, "rehome.request.other.one"},
 	} {
 		for _, channel := range channels {

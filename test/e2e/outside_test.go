@@ -28,9 +28,12 @@ type outsideScope struct {
 	Args                         struct{ Label string }
 	Node                         struct {
 		Metadata struct{ Labels map[string]string }
+		Spec     struct{ Taints []outsideTaint }
 	}
 	Pods []outsidePod
 }
+
+type outsideTaint struct{ Key string }
 
 type outsidePod struct {
 	Pod struct {
@@ -104,9 +107,11 @@ func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string
 }
 
 // overNATS answers questions on a subject.
-func overNATS(t *testing.T, servers *natsServers, subject string, decide func(outsideScope) []outsideMove) {
+func overNATS(
+	t *testing.T, servers *natsServers, subject string, decide func(outsideScope) []outsideMove, options ...nats.Option,
+) {
 	t.Helper()
-	nc, err := nats.Connect(servers.url())
+	nc, err := nats.Connect(servers.url(), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
