@@ -6,7 +6,7 @@ import (
 )
 
 // DecodeHead reads what a scope of any kind begins with, as [Decode] does for a [ScopeHead], in a fraction of the time:
-// what else the scope has is skipped. So it does not notice what is no JSON there; nothing that came as a CloudEvent is.
+// what else the scope has is skipped. So it does not notice what is no JSON there; what came as a CloudEvent is JSON.
 func DecodeHead(e Event) (ScopeHead, error) {
 	if e.Type == ScopeType {
 		e.Data = headOf(e.Data)

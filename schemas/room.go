@@ -2,11 +2,12 @@ package schemas
 
 import "bytes"
 
-// leastPod is fewer bytes than a pod of any use has as JSON. It keeps data that only looks like pods from taking up memory.
+// leastPod is fewer bytes than a pod of any use has as JSON. It keeps data that only
+// looks like pods from taking up memory.
 const leastPod = 256
 
-// reserver is a payload that lists pods. Each is large, so that a list that grows while it is read is copied for longer than
-// it is read.
+// reserver is a payload that lists pods. Each is large, so that a list that grows while it is read is copied for
+// longer than it is read.
 type reserver interface {
 	// reserve makes room for n pods. With 0 it gives back the room for a list that did not come.
 	reserve(n int)

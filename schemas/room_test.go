@@ -17,7 +17,7 @@ import (
 func filled(n int) (pods []schemas.ScopedPod) {
 	for i := range n {
 		pods = append(pods, schemas.ScopedPod{Pod: corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), Annotations: map[string]string{"a": strings.Repeat("b", 300)}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), Labels: map[string]string{"a": strings.Repeat("b", 300)}},
 		}})
 	}
 	return pods
