@@ -27,7 +27,8 @@ var errOvertaken = errors.New("another answer came in between")
 // The table keeps nothing of an answer that was not needed or was dropped, so it cannot tell that an answer that comes
 // after those is older. Where several processes work on one strategy, ask [Bus.Current] before.
 //
-// Errors are those of [Bus.Publish]. Calling it again is safe.
+// Errors are those of [Bus.Publish]. That e cannot be published is only noticed when the answer is needed. Calling
+// it again is safe.
 func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {
 	var err error
 	for range answerTries {
@@ -63,16 +64,16 @@ func (b *Bus) Current(ctx context.Context, scope schemas.Event) (bool, error) {
 }
 
 func (b *Bus) answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {
-	m, err := message(e)
-	if err != nil {
-		return err
-	}
 	stored, err := b.row(ctx, e.Channel)
 	if err != nil {
 		return err
 	}
-	if !needed(stored, e, a) {
+	if !needed(stored, e, a) { // which is most of them
 		return nil
+	}
+	m, err := message(e)
+	if err != nil {
+		return err
 	}
 	_, err = b.publishAfter(ctx, m, stored.Sequence)
 	return err

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -173,4 +174,24 @@ func TestAScopeIsCurrentUntilItIsReplacedOrDone(t *testing.T) {
 	work(t, r.bus, bus.Work{})
 	r.empty(t, bus.StreamScopes)
 	is(newer, false)
+}
+
+func TestAnAnswerIsOnlyMadeReadyToBeStoredWhenItIsNeeded(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	for _, c := range []struct {
+		pods []string
+		want error
+	}{
+		{nil, nil},
+		{[]string{"pod-1"}, schemas.ErrInvalid},
+	} {
+		e, a := answer(t, "a", 1, c.pods...)
+		e.ID = ""
+		if err := r.bus.Answer(t.Context(), e, a); !errors.Is(err, c.want) {
+			t.Errorf("moving %v: got %v, want %v", c.pods, err, c.want)
+		}
+	}
+	if got := r.messages(t, bus.StreamIntents); len(got) > 0 {
+		t.Errorf("stored %v, want nothing", got)
+	}
 }

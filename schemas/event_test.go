@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/schematest"
 )
 
-func newEvent(t *testing.T, p schemas.Payload, cause schemas.Event) schemas.Event {
+func newEvent(t testing.TB, p schemas.Payload, cause schemas.Event) schemas.Event {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 10, 30, 0, 0, time.FixedZone("CET", 3600))
 	e, err := schemas.NewEvent("/clusters/test/watcher", p, now, cause)

@@ -66,7 +66,7 @@ func (s *strategy) tell(c change) {
 // handle has one scope answered. ended is over when no further scope is to be begun, which one that waits for its turn is
 // not; handling is when nothing may go on.
 func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) error {
-	head, err := schemas.Decode[schemas.ScopeHead](scope)
+	head, err := schemas.DecodeHead(scope)
 	if err != nil {
 		return err
 	}
