@@ -18,7 +18,7 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 			Name: "rehome_deltas_total", Help: "Changes of the cluster that were observed and published, by kind.",
 		}, []string{"kind"}),
 		deltasDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "rehome_deltas_dropped_total", Help: "Deltas that were not published: the bus was away too long, or will never take them.",
+			Name: "rehome_deltas_dropped_total", Help: "Deltas not published: the bus was away too long, or will never take them.",
 		}),
 		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_scopes_total", Help: "Evaluations that were asked for.",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -111,9 +112,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 					s, body := look(t, scope, r.Header.Get("Content-Encoding"), body)
 					asked <- s
 					header, answer := answered(r.Header.Get("ce-id"), body)
-					for name, values := range header {
-						w.Header()[name] = values
-					}
+					maps.Copy(w.Header(), header)
 					_, _ = w.Write(answer)
 				})).URL)
 			}

@@ -34,7 +34,8 @@ func forwardCommand() *cobra.Command {
 		Short: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP",
 		Long: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP, at least once and until the\n" +
 			"sink has it. How far it was is kept on the bus under a name: it goes on there when it is started again, on any\n" +
-			"machine, and several of one name share the work. The same id and source is the same event; several posts run at once, in no order.\n\n" +
+			"machine, and several of one name share the work. The same id and source is the same event; several posts run at\n" +
+			"once, in no order.\n\n" +
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
 			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +

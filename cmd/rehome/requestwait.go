@@ -189,8 +189,10 @@ func (s *sending) listening(ctx context.Context) error {
 		}
 		_, err = s.bus.Publish(ctx, e)
 	}
-	if errors.Is(err, bus.ErrOpen) || errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
+	switch {
+	case errors.Is(err, bus.ErrOpen), errors.Is(err, bus.ErrNotConnected), ctx.Err() != nil:
 		return nil
+	default:
+		return err
 	}
-	return err
 }

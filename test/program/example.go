@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
@@ -35,5 +36,5 @@ func PythonExample(file string) (Example, error) {
 
 // Start starts the example with further arguments and an environment. It runs until it is killed, or ends by itself.
 func (e Example) Start(environment []string, arguments ...string) (*Program, error) {
-	return Start(e.Program, append(e.Arguments[:len(e.Arguments):len(e.Arguments)], arguments...), environment)
+	return Start(e.Program, slices.Concat(e.Arguments, arguments), environment)
 }

@@ -125,8 +125,8 @@ func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
 		}
 	}
 	intents := []schemas.Intent{} // an empty list, which says that no pod should move, and not null
-	date, err := time.Parse(time.DateOnly, scope.Node.Labels[args.Label])
-	if err != nil || scope.Now.Before(date.AddDate(0, 0, -args.Days)) {
+	date, given := dateOf(scope.Node.Labels[args.Label])
+	if !given || scope.Now.Before(date.AddDate(0, 0, -args.Days)) {
 		return intents, nil // without a date the node stays
 	}
 	for _, pod := range scope.Pods {
@@ -135,4 +135,10 @@ func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
 		}
 	}
 	return intents, nil
+}
+
+// dateOf reads the value of the label.
+func dateOf(value string) (date time.Time, given bool) {
+	date, err := time.Parse(time.DateOnly, value)
+	return date, err == nil
 }
