@@ -396,7 +396,8 @@ func (p part) request() error {
 	done := make(chan struct{})
 	var failed error
 	err := p.until(done, func(ctx context.Context) error {
-		return p.bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+		return p.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			if e.ID != asked.ID {
 				return nil
 			}
