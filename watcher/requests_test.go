@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -430,6 +431,41 @@ func TestNobodyWaitsUntilTheRequestsOfOthersThatAreTooManyAreDropped(t *testing.
 		h.want("the one that is not too many", "honest: accepted Accepted: 2 of 2 pods are to be moved", "honest asks for a b")
 		if in.reads != 1 || len(in.dropped) != 0 {
 			t.Errorf("%d are read and %d dropped, want one and none", in.reads, len(in.dropped))
+		}
+	})
+}
+
+// clumsy is an inbox that fails to drop each request once, but for the first two.
+type clumsy struct {
+	*inbox
+	failed map[uint64]bool
+}
+
+func (b clumsy) DropRequest(ctx context.Context, e schemas.Event) error {
+	b.mu.Lock()
+	before := b.failed[e.Sequence]
+	b.failed[e.Sequence] = true
+	b.mu.Unlock()
+	if !before && e.Sequence > 2 {
+		return errors.New("clumsy")
+	}
+	return b.inbox.DropRequest(ctx, e)
+}
+
+func TestARequestThatIsTooManyIsDroppedHoweverOftenThatFails(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 1, Open: 1})
+	in := newInbox()
+	answering(t, s, in, func(h hall) {
+		h.l.requests.bus = clumsy{in, map[uint64]bool{}}
+		for i := range 100 {
+			h.in.put(t, wishing(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) }))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if len(in.dropped) != 99 { // the first is accepted
+			t.Errorf("%d are dropped, want 99", len(in.dropped))
 		}
 	})
 }

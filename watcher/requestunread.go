@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,35 +41,41 @@ func (u *unread) add(e schemas.Event) {
 	}
 }
 
-// first is the one that has waited the longest, if there is any.
-func (u *unread) first() (e schemas.Event, found bool) {
+// some are those that have waited the longest, at most so many.
+func (u *unread) some(most int) []schemas.Event {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.waiting) == 0 {
-		return e, false
+	return slices.Clone(u.waiting[:min(most, len(u.waiting))])
+}
+
+// tried forgets the first n, but for those that are to be tried again.
+func (u *unread) tried(n int, again []schemas.Event) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, e := range u.waiting[:n] {
+		delete(u.known, e.Sequence)
 	}
-	return u.waiting[0], true
+	clear(u.waiting[:n])
+	u.waiting = append(u.waiting[n:], again...)
+	for _, e := range again {
+		u.known[e.Sequence] = true
+	}
 }
 
-// dropped forgets the first one.
-func (u *unread) dropped() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.known, u.waiting[0].Sequence)
-	u.waiting[0] = schemas.Event{}
-	u.waiting = u.waiting[1:]
-}
+// dropAtOnce is how many requests are dropped at once: enough to share the way to the server and back, and few enough that
+// whoever asks the server something else does not wait behind them.
+const dropAtOnce = 32
 
-// dropUnread drops what is not read until ctx ends. After each it rests for as long as that took: a bus that is busy has half
-// of its time for others, and what it is flooded with beyond that fills up the requests, upon which it takes no more of it.
+// dropUnread drops what is not read until ctx ends. After each time it rests for as long as that took: a bus that is busy has
+// half of its time for others, and what it is flooded with beyond that fills up the requests, upon which it takes no more.
 func (r *requests) dropUnread(ctx context.Context) {
 	if r.bus == nil {
 		return
 	}
 	var tries backoff
 	for {
-		e, found := r.unread.first()
-		if !found {
+		list := r.unread.some(dropAtOnce)
+		if len(list) == 0 {
 			select {
 			case <-ctx.Done():
 				return
@@ -77,19 +84,35 @@ func (r *requests) dropUnread(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		err := r.bus.DropRequest(ctx, e)
+		again, err := r.drop(ctx, list)
 		rest := time.Since(began)
+		r.unread.tried(len(list), again)
 		if err == nil {
 			tries.reset()
-			r.unread.dropped()
 		} else {
 			rest = tries.next()
 			if tries.first() && ctx.Err() == nil {
-				r.l.w.log.Warn("a request that is one too many could not be dropped, trying again", "error", err)
+				r.l.w.log.Warn("requests that are too many could not be dropped, trying again", "count", len(again), "error", err)
 			}
 		}
 		if !sleep(ctx, rest) {
 			return
 		}
 	}
+}
+
+// drop drops requests, all at once, and returns those that it could not drop, with one of the errors.
+func (r *requests) drop(ctx context.Context, list []schemas.Event) (again []schemas.Event, err error) {
+	var dropping sync.WaitGroup
+	errs := make([]error, len(list))
+	for i, e := range list {
+		dropping.Go(func() { errs[i] = r.bus.DropRequest(ctx, e) })
+	}
+	dropping.Wait()
+	for i, failed := range errs {
+		if failed != nil {
+			again, err = append(again, list[i]), failed
+		}
+	}
+	return again, err
 }
