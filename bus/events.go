@@ -29,7 +29,7 @@ type Query struct {
 // ctx ends: losses of the connection are waited out, and it goes on after the last event that it handed over, so none
 // is handed over twice. If the history itself was lost, it waits until there is one again and begins at its start.
 //
-// It returns the error of handle as it is. What cannot be read is logged and left out.
+// It returns the error of handle as it is. What cannot be read is logged and left out; [Bus.Proofread] buries it.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
 		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, ReceiptChannels}
