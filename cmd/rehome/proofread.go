@@ -26,7 +26,8 @@ func (p *process) flawOf(e schemas.Event) error {
 	case err != nil:
 		return err
 	case e.Channel != payload.Channel():
-		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel, payload.Channel())
+		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
+			payload.Channel())
 	case e.Source != p.settings.source(by):
 		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.source(by))
 	}
@@ -39,7 +40,8 @@ func recorded(e schemas.Event) (payload schemas.Payload, by string, err error) {
 	case schemas.VerdictType:
 		v, err := schemas.Decode[schemas.Verdict](e)
 		if err == nil && !slices.Contains(schemas.Outcomes(), v.Outcome) {
-			err = fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(), v.Outcome)
+			err = fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(),
+				v.Outcome)
 		}
 		return v, "actuator", err
 	case schemas.ReceiptType:
