@@ -21,7 +21,7 @@ const (
 	// is measured is not how much of the machine it takes to send them.
 	floods = 100_000
 	bursts = 50
-	pauses = 150 * time.Millisecond
+	pauses = 300 * time.Millisecond
 )
 
 // works taints the first node, waits until the API server has evicted its pods, and returns how long that took.

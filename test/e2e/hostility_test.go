@@ -23,6 +23,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
+// What nobody unpacks, and what nobody unpacks of a request.
+const beyondAll, beyondRequest = 70 << 20, 10 << 20
+
 // hostility is everything that others do to a scene whose first node is worked on, on whose second node the pods go, and
 // whose third node has a Deployment, victim, and a pod, guarded, that nothing would replace.
 type hostility struct {
@@ -32,6 +35,7 @@ type hostility struct {
 	victims map[types.UID]string
 	guarded types.UID
 	block   int
+	bombs   map[int][]byte // by what they come to; made once, since that takes time itself
 
 	mu       sync.Mutex
 	seen     map[string]bool // verdicts and receipts, by their IDs
@@ -48,7 +52,7 @@ func newHostility(s *scene, servers *natsServers) *hostility {
 	s.t.Cleanup(nc.Close)
 	h := &hostility{
 		scene: s, nc: nc, victims: s.pods(s.nodes[2]),
-		seen: map[string]bool{}, verdicts: map[string]int{}, receipts: map[string]int{}, refused: map[string]int{},
+		bombs: map[int][]byte{}, seen: map[string]bool{}, verdicts: map[string]int{}, receipts: map[string]int{}, refused: map[string]int{},
 	}
 	maps.DeleteFunc(h.victims, func(uid types.UID, name string) bool {
 		if name == "guarded" {
@@ -56,6 +60,9 @@ func newHostility(s *scene, servers *natsServers) *hostility {
 		}
 		return name == "guarded"
 	})
+	for _, n := range []int{beyondAll, beyondRequest} {
+		h.bombs[n] = h.bomb(n)
+	}
 	h.js, err = jetstream.New(nc)
 	s.must(err)
 	_, err = nc.Subscribe("rehome.*.>", h.see)
@@ -244,7 +251,7 @@ func (h *hostility) malform() {
 		h.publish(channel+"garbage", nil, []byte("\x00\x01"))
 		h.publish(channel+"shapeless", forged(eventType), []byte(`[[[7]]]`))
 		h.publish(channel+"large", forged(eventType), bytes.Repeat([]byte("["), 1_000_000))
-		h.publish(channel+"bomb", packed, h.bomb(70<<20)) // more than anybody unpacks
+		h.publish(channel+"bomb", packed, h.bombs[beyondAll])
 		h.publish(channel+"beyond", forged(eventType), make([]byte, 9<<20))
 	}
 }
@@ -291,7 +298,7 @@ func (h *hostility) ask() {
 
 	request("rude", name("garbage"), nil, []byte("\x00\x01"))
 	request("rude", name("shapeless"), event(name("shapeless")), []byte(`[[[7]]]`))
-	request("rude", name("bomb"), bomb, h.bomb(10<<20))
+	request("rude", name("bomb"), bomb, h.bombs[beyondRequest])
 	request("rude", name("large"), event(name("large")), bytes.Repeat([]byte("["), 1_000_000))
 	request("rude", name("two")+".words", event(name("two")), wanted("rude", name("two"), h.victim(), ""))
 	request("rude", name("another"), event(name("another")), wanted("admin", name("another"), h.victim(), ""))
