@@ -49,12 +49,15 @@ func pack(m *nats.Msg, e schemas.Event) error {
 // decode reads an event in binary mode, in structured mode, or as bare structured JSON without headers, as people
 // and older publishers write it. Header names may have any case, attributes that Rehome does not use are ignored.
 // Channel and Sequence are left empty. Every error wraps [schemas.ErrInvalid].
-func decode(h nats.Header, body []byte) (schemas.Event, error) {
+func decode(h nats.Header, body []byte) (schemas.Event, error) { return decodeUpTo(mostData, h, body) }
+
+// decodeUpTo is decode for data that comes to at most so many bytes when it is unpacked.
+func decodeUpTo(most int, h nats.Header, body []byte) (schemas.Event, error) {
 	attributes, err := cloudevent.ReadAttributes(h)
 	if err != nil {
 		return schemas.Event{}, err
 	}
-	if body, err = decompress(strings.ToLower(header(h, encodingHeader)), body); err != nil {
+	if body, err = decompress(strings.ToLower(header(h, encodingHeader)), body, most); err != nil {
 		return schemas.Event{}, fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
 	}
 	structured := strings.HasPrefix(strings.ToLower(header(h, contentHeader)), cloudevent.StructuredJSON)

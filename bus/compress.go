@@ -3,7 +3,6 @@ package bus
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 )
@@ -12,8 +11,12 @@ import (
 // above it and shrink to about a tenth, since pods are alike; NATS takes messages of at most 1 MiB by default.
 const compressAbove = 256 << 10
 
-// mostData bounds what compressed data may come to, so that a few bytes cannot ask for all memory.
-const mostData = 64 << 20
+// mostData bounds what compressed data may come to, so that a few bytes cannot ask for all memory, and mostRequest what that
+// of a request may, which anybody sends and which needs no more than the message may have uncompressed.
+const (
+	mostData    = 64 << 20
+	mostRequest = 1 << 20
+)
 
 const (
 	encodingHeader = "Content-Encoding"
@@ -35,8 +38,8 @@ func compress(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// decompress reads data that was sent with an encoding; empty: as it is.
-func decompress(encoding string, data []byte) ([]byte, error) {
+// decompress reads data that was sent with an encoding; empty: as it is. It comes to at most so many bytes.
+func decompress(encoding string, data []byte, most int) ([]byte, error) {
 	switch encoding {
 	case "", "identity":
 		return data, nil
@@ -48,12 +51,12 @@ func decompress(encoding string, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data is not compressed with %s: %w", gzipEncoding, err)
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, mostData+1))
+	plain, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	if err != nil {
 		return nil, fmt.Errorf("data is not compressed with %s: %w", gzipEncoding, err)
 	}
-	if len(plain) > mostData {
-		return nil, errors.New("compressed data comes to more than 64 MiB")
+	if len(plain) > most {
+		return nil, fmt.Errorf("compressed data comes to more than %d MiB", most>>20)
 	}
 	return plain, nil
 }

@@ -19,6 +19,7 @@
 //	dispatcher Ask                    functions elsewhere
 //	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
 //	watcher    FollowRequests         what is asked for        DropRequest    Receipt, and Publish receipts
+//	watcher    Proofread              the history: what is wrong in it is buried
 //	who asks   Publish                requests                 Events         receipts and verdicts
 //	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
 //	others     Listen                 all of the history, under a name that lasts

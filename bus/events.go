@@ -29,7 +29,7 @@ type Query struct {
 // ctx ends: losses of the connection are waited out, and it goes on after the last event that it handed over, so none
 // is handed over twice. If the history itself was lost, it waits until there is one again and begins at its start.
 //
-// It returns the error of handle as it is. What cannot be read is logged and left out.
+// It returns the error of handle as it is. What cannot be read is logged and left out; [Bus.Proofread] buries it.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
 		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, ReceiptChannels}
@@ -59,6 +59,7 @@ type history struct {
 	made    time.Time // when the stream was made; zero: not looked at yet
 	last    uint64    // the last event that was handed over or left out
 	refused error     // what handle returned
+	proof   *proof    // what cannot be read is buried; nil: it is logged and left out
 }
 
 // replay reads what is there.
@@ -130,8 +131,13 @@ func (h *history) step(ctx context.Context, r *reader) error {
 	if err != nil {
 		return err
 	}
-	e, err := letterOf(m, meta).event()
+	l := letterOf(m, meta)
+	e, err := l.event()
 	switch {
+	case h.proof != nil:
+		if err := h.proof.read(ctx, l, e, err); err != nil {
+			return err
+		}
 	case errors.Is(err, schemas.ErrInvalid):
 		h.bus.log.Warn("an event of the history cannot be read", "error", err)
 	case err == nil:

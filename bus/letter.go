@@ -30,8 +30,11 @@ func letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata) letter {
 }
 
 // event reads the letter.
-func (l letter) event() (schemas.Event, error) {
-	e, err := decode(l.Header, l.Data)
+func (l letter) event() (schemas.Event, error) { return l.eventOf(mostData) }
+
+// eventOf reads the letter, unless its data comes to more than most bytes when it is unpacked.
+func (l letter) eventOf(most int) (schemas.Event, error) {
+	e, err := decodeUpTo(most, l.Header, l.Data)
 	if err != nil {
 		return schemas.Event{}, fmt.Errorf("%s at %d of %s: %w", l.Subject, l.Sequence, l.Stream, err)
 	}

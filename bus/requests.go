@@ -18,21 +18,30 @@ import (
 // After a loss of the connection, or of anything else in between, it begins with the whole table again: a request can be
 // handed over more than once, and one that was dropped in the meantime never. The Sequence of the event is that of the table.
 //
-// A message that is no event is handed over too, since whoever sent it waits for an answer: as an event without a type, with
-// the body as it is and an ID of its own, which is the same every time.
+// Of the event only Channel and Sequence are known until handle calls read, which returns all of it: what is dropped unread
+// costs next to nothing, however large it is when it is unpacked. A message that is no event is handed over too, since
+// whoever sent it waits for an answer: as an event without a type, with the body as it is and an ID of its own, which is the
+// same every time. One that comes to more than 1 MiB when it is unpacked is none.
 //
 // handle returns nil when it has taken the request over. After an error it is handed over again after a growing delay, up to
 // 10 s; others are not held up. The context of handle is ctx.
-func (b *Bus) FollowRequests(ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error) error {
+func (b *Bus) FollowRequests(
+	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
+) error {
 	b.followTable(ctx, StreamRequests, "a request", func(_ context.Context, l letter) error {
-		e, err := l.event()
-		if err != nil {
-			id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.Sequence)
-			e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.Sequence, Data: l.Data}
-		}
-		return handle(ctx, e, l.Stored)
+		return handle(ctx, schemas.Event{Channel: l.Subject, Sequence: l.Sequence}, l.Stored, l.request)
 	})
 	return nil
+}
+
+// request reads a letter that is a request.
+func (l letter) request() schemas.Event {
+	e, err := l.eventOf(mostRequest)
+	if err != nil {
+		id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.Sequence)
+		e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.Sequence, Data: l.Data}
+	}
+	return e
 }
 
 // DropRequest takes the request e, as [Bus.FollowRequests] handed it over, out of the table. It does nothing when it is gone

@@ -36,8 +36,8 @@ func followRequests(t testing.TB, b *bus.Bus) <-chan asked {
 	t.Helper()
 	c := make(chan asked)
 	background(t, func(ctx context.Context) error {
-		return b.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, stored time.Time) error {
-			a := asked{event: e, stored: stored, end: make(chan error, 1)}
+		return b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, stored time.Time, read func() schemas.Event) error {
+			a := asked{event: read(), stored: stored, end: make(chan error, 1)}
 			select {
 			case c <- a:
 				return <-a.end

@@ -122,10 +122,10 @@ func settingUp() []string {
 }
 
 // watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered, and
-// those that come over HTTP passed on.
+// those that come over HTTP passed on; what is wrong in the history is buried.
 func watching() []string {
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests},
+		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests, deadIn(StreamEvents)},
 		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
 		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
 	)

@@ -382,13 +382,16 @@ func (p part) bury(stream, channel string) error {
 	return p.bus.Bury(p.t.Context(), stream, e, errors.New("nobody can read it"))
 }
 
-// watch publishes, follows verdicts, and answers requests.
+// watch publishes, buries what is wrong, follows verdicts, and answers requests.
 func (p part) watch() error {
 	s := scope(p.t, "a", int(time.Now().UnixNano()))
 	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{delta(p.t, "a"), s}); err != nil {
 		return err
 	}
 	if _, err := p.bus.Answered(p.t.Context()); err != nil {
+		return err
+	}
+	if err := p.bury(bus.StreamEvents, delta(p.t, "a").Channel); err != nil {
 		return err
 	}
 	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil || len(p.refusals.list()) > 0 {
@@ -409,7 +412,8 @@ func (p part) request() error {
 	done := make(chan struct{})
 	var failed error
 	err := p.until(done, func(ctx context.Context) error {
-		return p.bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+		return p.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			if e.ID != asked.ID {
 				return nil
 			}

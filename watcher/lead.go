@@ -73,6 +73,7 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.sampler.Run(ctx) })
 	wg.Go(func() { l.requests.follow(ctx) })
 	wg.Go(func() { l.requests.run(ctx) })
+	wg.Go(func() { l.requests.dropUnread(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {

@@ -19,6 +19,8 @@ const (
 	// requestLasts is how long a request without a deadline is worked on, and requestLongest how long any.
 	requestLasts   = time.Hour
 	requestLongest = 24 * time.Hour
+	// longestWord is how long a sender or a name can be.
+	longestWord = 63
 )
 
 // objection is why a request is rejected.
@@ -35,13 +37,16 @@ func malformed(format string, values ...any) *objection {
 	return refuse(schemas.ReceiptMalformed, format, values...)
 }
 
-// senderOf reads the NATS subject of a request. ok is false for one that no request can have.
+// senderOf reads the NATS subject of a request. ok is false for one that no request can have; then sender and name are what
+// stands in their places, and no longer than they may be.
 func senderOf(channel string) (sender, name string, ok bool) {
-	words := strings.Split(channel, ".")
-	if len(words) != 4 {
-		return "", "", false
+	words := strings.SplitN(channel, ".", 4)
+	words = append(words, make([]string, 4-len(words))...)
+	sender, name = words[2], words[3]
+	if schemas.IsRequestWord(sender) && schemas.IsRequestWord(name) {
+		return sender, name, true
 	}
-	return words[2], words[3], schemas.IsRequestWord(words[2]) && schemas.IsRequestWord(words[3])
+	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
 }
 
 // readRequest reads a request and says what is wrong with it, whoever sent it. A field that is not known is wrong: it may be

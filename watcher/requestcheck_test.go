@@ -230,8 +230,9 @@ func TestThePolicySaysWhoMayAskForWhat(t *testing.T) {
 func TestTheSenderOfARequestIsWhatItsSubjectSays(t *testing.T) {
 	for channel, want := range map[string][3]any{
 		"rehome.request.admin.one":     {"admin", "one", true},
-		"rehome.request.admin":         {"", "", false},
-		"rehome.request.admin.one.two": {"", "", false},
+		"rehome.request.admin":         {"admin", "", false},
+		"rehome.request":               {"", "", false},
+		"rehome.request.admin.one.two": {"admin", "one.two", false},
 		"rehome.request.Admin.one":     {"Admin", "one", false},
 		"rehome.request.admin.=2A":     {"admin", "=2A", false},
 	} {

@@ -55,11 +55,19 @@ func (r *requests) accept(
 	return nil
 }
 
-// resume goes on with a request that the leader before has answered. done is false when it has not.
-func (r *requests) resume(ctx context.Context, e schemas.Event, stored time.Time, sender, name string) (done bool, err error) {
+// resume goes on with a request that the leader before has answered. done is false when it has not. Of answer only Sender and
+// Name are looked at.
+func (r *requests) resume(
+	ctx context.Context, answer schemas.Receipt, stored time.Time, read func() schemas.Event,
+) (done bool, err error) {
+	sender, name := answer.Sender, answer.Name
 	before, last, ok, err := r.receipt(ctx, sender, name)
-	if err != nil || !ok || before.CausationID != e.ID {
+	if err != nil || !ok {
 		return false, err
+	}
+	e := read()
+	if before.CausationID != e.ID {
+		return false, nil
 	}
 	if last.State != schemas.RequestAccepted {
 		return true, r.bus.DropRequest(ctx, e)

@@ -38,8 +38,24 @@ type rates struct {
 	requests *allowance // that are looked at
 	receipts *allowance // that say that there were too many
 	log      *allowance // lines that say so
+	told     time.Time  // when the last of these receipts was
+	untold   int        // how many were too many since
 }
 
 func newRates(name string, perMinute int, now time.Time) *rates {
-	return &rates{name, newAllowance(perMinute, now), newAllowance(perMinute, now), newAllowance(1, now)}
+	return &rates{
+		name: name, requests: newAllowance(perMinute, now), receipts: newAllowance(perMinute, now), log: newAllowance(1, now),
+	}
+}
+
+// tellAgain is after what time a sender is told again that it sends too many requests.
+const tellAgain = time.Second
+
+// tells says whether the sender is to be told now that there were too many, and counts it if so.
+func (r *rates) tells(now time.Time) bool {
+	if now.Before(r.told.Add(tellAgain)) || !r.receipts.take(now) {
+		return false
+	}
+	r.told = now
+	return true
 }

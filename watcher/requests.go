@@ -14,10 +14,13 @@ import (
 // Requests is what the watcher needs of the bus to answer requests.
 type Requests interface {
 	// FollowRequests hands over every open request, oldest first, and each new one, one at a time, with the time at which it
-	// was stored, until ctx ends. After an error, and after a loss of the connection, it hands a request over again. A message
-	// that is no event comes as one without a type.
-	FollowRequests(ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error) error
-	// DropRequest takes a request out of those that are open. One that is gone is no error.
+	// was stored, until ctx ends. Of the event only Channel and Sequence are known until read is called, which costs what the
+	// request is large. After an error, and after a loss of the connection, it hands a request over again. A message that is no
+	// event reads as one without a type.
+	FollowRequests(
+		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
+	) error
+	// DropRequest takes the request of that Channel and Sequence out of those that are open. One that is gone is no error.
 	DropRequest(ctx context.Context, e schemas.Event) error
 	// Receipt is the last receipt for a sender and a name. The zero Event: none is known.
 	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
@@ -31,6 +34,7 @@ type requests struct {
 	began  time.Time
 	kicked chan struct{} // capacity 1: some of dirty are to be looked at
 	rates  map[string]*rates
+	unread *unread
 
 	mu     sync.Mutex
 	open   map[string]*asking // by SENDER/NAME
@@ -64,7 +68,8 @@ type askedPod struct {
 func newRequests(l *lead) *requests {
 	return &requests{
 		l: l, bus: l.w.config.Requests, began: l.w.now(), kicked: make(chan struct{}, 1), rates: map[string]*rates{},
-		open: map[string]*asking{}, ending: map[string]*asking{}, pods: map[types.UID][]string{}, dirty: map[string]bool{},
+		unread: newUnread(),
+		open:   map[string]*asking{}, ending: map[string]*asking{}, pods: map[types.UID][]string{}, dirty: map[string]bool{},
 	}
 }
 
@@ -78,29 +83,34 @@ func (r *requests) follow(ctx context.Context) {
 	}
 }
 
-// handle takes one request over, or rejects it. What it costs is bounded by the allowance of the sender, but for one look for
-// the name and one message that drops it.
-func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time) error {
+// handle takes one request over, or rejects it. What it costs is bounded by the allowance of the sender: one that is too many
+// is not even read, and what drops it does not hold up the next one.
+func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
 	sender, name, ok := senderOf(e.Channel)
-	if !ok {
-		r.l.w.log.Warn("a request has a subject that no request can have", "channel", e.Channel)
-		r.count(otherSenders, schemas.RequestRejected)
-		return r.bus.DropRequest(ctx, e)
-	}
-	if r.knows(sender+"/"+name, e.ID) {
+	if ok && r.knows(sender+"/"+name, e.Sequence) || r.unread.has(e) {
 		return nil
 	}
-	if stored.Before(r.began.Add(overlap)) { // the leader before may have answered it
-		if done, err := r.resume(ctx, e, stored, sender, name); done || err != nil {
+	answer := schemas.Receipt{Sender: sender, Name: name}
+	if ok && stored.Before(r.began.Add(overlap)) { // the leader before may have answered it
+		if done, err := r.resume(ctx, answer, stored, read); done || err != nil {
 			return err
 		}
 	}
-	answer := schemas.Receipt{Sender: sender, Name: name}
 	now, rates := r.l.w.now(), r.ratesOf(sender)
 	if !rates.requests.take(now) {
-		return r.tooMany(ctx, e, answer, rates, now)
+		return r.tooMany(ctx, e, answer, rates, read)
 	}
-	request, no := readRequest(e, sender, name, stored)
+	e = read()
+	if !ok {
+		return r.reject(ctx, e, answer, malformed("it was published on %.100q, want rehome.request.SENDER.NAME, both of them "+
+			"1 to 63 of a-z, 0-9 and -", e.Channel))
+	}
+	return r.consider(ctx, e, answer, stored)
+}
+
+// consider does what a request asks for, or rejects it.
+func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
+	request, no := readRequest(e, answer.Sender, answer.Name, stored)
 	answer.Action, answer.Target, answer.DryRun = request.Action, request.Target, request.DryRun
 	if no == nil {
 		answer.Profile, no = r.l.scopes.plan.mayAsk(request)
@@ -108,7 +118,7 @@ func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time
 	if no != nil {
 		return r.reject(ctx, e, answer, no)
 	}
-	if done, err := r.repeat(ctx, e, sender, name); done || err != nil {
+	if done, err := r.repeat(ctx, e, answer.Sender, answer.Name); done || err != nil {
 		return err
 	}
 	switch request.Action {
@@ -121,12 +131,12 @@ func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time
 	return r.accept(ctx, e, answer, request, stored)
 }
 
-// knows says whether the request is worked on already.
-func (r *requests) knows(key, event string) bool {
+// knows says whether the request of that number is worked on already.
+func (r *requests) knows(key string, sequence uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, ok := r.open[key]
-	return ok && a.event.ID == event
+	return ok && a.event.Sequence == sequence
 }
 
 // ratesOf are the allowances of a sender. Only handle uses them.
@@ -142,19 +152,30 @@ func (r *requests) ratesOf(sender string) *rates {
 	return r.rates[key]
 }
 
-// tooMany rejects a request that is one too many. Of those too, only so many have a receipt.
+// tooMany rejects a request that is one too many. Who sends them is told so once a second at most, with how many they were.
 func (r *requests) tooMany(
-	ctx context.Context, e schemas.Event, answer schemas.Receipt, of *rates, now time.Time,
+	ctx context.Context, e schemas.Event, answer schemas.Receipt, of *rates, read func() schemas.Event,
 ) error {
+	now := r.l.w.now()
 	if of.log.take(now) {
 		r.l.w.log.Warn("more requests than the policy allows; the others of this minute are counted only", "sender", answer.Sender)
 	}
-	if !of.receipts.take(now) {
+	if !of.tells(now) {
+		of.untold++
 		r.count(answer.Sender, schemas.RequestRejected)
-		return r.bus.DropRequest(ctx, e)
+		r.unread.add(e)
+		return nil
 	}
-	return r.reject(ctx, e, answer, refuse(schemas.ReceiptTooManyRequests,
-		"more than %v requests of this sender in a minute; ask again later", of.requests.perMinute))
+	no := refuse(schemas.ReceiptTooManyRequests, "more than %v requests of this sender in a minute; ask again later",
+		of.requests.perMinute)
+	if of.untold > 0 {
+		no.message += fmt.Sprintf("; %d more were rejected without a receipt", of.untold)
+	}
+	if err := r.reject(ctx, read(), answer, no); err != nil {
+		return err
+	}
+	of.untold = 0
+	return nil
 }
 
 // openOf counts the open requests of a sender.

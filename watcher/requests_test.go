@@ -3,9 +3,11 @@ package watcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,10 +25,11 @@ import (
 type inbox struct {
 	mu       sync.Mutex
 	open     []letter
-	dropped  map[string]bool // by the IDs of their events
+	dropped  map[uint64]bool // by the numbers of their events
 	receipts map[string]schemas.Event
 	more     chan struct{}
 	looks    int // for receipts
+	reads    int // of requests
 }
 
 type letter struct {
@@ -35,7 +38,7 @@ type letter struct {
 }
 
 func newInbox() *inbox {
-	return &inbox{dropped: map[string]bool{}, receipts: map[string]schemas.Event{}, more: make(chan struct{}, 1)}
+	return &inbox{dropped: map[uint64]bool{}, receipts: map[string]schemas.Event{}, more: make(chan struct{}, 1)}
 }
 
 func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
@@ -44,7 +47,13 @@ func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b.send(e)
+}
+
+// send puts an event among the open requests, whatever it is.
+func (b *inbox) send(e schemas.Event) schemas.Event {
 	b.mu.Lock()
+	e.Sequence = uint64(len(b.open) + 1)
 	b.open = append(b.open, letter{e, time.Now()})
 	b.mu.Unlock()
 	select {
@@ -54,14 +63,20 @@ func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
 	return e
 }
 
-func (b *inbox) FollowRequests(ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error) error {
+func (b *inbox) FollowRequests(
+	ctx context.Context, handle func(context.Context, schemas.Event, time.Time, func() schemas.Event) error,
+) error {
 	for next := 0; ; {
 		b.mu.Lock()
 		list := slices.Clone(b.open[next:])
 		b.mu.Unlock()
 		for _, l := range list {
 			if !b.gone(l.event) {
-				if err := handle(ctx, l.event, l.stored); err != nil {
+				read := func() schemas.Event {
+					b.reads++
+					return l.event
+				}
+				if err := handle(ctx, schemas.Event{Channel: l.event.Channel, Sequence: l.event.Sequence}, l.stored, read); err != nil {
 					return err
 				}
 			}
@@ -78,13 +93,13 @@ func (b *inbox) FollowRequests(ctx context.Context, handle func(context.Context,
 func (b *inbox) gone(e schemas.Event) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.dropped[e.ID]
+	return b.dropped[e.Sequence]
 }
 
 func (b *inbox) DropRequest(_ context.Context, e schemas.Event) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dropped[e.ID] = true
+	b.dropped[e.Sequence] = true
 	return nil
 }
 
@@ -338,7 +353,16 @@ func TestMoreThanThePolicyAllowsIsRefused(t *testing.T) {
 			h.in.put(t, named(fmt.Sprint("more-", i)))
 		}
 		const more = "rejected TooManyRequests: more than 3 requests of this sender in a minute; ask again later"
-		h.want("one after the other", "more-0: "+more, "more-1: "+more, "more-2: "+more)
+		h.want("only the first of a second is told", "more-0: "+more)
+		time.Sleep(tellAgain)
+		h.in.put(t, named("more-4"))
+		h.want("with how many there were since", "more-4: "+more+"; 3 more were rejected without a receipt")
+		time.Sleep(tellAgain)
+		h.in.put(t, named("more-5"))
+		h.want("and not those before", "more-5: "+more)
+		time.Sleep(tellAgain)
+		h.in.put(t, named("more-6"))
+		h.want("and no more of them than of the others")
 		time.Sleep(time.Minute)
 		h.in.put(t, named("later"))
 		h.want("a minute later", "later: rejected TooManyRequests: 1 requests of this sender are open")
@@ -365,15 +389,113 @@ func TestAHundredThousandRequestsLeaveAFewReceiptsAndNoneOpen(t *testing.T) {
 				scopes++
 			}
 		}
-		// 10 that are looked at and 10 that are told, of admin and of all others together.
-		if want := 40; receipts != want || scopes > 10 {
-			t.Errorf("%d receipts and %d scopes, want %d and at most 10", receipts, scopes, want)
+		// 10 that are looked at and one that says that there are more, of admin and of all others together.
+		if want := 22; receipts != want || h.in.reads != want || scopes > 10 {
+			t.Errorf("%d receipts, %d of the requests read and %d scopes, want %d, as many and at most 10", receipts, h.in.reads, scopes, want)
 		}
 		if left := all - len(h.in.dropped); left != 10 {
 			t.Errorf("%d requests are open, want the 10 that were accepted", left)
 		}
 		if h.in.looks > 200 {
 			t.Errorf("it looked for %d receipts", h.in.looks)
+		}
+	})
+}
+
+// obstructed is an inbox whose requests are not dropped before that is allowed.
+type obstructed struct {
+	*inbox
+	allowed chan struct{}
+}
+
+func (b obstructed) DropRequest(ctx context.Context, e schemas.Event) error {
+	select {
+	case <-b.allowed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return b.inbox.DropRequest(ctx, e)
+}
+
+func TestNobodyWaitsUntilTheRequestsOfOthersThatAreTooManyAreDropped(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 1, Open: 1})
+	in := newInbox()
+	answering(t, s, in, func(h hall) {
+		time.Sleep(2 * overlap)
+		h.l.requests.rates["false other"] = newRates(otherSenders, 0, h.l.w.now()) // nobody else is answered
+		h.l.requests.bus = obstructed{in, make(chan struct{})}
+		for i := range 1000 {
+			h.in.put(t, wishing(func(r *schemas.Request) { r.Sender, r.Name = "nobody", fmt.Sprint("n", i) }))
+		}
+		h.in.put(t, wishing(func(r *schemas.Request) { r.Name = "honest" }))
+		h.want("the one that is not too many", "honest: accepted Accepted: 2 of 2 pods are to be moved", "honest asks for a b")
+		if in.reads != 1 || len(in.dropped) != 0 {
+			t.Errorf("%d are read and %d dropped, want one and none", in.reads, len(in.dropped))
+		}
+	})
+}
+
+// clumsy is an inbox that fails to drop each request once, but for the first two.
+type clumsy struct {
+	*inbox
+	failed map[uint64]bool
+}
+
+func (b clumsy) DropRequest(ctx context.Context, e schemas.Event) error {
+	b.mu.Lock()
+	before := b.failed[e.Sequence]
+	b.failed[e.Sequence] = true
+	b.mu.Unlock()
+	if !before && e.Sequence > 2 {
+		return errors.New("clumsy")
+	}
+	return b.inbox.DropRequest(ctx, e)
+}
+
+func TestARequestThatIsTooManyIsDroppedHoweverOftenThatFails(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 1, Open: 1})
+	in := newInbox()
+	answering(t, s, in, func(h hall) {
+		h.l.requests.bus = clumsy{in, map[uint64]bool{}}
+		for i := range 100 {
+			h.in.put(t, wishing(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) }))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if len(in.dropped) != 99 { // the first is accepted
+			t.Errorf("%d are dropped, want 99", len(in.dropped))
+		}
+	})
+}
+
+func TestARequestOnASubjectThatNoRequestCanHaveIsToldSo(t *testing.T) {
+	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 10, Open: 1})
+	answering(t, s, newInbox(), func(h hall) {
+		for _, c := range []struct{ name, channel, on string }{
+			{"a name of two words", "rehome.request.admin.one.two", "rehome.receipt.admin.one_two"},
+			{"no name", "rehome.request.admin", "rehome.receipt.admin.="},
+			{"a name in capitals", "rehome.request.admin.ONE", "rehome.receipt.admin.ONE"},
+			{"a long sender", "rehome.request." + strings.Repeat("x", 1000) + ".one", "rehome.receipt." + strings.Repeat("x", 63) + ".one"},
+		} {
+			h.in.send(schemas.Event{ID: c.name, CorrelationID: c.name, Channel: c.channel, Data: []byte("moin")})
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			h.out.mu.Lock()
+			got := h.out.events
+			h.out.events = nil
+			h.out.mu.Unlock()
+			if len(got) != 1 || got[0].Channel != c.on {
+				t.Fatalf("%s: published %+v, want one receipt on %s", c.name, got, c.on)
+			}
+			r, err := schemas.Decode[schemas.Receipt](got[0])
+			if err != nil || r.State != schemas.RequestRejected || r.Reason != schemas.ReceiptMalformed {
+				t.Errorf("%s: got %+v, error %v, want one that says that it is malformed", c.name, r, err)
+			}
+		}
+		if len(h.in.dropped) != 4 {
+			t.Errorf("%d are dropped, want all 4", len(h.in.dropped))
 		}
 	})
 }

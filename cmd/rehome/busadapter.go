@@ -66,10 +66,12 @@ func (b busAdapter) FollowIntents(ctx context.Context, handle func(context.Conte
 
 // FollowRequests implements watcher.Requests.
 func (b busAdapter) FollowRequests(
-	ctx context.Context, handle func(context.Context, schemas.Event, time.Time) error,
+	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 ) error {
-	return b.Bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, stored time.Time) error {
-		return handle(ctx, b.taken(e), stored)
+	return b.Bus.FollowRequests(ctx, func(
+		ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event,
+	) error {
+		return handle(ctx, e, stored, func() schemas.Event { return b.taken(read()) })
 	})
 }
 

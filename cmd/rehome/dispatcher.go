@@ -47,6 +47,11 @@ func (q questions) Work(
 	return q.Bus.Work(ctx, w, func(ctx context.Context, e schemas.Event) error { return handle(ctx, q.taken(e)) })
 }
 
+// Bury implements dispatch.Bus.
+func (q questions) Bury(ctx context.Context, scope schemas.Event, why error) error {
+	return q.Bus.Bury(ctx, bus.StreamScopes, scope, why)
+}
+
 // openAsker makes what asks a function.
 func openAsker(b *bus.Bus, o policy.Outside) (dispatch.Asker, error) {
 	if o.Subject != "" {

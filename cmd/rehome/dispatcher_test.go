@@ -186,6 +186,24 @@ func (d *dispatching) counted(want string) {
 	}
 }
 
+// inVain is how many questions nobody answered.
+func (d *dispatching) inVain(strategy string) (n float64) {
+	d.t.Helper()
+	families, err := d.metrics.Gather()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); f.GetName() == "rehome_dispatcher_requests_total" && l[0].GetValue() == "unreachable" &&
+				l[1].GetValue() == strategy {
+				n = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // mover is a function over HTTP as a newcomer would write it, with the standard library only: every pod leaves whose name
 // begins with "leaves".
 func mover(w http.ResponseWriter, r *http.Request) {
@@ -497,6 +515,45 @@ func TestADispatcherThatDiesBetweenAnswerAndAckLeavesOneAnswer(t *testing.T) {
 	d.answers.Quiet(t, 300*time.Millisecond)
 	if asked.Load() != 2 {
 		t.Errorf("asked %d times, want 2", asked.Load())
+	}
+}
+
+func TestAFunctionThatHangsLeavesOneDeadLetterAndOneThatIsAwayNone(t *testing.T) {
+	end := make(chan struct{})
+	s := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-end
+	}))
+	defer close(end)
+	away := serve(t, http.HandlerFunc(mover))
+	away.Close()
+	d := newDispatching(t, bus.Setup{}, over(s.URL, "timeout: 100ms"),
+		"{name: Away, scope: node, wakes: [node.labels], http: {url: "+away.URL+"}}")
+	for n := range 4 {
+		d.publish(nodeScope(t, keepOff, fmt.Sprint("worker-", n)))
+		d.publish(nodeScope(t, "Away", fmt.Sprint("worker-", n)))
+	}
+	for _, strategy := range []string{keepOff, "Away"} {
+		bustest.Eventually(t, strategy+" is probed in vain", func() bool {
+			return d.inVain(strategy) >= 5
+		})
+	}
+	dead, err := d.bus.DeadNumbers(t.Context(), bus.DeadQuery{})
+	if err != nil || len(dead) != 1 {
+		t.Fatalf("dead letters %v, error %v, want one", dead, err)
+	}
+	letter, err := d.bus.DeadLetter(t.Context(), dead[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := [3]string{letter.Stream, letter.By, letter.Error}
+	want := [3]string{bus.StreamScopes, "test", "the function of KeepOffSpot hangs, its scopes wait: post to " + s.URL +
+		": unreachable: no answer within 100ms"}
+	if got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if d.waiting() != 8 {
+		t.Errorf("%d scopes wait, want all 8", d.waiting())
 	}
 }
 

@@ -234,7 +234,9 @@ func (p *process) start() (work []task, err error) {
 			return nil, err
 		}
 		work = append(work, w.Run)
-		leading = append(leading, leader{watcherLease, w.Lead})
+		leading = append(leading, leader{watcherLease, func(ctx context.Context) error {
+			return together(ctx, []task{w.Lead, p.proofread})
+		}})
 	}
 	if p.roles.actuator {
 		a, view := p.newActuator()

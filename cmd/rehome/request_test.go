@@ -25,7 +25,8 @@ func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+		ended <- b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			r, err := schemas.Decode[schemas.Request](e)
 			if err != nil {
 				return err

@@ -213,7 +213,8 @@ func (m *missing) publish(cause schemas.Event, payloads ...schemas.Payload) {
 }
 
 // handle answers the first time that a move has begun, and later what is said of a request that is finished.
-func (m *missing) handle(ctx context.Context, e schemas.Event, _ time.Time) error {
+func (m *missing) handle(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+	e := read()
 	if m.asked.Add(1) > 1 {
 		m.publish(e, receipt(m.request, schemas.RequestFinished, schemas.ReceiptDone))
 		return m.watcher.DropRequest(ctx, e)

@@ -29,6 +29,8 @@ type Bus interface {
 	Work(ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error) error
 	// Current says whether the scope still waits for its answer.
 	Current(ctx context.Context, scope schemas.Event) (bool, error)
+	// Bury stores a copy of a scope among the dead letters, with an error. The scope itself goes on waiting.
+	Bury(ctx context.Context, scope schemas.Event, why error) error
 	// Answer stores the answer to a scope, unless a newer one is there.
 	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehome-dev/rehome/functions"
@@ -19,9 +20,11 @@ type strategy struct {
 	where    string // of the function, for people
 	source   string
 	parallel int
+	timeout  time.Duration // of one question
 	bus      Bus
 	asker    Asker
 	breaker  *breaker
+	opened   atomic.Bool // the breaker, and nobody has seen to it yet
 	figures  figures
 	log      *slog.Logger
 }
@@ -29,7 +32,7 @@ type strategy struct {
 // newStrategy makes what asks one strategy.
 func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
 	s := &strategy{
-		name: o.Strategy.Name, where: wayOf(o).where(), source: d.config.Source, parallel: o.Parallel,
+		name: o.Strategy.Name, where: wayOf(o).where(), source: d.config.Source, parallel: o.Parallel, timeout: o.Timeout,
 		bus: d.config.Bus, asker: asker, figures: d.metrics.of(o.Strategy.Name), log: d.log,
 	}
 	s.figures.open.Set(0)
@@ -61,6 +64,7 @@ func (s *strategy) tell(c change) {
 		log.Warn("a function does not answer, its scopes wait", "error", c.why)
 	}
 	s.figures.open.Set(1)
+	s.opened.Store(true)
 }
 
 // handle has one scope answered. ended is over when no further scope is to be begun, which one that waits for its turn is
@@ -85,14 +89,27 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 				return err
 			}
 		}
+		asked := time.Now()
 		reply, has, err := s.ask(handling, scope)
 		if s.breaker.leave(p, err) {
+			s.remark(handling, scope, time.Since(asked), err)
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("scope %s: %w", scope.ID, err)
 		}
 		return s.answer(handling, question{scope, head, began}, reply, has)
+	}
+}
+
+// remark leaves a dead letter when the breaker has opened because the function hangs: a question took all of its time.
+// Whoever is not there at all is being restarted, most of the time, and is logged only.
+func (s *strategy) remark(ctx context.Context, scope schemas.Event, took time.Duration, why error) {
+	if !s.opened.CompareAndSwap(true, false) || took < s.timeout {
+		return
+	}
+	if err := s.bus.Bury(ctx, scope, fmt.Errorf("the function of %s hangs, its scopes wait: %w", s.name, why)); err != nil {
+		s.log.Warn("that a function hangs could not be told by a dead letter", "strategy", s.name, "error", err)
 	}
 }
 

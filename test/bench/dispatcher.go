@@ -161,6 +161,11 @@ func (c counted) Work(
 	})
 }
 
+// Bury implements dispatch.Bus.
+func (c counted) Bury(ctx context.Context, scope schemas.Event, why error) error {
+	return c.Bus.Bury(ctx, bus.StreamScopes, scope, why)
+}
+
 // drainScopes has all scopes answered, and returns how long that takes.
 func drainScopes(ctx context.Context, b *bus.Bus, o policy.Outside) (time.Duration, error) {
 	c := counted{b, make(chan struct{}, questions)}

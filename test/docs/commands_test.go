@@ -163,7 +163,8 @@ func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
 	defer cancel()
 	asked := make(chan string, 16)
 	go func() {
-		_ = s.bus.FollowRequests(ctx, func(_ context.Context, e schemas.Event, _ time.Time) error {
+		_ = s.bus.FollowRequests(ctx, func(_ context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			r, err := schemas.Decode[schemas.Request](e)
 			schematest.Check(t, e)
 			asked <- fmt.Sprintf("%s: %s, error %v", r.Action, r.Reason, err)

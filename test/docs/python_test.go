@@ -92,7 +92,8 @@ func TestTheProgramInPythonOnThePageAboutRequestsAsksAndPrintsTheReceipts(t *tes
 	defer cancel()
 	asked := make(chan schemas.Event, 1)
 	go func() {
-		_ = b.FollowRequests(ctx, func(_ context.Context, e schemas.Event, _ time.Time) error {
+		_ = b.FollowRequests(ctx, func(_ context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			asked <- e
 			return nil
 		})

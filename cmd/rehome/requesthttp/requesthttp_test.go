@@ -111,7 +111,8 @@ func (s *stage) answer() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.bus.FollowRequests(ctx, func(ctx context.Context, e schemas.Event, _ time.Time) error {
+		ended <- s.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
 			r, err := schemas.Decode[schemas.Request](e)
 			if err != nil || r.Reason == "unanswered" {
 				return err

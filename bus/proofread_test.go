@@ -1,0 +1,83 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// proofread reads the history of the rig until the test ends, in which what is about node bad is wrong.
+func (r rig) proofread(t *testing.T) {
+	t.Helper()
+	background(t, func(ctx context.Context) error {
+		return r.bus.Proofread(ctx, time.Unix(0, 0), func(e schemas.Event) error {
+			if e.Subject == "nodes/bad" {
+				return fmt.Errorf("event %s: %w: it is bad", e.ID, schemas.ErrInvalid)
+			}
+			return nil
+		})
+	})
+}
+
+func TestWhatIsWrongInTheHistoryIsBuriedOnceAndWhatIsRightIsNot(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	good, bad := delta(t, "good"), delta(t, "bad")
+	publish(t, r.bus, good, bad)
+	r.proofread(t)
+	letters := r.deadLetters(t, 1)
+	r.garbage(t, "rehome.verdict.garbage", nil, "moin")
+	r.garbage(t, "rehome.receipt.garbage", nil, "moin")
+	r.garbage(t, "rehome.delta.garbage", nil, "moin")
+	publish(t, r.bus, verdict(t, "pod-1"), delta(t, "good"))
+	letters = append(letters, r.deadLetters(t, 4)[1:]...)
+	var got []string
+	for _, m := range letters {
+		got = append(got, m.Subject+" "+m.Header.Get(bus.HeaderSubject)+" "+m.Header.Get(bus.HeaderSequence)+": "+m.Header.Get(bus.HeaderError))
+	}
+	const by = "rehome.dead.REHOME_EVENTS.tester "
+	none := "read CloudEvent: invalid event: no CloudEvent: neither a header ce-specversion nor a JSON object"
+	want := []string{
+		by + bad.Channel + " 2: event " + bad.ID + ": invalid event: it is bad",
+		by + "rehome.verdict.garbage 3: rehome.verdict.garbage at 3 of REHOME_EVENTS: " + none,
+		by + "rehome.receipt.garbage 4: rehome.receipt.garbage at 4 of REHOME_EVENTS: " + none,
+		by + "rehome.delta.garbage 5: rehome.delta.garbage at 5 of REHOME_EVENTS: " + none,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("dead letters\n%q\nwant\n%q", got, want)
+	}
+	r.proofread(t) // the next one, which begins before
+	time.Sleep(200 * time.Millisecond)
+	if numbers, err := r.bus.DeadNumbers(t.Context(), bus.DeadQuery{}); err != nil || len(numbers) != 4 {
+		t.Errorf("dead letters %v, error %v, want the 4 of before", numbers, err)
+	}
+}
+
+func TestAFloodOfWhatIsWrongDoesNotFloodTheDeadLetters(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	began := time.Now()
+	for i := range 1000 {
+		r.garbage(t, fmt.Sprint("rehome.delta.garbage.", i), nil, "moin")
+	}
+	bad := make(chan struct{})
+	publish(t, r.bus, delta(t, "last"))
+	background(t, func(ctx context.Context) error {
+		return r.bus.Proofread(ctx, time.Unix(0, 0), func(schemas.Event) error {
+			close(bad)
+			return nil
+		})
+	})
+	next(t, bad)
+	s, err := r.raw.Stream(t.Context(), bus.StreamDead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := uint64(time.Since(began).Seconds())
+	if n := s.CachedInfo().State.Msgs; n < 300 || n > 301+seconds {
+		t.Errorf("%d dead letters of a thousand after %d s, want 300 and one for each second", n, seconds)
+	}
+}

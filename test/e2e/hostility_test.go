@@ -1,0 +1,336 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// What nobody unpacks, and what nobody unpacks of a request.
+const beyondAll, beyondRequest = 70 << 20, 10 << 20
+
+// hostility is everything that others do to a scene whose first node is worked on, on whose second node the pods go, and
+// whose third node has a Deployment, victim, and a pod, guarded, that nothing would replace.
+type hostility struct {
+	*scene
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	victims map[types.UID]string
+	guarded types.UID
+	block   int
+	bombs   map[int][]byte // by what they come to; made once, since that takes time itself
+
+	mu       sync.Mutex
+	seen     map[string]bool // verdicts and receipts, by their IDs
+	verdicts map[string]int  // on forged intents, by what they say
+	receipts map[string]int  // by their senders and what they say
+	untold   int             // how many had none, as the flooder was told
+	refused  map[string]int  // what the server did not take, by why
+}
+
+func newHostility(s *scene, servers *natsServers) *hostility {
+	s.t.Helper()
+	nc, err := nats.Connect(servers.url())
+	s.must(err)
+	s.t.Cleanup(nc.Close)
+	h := &hostility{
+		scene: s, nc: nc, victims: s.pods(s.nodes[2]),
+		bombs: map[int][]byte{}, seen: map[string]bool{}, verdicts: map[string]int{}, receipts: map[string]int{}, refused: map[string]int{},
+	}
+	maps.DeleteFunc(h.victims, func(uid types.UID, name string) bool {
+		if name == "guarded" {
+			h.guarded = uid
+		}
+		return name == "guarded"
+	})
+	for _, n := range []int{beyondAll, beyondRequest} {
+		h.bombs[n] = h.bomb(n)
+	}
+	h.js, err = jetstream.New(nc)
+	s.must(err)
+	_, err = nc.Subscribe("rehome.*.>", h.see)
+	s.must(err)
+	s.must(nc.Flush())
+	return h
+}
+
+// bomb is small, and n bytes when it is unpacked.
+func (h *hostility) bomb(n int) []byte {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(make([]byte, n))
+	h.must(err)
+	h.must(z.Close())
+	return packed.Bytes()
+}
+
+// see counts verdicts on forged intents, and receipts.
+func (h *hostility) see(m *nats.Msg) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id := m.Header.Get("ce-id")
+	if m.Header.Get("ce-source") == "/stranger" || h.seen[id] {
+		return
+	}
+	switch m.Header.Get("ce-type") {
+	case schemas.VerdictType:
+		var v schemas.Verdict
+		if json.Unmarshal(m.Data, &v) == nil && strings.HasPrefix(v.Intent.ID, "forged.") {
+			h.seen[id] = true
+			h.verdicts[fmt.Sprint(v.Outcome, " ", v.Reason)]++
+		}
+	case schemas.ReceiptType:
+		var r schemas.Receipt
+		if json.Unmarshal(m.Data, &r) == nil {
+			h.seen[id] = true
+			h.receipts[fmt.Sprint(r.Sender, " ", r.State, " ", r.Reason)]++
+			n := 0
+			_, _ = fmt.Sscanf(r.Message[strings.LastIndex(r.Message, ";")+1:], "%d more were rejected without a receipt", &n)
+			h.untold += n
+		}
+	}
+}
+
+// functions serves functions that do not do what they should, and returns the entries of the policy that ask them.
+func (h *hostility) functions() []string {
+	hanging, over := make(chan struct{}), sync.Once{}
+	answer := func(name string, f http.HandlerFunc) string {
+		server := httptest.NewServer(f)
+		h.t.Cleanup(func() {
+			over.Do(func() { close(hanging) })
+			server.Close()
+		})
+		return "- {name: " + name + ", scope: node, wakes: [node.taints, node.labels], http: {url: " + server.URL + ", timeout: 1s}}"
+	}
+	return []string{
+		"functions:",
+		answer("Hangs", func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-hanging:
+			case <-r.Context().Done():
+			}
+		}),
+		answer("Babbles", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("ce-specversion", "1.0")
+			_, _ = w.Write([]byte("\x00{moin"))
+		}),
+		answer("Steals", func(w http.ResponseWriter, r *http.Request) { h.steal(w, r) }),
+	}
+}
+
+// steal answers that the victims should move, whatever it is asked about.
+func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	headers, answer, err := outsideAnswer(r.Header.Get("ce-id"), body, func(scope outsideScope) []outsideMove {
+		moves := []outsideMove{}
+		for _, p := range scope.Pods { // of its scope it names those that are protected
+			if len(p.Protected) > 0 {
+				moves = append(moves, p.move("I want it"))
+			}
+		}
+		victim := outsidePod{}
+		victim.Pod.Metadata.Namespace, victim.Pod.Metadata.Name, victim.Pod.Metadata.UID = h.namespace, "victim", "1"
+		victim.Pod.Spec.NodeName = h.nodes[2]
+		return append(moves, victim.move("I want it, too"))
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for name, value := range headers {
+		w.Header().Set(name, value)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer)
+}
+
+// publish stores what anybody might store, and counts what the server refuses.
+func (h *hostility) publish(channel string, header nats.Header, body []byte) {
+	_, err := h.js.PublishMsg(h.t.Context(), &nats.Msg{Subject: channel, Header: header, Data: body})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		h.refused["larger than any message"]++
+	case errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
+		h.refused["larger than any request"]++
+	case err != nil:
+		h.t.Errorf("publish on %s: %v", channel, err)
+	}
+}
+
+// forged is an event of somebody else with the data that is given.
+func forged(eventType string) nats.Header { return header("type", eventType) }
+
+// answers publishes an answer that nobody gave.
+func (h *hostility) answers(channel, strategy, key string, intents ...schemas.Intent) {
+	a := schemas.Intents{
+		Profile: "default", Strategy: strategy, Intents: intents,
+		Scope: schemas.ScopeRef{
+			Kind: schemas.NodeKind, Key: key, Event: fmt.Sprint("forged-", h.block), Sequence: 1<<60 + uint64(h.block), Since: time.Now(),
+		},
+	}
+	data, err := json.Marshal(a)
+	h.must(err)
+	if channel == "" {
+		channel = a.Channel()
+	}
+	h.publish(channel, forged(schemas.IntentsType), data)
+}
+
+// forgeIntents publishes answers of every kind that nobody gave.
+func (h *hostility) forgeIntents() {
+	intent := func(name string, uid types.UID, node string) schemas.Intent {
+		return schemas.Intent{
+			ID: fmt.Sprintf("forged.%d.%s.%s", h.block, uid, node), Node: node, Reason: "because",
+			Pod: schemas.PodRef{Namespace: h.namespace, Name: name, UID: uid}, Expires: time.Now().Add(time.Minute),
+		}
+	}
+	var here, elsewhere []schemas.Intent // the victims where they are, and where they are not
+	for uid, name := range h.victims {
+		here = append(here, intent(name, uid, h.nodes[2]))
+		elsewhere = append(elsewhere, intent(name, uid, h.nodes[1]))
+	}
+	own := "rehome.intents.Steals.default.node." + schemas.Token(h.nodes[2])
+	h.answers(own, honest, h.nodes[2], here...)                    // on the subject of another strategy
+	h.answers("rehome.intents.forged.a.b.c", honest, "x", here...) // of no scope
+	h.answers("", honest, "nowhere", here...)                      // pods outside of the scope, as they are
+	h.answers("", honest, h.nodes[1], elsewhere...)                // and as if they were in it
+	h.answers("", "NoSuch", h.nodes[2], here...)
+	h.answers("", "Babbles", h.nodes[2], intent("guarded", h.guarded, h.nodes[2]), intent("guarded", "another", h.nodes[2]))
+}
+
+// forgeVerdicts publishes verdicts that nobody gave, on pods that are about to be moved.
+func (h *hostility) forgeVerdicts(pods map[types.UID]string) {
+	for uid, name := range pods {
+		for _, outcome := range []schemas.Outcome{schemas.Evicted, schemas.Settled, schemas.Deferred, schemas.Rejected, "moved"} {
+			v := schemas.Verdict{
+				Outcome: outcome, Reason: schemas.ReasonCameBack, Profile: "default", Strategy: honest,
+				Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: h.nodes[0], Event: "forged", Since: time.Now()},
+				Intent: schemas.Intent{ID: "forged." + name, Pod: schemas.PodRef{Namespace: h.namespace, Name: name, UID: uid}, Node: h.nodes[0]},
+			}
+			data, err := json.Marshal(v)
+			h.must(err)
+			h.publish(v.Channel(), forged(schemas.VerdictType), data)
+		}
+	}
+}
+
+// malform publishes what is no event, or too much of it, on every subject but those of requests.
+func (h *hostility) malform() {
+	for noun, eventType := range map[string]string{
+		"delta.node.taints": schemas.DeltaType, "verdict.evicted." + honest + ".a": schemas.VerdictType,
+		"receipt.flood": schemas.ReceiptType, "scope." + honest + ".default.node": schemas.ScopeType,
+		"intents." + honest + ".default.node": schemas.IntentsType, "dead." + bus.StreamScopes: "",
+	} {
+		channel := fmt.Sprintf("rehome.%s.malformed-%d-", noun, h.block)
+		packed := forged(eventType)
+		packed["Content-Encoding"] = []string{"gzip"}
+		h.publish(channel+"garbage", nil, []byte("\x00\x01"))
+		h.publish(channel+"shapeless", forged(eventType), []byte(`[[[7]]]`))
+		h.publish(channel+"large", forged(eventType), bytes.Repeat([]byte("["), 1_000_000))
+		h.publish(channel+"bomb", packed, h.bombs[beyondAll])
+		h.publish(channel+"beyond", forged(eventType), make([]byte, 9<<20))
+	}
+}
+
+// rage does all of it but to forge verdicts.
+func (h *hostility) rage() {
+	h.ask()
+	h.forgeIntents()
+	pause := time.NewTicker(pauses)
+	defer pause.Stop()
+	for burst := range bursts {
+		h.flood(burst, floods/blocks/bursts)
+		if burst == bursts/2 {
+			h.malform()
+		}
+		<-pause.C
+	}
+}
+
+// wanted is a request of that name to move what target says.
+func wanted(sender, name, target, more string) []byte {
+	return fmt.Appendf(nil, `{"sender":%q,"name":%q,"action":"deschedule","reason":"now","target":%s%s}`, sender, name, target, more)
+}
+
+// victim is the target that the sender may not have.
+func (h *hostility) victim() string {
+	return fmt.Sprintf(`{"workload":{"kind":"Deployment","namespace":%q,"name":"victim"}}`, h.namespace)
+}
+
+// ask sends requests that are none, and requests beyond the rights of who sends them.
+func (h *hostility) ask() {
+	request := func(sender, words string, header nats.Header, body []byte) {
+		h.publish("rehome.request."+sender+"."+words, header, body)
+	}
+	event := func(name string) nats.Header {
+		e := forged(schemas.RequestType)
+		e["ce-id"] = []string{fmt.Sprint("ask-", name)}
+		return e
+	}
+	name := func(text string) string { return fmt.Sprintf("%s-%d", text, h.block) }
+	bomb := event(name("bomb"))
+	bomb["Content-Encoding"] = []string{"gzip"}
+	own := `{"workload":{"kind":"Deployment","namespace":"elsewhere","name":"victim"}}`
+
+	request("rude", name("garbage"), nil, []byte("\x00\x01"))
+	request("rude", name("shapeless"), event(name("shapeless")), []byte(`[[[7]]]`))
+	request("rude", name("bomb"), bomb, h.bombs[beyondRequest])
+	request("rude", name("large"), event(name("large")), bytes.Repeat([]byte("["), 1_000_000))
+	request("rude", name("two")+".words", event(name("two")), wanted("rude", name("two"), h.victim(), ""))
+	request("rude", name("another"), event(name("another")), wanted("admin", name("another"), h.victim(), ""))
+	request("rude", name("pods"), event(name("pods")), wanted("rude", name("pods"), h.victim(), ""))
+	request("rude", name("node"), event(name("node")), wanted("rude", name("node"), fmt.Sprintf(`{"node":%q}`, h.nodes[2]), ""))
+	request("rude", name("rule"), event(name("rule")), wanted("rude", name("rule"), own, fmt.Sprintf(`,"override":[%q]`, policy.DaemonSetPods)))
+	request("nobody", name("pods"), event(name("nobody")), wanted("nobody", name("pods"), h.victim(), ""))
+}
+
+// flood sends requests for the victims to be moved, by a sender who may ask for pods of another namespace only.
+func (h *hostility) flood(burst, n int) {
+	for i := range n {
+		name := fmt.Sprintf("r-%d-%d-%d", h.block, burst, i)
+		m := &nats.Msg{Subject: "rehome.request.flood." + name, Header: forged(schemas.RequestType)}
+		m.Header["ce-id"] = []string{name}
+		m.Data = wanted("flood", name, h.victim(), "")
+		h.must(h.nc.PublishMsg(m))
+	}
+}
+
+// settled waits until nothing of the flood is left, however long the server takes to store and to drop it.
+func (h *hostility) settled() {
+	h.t.Helper()
+	began, left := time.Now(), uint64(1)
+	for left > 0 && time.Since(began) < 5*patience {
+		time.Sleep(100 * time.Millisecond)
+		if stream, err := h.js.Stream(h.t.Context(), bus.StreamRequests); err == nil { // else it is too busy to say
+			left = stream.CachedInfo().State.Msgs
+		}
+	}
+	h.t.Logf("after the flood of block %d it took %v until no request was open", h.block, time.Since(began))
+	if left > 0 {
+		h.t.Fatalf("%d requests are still open", left)
+	}
+}
