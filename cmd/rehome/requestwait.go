@@ -189,10 +189,8 @@ func (s *sending) listening(ctx context.Context) error {
 		}
 		_, err = s.bus.Publish(ctx, e)
 	}
-	switch {
-	case errors.Is(err, bus.ErrOpen), errors.Is(err, bus.ErrNotConnected), ctx.Err() != nil:
-		return nil
-	default:
+	if ctx.Err() == nil && !errors.Is(err, bus.ErrOpen) && !errors.Is(err, bus.ErrNotConnected) {
 		return err
 	}
+	return nil
 }

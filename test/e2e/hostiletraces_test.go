@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -60,11 +61,7 @@ func (h *hostility) same(what string, got func() map[string]int, want map[string
 func (h *hostility) counted(of map[string]int) map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := map[string]int{}
-	for what, n := range of {
-		now[what] = n
-	}
-	return now
+	return maps.Clone(of)
 }
 
 // metric is the value of one line of the metrics. 0: there is none.
