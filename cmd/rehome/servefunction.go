@@ -87,10 +87,7 @@ func serveFunction(ctx context.Context, s settings, f functions.Function, addres
 // serveUntilDrained answers on l until ctx ends, and then until h has answered what it has begun. It fails when that takes
 // too long: the rest is cut off by the end of the process.
 func serveUntilDrained(ctx context.Context, l net.Listener, mux http.Handler, h *httpfunction.Handler, log *slog.Logger) error {
-	s := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
-		IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	s := functionServer(mux, log)
 	drained := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
@@ -127,4 +124,13 @@ func knativeLog(log *slog.Logger) *slog.Logger {
 		log = log.With("service", service, "revision", os.Getenv("K_REVISION"))
 	}
 	return log
+}
+
+// functionServer gives a client time for its first request too: one that asks a lot at once makes connections in advance, and
+// a request that finds its connection closed by the server is not sent again by every client.
+func functionServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
+		IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
 }

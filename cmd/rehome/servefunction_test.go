@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -199,5 +202,33 @@ func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
 	want := "--address: cannot listen on " + address + ": listen tcp " + address + ": bind: address already in use"
 	if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestAConnectionThatAClientMadeInAdvanceIsStillThereSecondsLater(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := functionServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	time.Sleep(6 * time.Second)
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusNotFound {
+		t.Errorf("got %s, want the answer of the function", r.Status)
 	}
 }
