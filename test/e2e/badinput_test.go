@@ -115,7 +115,7 @@ func TestWhatCannotBeReadBecomesADeadLetterAndStopsNobody(t *testing.T) {
 		body    string
 		why     string // the reason, after where it was
 	}
-	answer := `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"x"},"intents":[{}]}`
+	answer := `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"intent"},"intents":[{}]}`
 	messages := []message{
 		{intents + "garbage", nil, "\x00\x01", "AT" + prefix + "no CloudEvent: neither a header ce-specversion nor a JSON object"},
 		{
