@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -27,7 +28,17 @@ func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
 
 	s.startAPIServer()
 	p.waitReady()
+	s.schedulerFollows()
 	s.handles(3)
+}
+
+// schedulerFollows waits until the scheduler sees what happens to nodes, which takes it a while after the API server was
+// away. It would place replacements on a node whose taint it does not know of.
+func (s *scene) schedulerFollows() {
+	s.t.Helper()
+	const label = "seen-by-the-scheduler"
+	s.changeNode(s.nodes[1], func(n *corev1.Node) { n.Labels[label] = s.namespace })
+	s.deployment("probe", 1, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector[label] = s.namespace })
 }
 
 func TestADrainIsCompletedAfterTheAPIServerWasLostInTheMiddle(t *testing.T) {
