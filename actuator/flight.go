@@ -97,7 +97,7 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 		t.storm.Called(!failed, now)
 		t.stormy = true
 	}
-	t.departures.end(f.scope, f.move.at.workload, departed(v, now))
+	t.departures.end(f.open.Intent.Pod.UID, f.scope, f.move.at.workload, departed(v, now))
 	if !moved {
 		t.abandonMove(f.move, now)
 		if pretended {
@@ -130,7 +130,7 @@ func callFailed(v schemas.Verdict) (failed, called bool) {
 // abandon undoes what the beginning of a work has counted. The caller holds mu.
 func (t *term) abandon(f flight, now time.Time) {
 	t.bucket.giveBack()
-	t.departures.end(f.scope, f.move.at.workload, time.Time{})
+	t.departures.end(f.open.Intent.Pod.UID, f.scope, f.move.at.workload, time.Time{})
 	t.abandonMove(f.move, now)
 }
 

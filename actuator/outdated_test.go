@@ -20,8 +20,8 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 	first := scopeAt(spread, "first", 0)
 	left := func(of schemas.ScopeRef, workload types.UID, after time.Duration) func(*departures) {
 		return func(d *departures) {
-			d.begin(of, workload)
-			d.end(of, workload, noon.Add(after))
+			d.begin("gone", of, workload)
+			d.end("gone", of, workload, noon.Add(after))
 		}
 	}
 	both := func(a, b func(*departures)) func(*departures) {
@@ -49,22 +49,35 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 		{"a pod is decided about by itself", left(first, "w", time.Second), scopeAt(schemas.PodKind, "second", 0), "w", false},
 		{"so is each of a node", left(first, "w", time.Second), scopeAt(schemas.NodeKind, "second", 0), "w", false},
 		{"the answer does not tell its time", left(first, "w", time.Second), schemas.ScopeRef{Kind: spread, Key: "zone", Event: "x"}, "w", false},
-		{"a pod is being asked to leave", func(d *departures) { d.begin(first, none) }, scopeAt(spread, "second", time.Hour), none, true},
-		{"the same, by the evaluation itself", func(d *departures) { d.begin(first, none) }, first, none, false},
-		{"a pod was asked and stayed", func(d *departures) { d.begin(first, none); d.end(first, none, time.Time{}) },
+		{"a pod is being asked to leave", func(d *departures) { d.begin("gone", first, none) }, scopeAt(spread, "second", time.Hour), none, true},
+		{"the same, by the evaluation itself", func(d *departures) { d.begin("gone", first, none) }, first, none, false},
+		{"a pod was asked and stayed", func(d *departures) { d.begin("gone", first, none); d.end("gone", first, none, time.Time{}) },
 			scopeAt(spread, "second", 0), none, false},
-		{"it is long ago, and forgotten", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(outdatedFor + time.Second)) }),
+		{"it is long ago, and forgotten", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(longestIntent + time.Second)) }),
 			scopeAt(spread, "second", 0), none, false},
-		{"it is not quite as long ago", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(outdatedFor)) }),
+		{"it is not quite as long ago", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(longestIntent)) }),
 			scopeAt(spread, "second", 0), none, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDepartures()
 			c.before(d)
-			_, got := d.outdated(c.asked, c.workload)
+			_, got := d.outdated(&answer{scope: c.asked, lists: map[types.UID]bool{"stays": true}}, c.workload)
 			check(t, "outdated", got, c.want)
 		})
 	}
+}
+
+func TestAnAnswerThatListsThePodThatLeftHasThoughtOfIt(t *testing.T) {
+	d := newDepartures()
+	d.begin("gone", scopeAt(schemas.SpreadKind, "first", 0), "w")
+	a := &answer{scope: scopeAt(schemas.SpreadKind, "second", 0), lists: map[types.UID]bool{"gone": true, "other": true}}
+	_, asked := d.outdated(a, "w")
+	d.end("gone", scopeAt(schemas.SpreadKind, "first", 0), "w", noon.Add(time.Second))
+	_, left := d.outdated(a, "w")
+	a.lists = map[types.UID]bool{"other": true}
+	_, without := d.outdated(a, "w")
+	check(t, "outdated while it is asked to leave, after it left, and if the answer does not list it",
+		[]bool{asked, left, without}, []bool{false, false, true})
 }
 
 // putSpread stores the answer to a scope of a group that was made at that time.

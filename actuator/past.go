@@ -55,6 +55,7 @@ type chronicle struct {
 
 // gone is a pod that left, as the history has it.
 type gone struct {
+	pod      types.UID
 	scope    schemas.ScopeRef
 	workload types.UID
 	at       time.Time
@@ -88,7 +89,7 @@ func (h *chronicle) add(e schemas.Event) {
 				e.Data = nil
 				h.moves[v.Intent.ID] = e
 				if at := departed(v, e.Time); !at.IsZero() {
-					g := gone{scope: v.Scope, at: at}
+					g := gone{pod: v.Intent.Pod.UID, scope: v.Scope, at: at}
 					if v.Workload != nil {
 						g.workload = v.Workload.UID
 					}

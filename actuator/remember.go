@@ -155,7 +155,7 @@ func (t *term) recallOnce(ctx context.Context) error {
 		t.replacements[uid] = t.cfg.Now()
 	}
 	for _, v := range chronicle.departed {
-		t.departures.end(v.scope, v.workload, v.at)
+		t.departures.end(v.pod, v.scope, v.workload, v.at)
 	}
 	t.begin(open, loops)
 	c := t.table.seed(chronicle.past(), t.cfg.Now())
@@ -255,7 +255,7 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 		t.limits.end(originOf(x.Open), true, x.Moved)
 		t.moves.accepted(x)
 		if !t.unfollowed {
-			t.departures.end(x.Open.Scope, x.at.workload, x.Moved)
+			t.departures.end(x.Open.Intent.Pod.UID, x.Open.Scope, x.at.workload, x.Moved)
 		}
 		if x.Settled {
 			t.remember(x, now)

@@ -50,7 +50,7 @@ func (t *term) takeOff(now time.Time) flight {
 	}
 	t.moves.add(x)
 	scope := c.answer.scope
-	t.departures.begin(scope, at.workload)
+	t.departures.begin(c.open.Intent.Pod.UID, scope, at.workload)
 	t.running++
 	return flight{c, c.open, x, scope}
 }
@@ -80,7 +80,7 @@ func (t *term) underWay() bool {
 // deferred defers the intent whose turn it is when a limit of a window or a brake forbids it, and says whether it did.
 func (t *term) deferred(now time.Time) bool {
 	c := t.table.front()
-	o, again, ok := t.forbidden(c.open, c.answer.scope, now)
+	o, again, ok := t.forbidden(c.open, c.answer, now)
 	if !ok {
 		return false
 	}
@@ -99,8 +99,8 @@ func (t *term) answer(c *claim, v schemas.Verdict) {
 	t.apply(changes{verdicts: []decided{{claim: c, verdict: v}}})
 }
 
-// forbidden says why an intent, which the scope listed last, has to be decided about again later, and when at the earliest.
-func (t *term) forbidden(o Open, of schemas.ScopeRef, now time.Time) (why Objection, again time.Time, ok bool) {
+// forbidden says why an intent, which the answer listed last, has to be decided about again later, and when at the earliest.
+func (t *term) forbidden(o Open, of *answer, now time.Time) (why Objection, again time.Time, ok bool) {
 	if len(t.open) > 0 {
 		return Objection{schemas.Deferred, t.open[0].Reason, t.open[0].Message}, now.Add(policy.StormPause), true
 	}

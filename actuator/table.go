@@ -53,9 +53,10 @@ func keyOf(a schemas.Intents) key {
 
 type answer struct {
 	scope      schemas.ScopeRef
-	event      schemas.Event // without data; what is to be dropped from the bus
-	claims     []*claim      // in the order of the answer
-	unreported int           // claims whose verdict is not stored yet
+	event      schemas.Event      // without data; what is to be dropped from the bus
+	claims     []*claim           // in the order of the answer
+	lists      map[types.UID]bool // all pods of an answer that counts them together; nil: it does not
+	unreported int                // claims whose verdict is not stored yet
 }
 
 // quiet is an answer that has been settled since at.
@@ -147,7 +148,7 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 		}
 		return changes{}
 	}
-	next := &answer{scope: a.Scope, event: e}
+	next := &answer{scope: a.Scope, event: e, lists: listed(a)}
 	t.answers[k] = next
 	for _, intent := range a.Intents {
 		if !t.past.over[intent.ID] {
