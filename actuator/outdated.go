@@ -83,12 +83,13 @@ func (d *departures) outdated(a *answer, workload types.UID) (Objection, bool) {
 	)}, true
 }
 
-// countsTogether says whether what is decided about one pod of such a scope depends on the others.
+// countsTogether says whether what is decided about one pod of such a scope depends on how many others there are. These are
+// the groups that a watcher lets rest after a pod left. In a domain each pod is held against those that are to stay.
 func countsTogether(k schemas.ScopeKind) bool {
 	switch k {
-	case schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind:
+	case schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind:
 		return true
-	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind:
+	case schemas.NodeKind, schemas.PodKind, schemas.DomainKind, schemas.RequestKind:
 	}
 	return false
 }
