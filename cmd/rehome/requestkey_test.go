@@ -174,17 +174,19 @@ request batch/r finished: Done: so it is
 	}
 }
 
-// terminal is what the command writes to. It does something when the first move is shown.
+// terminal is what the command writes to. It does something when the first move is shown, and that it was accepted: they come
+// from two programs, in any order.
 type terminal struct {
 	bytes.Buffer
 	moved func()
 }
 
 func (w *terminal) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("evicted from")) {
+	n, err := w.Buffer.Write(b)
+	if shown := w.String(); strings.Contains(shown, "evicted from") && strings.Contains(shown, "accepted:") {
 		w.moved()
 	}
-	return w.Buffer.Write(b)
+	return n, err
 }
 
 // missing is a request of which the command misses something.
@@ -239,10 +241,10 @@ func (m *missing) end(away bool) {
 	m.gate.set(false)
 }
 
-// kinds are what the lines are about that the command wrote of events.
+// kinds are what the lines are about that the command wrote of events, in the order in which that happens.
 func kinds(text string) (kinds []string) {
-	for line := range strings.Lines(text) {
-		for _, word := range []string{"accepted:", "evicted from", "settled Replaced", "finished:"} {
+	for _, word := range []string{"accepted:", "evicted from", "settled Replaced", "finished:"} {
+		for line := range strings.Lines(text) {
 			if strings.Contains(line, "  ") && strings.Contains(line, " "+word) {
 				kinds = append(kinds, word)
 			}

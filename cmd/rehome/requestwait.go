@@ -156,12 +156,10 @@ func (s *sending) handle(e schemas.Event) error {
 		s.waiting.Stop()
 	}
 	switch p := s.progress; {
-	case s.missed && p.finished != nil: // the end of a move may have been missed
+	case p.over() && !p.unexplained():
 		return errOver
-	case p.over() && p.unexplained():
+	case p.over(), s.missed && p.finished != nil: // the end of a move may have been missed, or be on its way
 		s.waiting = time.AfterFunc(behind, s.enough)
-	case p.over():
-		return errOver
 	}
 	return nil
 }
