@@ -75,7 +75,8 @@ func (d *departures) outdated(a *answer, workload types.UID) (Objection, bool) {
 	unforeseen := func(x departure) bool {
 		return (x.at.IsZero() || x.at.Add(unseen).After(of.Now)) && x.by != of.Event && !a.lists[x.pod]
 	}
-	if !slices.ContainsFunc(d.workloads[workload], unforeseen) && !slices.ContainsFunc(d.groups[group{of.Kind, of.Key}], unforeseen) {
+	departed := slices.Concat(d.workloads[workload], d.groups[group{of.Kind, of.Key}])
+	if !slices.ContainsFunc(departed, unforeseen) {
 		return Objection{}, false
 	}
 	return Objection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
