@@ -50,21 +50,15 @@ type chronicle struct {
 	settled map[string]bool
 	// replaced are the pods that took the place of others that were moved.
 	replaced map[types.UID]bool
-	departed []gone
-}
-
-// gone is a pod that left, as the history has it.
-type gone struct {
-	pod      types.UID
-	scope    schemas.ScopeRef
-	workload types.UID
-	at       time.Time
+	// departures are the pods that left.
+	departures *departures
 }
 
 func newChronicle() *chronicle {
 	return &chronicle{
 		over: map[string]bool{}, judged: map[string]bool{}, listed: map[demand][]Open{}, newest: map[key]entry{},
 		moves: map[string]schemas.Event{}, settled: map[string]bool{}, replaced: map[types.UID]bool{},
+		departures: newDepartures(),
 	}
 }
 
@@ -88,13 +82,7 @@ func (h *chronicle) add(e schemas.Event) {
 			if v.Outcome.Moves() {
 				e.Data = nil
 				h.moves[v.Intent.ID] = e
-				if at := departed(v, e.Time); !at.IsZero() {
-					g := gone{pod: v.Intent.Pod.UID, scope: v.Scope, at: at}
-					if v.Workload != nil {
-						g.workload = v.Workload.UID
-					}
-					h.departed = append(h.departed, g)
-				}
+				h.departures.recall(v, e.Time)
 			}
 			h.verdict(v)
 		}

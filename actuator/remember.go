@@ -154,9 +154,7 @@ func (t *term) recallOnce(ctx context.Context) error {
 	for uid := range chronicle.replaced {
 		t.replacements[uid] = t.cfg.Now()
 	}
-	for _, v := range chronicle.departed {
-		t.departures.end(v.pod, v.scope, v.workload, v.at)
-	}
+	t.departures = chronicle.departures
 	t.begin(open, loops)
 	c := t.table.seed(chronicle.past(), t.cfg.Now())
 	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})

@@ -104,24 +104,10 @@ func TestReadyNamesTheServerButNotThePassword(t *testing.T) {
 // account starts a server on a loopback port that lets user "tester" do no more than the given permissions.
 func account(t *testing.T, permissions *server.Permissions) (url string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-		Users: []*server.User{
-			{Username: "admin", Password: "a"},
-			{Username: "tester", Password: "t", Permissions: permissions},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		t.Fatal("the server does not start")
-	}
+	s := bustest.Serve(t, &server.Options{Users: []*server.User{
+		{Username: "admin", Password: "a"},
+		{Username: "tester", Password: "t", Permissions: permissions},
+	}})
 	return "nats://%s@" + s.Addr().String()
 }
 

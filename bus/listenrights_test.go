@@ -31,24 +31,13 @@ func forwarderRights(t *testing.T) (publish []string) {
 // guardedServer is a server with a user who may do everything, and one with these rights.
 func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-		Users: []*server.User{{Username: "all", Password: "a"}, {Username: "guarded", Password: "g", Permissions: &server.Permissions{
+	s := bustest.Serve(t, &server.Options{Users: []*server.User{
+		{Username: "all", Password: "a"},
+		{Username: "guarded", Password: "g", Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: publish},
 			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		t.Fatal("the server does not serve")
-	}
+		}},
+	}})
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	return "nats://all:a@" + address, "nats://guarded:g@" + address
 }

@@ -145,10 +145,7 @@ func permissions(r bus.Rights) *server.Permissions {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	o := &server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "store"), NoSigs: true, NoLog: true,
-		Users: []*server.User{{Username: "admin", Password: "x"}},
-	}
+	o := &server.Options{Users: []*server.User{{Username: "admin", Password: "x"}}}
 	for _, job := range jobs {
 		all := bus.RightsOf(job.who, []string{asksOn})
 		for _, r := range append(without(all), rightsWithout{"", all}) {
@@ -157,18 +154,7 @@ func newHouse(t *testing.T) *house {
 			})
 		}
 	}
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		t.Fatal("the server does not start")
-	}
+	s := bustest.Serve(t, o)
 	h := &house{store: s.StoreDir(), address: s.Addr().String()}
 	h.admin = bustest.Connect(t, bus.Options{Name: "admin", URL: h.url("admin")})
 	h.nc, h.raw = h.connect(t, "admin", "_INBOX_admin", func(error) {})

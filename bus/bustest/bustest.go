@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -48,6 +49,42 @@ func Server(t testing.TB, o bus.ServerOptions) *bus.Server {
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// Serve starts a server as the options say, on a loopback port unless they name another, that ends with the test. What they
+// do not say about where it stores is a directory of the test.
+func Serve(t testing.TB, o *server.Options) *server.Server {
+	t.Helper()
+	if o.Host == "" {
+		o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
+	}
+	if o.StoreDir == "" {
+		o.StoreDir = filepath.Join(t.TempDir(), "store")
+	}
+	o.JetStream, o.NoSigs, o.NoLog = true, true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(Patience) {
+		t.Fatal("the server does not accept connections")
+	}
+	return s
+}
+
+// ServeFile is [Serve] with the configuration of a file.
+func ServeFile(t testing.TB, path string) *server.Server {
+	t.Helper()
+	o, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Serve(t, o)
 }
 
 // Connect connects until the end of the test. It does not wait for the connection. The log goes to the test.

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
@@ -222,21 +223,7 @@ func TestAServerStartsWithWhatIsWritten(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, err := server.ProcessConfigFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.NoSigs = true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	defer s.WaitForShutdown()
-	defer s.Shutdown()
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("it is not ready")
-	}
+	s := bustest.ServeFile(t, config)
 	connect := func(name string) error {
 		b, err := bus.Connect(bus.Options{
 			Name: name, URL: "tls://" + s.Addr().(*net.TCPAddr).String(), NKeyFile: filepath.Join(dir, name+".nk"),

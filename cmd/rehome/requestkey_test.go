@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
-
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
@@ -44,23 +42,7 @@ func newKnowing(t *testing.T, key string) *knowing {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, err := natsserver.ProcessConfigFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.NoSigs, o.NoLog = true, true
-	s, err := natsserver.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		t.Fatal("the server does not serve")
-	}
+	s := bustest.ServeFile(t, config)
 	k.address = s.Addr().String()
 	bustest.SetUp(t, k.as(bus.RoleSetup), bus.Setup{})
 	k.gate = newGate(t, k.address)

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -65,23 +63,7 @@ func (d *desk) serve(config string) {
 		text = strings.ReplaceAll(text, key+`: "`, key+`: "`+d.dir+`/`)
 	}
 	d.write("nats-server.conf", text)
-	o, err := server.ProcessConfigFile(filepath.Join(d.dir, "nats-server.conf"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	o.NoSigs = true
-	s, err := server.NewServer(o)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	s.Start()
-	d.t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		d.t.Fatal("the server does not start")
-	}
+	bustest.ServeFile(d.t, filepath.Join(d.dir, "nats-server.conf"))
 }
 
 // command is a line as a shell would run it: variables before the program are its own.

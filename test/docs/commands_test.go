@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
@@ -234,7 +236,7 @@ func TestTheDispatcherOfThePageAboutFunctionsAsksTheStrategyOfThePage(t *testing
 	if policy == nil || line == nil {
 		t.Fatal("the page has no policy, or no dispatcher")
 	}
-	s, server := newShell(t), natsServer(t)
+	s, server := newShell(t), bustest.Serve(t, &natsserver.Options{})
 	busOn(t, server)
 	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
 		t.Fatal(err)

@@ -173,29 +173,9 @@ func forward(t *testing.T, binary string, arguments, environment []string) *prog
 	return p
 }
 
-// natsServer starts a server that programs reach over the loopback interface.
-func natsServer(t *testing.T) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(bustest.Patience) {
-		t.Fatal("the server does not serve")
-	}
-	return s
-}
-
 // TestTheProgramInTheDocumentationListens runs the program in Go, of which the page shows the middle.
 func TestTheProgramInTheDocumentationListens(t *testing.T) {
-	url := natsServer(t).ClientURL()
+	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	b := bustest.Connect(t, bus.Options{URL: url})
 	bustest.SetUp(t, b, bus.Setup{})
 	binary := filepath.Join(t.TempDir(), "listen")

@@ -70,7 +70,7 @@ func busOn(t *testing.T, s *server.Server) *bus.Bus {
 }
 
 func TestTheProgramInPythonOnThePageAboutEventsPrintsEveryVerdict(t *testing.T) {
-	s := natsServer(t)
+	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	out := runPython(t, "docs/events.md", s)
 	publishExamples(t, b)
@@ -85,7 +85,7 @@ func TestTheProgramInPythonOnThePageAboutEventsPrintsEveryVerdict(t *testing.T) 
 }
 
 func TestTheProgramInPythonOnThePageAboutRequestsAsksAndPrintsTheReceipts(t *testing.T) {
-	s := natsServer(t)
+	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	out := runPython(t, "docs/requests.md", s)
 	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
@@ -128,7 +128,7 @@ func TestTheProgramInPythonOnThePageAboutRequestsAsksAndPrintsTheReceipts(t *tes
 }
 
 func TestTheProgramInPythonOnThePageAboutFunctionsAnswersScopes(t *testing.T) {
-	s := natsServer(t)
+	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	scope := published(t, "scope")
 	data, err := schemas.Decode[schemas.NodeScope](scope)
