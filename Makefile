@@ -32,9 +32,10 @@ test: build unit e2e ## Run every test: the program, its parts with the race det
 controlplane:
 	$(CLUSTER) build
 
+# Most of these tests wait for servers more than they compute, so more packages run at a time than two cores would have.
 unit: controlplane ## Run the tests of all packages with the race detector, without the end-to-end tests.
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
-	go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '/test/(e2e|faults)$$')
+	go test $(RACE) -p 4 -timeout 15m $$(go list ./... | grep -vE '/test/(e2e|faults)$$')
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 e2e: controlplane ## Run the end-to-end tests against a real control plane.
