@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -88,6 +89,7 @@ func (t *term) sweep(now time.Time) {
 	}
 	t.swept = now
 	t.departures.forget(now)
+	maps.DeleteFunc(t.spaces, func(_ string, b *bucket) bool { return b.idle(now) })
 	for _, old := range t.loop.Forget(now) {
 		delete(t.left, old)
 		t.change(entryChange{key: loopKey(old)})

@@ -15,6 +15,8 @@ type flight struct {
 	move  *moving
 	// scope is what it comes from, the newest that lists the pod.
 	scope schemas.ScopeRef
+	// all and space are where its tokens are from; space is nil when its namespace has no rate of its own.
+	all, space *bucket
 }
 
 // work takes one intent to its verdict, or puts it back.
@@ -90,9 +92,7 @@ func (t *term) note(ctx context.Context, x *moving, r record) error {
 func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 	pretended := f.open.asked().DryRun
 	moved := v.Outcome.Moves() && !pretended
-	if !spent(v.Outcome) {
-		t.bucket.giveBack()
-	}
+	f.tokens(spent(v.Outcome), moved, now)
 	if failed, called := callFailed(v); called {
 		t.storm.Called(!failed, now)
 		t.stormy = true
@@ -129,20 +129,31 @@ func callFailed(v schemas.Verdict) (failed, called bool) {
 
 // abandon undoes what the beginning of a work has counted. The caller holds mu.
 func (t *term) abandon(f flight, now time.Time) {
-	t.bucket.giveBack()
+	f.tokens(false, false, now)
 	t.departures.end(f.open.Intent.Pod.UID, f.scope, f.move.at.workload, time.Time{})
 	t.abandonMove(f.move, now)
 }
 
 func (t *term) abandonMove(x *moving, now time.Time) {
-	if b := t.space(x.at.namespace); b != nil {
-		b.giveBack()
-	}
 	t.limits.end(originOf(x.Open), false, now)
 	t.moves.remove(x)
 	t.releaseFor(x.at)
 	if x.claimed {
 		t.change(t.counted.entry(x.key()))
+	}
+}
+
+// tokens ends what the flight holds of the rates. That of a namespace is spent by moves alone.
+func (f flight) tokens(spent, moved bool, now time.Time) {
+	if spent {
+		f.all.spend(now)
+	} else {
+		f.all.giveBack()
+	}
+	if moved {
+		f.space.spend(now)
+	} else {
+		f.space.giveBack()
 	}
 }
 

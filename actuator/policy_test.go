@@ -36,7 +36,7 @@ func TestWhatWaitsForAStrategyThatIsGoneIsRejectedAtOnceWhenThePolicyChanges(t *
 		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.2", gone, 50 * ms}, {"A-1.3", gone, 50 * ms}, {"A-1.1", evicted, 100 * ms}})
 		time.Sleep(5 * time.Minute)
 		check(t, "later verdicts", b.bus.heard(t, b.start)[3:], []heard{
-			{"B-2.3", evicted, 100*time.Second + 100*ms}, {"B-2.4", evicted, 200*time.Second + 100*ms},
+			{"B-2.3", evicted, 100*time.Second + 200*ms}, {"B-2.4", evicted, 200*time.Second + 300*ms}, // each since the end of the last
 		})
 		check(t, "answers left in the table", b.bus.left(), 0)
 	})

@@ -1,24 +1,32 @@
 package actuator
 
 import (
+	"context"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
-	b := bucket{interval: 100 * time.Millisecond, depth: 200 * time.Millisecond} // 10 a second, burst 3
+	b := newBucket(policy.Rate{EvictionsPerSecond: 10, Burst: 3})
 	var got []time.Duration
 	now := noon
 	spend := func() {
 		wait := b.wait(now)
 		now = now.Add(wait)
-		b.take(now)
+		b.take()
+		b.spend(now)
 		got = append(got, now.Sub(noon))
 	}
 	for range 5 { // three at once, then one each 100 ms
 		spend()
 	}
+	now = now.Add(b.wait(now))
+	b.take()
 	b.giveBack()
 	spend() // at once again
 	spend()
@@ -26,10 +34,44 @@ func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
 	for range 4 {
 		spend()
 	}
-	ms := time.Millisecond
-	hour := time.Hour + 300*ms
-	want := []time.Duration{0, 0, 0, 100 * ms, 200 * ms, 200 * ms, 300 * ms, hour, hour, hour, hour + 100*ms}
+	hour := time.Hour + 400*ms
+	want := []time.Duration{0, 0, 0, 100 * ms, 200 * ms, 300 * ms, 400 * ms, hour, hour, hour, hour + 100*ms}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("tokens at\n got %v\nwant %v", got, want)
+	}
+}
+
+// TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake looks at all that a server can see when each call takes long: of
+// those that begin before the end of a span and end after its beginning, no more may be there than the rate allows in it.
+func TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy policy.Rate
+		takes  time.Duration
+		want   []time.Duration
+	}{
+		{"calls that take no time", policy.Rate{EvictionsPerSecond: 10, Burst: 2}, 0, []time.Duration{0, 0, 100 * ms, 200 * ms, 300 * ms}},
+		{"calls that are stuck hold their tokens", policy.Rate{EvictionsPerSecond: 10, Burst: 2}, time.Second,
+			[]time.Duration{0, 0, 1100 * ms, 1200 * ms, 2200 * ms}},
+		{"in a namespace too", policy.Rate{EvictionsPerSecond: 1000, Burst: 1000, PerNamespace: &policy.NamespaceRate{
+			EvictionsPerSecond: 10, Burst: 2}}, time.Second, []time.Duration{0, 0, 1100 * ms, 1200 * ms, 2200 * ms}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began, mu := []time.Duration{}, sync.Mutex{}
+			start := time.Time{}
+			handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+				mu.Lock()
+				began = append(began, time.Since(start))
+				mu.Unlock()
+				time.Sleep(c.takes)
+				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+			}
+			inBubble(t, Config{Policy: enabling(c.policy, "A")}, handle, func(t *testing.T, b *bench) {
+				start = b.start
+				b.put("A", 1, "1", "2", "3", "4", "5")
+				time.Sleep(10 * time.Second)
+				check(t, "calls began", began, c.want)
+			})
+		})
 	}
 }

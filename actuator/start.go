@@ -34,13 +34,12 @@ const storingMost = 256
 
 // takeOff begins to work on the intent whose turn it is.
 func (t *term) takeOff(now time.Time) flight {
-	t.bucket.take(now)
 	c := t.table.next()
 	at := marked(c.open, t.cfg.View)
 	t.limits.begin(originOf(c.open))
-	if b := t.space(at.namespace); b != nil {
-		b.take(now)
-	}
+	all, space := t.bucket, t.space(at.namespace)
+	all.take()
+	space.take()
 	x := &moving{
 		record: record{
 			Open: c.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(t.cfg.View, c.open.Intent.Pod.UID),
@@ -52,7 +51,7 @@ func (t *term) takeOff(now time.Time) flight {
 	scope := c.answer.scope
 	t.departures.begin(c.open.Intent.Pod.UID, scope, at.workload)
 	t.running++
-	return flight{c, c.open, x, scope}
+	return flight{c, c.open, x, scope, all, space}
 }
 
 // underWay rejects the intent whose turn it is when its pod was moved already, and says whether it did: an answer can come
@@ -131,12 +130,10 @@ func (t *term) hold(now time.Time) bool {
 	p := t.policy.Load()
 	at := marked(c.open, t.cfg.View)
 	h, holds := held(candidate{open: c.open, at: at, moves: t.moves, view: t.cfg.View, limits: p.Limits, now: now})
-	if b := t.space(at.namespace); !holds && b != nil {
-		if wait := b.wait(now); wait > 0 {
-			holds, h = true, hold{
-				by: holder{"namespace", at.namespace}, until: now.Add(wait),
-				why: Objection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
-			}
+	if wait := t.space(at.namespace).wait(now); !holds && wait > 0 {
+		holds, h = true, hold{
+			by: holder{"namespace", at.namespace}, until: now.Add(wait),
+			why: Objection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
 		}
 	}
 	if !holds {
@@ -160,8 +157,7 @@ func (t *term) space(namespace string) *bucket {
 		return nil
 	}
 	if t.spaces[namespace] == nil {
-		b := newBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
-		t.spaces[namespace] = &b
+		t.spaces[namespace] = newBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
 	}
 	return t.spaces[namespace]
 }

@@ -39,8 +39,8 @@ type term struct {
 
 	mu      sync.Mutex
 	table   *table
-	bucket  bucket
-	spaces  map[string]*bucket // by namespace, as long as they are not full
+	bucket  *bucket
+	spaces  map[string]*bucket // by namespace, those that are not idle
 	running int                // calls to the API server
 	storing int                // verdicts on their way to the bus
 	queue   queue
