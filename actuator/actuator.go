@@ -31,6 +31,9 @@ type Bus interface {
 	// History hands over the answers and verdicts that were stored since then, in that order, up to those that are there
 	// when it is called.
 	History(ctx context.Context, since time.Time, handle func(schemas.Event)) error
+	// FollowAnswers hands over the answers of the history that were stored since then, and then each new one, until ctx ends:
+	// also those that newer ones have replaced in the table before anybody read them. It may hand over the same one again.
+	FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// Publish returns when e is stored.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 }
@@ -205,8 +208,10 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 
 	var dispatcher, reporter sync.WaitGroup
 	reporter.Go(t.reportQueue)
+	began := a.cfg.Now()
 	err := t.recall(ctx)
 	if err == nil {
+		dispatcher.Go(func() { t.listen(ctx, began) })
 		dispatcher.Go(func() { t.dispatch(ctx) })
 		dispatcher.Go(func() { t.followLedger(ctx) })
 		err = a.cfg.Bus.FollowIntents(ctx, t.accept)

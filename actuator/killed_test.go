@@ -210,6 +210,14 @@ func (l *life) History(ctx context.Context, since time.Time, handle func(schemas
 	return l.call(ctx, theBus, func() error { return l.w.bus.History(ctx, since, handle) })
 }
 
+func (l *life) FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	return l.w.bus.FollowAnswers(ctx, since, func(e schemas.Event) {
+		if !l.isDead() {
+			handle(e)
+		}
+	})
+}
+
 func (l *life) Entries(ctx context.Context) (entries map[string][]byte, err error) {
 	err = l.call(ctx, theBus, func() error {
 		all, err := l.w.bus.Entries(ctx)

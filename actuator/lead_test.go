@@ -64,13 +64,16 @@ func (m *memory) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-func (m *memory) put(e schemas.Event) {
+// put stores answers so fast that nobody reads one before the next is there.
+func (m *memory) put(answers ...schemas.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sequence++
-	e.Sequence = m.sequence
-	m.table[e.Channel] = e
-	m.stored = append(m.stored, e)
+	for _, e := range answers {
+		m.sequence++
+		e.Sequence = m.sequence
+		m.table[e.Channel] = e
+		m.stored = append(m.stored, e)
+	}
 	m.change()
 }
 
@@ -132,6 +135,19 @@ func (m *memory) History(_ context.Context, since time.Time, handle func(schemas
 	for _, e := range list {
 		if !e.Time.Before(since) {
 			handle(e)
+		}
+	}
+	return nil
+}
+
+func (m *memory) FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	var fresh []schemas.Event
+	for seen := 0; m.await(ctx, func() bool { fresh = slices.Clone(m.stored[seen:]); return len(fresh) > 0 }) == nil; {
+		seen += len(fresh)
+		for _, e := range fresh {
+			if e.Type == schemas.IntentsType && !e.Time.Before(since) {
+				handle(e)
+			}
 		}
 	}
 	return nil
@@ -272,6 +288,11 @@ func (b *bench) put(strategy string, sequence uint64, uids ...types.UID) {
 
 // putOn is put for pods of another node.
 func (b *bench) putOn(node, strategy string, sequence uint64, uids ...types.UID) {
+	b.bus.put(b.answer(node, strategy, sequence, uids...))
+}
+
+// answer is the event of an answer.
+func (b *bench) answer(node, strategy string, sequence uint64, uids ...types.UID) schemas.Event {
 	a, _ := answerTo(strategy, sequence, uids...)
 	a.Scope.Since, a.Scope.Key = b.start, node
 	for i := range a.Intents {
@@ -282,7 +303,7 @@ func (b *bench) putOn(node, strategy string, sequence uint64, uids ...types.UID)
 	if err != nil {
 		panic(err)
 	}
-	b.bus.put(e)
+	return e
 }
 
 func inBubble(t *testing.T, cfg Config, handle handleFunc, script func(*testing.T, *bench)) {

@@ -20,7 +20,9 @@ type past struct {
 	wishes map[demand]Open
 	// newest are the newest answers, by key.
 	newest map[key]entry
-	at     time.Time // when the table began with it
+	// told are all answers.
+	told []message
+	at   time.Time // when the table began with it
 }
 
 // demand names what several intents in a row have in common.
@@ -45,6 +47,7 @@ type chronicle struct {
 	judged map[string]bool   // those over that have a verdict of their own
 	listed map[demand][]Open // without a verdict yet, the oldest first
 	newest map[key]entry
+	told   []message
 	// moves are the verdicts that began a move, without data, and settled those that ended one, by the intent's ID.
 	moves   map[string]schemas.Event
 	settled map[string]bool
@@ -92,6 +95,7 @@ func (h *chronicle) add(e schemas.Event) {
 func (h *chronicle) answer(a schemas.Intents, e schemas.Event) {
 	e.Data = nil
 	k := keyOf(a)
+	h.told = append(h.told, message{e.Channel, e.ID})
 	if known, ok := h.newest[k]; !ok || known.answer.Scope.Sequence < a.Scope.Sequence {
 		h.newest[k] = entry{a, e}
 	}
@@ -120,7 +124,7 @@ func (h *chronicle) verdict(v schemas.Verdict) {
 
 // past is what the collected events come to.
 func (h *chronicle) past() past {
-	p := past{over: h.over, wishes: map[demand]Open{}, newest: h.newest}
+	p := past{over: h.over, wishes: map[demand]Open{}, newest: h.newest, told: h.told}
 	for w, list := range h.listed {
 		slices.SortStableFunc(list, func(a, b Open) int { return cmp.Compare(a.Scope.Sequence, b.Scope.Sequence) })
 		p.wishes[w] = list[0].renewed(list[len(list)-1].Intent)
@@ -134,6 +138,9 @@ func (t *table) seed(p past, now time.Time) changes {
 	p.at = now
 	p.leaveOut(now)
 	t.past = p
+	for _, m := range p.told {
+		t.heard.add(m, now)
+	}
 	var out changes
 	keys := make([]key, 0, len(p.newest))
 	for k := range p.newest {
@@ -152,7 +159,7 @@ func (t *table) seed(p past, now time.Time) changes {
 		out.verdicts = append(out.verdicts, decided{claim: &claim{open: open, key: w.key, state: claimSettled},
 			verdict: open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, "no answer lists the pod any more")})
 	}
-	t.past.wishes, t.past.newest = nil, nil
+	t.past.wishes, t.past.newest, t.past.told = nil, nil, nil
 	return out
 }
 

@@ -38,6 +38,8 @@ type table struct {
 	rank func(Open) rank
 	// past is what became of intents before this table began.
 	past past
+	// heard are the answers that it was told of.
+	heard hearings
 }
 
 // key identifies an answer: a newer one of the same key replaces it.
@@ -128,17 +130,21 @@ func newTable() *table {
 	return &table{answers: map[key]*answer{}, pods: map[types.UID]*pod{}, held: holds{}}
 }
 
-// accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is
-// ignored and dropped, so that the next leader does not take it for the newest; the same one again changes nothing.
+// accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is withdrawn
+// and dropped, so that the next leader does not take it for the newest; the same one again changes nothing.
 func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
 	t.forget(now)
 	e.Data = nil
 	k := keyOf(a)
-	old := t.answers[k]
+	old, first := t.answers[k], t.heard.add(message{e.Channel, e.ID}, now)
 	switch {
 	case old == nil:
 	case a.Scope.Sequence < old.scope.Sequence:
-		return changes{done: []schemas.Event{e}}
+		c := changes{done: []schemas.Event{e}}
+		if first {
+			c.verdicts = t.overtaken(entry{a, e})
+		}
+		return c
 	case a.Scope.Sequence == old.scope.Sequence && a.Scope.Event == old.scope.Event:
 		if e.Sequence > old.event.Sequence {
 			old.event = e // stored again: this is the one to drop
@@ -160,6 +166,7 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 	if old != nil {
 		c.verdicts = t.withdraw(old)
 	}
+	c.verdicts = append(c.verdicts, t.arrived(k)...)
 	if next.unreported == 0 {
 		c.done = append(c.done, t.settledAnswer(k, next, now))
 	}
@@ -293,7 +300,7 @@ func (t *table) land(c *claim, outcome schemas.Outcome) changes {
 // expire settles the waiting claims whose time is over.
 func (t *table) expire(now time.Time) changes {
 	t.forget(now)
-	var out changes
+	out := changes{verdicts: t.missed(now)}
 	for len(t.expiry) > 0 && expired(t.expiry[0].open.Intent, now) {
 		c := t.expiry[0]
 		t.settle(c)
@@ -303,12 +310,17 @@ func (t *table) expire(now time.Time) changes {
 	return out
 }
 
-// nextExpiry is when the next waiting claim expires, and whether there is one.
-func (t *table) nextExpiry() (time.Time, bool) {
-	if len(t.expiry) == 0 {
-		return time.Time{}, false
+// nextExpiry is when the next waiting claim expires, or something is given up that was to come, and whether there is one.
+func (t *table) nextExpiry() (next time.Time, found bool) {
+	if len(t.expiry) > 0 {
+		next, found = t.expiry[0].open.Intent.Expires, true
 	}
-	return t.expiry[0].open.Intent.Expires, true
+	if len(t.heard.early) > 0 {
+		if due := t.heard.early[0].at.Add(heardPatience); !found || due.Before(next) {
+			next, found = due, true
+		}
+	}
+	return next, found
 }
 
 // reported says that the verdict on c is stored. It returns the answer of c when that was its last one.
@@ -359,6 +371,7 @@ func (t *table) settledAnswer(k key, a *answer, now time.Time) schemas.Event {
 
 // forget drops what was remembered for long enough.
 func (t *table) forget(now time.Time) {
+	t.heard.forget(now)
 	if t.past.over != nil && now.Sub(t.past.at) >= remember {
 		t.past = past{}
 	}
