@@ -83,21 +83,3 @@ func (b busAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle 
 		return nil
 	})
 }
-
-// FollowAnswers implements actuator.Bus.
-func (b busAdapter) FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{bus.IntentsChannels}, Since: since, Follow: true}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
-	})
-}
-
-// History implements actuator.Bus.
-func (b busAdapter) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
-	})
-}

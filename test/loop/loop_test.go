@@ -153,7 +153,7 @@ func (w *world) run() {
 	var a *actuator.Actuator
 	view := workload.New(w.client, func(c workload.Change) { a.Changed(c) })
 	a = actuator.New(actuator.Config{
-		Client: w.client, Bus: history{w.bus}, Ledger: w.bus.Ledger(), View: view, Policy: p, Source: "/test/actuator",
+		Client: w.client, Bus: w.bus, Ledger: w.bus.Ledger(), View: view, Policy: p, Source: "/test/actuator",
 		Metrics: w.metrics, Now: w.now, Log: slog.New(slog.NewTextHandler(w.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -175,18 +175,6 @@ func (w *world) run() {
 	w.Cleanup(func() {
 		cancel()
 		running.Wait()
-	})
-}
-
-// history is a bus with what the actuator reads of its past.
-type history struct{ *bus.Bus }
-
-// History implements actuator.Bus.
-func (b history) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: since}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
 	})
 }
 
