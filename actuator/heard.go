@@ -32,8 +32,14 @@ type early struct {
 // connect again, and to read all of it.
 const heardPatience = time.Minute
 
-// message is one event of the bus.
+// message is one event of the bus, by its ID, or one answer, by the ID of the event that it answers: a function that is asked
+// twice answers twice, with the same intents.
 type message struct{ channel, id string }
+
+// messagesOf are the names of an answer.
+func messagesOf(a schemas.Intents, e schemas.Event) [2]message {
+	return [...]message{{e.Channel, e.ID}, {e.Channel, a.Scope.Event}}
+}
 
 type hearing struct {
 	message
@@ -41,16 +47,20 @@ type hearing struct {
 }
 
 // add notes an answer, and says whether that is the first time.
-func (h *hearings) add(m message, now time.Time) (first bool) {
-	if h.known[m] {
-		return false
-	}
+func (h *hearings) add(names [2]message, now time.Time) (first bool) {
+	first = true
 	if h.known == nil {
 		h.known = map[message]bool{}
 	}
-	h.known[m] = true
-	h.order = append(h.order, hearing{m, now})
-	return true
+	for _, m := range names {
+		if h.known[m] {
+			first = false
+			continue
+		}
+		h.known[m] = true
+		h.order = append(h.order, hearing{m, now})
+	}
+	return first
 }
 
 // forget forgets those that no copy comes of any more: what they list has expired.
@@ -64,7 +74,7 @@ func (h *hearings) forget(now time.Time) {
 // overhear takes an answer of the history.
 func (t *table) overhear(a schemas.Intents, e schemas.Event, now time.Time) []decided {
 	e.Data = nil
-	if !t.heard.add(message{e.Channel, e.ID}, now) {
+	if !t.heard.add(messagesOf(a, e), now) {
 		return nil
 	}
 	if newest := t.answers[keyOf(a)]; newest != nil && a.Scope.Sequence < newest.scope.Sequence {

@@ -71,5 +71,9 @@ func TestAnAnswerOfTheHistoryIsWaitedForBeforeItIsGivenUp(t *testing.T) {
 	check(t, "verdicts a moment before", tell(x.expire(noon.Add(heardPatience-1))), nil)
 	check(t, "verdicts when it never came", tell(x.expire(noon.Add(heardPatience))),
 		[]told{{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, gone}})
-	check(t, "verdicts when it is heard of again", x.overhear(a, e, noon.Add(heardPatience)), nil)
+	_, again := answerTo("A", 1, "1") // the function was asked twice: the same intents, in another event
+	for _, event := range []schemas.Event{e, again} {
+		check(t, "verdicts when it is heard of again", x.overhear(a, event, noon.Add(heardPatience)), nil)
+	}
+	check(t, "verdicts later", tell(x.expire(noon.Add(2*heardPatience))), nil)
 }

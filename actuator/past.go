@@ -21,7 +21,7 @@ type past struct {
 	// newest are the newest answers, by key.
 	newest map[key]entry
 	// told are all answers.
-	told []message
+	told [][2]message
 	at   time.Time // when the table began with it
 }
 
@@ -47,7 +47,7 @@ type chronicle struct {
 	judged map[string]bool   // those over that have a verdict of their own
 	listed map[demand][]Open // without a verdict yet, the oldest first
 	newest map[key]entry
-	told   []message
+	told   [][2]message
 	// moves are the verdicts that began a move, without data, and settled those that ended one, by the intent's ID.
 	moves   map[string]schemas.Event
 	settled map[string]bool
@@ -95,7 +95,7 @@ func (h *chronicle) add(e schemas.Event) {
 func (h *chronicle) answer(a schemas.Intents, e schemas.Event) {
 	e.Data = nil
 	k := keyOf(a)
-	h.told = append(h.told, message{e.Channel, e.ID})
+	h.told = append(h.told, messagesOf(a, e))
 	if known, ok := h.newest[k]; !ok || known.answer.Scope.Sequence < a.Scope.Sequence {
 		h.newest[k] = entry{a, e}
 	}
@@ -138,8 +138,8 @@ func (t *table) seed(p past, now time.Time) changes {
 	p.at = now
 	p.leaveOut(now)
 	t.past = p
-	for _, m := range p.told {
-		t.heard.add(m, now)
+	for _, names := range p.told {
+		t.heard.add(names, now)
 	}
 	var out changes
 	keys := make([]key, 0, len(p.newest))

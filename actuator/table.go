@@ -136,7 +136,7 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 	t.forget(now)
 	e.Data = nil
 	k := keyOf(a)
-	old, first := t.answers[k], t.heard.add(message{e.Channel, e.ID}, now)
+	old, first := t.answers[k], t.heard.add(messagesOf(a, e), now)
 	switch {
 	case old == nil:
 	case a.Scope.Sequence < old.scope.Sequence:
