@@ -57,20 +57,25 @@ func TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake(t *testing.T) {
 			EvictionsPerSecond: 10, Burst: 2}}, time.Second, []time.Duration{0, 0, 1100 * ms, 1200 * ms, 2200 * ms}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			began, mu := []time.Duration{}, sync.Mutex{}
-			start := time.Time{}
+			var mu sync.Mutex
+			began := []time.Time{}
 			handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
 				mu.Lock()
-				began = append(began, time.Since(start))
+				began = append(began, time.Now())
 				mu.Unlock()
 				time.Sleep(c.takes)
 				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 			}
 			inBubble(t, Config{Policy: enabling(c.policy, "A")}, handle, func(t *testing.T, b *bench) {
-				start = b.start
 				b.put("A", 1, "1", "2", "3", "4", "5")
 				time.Sleep(10 * time.Second)
-				check(t, "calls began", began, c.want)
+				mu.Lock()
+				defer mu.Unlock()
+				var after []time.Duration
+				for _, at := range began {
+					after = append(after, at.Sub(b.start))
+				}
+				check(t, "calls began", after, c.want)
 			})
 		})
 	}
