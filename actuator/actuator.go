@@ -11,9 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/actuator/background"
 	"github.com/rehome-dev/rehome/actuator/evictionrequest"
+	"github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/restart"
 	"github.com/rehome-dev/rehome/policy"
@@ -48,7 +50,13 @@ type Config struct {
 	// Client asks the API server. It needs: get pods, create pods/eviction, list poddisruptionbudgets, create and patch
 	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
 	Client kubernetes.Interface
-	Bus    Bus
+	// Kinds asks for NodeMaintenances, as [maintenance.NewClient] makes it. It needs: get and patch nodemaintenances, patch
+	// nodemaintenances/status; and Client: get and patch nodes, patch nodes/status. nil: answers that want more than moves are
+	// dropped. Where the API server does not know the kinds, they are outdated, and dropped too.
+	Kinds rest.Interface
+	// Maintenances are those that are no objects of the API server. nil: there are none.
+	Maintenances maintenance.Table
+	Bus          Bus
 	// Ledger remembers what has to outlive the process. nil: nothing does. A dry run uses none.
 	Ledger Ledger
 	// View is what is known of the cluster; it is asked from when Lead begins. nil: nothing is known, so that no workload is
@@ -57,7 +65,7 @@ type Config struct {
 	// Policy says what is enabled, what is protected, the grace period and the rate. A zero rate is
 	// [policy.DefaultRate]. [Actuator.SetPolicy] replaces it.
 	Policy policy.Policy
-	// Source is the source of the verdicts' events, such as /clusters/default/actuator.
+	// Source is the source of the events of verdicts and maintenances, such as /clusters/default/actuator.
 	Source string
 	// Room is asked before a workload makes a replacement first, which needs room for two. nil: the scheduler will say, and
 	// what finds no node is taken back.
@@ -93,6 +101,7 @@ type Actuator struct {
 	restarting restart.Config // what restarts is made of
 	requests   requests
 	background move.Method
+	steps      steps // nil: maintenances are not carried out
 }
 
 // restarts are the ways in which a workload makes a replacement first.
@@ -141,6 +150,11 @@ func New(cfg Config) *Actuator {
 			Now: cfg.Now,
 		})
 		a.background = background.New(background.Config{Client: cfg.Client})
+	}
+	if cfg.Client != nil && cfg.Kinds != nil {
+		a.steps = maintenance.New(maintenance.Config{
+			Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Maintenances, DryRun: cfg.DryRun, Now: cfg.Now, Log: cfg.Log,
+		})
 	}
 	return a
 }
@@ -201,10 +215,12 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
 	t := newTerm(saving, func() bool { return lostLead(ctx) }, a, handle, events)
+	t.leading = ctx
 	a.term.Store(t)
 	defer a.term.Store(nil)
 	t.policyReplaced() // perhaps, before the term could be told
 	defer a.metrics.open.Set(0)
+	defer a.metrics.maintenance.forget()
 
 	var dispatcher, reporter sync.WaitGroup
 	reporter.Go(t.reportQueue)
@@ -219,6 +235,7 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	stopped := ctx.Err() != nil
 	stop()
 	dispatcher.Wait()
+	t.couriers.Wait()
 	t.closeQueue()
 	reporter.Wait()
 	if stopped {

@@ -51,6 +51,9 @@ func checkAnswer(a schemas.Intents, e schemas.Event) error {
 	case len(a.Intents) > mostIntents:
 		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), mostIntents)
 	}
+	if err := checkSteps(a); err != nil {
+		return err
+	}
 	if err := checkIntents(a); err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 		if intent.Pod.Namespace != namespace {
 			return fmt.Errorf(".pod is %s, and the scope is about namespace %s", intent.Pod, namespace)
 		}
-	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind: // pods of any node and namespace
+	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind, schemas.MaintenanceKind: // pods of any node and namespace
 	}
 	return nil
 }

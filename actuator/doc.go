@@ -9,9 +9,19 @@
 // The actuator follows the table of answers and keeps one open intent for each pod. An answer whose pods all have a verdict
 // is dropped from the bus's table. An answer that is replaced withdraws the waiting intents that the new one does not list.
 //
+// # Maintenances
+//
+// An answer about a maintenance can want more than moves: a status, and changes of nodes. Package [maintenance] carries that
+// out, for each maintenance in a goroutine of its own, and only then the intents of the answer enter the table. When the answer
+// does not hold any more, it is dropped with its intents. Such answers are never taken from the history, since the bus's table
+// has them until all of that is done.
+//
+// Before the intents, a [schemas.Maintenance] goes to the bus with what the status says and was not told yet. What was told is
+// known to the process alone: the next leader tells of each maintenance as a whole.
+//
 // # Lanes and holds
 //
-// Intents wait in lanes: those that are about a failing node or one in maintenance come before those about pods that must not
+// Intents wait in lanes: those that are about a failing node or one that is maintained come before those about pods that must not
 // be where they are, and these before those that balance. Within a lane low priority comes first, then the lower quality of
 // service, then who has waited longer. A lane in which somebody waits gets one turn after eight of others, so none starves.
 //

@@ -71,7 +71,12 @@ func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string)
 func (a *Actuator) situation(open Open, pod *corev1.Pod) Situation {
 	s := Situation{Now: a.cfg.Now(), Open: open, Pod: pod}
 	var profile policy.Profile
-	if profile, s.Enabled = enables(a.policy.Load(), open); s.Enabled && pod != nil {
+	p := a.policy.Load()
+	switch profile, s.Enabled = enables(p, open); {
+	case !s.Enabled || pod == nil:
+	case open.Strategy == schemas.MaintenanceStrategy:
+		s.Protections = p.Maintenance.Protects(pod, s.Now)
+	default:
 		s.Protections = profile.Evictor.ProtectsBut(open.asked().Override, pod, s.Now, nil)
 	}
 	return s

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -63,6 +61,14 @@ func (h *hearings) add(names [2]message, now time.Time) (first bool) {
 	return first
 }
 
+// wait keeps an answer until the next one of its key is there.
+func (h *hearings) wait(x entry, now time.Time) {
+	listed := slices.ContainsFunc(h.early, func(e early) bool { return e.answer.Scope == x.answer.Scope })
+	if len(x.answer.Intents) > 0 && !listed {
+		h.early = append(h.early, early{x, now})
+	}
+}
+
 // forget forgets those that no copy comes of any more: what they list has expired.
 func (h *hearings) forget(now time.Time) {
 	for len(h.order) > 0 && now.Sub(h.order[0].at) >= remember {
@@ -74,13 +80,13 @@ func (h *hearings) forget(now time.Time) {
 // overhear takes an answer of the history.
 func (t *table) overhear(a schemas.Intents, e schemas.Event, now time.Time) []decided {
 	e.Data = nil
-	if !t.heard.add(messagesOf(a, e), now) {
-		return nil
+	if timely(a, e, now) != nil || !t.heard.add(messagesOf(a, e), now) {
+		return nil // whoever follows the table buries what is not timely
 	}
 	if newest := t.answers[keyOf(a)]; newest != nil && a.Scope.Sequence < newest.scope.Sequence {
 		return t.overtaken(entry{a, e})
 	}
-	t.heard.early = append(t.heard.early, early{entry{a, e}, now})
+	t.heard.wait(entry{a, e}, now)
 	return nil
 }
 
@@ -114,33 +120,17 @@ func (t *table) missed(now time.Time) []decided {
 func (t *table) overtaken(x entry) []decided {
 	var out []decided
 	k := keyOf(x.answer)
-	why := "no answer lists the pod any more"
+	why := nobodyLists
 	if newest := t.answers[k]; newest != nil {
 		why = fmt.Sprintf("evaluation %d of %s/%s came before it", newest.scope.Sequence, k.kind, k.key)
 	}
 	for _, intent := range x.answer.Intents {
-		if t.past.over[intent.ID] || t.wants(k, intent.Pod.UID) {
+		if t.past.over[intent.ID] || t.pods[intent.Pod.UID].claimOf(k) != nil {
 			continue
 		}
-		open := openOf(x.answer, intent, x.event)
-		out = append(out, decided{claim: &claim{open: open, key: k, state: claimSettled},
-			verdict: open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, why)})
+		out = append(out, unlisted(k, openOf(x.answer, intent, x.event), why))
 	}
 	return out
-}
-
-// wants says whether there is an open claim of the key on the pod.
-func (t *table) wants(k key, uid types.UID) bool {
-	p := t.pods[uid]
-	if p == nil {
-		return false
-	}
-	for _, c := range p.claims {
-		if c.key == k {
-			return true
-		}
-	}
-	return false
 }
 
 // listenBack is how much of the history before the beginning of a term is heard again, since clocks differ.

@@ -77,3 +77,14 @@ func TestAnAnswerOfTheHistoryIsWaitedForBeforeItIsGivenUp(t *testing.T) {
 	}
 	check(t, "verdicts later", tell(x.expire(noon.Add(2*heardPatience))), nil)
 }
+
+// TestAnAnswerOfAnotherTimeIsNotWaitedFor: whoever follows the bus's table buries it.
+func TestAnAnswerOfAnotherTimeIsNotWaitedFor(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1, "1")
+	early := noon.Add(-longestIntent) // its intents expire later than any may
+	check(t, "verdicts when it is heard of", x.overhear(a, e, early), nil)
+	_, found := x.nextExpiry()
+	check(t, "something is waited for", found, false)
+	check(t, "verdicts later", tell(x.expire(early.Add(heardPatience))), nil)
+}

@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -72,16 +73,17 @@ func (r recorder) write(n notice) {
 	if n.related != nil {
 		related = n.related
 	}
-	r.events.Eventf(n.regarding, related, n.kind, n.reason, action, "%s", truncate(n.text, maxNote))
+	r.events.Eventf(n.regarding, related, n.kind, n.reason, cmp.Or(n.action, action), "%s", truncate(n.text, maxNote))
 }
 
-// action is what all of them are about.
+// action is what all of them are about that do not say so.
 const action = "Descheduled"
 
 // notice is a Kubernetes Event.
 type notice struct {
 	regarding, related *corev1.ObjectReference
 	kind, reason, text string
+	action             string // empty: [action]
 }
 
 func podReference(p schemas.PodRef) *corev1.ObjectReference {

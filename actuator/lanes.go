@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // lane is what an intent waits with: those of an earlier lane go first.
@@ -28,6 +29,10 @@ const nodeTaints = "RemovePodsViolatingNodeTaints"
 func renews(strategy string) bool {
 	return slices.Contains([]string{"PodLifeTime", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts"}, strategy)
 }
+
+// loops says whether a pod that comes back to the node which it had to leave is moved in vain by the strategy. From a node that
+// is maintained no pod is moved in vain: it keeps pods away as long as that lasts, and is to have them again afterwards.
+func loops(strategy string) bool { return !renews(strategy) && strategy != schemas.MaintenanceStrategy }
 
 func laneOf(s policy.Strategy) lane {
 	switch {

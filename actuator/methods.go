@@ -43,7 +43,7 @@ func (a *Actuator) ways(ctx context.Context, open Open, pod *corev1.Pod) ([]way,
 		if name == schemas.MethodSurge {
 			accepted.Reason, accepted.Message = schemas.ReasonSurgeAccepted, "one replica more for "+workload.String()
 		}
-		skip := p.Restart.Otherwise == policy.OtherwiseSkip && asked.Method != schemas.UseRestart
+		skip := p.Restart.Otherwise == policy.OtherwiseSkip && !prefersRestart(p, open)
 		out = append(out, way{name, by, workload, accepted, skip})
 	}
 	if asked.DryRun {

@@ -11,6 +11,7 @@ import (
 
 // metrics are what the actuator counts.
 type metrics struct {
+	intents  *prometheus.CounterVec
 	verdicts *prometheus.CounterVec
 	// evicted is the count of kubernetes-sigs/descheduler, under its name and with its labels, for dashboards that exist.
 	evicted *prometheus.CounterVec
@@ -23,11 +24,17 @@ type metrics struct {
 	storm     *prometheus.GaugeVec
 	loops     *prometheus.CounterVec
 	loopsOpen prometheus.Gauge
+
+	maintenance maintenanceMetrics
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
 	auto := promauto.With(r)
 	return metrics{
+		intents: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_intents_total",
+			Help: "Intents that were taken up, each once for as long as it is open; again by the next leader.",
+		}, []string{"strategy", "profile"}),
 		verdicts: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_verdicts_total",
 			Help: "Verdicts on intents, dry runs included.",
@@ -48,10 +55,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 			// One call takes about 100 ms, and is given up after 15 s.
 			Buckets: []float64{.01, .025, .05, .1, .15, .25, .5, 1, 2.5, 5, 10, 15},
 		}),
-		open: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "rehome_open_intents",
-			Help: "Intents that have no verdict yet.",
-		}),
+		open: auto.NewGauge(prometheus.GaugeOpts{Name: "rehome_open_intents", Help: "Intents that have no verdict yet."}),
 		moving: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_moves_in_flight",
 			Help: "Pods that were moved and whose replacements are not ready yet.",
@@ -74,8 +78,12 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "rehome_loop_breakers_open",
 			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
 		}),
+		maintenance: newMaintenanceMetrics(auto),
 	}
 }
+
+// taken counts an intent that is open from now on.
+func (m metrics) taken(o Open) { m.intents.WithLabelValues(o.Strategy, o.Profile).Inc() }
 
 // observe counts a verdict that was stored at the time now.
 func (m metrics) observe(v schemas.Verdict, now time.Time) {

@@ -29,3 +29,22 @@ descheduler_pods_evicted_total{namespace="web",node="n1",profile="p",result="suc
 		t.Error(err)
 	}
 }
+
+func TestAnIntentIsCountedOnceForAsLongAsItIsOpen(t *testing.T) {
+	r := prometheus.NewRegistry()
+	table := newTable()
+	table.taken = newMetrics(r).taken
+	take(table, "A", 1, "p1", "p2")
+	take(table, "A", 2, "p1", "p2", "p3") // again, and one more
+	take(table, "B", 3, "p1")             // of another strategy
+	take(table, "A", 4)
+	take(table, "A", 5, "p1") // it was withdrawn meanwhile
+	want := `# HELP rehome_intents_total Intents that were taken up, each once for as long as it is open; again by the next leader.
+# TYPE rehome_intents_total counter
+rehome_intents_total{profile="default",strategy="A"} 4
+rehome_intents_total{profile="default",strategy="B"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_intents_total"); err != nil {
+		t.Error(err)
+	}
+}

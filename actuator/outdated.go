@@ -75,8 +75,8 @@ func (d *departures) outdated(a *answer, workload types.UID) (Objection, bool) {
 	unforeseen := func(x departure) bool {
 		return (x.at.IsZero() || x.at.Add(unseen).After(of.Now)) && x.by != of.Event && !a.lists[x.pod]
 	}
-	departed := slices.Concat(d.workloads[workload], d.groups[group{of.Kind, of.Key}])
-	if !slices.ContainsFunc(departed, unforeseen) {
+	together := d.groups[group{of.Kind, of.Key}]
+	if !slices.ContainsFunc(d.workloads[workload], unforeseen) && !slices.ContainsFunc(together, unforeseen) {
 		return Objection{}, false
 	}
 	return Objection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
@@ -90,7 +90,7 @@ func countsTogether(k schemas.ScopeKind) bool {
 	switch k {
 	case schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind:
 		return true
-	case schemas.NodeKind, schemas.PodKind, schemas.DomainKind, schemas.RequestKind:
+	case schemas.NodeKind, schemas.PodKind, schemas.DomainKind, schemas.RequestKind, schemas.MaintenanceKind:
 	}
 	return false
 }

@@ -133,7 +133,8 @@ func (h *chronicle) past() past {
 }
 
 // seed begins the table with what the past left: each of its newest answers as if it came now, without what is over, and
-// with the wishes that it does not list withdrawn.
+// with the wishes that it does not list withdrawn. An answer that wants more than moves is left to the bus's table, which has
+// it as long as not all of it is done; its wishes are kept until it or a newer one comes.
 func (t *table) seed(p past, now time.Time) changes {
 	p.at = now
 	p.leaveOut(now)
@@ -143,8 +144,10 @@ func (t *table) seed(p past, now time.Time) changes {
 	}
 	var out changes
 	keys := make([]key, 0, len(p.newest))
-	for k := range p.newest {
-		keys = append(keys, k)
+	for k, e := range p.newest {
+		if e.answer.Maintenance == nil { // else the bus has it as long as not all is done, and it comes from there
+			keys = append(keys, k)
+		}
 	}
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(p.newest[a].answer.Scope.Sequence, p.newest[b].answer.Scope.Sequence), a.compare(b))
@@ -155,12 +158,32 @@ func (t *table) seed(p past, now time.Time) changes {
 		out = out.and(t.accept(p.newest[k].answer, e, now))
 	}
 	out.done = nil // the table says itself what is in it
-	for w, open := range t.past.wishes {
-		out.verdicts = append(out.verdicts, decided{claim: &claim{open: open, key: w.key, state: claimSettled},
-			verdict: open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, "no answer lists the pod any more")})
-	}
-	t.past.wishes, t.past.newest, t.past.told = nil, nil, nil
+	out.verdicts = append(out.verdicts, t.past.abandon(func(k key) bool { return p.newest[k].answer.Maintenance == nil })...)
+	t.past.newest, t.past.told = nil, nil
 	return out
+}
+
+// abandon withdraws the wishes that nobody has listed again, of the keys that are chosen.
+func (p past) abandon(chosen func(key) bool) []decided {
+	var out []decided
+	for w, open := range p.wishes {
+		if chosen(w.key) {
+			delete(p.wishes, w)
+			out = append(out, unlisted(w.key, open, nobodyLists))
+		}
+	}
+	return out
+}
+
+// nobodyLists says why a wish is withdrawn that no answer is known to have replaced.
+const nobodyLists = "no answer lists the pod any more"
+
+// unlisted withdraws a wish that never came into the table.
+func unlisted(k key, open Open, why string) decided {
+	return decided{
+		claim:   &claim{open: open, key: k, state: claimSettled},
+		verdict: open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, why),
+	}
 }
 
 // leaveOut forgets what nobody was to take up by its times. Whoever follows the table buries it.

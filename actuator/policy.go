@@ -24,8 +24,11 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 // enables returns the profile of an intent, and whether the policy has it with the intent's strategy.
 func enables(p *policy.Policy, open Open) (policy.Profile, bool) {
 	profile, ok := p.Profile(open.Profile)
-	if open.Strategy == schemas.RequestStrategy {
+	switch open.Strategy {
+	case schemas.RequestStrategy:
 		return profile, ok // whoever may ask, may ask of every profile
+	case schemas.MaintenanceStrategy:
+		return profile, true // whoever may make a maintenance needs none
 	}
 	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == open.Strategy })
 }

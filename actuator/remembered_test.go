@@ -227,3 +227,23 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 		stop()
 	})
 }
+
+func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMaintenances(t *testing.T) {
+	for strategy, want := range map[string]int{"RemoveDuplicates": 1, "PodLifeTime": 0, schemas.MaintenanceStrategy: 0} {
+		t.Run(strategy, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+				term := a.term.Load()
+				x := &moving{record: before("1", 0), at: mark{"worker-1", "web", api.UID}}
+				x.Open.Strategy = strategy
+				term.mu.Lock()
+				term.leaves(x, time.Now())
+				term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
+				term.mu.Unlock()
+				check(t, "loop breakers", len(m.remembers(t).Loops), want)
+				stop()
+			})
+		})
+	}
+}

@@ -22,26 +22,33 @@ func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schema
 	}
 	e, err := schemas.NewEvent(t.cfg.Source, v, now, cause)
 	if err == nil {
-		err = persist(t.saving, func() error {
-			_, err := t.cfg.Bus.Publish(t.saving, e)
-			return err
-		}, isInvalid, func(err error) {
-			if t.busAway.CompareAndSwap(false, true) { // said once, not for each of the verdicts in flight
-				t.cfg.Log.Warn("verdicts cannot be stored, trying again", "pod", v.Intent.Pod.String(), "error", err)
-			}
-		})
+		err = t.store(e, "verdicts", "pod", v.Intent.Pod.String())
 	}
 	if err != nil {
 		t.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
 		return schemas.Event{}, err
 	}
-	if t.busAway.CompareAndSwap(true, false) {
-		t.cfg.Log.Info("verdicts are stored again")
-	}
 	t.metrics.observe(v, now)
 	t.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
 	t.events.record(v, t.policy.Load().FailureEvents)
 	return e, nil
+}
+
+// store publishes e, trying again until it is stored, or the term has ended, or it turns out to be invalid. what names events
+// of its kind in the log, with about, a key and its value.
+func (t *term) store(e schemas.Event, what string, about ...any) error {
+	err := persist(t.saving, func() error {
+		_, err := t.cfg.Bus.Publish(t.saving, e)
+		return err
+	}, isInvalid, func(err error) {
+		if t.busAway.CompareAndSwap(false, true) { // said once, not for each of the events in flight
+			t.cfg.Log.Warn("events cannot be stored, trying again", append(about, "events", what, "error", err)...)
+		}
+	})
+	if err == nil && t.busAway.CompareAndSwap(true, false) {
+		t.cfg.Log.Info("events are stored again", "events", what)
+	}
+	return err
 }
 
 // drop removes a settled answer from the bus's table, trying again until it is gone or the term has ended. In that
@@ -63,16 +70,21 @@ func (t *term) drop(answer schemas.Event) {
 func isInvalid(err error) bool { return errors.Is(err, schemas.ErrInvalid) }
 
 func level(v schemas.Verdict) slog.Level {
-	if v.Outcome == schemas.Failed {
+	missing := v.Instead != nil && v.Instead.Reason == schemas.ReasonForbidden // the pod went, but not as was wanted
+	if v.Outcome == schemas.Failed || missing {
 		return slog.LevelWarn
 	}
 	return slog.LevelInfo
 }
 
 func fields(v schemas.Verdict) []any {
-	return []any{
+	list := []any{
 		"outcome", v.Outcome, "reason", v.Reason, "message", v.Message,
 		"pod", v.Intent.Pod.String(), "uid", v.Intent.Pod.UID, "node", v.Intent.Node,
 		"profile", v.Profile, "strategy", v.Strategy, "why", v.Intent.Reason, "intent", v.Intent.ID, "dryRun", v.DryRun,
 	}
+	if v.Instead != nil {
+		list = append(list, "insteadOf", v.Instead.Method, "insteadReason", v.Instead.Reason, "insteadMessage", v.Instead.Message)
+	}
+	return list
 }

@@ -2,6 +2,9 @@ package actuator
 
 import (
 	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -60,6 +63,34 @@ func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 			check(t, "notices", kubernetesEvents(v, tt.failures), tt.want)
 			v.DryRun = true
 			check(t, "notices of a dry run", kubernetesEvents(v, tt.failures), nil)
+		})
+	}
+}
+
+func TestTheLogSaysWhyAPodWentAnotherWayThanWasWanted(t *testing.T) {
+	v := wish().Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
+	plain := fields(v)
+	for _, tt := range []struct {
+		name  string
+		why   *schemas.Instead
+		more  []any
+		level slog.Level
+	}{
+		{"it went the way that was wanted", nil, nil, slog.LevelInfo},
+		{"a right is missing", &schemas.Instead{Method: schemas.MethodSurge, Reason: schemas.ReasonForbidden, Message: "may not"},
+			[]any{"insteadOf", schemas.MethodSurge, "insteadReason", schemas.ReasonForbidden, "insteadMessage", "may not"}, slog.LevelWarn},
+		{"nobody answered", &schemas.Instead{Method: schemas.MethodEvictionRequest, Reason: schemas.ReasonTakenBack, Message: "silence"},
+			[]any{"insteadOf", schemas.MethodEvictionRequest, "insteadReason", schemas.ReasonTakenBack, "insteadMessage", "silence"},
+			slog.LevelInfo},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v.Instead = tt.why
+			if got, want := fields(v), slices.Concat(plain, tt.more); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if got := level(v); got != tt.level {
+				t.Errorf("logged as %v, want %v", got, tt.level)
+			}
 		})
 	}
 }

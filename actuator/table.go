@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"slices"
@@ -36,6 +37,8 @@ type table struct {
 	open    int      // claims without a verdict
 	// rank says where an intent waits. nil: all of them in the order in which they came.
 	rank func(Open) rank
+	// taken is told of each intent that is open from now on. nil: nobody.
+	taken func(Open)
 	// past is what became of intents before this table began.
 	past past
 	// heard are the answers that it was told of.
@@ -72,42 +75,6 @@ type quiet struct {
 // After that time what the late one lists has expired: intents live for ten minutes from the time of their scope.
 const remember = 10 * time.Minute
 
-type pod struct {
-	claims []*claim // never empty; the first one is open
-	at     position
-	rank   rank   // of the open claim
-	number uint64 // among those that wait
-	index  int    // in its lane
-	hold   hold   // what it is held by
-}
-
-// position is where a pod is.
-type position int
-
-const (
-	inFlight position = iota // its open intent is worked on
-	inLane                   // in table.waiting
-	onHold                   // in table.held
-)
-
-// claim is one intent in the table.
-type claim struct {
-	open   Open
-	key    key
-	answer *answer // the newest that lists the pod; replaced when it is no longer the one in table.answers
-	state  claimState
-	index  int       // in table.expiry, while it waits
-	since  time.Time // when it was held first; zero: it never was
-}
-
-type claimState int
-
-const (
-	claimWaiting claimState = iota
-	claimInFlight
-	claimSettled
-)
-
 // changes is what follows from a change of the table: verdicts to be stored, and then answers to be dropped.
 type changes struct {
 	verdicts []decided
@@ -117,13 +84,6 @@ type changes struct {
 // and is both changes, one after the other.
 func (c changes) and(next changes) changes {
 	return changes{append(c.verdicts, next.verdicts...), append(c.done, next.done...)}
-}
-
-// decided is a claim with its verdict, and with the move that it began.
-type decided struct {
-	claim   *claim
-	verdict schemas.Verdict
-	move    *moving // nil: none
 }
 
 func newTable() *table {
@@ -166,6 +126,9 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 	if old != nil {
 		c.verdicts = t.withdraw(old)
 	}
+	if a.Maintenance != nil {
+		c.verdicts = append(c.verdicts, t.past.abandon(func(other key) bool { return other == k })...)
+	}
 	c.verdicts = append(c.verdicts, t.arrived(k)...)
 	if next.unreported == 0 {
 		c.done = append(c.done, t.settledAnswer(k, next, now))
@@ -180,10 +143,7 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 		p = &pod{}
 		t.pods[o.Intent.Pod.UID] = p
 	}
-	for _, c := range p.claims {
-		if c.key != k {
-			continue
-		}
+	if c := p.claimOf(k); c != nil {
 		c.answer = a
 		c.open = c.open.renewed(o.Intent)
 		if c.state == claimWaiting {
@@ -195,6 +155,9 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 	p.claims = append(p.claims, c)
 	heap.Push(&t.expiry, c)
 	t.open++
+	if t.taken != nil {
+		t.taken(c.open)
+	}
 	if len(p.claims) == 1 {
 		t.line(p, t.waiting.number())
 	}
@@ -234,12 +197,39 @@ func (t *table) withdraw(old *answer) []decided {
 }
 
 func (t *table) withdrawn(c *claim) decided {
+	if newest := t.answers[c.key]; newest != nil {
+		return t.notListed(c, newest.scope)
+	}
 	t.settle(c)
 	message := "a newer evaluation does not list the pod"
-	if newest := t.answers[c.key]; newest != nil {
-		message = fmt.Sprintf("evaluation %d of %s/%s does not list the pod", newest.scope.Sequence, c.key.kind, c.key.key)
-	}
 	return decided{claim: c, verdict: c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded, message)}
+}
+
+// notListed withdraws c since an evaluation does not list its pod.
+func (t *table) notListed(c *claim, by schemas.ScopeRef) decided {
+	t.settle(c)
+	return decided{claim: c, verdict: c.open.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded,
+		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, c.key.kind, c.key.key))}
+}
+
+// letGo withdraws what waits of the key of an answer and is not listed by it, before it is accepted, and says whether
+// something else that it does not list is still in flight.
+func (t *table) letGo(a schemas.Intents) (c changes, flying bool) {
+	k, wanted := keyOf(a), map[types.UID]bool{}
+	for _, intent := range a.Intents {
+		wanted[intent.Pod.UID] = true
+	}
+	for uid, p := range t.pods {
+		switch is := p.claimOf(k); {
+		case is == nil || wanted[uid]:
+		case is.state == claimInFlight:
+			flying = true
+		default:
+			c.verdicts = append(c.verdicts, t.notListed(is, a.Scope))
+		}
+	}
+	slices.SortFunc(c.verdicts, func(a, b decided) int { return cmp.Compare(a.verdict.Intent.ID, b.verdict.Intent.ID) })
+	return c, flying
 }
 
 // front returns the open intent of the pod whose turn it is, which goes on waiting. nil: nobody waits for a turn.
@@ -299,8 +289,12 @@ func (t *table) land(c *claim, outcome schemas.Outcome) changes {
 
 // expire settles the waiting claims whose time is over.
 func (t *table) expire(now time.Time) changes {
+	var out changes
+	if now.Sub(t.past.at) >= remember { // what is left of it is of maintenances that nobody has said anything about since
+		out.verdicts = t.past.abandon(func(key) bool { return true })
+	}
 	t.forget(now)
-	out := changes{verdicts: t.missed(now)}
+	out.verdicts = append(out.verdicts, t.missed(now)...)
 	for len(t.expiry) > 0 && expired(t.expiry[0].open.Intent, now) {
 		c := t.expiry[0]
 		t.settle(c)
@@ -372,7 +366,7 @@ func (t *table) settledAnswer(k key, a *answer, now time.Time) schemas.Event {
 // forget drops what was remembered for long enough.
 func (t *table) forget(now time.Time) {
 	t.heard.forget(now)
-	if t.past.over != nil && now.Sub(t.past.at) >= remember {
+	if t.past.over != nil && now.Sub(t.past.at) >= remember && len(t.past.wishes) == 0 {
 		t.past = past{}
 	}
 	for len(t.quiet) > 0 && now.Sub(t.quiet[0].at) >= remember {

@@ -25,6 +25,7 @@ type task func(context.Context)
 //	dispatch   one goroutine          starts work when a place, a token and an intent are there
 //	work       one goroutine each     intent to verdict, verdict to the bus
 //	step       one goroutine each     the next step of a move that takes several
+//	carry      one for a maintenance  what its answers want besides moves
 //	reportQueue one goroutine         what needs no call: verdicts of waiting intents, ends of moves, the ledger
 type term struct {
 	*Actuator
@@ -35,16 +36,22 @@ type term struct {
 	wake         chan struct{}   // something changed that dispatch may be waiting for
 	queued       chan struct{}   // queue changed
 
+	leading  context.Context // the term's own
+	couriers sync.WaitGroup  // who carry out errands
+
 	busAway atomic.Bool // what was to be stored last could not be
 
 	mu      sync.Mutex
 	table   *table
+	errands map[key]*errand
 	bucket  *bucket
 	spaces  map[string]*bucket // by namespace, those that are not idle
 	running int                // calls to the API server
 	storing int                // verdicts on their way to the bus
 	queue   queue
-	closed  bool // nothing is added to queue any more
+	closed  bool                 // nothing is added to queue any more
+	told    map[key]*lastNews    // what was told last of maintenances
+	blocked map[string]time.Time // when it was told last that a node of a maintenance is held up
 	// unwritten are the keys of the ledger for which a change is queued or being made.
 	unwritten map[string]*unwritten
 
@@ -76,6 +83,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
+		errands: map[key]*errand{}, told: map[key]*lastNews{}, blocked: map[string]time.Time{}, leading: saving,
 		moves: newMoves(), departures: newDepartures(), counted: newCounts(),
 		loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
@@ -83,6 +91,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	t.table.rank = t.rank
+	t.table.taken = t.metrics.taken
 	return t
 }
 
@@ -96,8 +105,11 @@ func (t *term) rank(o Open) rank {
 			}
 		}
 	}
-	if o.Strategy == schemas.RequestStrategy {
+	switch o.Strategy {
+	case schemas.RequestStrategy:
 		r.lane = laneManual
+	case schemas.MaintenanceStrategy:
+		r.lane = laneNodes
 	}
 	if p, ok := t.cfg.View.Pod(o.Intent.Pod.UID); ok {
 		r.priority, r.quality = p.Priority, qualityOf(p.QoS)
@@ -117,6 +129,10 @@ func (t *term) accept(_ context.Context, e schemas.Event) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if answer.Maintenance != nil {
+		t.send(answer, e, t.table.heard.add(messagesOf(answer, e), now), now)
+		return nil
+	}
 	t.apply(t.table.accept(answer, e, now))
 	t.awaken()
 	return nil

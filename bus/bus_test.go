@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -58,6 +59,11 @@ func verdict(t testing.TB, pod string) schemas.Event {
 		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Strategy: strategy,
 		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: pod}},
 	})
+}
+
+func maintenance(t testing.TB, name string) schemas.Event {
+	t.Helper()
+	return event(t, schemas.Maintenance{Name: name, UID: "m", Stage: v1alpha1.Drain, Accepted: true})
 }
 
 func event(t testing.TB, p schemas.Payload) schemas.Event {

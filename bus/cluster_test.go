@@ -14,6 +14,7 @@ import (
 )
 
 func TestAClusterOfThreeGoesOnWhenTheLeaderOfAStreamIsStopped(t *testing.T) {
+	t.Parallel()
 	servers := bustest.Cluster(t, 3)
 	b := servers.Connect(t, "tester")
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}, Replicas: 3})

@@ -63,54 +63,15 @@ func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 		return nil, fmt.Errorf("list dead letters: %w", b.link.disconnected())
 	}
 	began := time.Now()
-	numbers, err := b.deadNumbers(ctx, q)
+	numbers := []uint64{}
+	err := b.readWhole(ctx, StreamDead, q.config(), 0, func(l letter) error {
+		numbers = append(numbers, l.Sequence)
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", b.explain(began, err))
 	}
 	slices.Reverse(numbers)
-	return numbers, nil
-}
-
-// deadNumbers are the numbers, oldest first, as a stream is read.
-func (b *Bus) deadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
-	r, err := b.read(ctx, StreamDead, q.config())
-	if err != nil {
-		return nil, err
-	}
-	return b.listDead(ctx, r, q.config())
-}
-
-// listDead are the numbers that r, made with config, has to give, and closes it. Where it falls silent, perhaps because the
-// rest was dropped while it was listed, the list goes on with another reader.
-func (b *Bus) listDead(ctx context.Context, r *reader, config jetstream.ConsumerConfig) ([]uint64, error) {
-	numbers := []uint64{}
-	for {
-		more, err := r.numbers(ctx)
-		r.close()
-		numbers = append(numbers, more...)
-		if !errors.Is(err, errSilence) {
-			return numbers, err
-		}
-		if len(numbers) > 0 {
-			config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartSequencePolicy, nil
-			config.OptStartSeq = numbers[len(numbers)-1] + 1
-		}
-		if r, err = b.read(ctx, StreamDead, config); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// numbers are those of the messages that were there when the reader was made. It fails with errSilence when no more come
-// although there were more.
-func (r *reader) numbers(ctx context.Context) (numbers []uint64, err error) {
-	for left := r.pending; left > 0; {
-		l, err := r.soon(ctx)
-		if err != nil {
-			return numbers, err
-		}
-		numbers, left = append(numbers, l.Sequence), l.after
-	}
 	return numbers, nil
 }
 
@@ -129,29 +90,6 @@ func (q DeadQuery) config() jetstream.ConsumerConfig {
 		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	}
 	return c
-}
-
-// errSilence says that no message came for a while.
-var errSilence = errors.New("no message came")
-
-// pendingLetter is a message of a stream that is read to its end, and how many come after it.
-type pendingLetter struct {
-	letter
-	after uint64
-}
-
-// soon returns the next message. It fails with errSilence when none comes.
-func (r *reader) soon(ctx context.Context) (*pendingLetter, error) {
-	short, cancel := context.WithTimeout(ctx, silence)
-	defer cancel()
-	m, meta, err := r.next(short)
-	if err == nil {
-		return &pendingLetter{letterOf(m, meta), meta.NumPending}, nil
-	}
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return nil, errSilence
-	}
-	return nil, err
 }
 
 // DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more,

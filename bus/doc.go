@@ -5,9 +5,11 @@
 //	REHOME_SCOPES    rehome.scope.>    work: the newest scope of each key; gone when it is answered
 //	REHOME_INTENTS   rehome.intents.>  a table: the newest answer of each key; dropped when it is settled
 //	REHOME_REQUESTS  rehome.request.>  a table: one request of each sender and name; dropped when it is finished
-//	REHOME_EVENTS    rehome.delta.>, rehome.verdict.>, rehome.receipt.>
+//	REHOME_EVENTS    rehome.delta.>, rehome.verdict.>, rehome.receipt.>, rehome.maintenance.>
 //	                                   history, 72 h, with a copy of rehome.intents.>
 //	REHOME_DEAD      rehome.dead.>     what could not be read or worked on, with its error, 7 days
+//	KV_REHOME_LEDGER                   what the actuator remembers, 25 h
+//	KV_REHOME_MAINTENANCES             the maintenances that were asked for here; each until its node is given back
 //
 // # Usage
 //
@@ -17,9 +19,10 @@
 //	watcher    Publish, PublishAll    deltas and scopes        Events         verdicts
 //	functions  Work                   scopes of one strategy   Answer         the answer to each
 //	dispatcher Ask                    functions elsewhere
-//	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts
+//	actuator   FollowIntents          the table of answers     DropIntents    Publish, verdicts and maintenances
 //	watcher    FollowRequests         what is asked for        DropRequest    Receipt, and Publish receipts
 //	watcher    Proofread              the history: what is wrong in it is buried
+//	watcher    Maintenances           what is wanted of nodes  actuator       how far they are
 //	who asks   Publish                requests                 Events         receipts and verdicts
 //	people     DeadNumbers            what died, DeadLetter    RetryDead      DropDead
 //	others     Listen                 all of the history, under a name that lasts
@@ -34,7 +37,8 @@
 // A message that cannot be read, or that its handler calls invalid, is stored as a dead letter with the error before it
 // is removed, and never stops the line.
 //
-// The bus can be lost as a whole: everything on it is made again from the cluster by the watcher's next resync.
+// The bus can be lost as a whole: everything on it is made again from the cluster by the watcher's next resync, but for
+// requests and the maintenances of the bus, which have to be asked for again.
 //
 // # Rights
 //

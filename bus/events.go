@@ -13,7 +13,7 @@ import (
 
 // Query says which events of the history to read.
 type Query struct {
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers, verdicts and receipts.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all that the history has.
 	Channels []string
 	// Since leaves out what was stored before. Zero: everything, or with Follow nothing but what is stored from now on.
 	Since time.Time
@@ -32,7 +32,7 @@ type Query struct {
 // It returns the error of handle as it is. What cannot be read is logged and left out; [Bus.Proofread] buries it.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
-		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, ReceiptChannels}
+		q.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, ReceiptChannels, MaintenanceChannels}
 	}
 	h := &history{bus: b, query: q, handle: handle}
 	if !q.Follow {
@@ -68,20 +68,23 @@ func (h *history) replay(ctx context.Context) error {
 		return fmt.Errorf("read events: %w", h.bus.link.disconnected())
 	}
 	began := time.Now()
-	r, err := h.bus.read(ctx, StreamEvents, h.config())
-	if err != nil {
+	err := h.whole(ctx)
+	if err != nil && h.refused == nil {
 		return fmt.Errorf("read events: %w", h.bus.explain(began, err))
 	}
-	defer r.close()
-	for range r.pending {
-		if err := h.step(ctx, r); err != nil {
-			if h.refused != nil {
-				return err
-			}
-			return fmt.Errorf("read events: %w", h.bus.explain(began, err))
-		}
+	return err
+}
+
+func (h *history) whole(ctx context.Context) error {
+	s, err := h.bus.js.Stream(ctx, StreamEvents)
+	if err != nil {
+		return notSetUp("stream "+StreamEvents, err)
 	}
-	return nil
+	end := s.CachedInfo().State.LastSeq
+	if end == 0 {
+		return nil
+	}
+	return h.bus.readWhole(ctx, StreamEvents, h.config(), end, func(l letter) error { return h.take(ctx, l) })
 }
 
 // follow reads what is there and what comes, after what was read before.
@@ -97,7 +100,11 @@ func (h *history) follow(ctx context.Context) error {
 	}
 	defer r.close()
 	for {
-		if err := h.step(ctx, r); err != nil {
+		m, meta, err := r.next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := h.take(ctx, letterOf(m, meta)); err != nil {
 			return err
 		}
 	}
@@ -126,12 +133,7 @@ func (h *history) config() jetstream.ConsumerConfig {
 	return c
 }
 
-func (h *history) step(ctx context.Context, r *reader) error {
-	m, meta, err := r.next(ctx)
-	if err != nil {
-		return err
-	}
-	l := letterOf(m, meta)
+func (h *history) take(ctx context.Context, l letter) error {
 	e, err := l.event()
 	switch {
 	case h.proof != nil:
@@ -145,6 +147,6 @@ func (h *history) step(ctx context.Context, r *reader) error {
 			return h.refused
 		}
 	}
-	h.last = meta.Sequence.Stream
+	h.last = l.Sequence
 	return nil
 }

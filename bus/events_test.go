@@ -26,28 +26,29 @@ func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
 	return got
 }
 
-func TestTheHistoryReplaysDeltasAnswersAndVerdictsInOrder(t *testing.T) {
+func TestTheHistoryReplaysDeltasAnswersVerdictsAndMaintenancesInOrder(t *testing.T) {
 	b := bustest.New(t)
 	c := bustest.Collect(t, b)
-	d, v := delta(t, "a"), verdict(t, "pod-1")
+	d, v, m := delta(t, "a"), verdict(t, "pod-1"), maintenance(t, "node/a")
 	publish(t, b, d)
 	i := give(t, b, "a", 1, "pod-1")
-	d.Sequence, i.Sequence, v.Sequence = 1, 2, 3
+	d.Sequence, i.Sequence, v.Sequence, m.Sequence = 1, 2, 3, 4
 	got := []schemas.Event{c.Next(t), c.Next(t)} // the answer has been copied
-	publish(t, b, v)
-	got = append(got, c.Next(t))
-	if want := []schemas.Event{d, i, v}; !reflect.DeepEqual(got, want) {
+	publish(t, b, v, m)
+	got = append(got, c.Next(t), c.Next(t))
+	if want := []schemas.Event{d, i, v, m}; !reflect.DeepEqual(got, want) {
 		t.Errorf("as it came:\ngot  %+v\nwant %+v", got, want)
 	}
 	for name, test := range map[string]struct {
 		query bus.Query
 		want  []string
 	}{
-		"everything":              {bus.Query{}, []string{d.ID, i.ID, v.ID}},
+		"everything":              {bus.Query{}, []string{d.ID, i.ID, v.ID, m.ID}},
 		"one kind":                {bus.Query{Channels: []string{bus.VerdictChannels}}, []string{v.ID}},
+		"one maintenance":         {bus.Query{Channels: []string{"rehome.maintenance.node=2Fa"}}, []string{m.ID}},
 		"two channels":            {bus.Query{Channels: []string{d.Channel, i.Channel}}, []string{d.ID, i.ID}},
 		"a channel with nothing":  {bus.Query{Channels: []string{"rehome.verdict.failed.>"}}, []string{}},
-		"since before it all":     {bus.Query{Since: time.Now().Add(-time.Hour)}, []string{d.ID, i.ID, v.ID}},
+		"since before it all":     {bus.Query{Since: time.Now().Add(-time.Hour)}, []string{d.ID, i.ID, v.ID, m.ID}},
 		"since after it all":      {bus.Query{Since: time.Now().Add(time.Hour)}, []string{}},
 		"since the first, a kind": {bus.Query{Since: at, Channels: []string{bus.IntentsChannels}}, []string{i.ID}},
 	} {

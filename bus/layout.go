@@ -20,15 +20,22 @@ const (
 	StreamEvents   = "REHOME_EVENTS"
 	StreamDead     = "REHOME_DEAD"
 	StreamLedger   = "KV_" + LedgerBucket
+
+	StreamMaintenances = "KV_" + MaintenanceBucket
 )
 
 // streamNames are the names of all streams.
-func streamNames() [6]string {
-	return [...]string{StreamScopes, StreamIntents, StreamRequests, StreamEvents, StreamDead, StreamLedger}
+func streamNames() [7]string {
+	return [...]string{
+		StreamScopes, StreamIntents, StreamRequests, StreamEvents, StreamDead, StreamLedger, StreamMaintenances,
+	}
 }
 
 // LedgerBucket is the JetStream key-value bucket of the actuator.
 const LedgerBucket = "REHOME_LEDGER"
+
+// MaintenanceBucket is the JetStream key-value bucket of the maintenances that were asked for on the bus.
+const MaintenanceBucket = "REHOME_MAINTENANCES"
 
 // The channels, as filters that match all events of one kind.
 const (
@@ -39,6 +46,9 @@ const (
 	RequestChannels = schemas.Prefix + ".request.>"
 	ReceiptChannels = schemas.Prefix + ".receipt.>"
 	DeadChannels    = schemas.Prefix + ".dead.>"
+	// MaintenanceChannels are those on which is said how far maintenances are. Their scopes and answers are on the channels of
+	// all others.
+	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
 )
 
 const (
@@ -66,6 +76,8 @@ const (
 	// may needs about 100 bytes for each, and whoever names so many leaves out their UIDs.
 	maxRequests = 10_000
 	maxRequest  = 64 << 10
+	// maxMaintenance is how large a maintenance of one node may be: it lists twenty pods that cannot move, each with a reason.
+	maxMaintenance = 256 << 10
 	// deadAge is how long dead letters are kept: longer than holidays of a few days.
 	deadAge = 7 * 24 * time.Hour
 	// ledgerAge bounds how long the actuator can remember anything: longer than the longest window of a limit.
@@ -87,11 +99,12 @@ type Setup struct {
 	Strategies []string
 	// Replicas is on how many servers each stream is stored: 1, 3 or 5. Zero: 1.
 	Replicas int
-	// History is how long deltas, answers, verdicts and receipts are kept. Zero: [DefaultHistory].
+	// History is how long deltas, answers, verdicts, receipts and maintenances are kept. Zero: [DefaultHistory].
 	History time.Duration
-	// MaxBytes bounds all streams together, on each server. The history and requests get nine sixteenths of it, requests a
-	// thirty-sixth of that, scopes a quarter, answers, dead letters and the actuator's ledger a sixteenth each; when one is
-	// full, its oldest events go, but of requests and of the ledger, which take nothing more. Zero: [DefaultMaxBytes].
+	// MaxBytes bounds all streams together, on each server. The history, requests and maintenances get nine sixteenths of it,
+	// requests and maintenances a thirty-sixth of that each, scopes a quarter, answers, dead letters and the actuator's ledger a
+	// sixteenth each; when one is full, its oldest events go, but of requests, maintenances and the ledger, which take nothing
+	// more. Zero: [DefaultMaxBytes].
 	MaxBytes int64
 	// AckWait is how long the server waits for word from a worker. Zero: [DefaultAckWait].
 	AckWait time.Duration
@@ -209,12 +222,12 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		AllowDirect: false,
 	}, requests(share/4, first), {
 		Name:        StreamEvents,
-		Description: "history of deltas, answers, verdicts and receipts",
-		Subjects:    []string{DeltaChannels, VerdictChannels, ReceiptChannels},
+		Description: "history of deltas, answers, verdicts, receipts and maintenances",
+		Subjects:    []string{DeltaChannels, VerdictChannels, ReceiptChannels, MaintenanceChannels},
 		Sources:     []*jetstream.StreamSource{{Name: StreamIntents}},
 		Retention:   jetstream.LimitsPolicy,
 		MaxAge:      s.History,
-		MaxBytes:    9*share - share/4,
+		MaxBytes:    9*share - 2*(share/4),
 		Duplicates:  min(duplicates, s.History),
 		Compression: jetstream.S2Compression,
 	}, {
@@ -225,7 +238,7 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 		MaxAge:      deadAge,
 		MaxBytes:    share,
 		Duplicates:  duplicates,
-	}, ledger(share)}
+	}, ledger(share), maintenances(share/4, first)}
 	for i := range streams {
 		streams[i].Replicas = s.Replicas
 		streams[i].Storage = jetstream.FileStorage
@@ -281,5 +294,24 @@ func ledger(bytes int64) jetstream.StreamConfig {
 		MaxAge:            ledgerAge,
 		MaxBytes:          bytes,
 		AllowRollup:       true,
+	}
+}
+
+// maintenances is the stream of the key-value bucket, with what the clients of NATS expect of one. What is in it stays until
+// it is removed: a node can be worked on for weeks.
+func maintenances(bytes int64, first uint64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        StreamMaintenances,
+		Description: "a table: the maintenances that were asked for on the bus, until their nodes are given back",
+		Subjects:    []string{maintenanceSubjects + ">"},
+		FirstSeq:    first,
+		Retention:   jetstream.LimitsPolicy,
+		// Nobody's node is forgotten for that of another.
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1,
+		MaxMsgSize:        maxMaintenance,
+		MaxBytes:          bytes,
+		AllowRollup:       true,
+		AllowMsgTTL:       true,
 	}
 }

@@ -32,8 +32,8 @@ type Listener struct {
 	// Name tells listeners apart, and lasts: who listens again under the name goes on where the name left off. Several
 	// processes of one name share the events.
 	Name string
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers and verdicts. They may
-	// be other ones the next time; what was stored before that on one that is new may be left out.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers, verdicts and maintenances.
+	// They may be other ones the next time; what was stored before that on one that is new may be left out.
 	Channels []string
 	// Since is where a name begins that is new: what was stored before is left out. Zero: at what is stored from then on.
 	Since time.Time
@@ -68,7 +68,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 		return errors.New("listen: want a Name, got none")
 	}
 	if len(l.Channels) == 0 {
-		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels}
+		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,7 +129,7 @@ func (h *hearing) consumer(ctx context.Context) (jetstream.Consumer, error) {
 func (h *hearing) start() jetstream.ConsumerConfig {
 	switch {
 	case !h.made.IsZero():
-		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+		return everything()
 	case h.listener.Since.IsZero():
 		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
 	}

@@ -281,6 +281,7 @@ func TestAListenerThatIsRemovedWhileItListensEnds(t *testing.T) {
 }
 
 func TestAListenerGoesOnAtTheStartOfANewHistoryWhenTheOldOneWasLost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, bus.Setup{})
 	c, _ := hear(t, r.bus, bus.Listener{})
 	r.backlog(t, bus.Backlog{})

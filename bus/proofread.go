@@ -15,14 +15,16 @@ const (
 	buriedAgain = time.Second // and then one in this time
 )
 
-// Proofread reads the deltas, verdicts and receipts of the history from a time on, and what is stored from then on, until ctx
-// ends. Then it returns nil. What is no event goes to the dead letters, and so does what flaw returns an error for; of more
-// than 300 at once, and then one in a second, the others are counted in the log. They stay in the history. One process should
-// do this; of two, each buries for itself. flaw is called for one event at a time.
+// Proofread reads the deltas, verdicts, receipts and maintenances of the history from a time on, and what is stored from then
+// on, until ctx ends. Then it returns nil. What is no event goes to the dead letters, and so does what flaw returns an error
+// for; of more than 300 at once, and then one in a second, the others are counted in the log. They stay in the history. One
+// process should do this; of two, each buries for itself. flaw is called for one event at a time.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	h := &history{
 		bus: b, proof: &proof{bus: b, flaw: flaw, left: mostBuried, at: time.Now()},
-		query: Query{Channels: []string{DeltaChannels, VerdictChannels, ReceiptChannels}, Since: since, Follow: true},
+		query: Query{
+			Channels: []string{DeltaChannels, VerdictChannels, ReceiptChannels, MaintenanceChannels}, Since: since, Follow: true,
+		},
 	}
 	b.forever(ctx, "history, to proofread it", h.follow)
 	return nil

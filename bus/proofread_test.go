@@ -33,8 +33,9 @@ func TestWhatIsWrongInTheHistoryIsBuriedOnceAndWhatIsRightIsNot(t *testing.T) {
 	r.garbage(t, "rehome.verdict.garbage", nil, "moin")
 	r.garbage(t, "rehome.receipt.garbage", nil, "moin")
 	r.garbage(t, "rehome.delta.garbage", nil, "moin")
-	publish(t, r.bus, verdict(t, "pod-1"), delta(t, "good"))
-	letters = append(letters, r.deadLetters(t, 4)[1:]...)
+	r.garbage(t, "rehome.maintenance.garbage", nil, "moin")
+	publish(t, r.bus, verdict(t, "pod-1"), delta(t, "good"), maintenance(t, "kernel"))
+	letters = append(letters, r.deadLetters(t, 5)[1:]...)
 	var got []string
 	for _, m := range letters {
 		got = append(got, m.Subject+" "+m.Header.Get(bus.HeaderSubject)+" "+m.Header.Get(bus.HeaderSequence)+": "+m.Header.Get(bus.HeaderError))
@@ -46,14 +47,15 @@ func TestWhatIsWrongInTheHistoryIsBuriedOnceAndWhatIsRightIsNot(t *testing.T) {
 		by + "rehome.verdict.garbage 3: rehome.verdict.garbage at 3 of REHOME_EVENTS: " + none,
 		by + "rehome.receipt.garbage 4: rehome.receipt.garbage at 4 of REHOME_EVENTS: " + none,
 		by + "rehome.delta.garbage 5: rehome.delta.garbage at 5 of REHOME_EVENTS: " + none,
+		by + "rehome.maintenance.garbage 6: rehome.maintenance.garbage at 6 of REHOME_EVENTS: " + none,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("dead letters\n%q\nwant\n%q", got, want)
 	}
 	r.proofread(t) // the next one, which begins before
 	time.Sleep(200 * time.Millisecond)
-	if numbers, err := r.bus.DeadNumbers(t.Context(), bus.DeadQuery{}); err != nil || len(numbers) != 4 {
-		t.Errorf("dead letters %v, error %v, want the 4 of before", numbers, err)
+	if numbers, err := r.bus.DeadNumbers(t.Context(), bus.DeadQuery{}); err != nil || len(numbers) != 5 {
+		t.Errorf("dead letters %v, error %v, want the 5 of before", numbers, err)
 	}
 }
 

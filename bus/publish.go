@@ -31,9 +31,9 @@ const (
 //
 // It fails with an error that wraps [schemas.ErrInvalid] when e cannot be published as it is, being incomplete or too
 // large; trying again would not help. It fails at once when there is no connection, with [ErrNotPermitted] when the server
-// does not let this role publish there, and when nothing is heard of the
-// server until ctx ends, or for 5 seconds. Then e may have been stored all the same; publishing it again is safe: a
-// delta, a verdict, a request or a receipt is stored once within 2 minutes, a scope takes the place of its first copy.
+// does not let this role publish there, and when nothing is heard of the server until ctx ends, or for 5 seconds. Then e may
+// have been stored all the same; publishing it again is safe: a delta, a verdict, a request, a receipt or a maintenance is
+// stored once within 2 minutes, a scope takes the place of its first copy.
 //
 // Of a request the error wraps [ErrOpen] when one of its name is open, and [ErrFull] when there is no room for it.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
@@ -173,7 +173,8 @@ func streamOf(channel string) string {
 		return StreamScopes
 	case hasPrefix(channel, IntentsChannels):
 		return StreamIntents
-	case hasPrefix(channel, DeltaChannels), hasPrefix(channel, VerdictChannels), hasPrefix(channel, ReceiptChannels):
+	case hasPrefix(channel, DeltaChannels), hasPrefix(channel, VerdictChannels), hasPrefix(channel, ReceiptChannels),
+		hasPrefix(channel, MaintenanceChannels):
 		return StreamEvents
 	case hasPrefix(channel, RequestChannels):
 		return StreamRequests
@@ -181,6 +182,8 @@ func streamOf(channel string) string {
 		return StreamDead
 	case strings.HasPrefix(channel, ledgerSubjects):
 		return StreamLedger
+	case strings.HasPrefix(channel, maintenanceSubjects):
+		return StreamMaintenances
 	}
 	return ""
 }

@@ -29,6 +29,16 @@ func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {
 	}
 }
 
+func TestOfTwoEventsOfAMaintenanceWithOneIDTheFirstIsStored(t *testing.T) {
+	b := bustest.New(t)
+	first, second, other := maintenance(t, "kernel"), maintenance(t, "kernel"), maintenance(t, "kernel")
+	second.ID, second.TraceParent = first.ID, ""
+	publish(t, b, first, second, other)
+	if got, want := ids(t, b, bus.Query{}), []string{first.ID, other.ID}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestAScopeThatIsPublishedAgainAfterItWasDoneIsHandledAgain(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c := work(t, r.bus, bus.Work{})
@@ -174,7 +184,7 @@ func TestAChangedSetupIsTakenOver(t *testing.T) {
 	}
 	s, k := events.CachedInfo().Config, c.CachedInfo().Config
 	got := fmt.Sprint(s.MaxAge, s.MaxBytes, k.AckWait, k.MaxDeliver)
-	if want := fmt.Sprint(time.Hour, 875<<20/10, time.Second, 2); got != want {
+	if want := fmt.Sprint(time.Hour, 85<<20, time.Second, 2); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -195,8 +205,8 @@ func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 	for c := range consumers.Info() {
 		all["consumer "+c.Name] = c.Config
 	}
-	if len(all) != 8 || consumers.Err() != nil {
-		t.Fatalf("streams and consumers: got %v, %v; want 6 streams and 2 consumers", all, consumers.Err())
+	if len(all) != 9 || consumers.Err() != nil {
+		t.Fatalf("streams and consumers: got %v, %v; want 7 streams and 2 consumers", all, consumers.Err())
 	}
 	return all
 }

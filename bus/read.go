@@ -104,6 +104,11 @@ type reader struct {
 	done    func()
 }
 
+// everything is where a reader begins that wants all that a stream has.
+func everything() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+}
+
 // read makes a reader. Of config only filters, the start, and whether bodies are wanted are looked at.
 func (b *Bus) read(ctx context.Context, stream string, config jetstream.ConsumerConfig) (*reader, error) {
 	config.AckPolicy = jetstream.AckNonePolicy

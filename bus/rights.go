@@ -82,9 +82,11 @@ func RightsOf(p Participant, asked []string) Rights {
 		return rights(attending(), settingUp(), watching(), deciding(), acting(), asked).hears(inbox)
 	case RoleReader:
 		return rights(reading(StreamEvents), readingLedger(), readingStatus()).hears(inbox,
-			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">")
+			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">", MaintenanceChannels)
 	case RoleListener:
-		return Rights{Subscribe: []string{DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">"}}
+		return Rights{Subscribe: []string{
+			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">", MaintenanceChannels,
+		}}
 	case RoleForwarder:
 		return rights(forwarding()).hears(inbox)
 	case RoleOperator:
@@ -122,12 +124,13 @@ func settingUp() []string {
 }
 
 // watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered, and
-// those that come over HTTP passed on; what is wrong in the history is buried.
+// those that come over HTTP passed on; what is wrong in the history is buried; maintenances are asked for in their table.
 func watching() []string {
 	return slices.Concat(
 		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests, deadIn(StreamEvents)},
 		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
 		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
+		reading(StreamMaintenances), changingMaintenances(),
 	)
 }
 
@@ -142,11 +145,13 @@ func deciding() []string {
 	)
 }
 
-// acting is: answers are followed and dropped, verdicts published, moves remembered in the ledger.
+// acting is: answers are followed and dropped, verdicts and maintenances published, moves remembered in the ledger, and how
+// far maintenances are in their table.
 func acting() []string {
 	return slices.Concat(
-		[]string{VerdictChannels, deadIn(StreamIntents)},
+		[]string{VerdictChannels, MaintenanceChannels, deadIn(StreamIntents)},
 		reading(StreamIntents), dropping(StreamIntents), reading(StreamEvents), readingLedger(), writingLedger(),
+		changingMaintenances(),
 	)
 }
 
@@ -163,16 +168,17 @@ func forwarding() []string {
 // operating is what people do: read everything, retry and drop dead letters, clear loop breakers, remove listeners.
 func operating() []string {
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},
+		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels, MaintenanceChannels},
 		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
 		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
 		readingLedger(), writingLedger(), readingStatus(),
 	)
 }
 
-// readingStatus is: how far the work has come, and which requests are open.
+// readingStatus is: how far the work has come, and which requests and maintenances are open.
 func readingStatus() []string {
-	return slices.Concat(on("STREAM.INFO", allStreams()...), on("CONSUMER.LIST", allStreams()...), reading(StreamRequests))
+	return slices.Concat(on("STREAM.INFO", allStreams()...), on("CONSUMER.LIST", allStreams()...), reading(StreamRequests),
+		reading(StreamMaintenances))
 }
 
 // reading a stream takes a consumer of one's own, which is deleted afterwards.
@@ -201,6 +207,11 @@ func readingLedger() []string {
 
 func writingLedger() []string {
 	return []string{ledgerSubjects + ">", api + "STREAM.PURGE." + StreamLedger, api + "STREAM.INFO." + StreamLedger}
+}
+
+// changingMaintenances is: one is read, and stored or removed if nobody else has changed it.
+func changingMaintenances() []string {
+	return append(on("STREAM.MSG.GET", StreamMaintenances), api+"STREAM.INFO."+StreamMaintenances, maintenanceSubjects+">")
 }
 
 // on are the subjects by which a server is asked the same about several streams.

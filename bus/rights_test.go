@@ -19,11 +19,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // asksOn is the subject of the function outside that takes part.
@@ -51,10 +53,12 @@ var jobs = []struct {
 }
 
 func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
-	h := newHouse(t)
+	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
 		all := bus.RightsOf(job.who, []string{asksOn})
 		t.Run(job.who.String(), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, job.who, all)
 			p := h.join(t, job.who, "")
 			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
 				t.Fatalf("with all of its rights: %v; refused: %q", err, p.refusals.list())
@@ -115,7 +119,7 @@ func without(all bus.Rights) (list []rightsWithout) {
 	return list
 }
 
-// house is a server with a user for each participant, and for each with one right less.
+// house is a server with a user for a participant, and one for each of its rights who lacks that.
 type house struct {
 	store   string
 	address string
@@ -143,16 +147,13 @@ func permissions(r bus.Rights) *server.Permissions {
 	return p
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T, who bus.Participant, all bus.Rights) *house {
 	t.Helper()
 	o := &server.Options{Users: []*server.User{{Username: "admin", Password: "x"}}}
-	for _, job := range jobs {
-		all := bus.RightsOf(job.who, []string{asksOn})
-		for _, r := range append(without(all), rightsWithout{"", all}) {
-			o.Users = append(o.Users, &server.User{
-				Username: userOf(job.who, r.missing), Password: "x", Permissions: permissions(r.rights),
-			})
-		}
+	for _, r := range append(without(all), rightsWithout{"", all}) {
+		o.Users = append(o.Users, &server.User{
+			Username: userOf(who, r.missing), Password: "x", Permissions: permissions(r.rights),
+		})
 	}
 	s := bustest.Serve(t, o)
 	h := &house{store: s.StoreDir(), address: s.Addr().String()}
@@ -323,6 +324,9 @@ func (p part) attend() error {
 	if err == nil && len(p.refusals.list()) == 0 {
 		err = p.bus.Ready()
 	}
+	if err == nil {
+		_, err = p.bus.StatusFor(p.t.Context(), nil)
+	}
 	return err
 }
 
@@ -338,6 +342,7 @@ func theirs(err error) error {
 func (p part) setUp() error {
 	for _, name := range []string{
 		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, bus.StreamRequests,
+		bus.StreamMaintenances,
 	} {
 		if err := p.raw.DeleteStream(p.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			p.t.Fatal(err)
@@ -414,8 +419,41 @@ func (p part) request() error {
 	if _, err := p.bus.Publish(ctx, p.loose("rehome.receipt.batch.one")); err != nil {
 		return err
 	}
-	_, err = p.bus.Receipt(ctx, "batch", "one")
-	return err
+	if _, err = p.bus.Receipt(ctx, "batch", "one"); err != nil {
+		return err
+	}
+	return p.maintain()
+}
+
+// maintain follows maintenances while there is one: of none it would ask for nothing.
+func (p part) maintain() error { return p.keepOne(p.followMaintenances) }
+
+// maintained makes a maintenance, reads it and removes it.
+func (p part) maintained() error { return p.keepOne(func() error { return nil }) }
+
+// followMaintenances follows them until it knows all that there are.
+func (p part) followMaintenances() error {
+	done := make(chan struct{})
+	return p.until(done, func(ctx context.Context) error {
+		return p.bus.Maintenances().Follow(ctx, func(string, *v1alpha1.NodeMaintenance) {}, func() { close(done) })
+	})
+}
+
+// keepOne makes a maintenance, does something, and reads and removes it.
+func (p part) keepOne(between func() error) error {
+	ctx, name := p.t.Context(), fmt.Sprintf("node/%d", time.Now().UnixNano())
+	m := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := p.bus.Maintenances().Put(ctx, m); err != nil {
+		return err
+	}
+	if err := between(); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
+	m, err := p.bus.Maintenances().Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	return p.bus.Maintenances().Delete(ctx, m)
 }
 
 // loose is an event on a channel that has no type yet.
@@ -443,6 +481,9 @@ func (p part) follow(channels string, e schemas.Event) error {
 
 // decide pulls a scope and answers it, and buries one that cannot be worked on.
 func (p part) decide() error {
+	if _, err := p.bus.StatusFor(p.t.Context(), []string{strategy}); err != nil {
+		return err
+	}
 	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
 	publish(p.t, p.admin, scope(p.t, node, 1))
 	done := make(chan struct{})
@@ -502,11 +543,14 @@ func (p part) act() error {
 	if _, err := p.bus.Publish(ctx, v); err != nil {
 		return err
 	}
+	if _, err := p.bus.Publish(ctx, p.loose("rehome.maintenance.kernel")); err != nil {
+		return err
+	}
 	q := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: time.Now().Add(-time.Minute)}
 	if err := p.bus.Events(ctx, q, func(schemas.Event) error { return nil }); err != nil {
 		return err
 	}
-	if err := p.remember(); err != nil {
+	if err := p.all(part.remember, part.maintained); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	return p.bury(bus.StreamIntents, given.Channel)
@@ -538,10 +582,11 @@ func (p part) read() error {
 	return p.hear()
 }
 
-// look shows what the actuator remembers, how far the work has come, and which requests are open.
+// look shows what the actuator remembers, how far the work has come, and which requests and maintenances are open.
 func (p part) look() error {
 	ctx := p.t.Context()
 	publish(p.t, p.admin, p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano())))
+	put(p.t, p.admin, wanted(fmt.Sprintf("node/open-%d", time.Now().UnixNano()), v1alpha1.Cordon))
 	if _, err := p.bus.Ledger().Entries(ctx); err != nil {
 		return err
 	}
@@ -551,7 +596,10 @@ func (p part) look() error {
 	if _, err := p.bus.DeadCounts(ctx); err != nil {
 		return err
 	}
-	_, err := p.bus.OpenRequests(ctx)
+	if _, err := p.bus.OpenRequests(ctx); err != nil {
+		return err
+	}
+	_, err := p.bus.Maintenances().List(ctx)
 	return err
 }
 
@@ -560,7 +608,7 @@ func (p part) hear() error {
 	answered, _ := answer(p.t, "a", 1, "pod-1")
 	return p.listen(map[string]schemas.Event{
 		bus.DeltaChannels: delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
-		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"),
+		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"), bus.MaintenanceChannels: maintenance(p.t, "node/a"),
 	})
 }
 
@@ -629,6 +677,7 @@ func (p part) operate() error {
 	}{
 		{bus.StreamScopes, scope(p.t, node, 1)}, {bus.StreamIntents, answered},
 		{bus.StreamEvents, delta(p.t, node)}, {bus.StreamEvents, verdict(p.t, node)},
+		{bus.StreamEvents, maintenance(p.t, node)},
 	} {
 		dead.event.Sequence = uint64(time.Now().UnixMicro())
 		if err := p.admin.Bury(ctx, dead.stream, dead.event, errors.New("nobody can read it")); err != nil {

@@ -40,13 +40,32 @@ type WorkerStatus struct {
 // Status says what each stream holds, in the order of the package comment. It fails with [ErrNotConnected] and [ErrNotSetUp]
 // among others.
 func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
+	return b.status(ctx, b.workers)
+}
+
+// StatusFor is [Bus.Status] as far as every process may ask: of the workers only those of these strategies are in it, and only
+// where they have a consumer. Without strategies it takes no right but the one to look for the streams; with some, that of who
+// works on scopes. The workers are in the order of their names.
+func (b *Bus) StatusFor(ctx context.Context, strategies []string) ([]StreamStatus, error) {
+	return b.status(ctx, func(ctx context.Context, s jetstream.Stream) ([]WorkerStatus, error) {
+		if s.CachedInfo().Config.Name != StreamScopes {
+			return nil, nil
+		}
+		return b.workersFor(ctx, strategies)
+	})
+}
+
+// status says what each stream holds, with the workers that are asked for.
+func (b *Bus) status(
+	ctx context.Context, workers func(context.Context, jetstream.Stream) ([]WorkerStatus, error),
+) ([]StreamStatus, error) {
 	if !b.nc.IsConnected() {
 		return nil, fmt.Errorf("status of the streams: %w", b.link.disconnected())
 	}
 	began := time.Now()
 	var all []StreamStatus
 	for _, name := range streamNames() {
-		s, err := b.statusOf(ctx, name)
+		s, err := b.statusOf(ctx, name, workers)
 		if err != nil {
 			return nil, fmt.Errorf("status of the streams: %w", b.explain(began, err))
 		}
@@ -55,7 +74,9 @@ func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
 	return all, nil
 }
 
-func (b *Bus) statusOf(ctx context.Context, name string) (StreamStatus, error) {
+func (b *Bus) statusOf(
+	ctx context.Context, name string, workers func(context.Context, jetstream.Stream) ([]WorkerStatus, error),
+) (StreamStatus, error) {
 	s, err := b.js.Stream(ctx, name)
 	if err != nil {
 		return StreamStatus{}, notSetUp("stream "+name, err)
@@ -64,24 +85,52 @@ func (b *Bus) statusOf(ctx context.Context, name string) (StreamStatus, error) {
 	status := StreamStatus{
 		Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, 0),
 	}
-	list := s.ListConsumers(ctx)
-	for c := range list.Info() {
-		if c.Config.Durable == "" {
-			continue
-		}
-		strategy, ok := schemas.FromToken(c.Name)
-		if !ok {
-			strategy = c.Name
-		}
-		status.Workers = append(status.Workers, WorkerStatus{
-			Strategy: strategy, Waiting: c.NumPending, InHand: c.NumAckPending, Again: c.NumRedelivered, Idle: c.NumWaiting,
-		})
-	}
-	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return StreamStatus{}, fmt.Errorf("consumers of stream %s: %w", name, err)
+	if status.Workers, err = workers(ctx, s); err != nil {
+		return StreamStatus{}, err
 	}
 	slices.SortFunc(status.Workers, func(a, b WorkerStatus) int { return cmp.Compare(a.Strategy, b.Strategy) })
 	return status, nil
+}
+
+// workers are all that a stream has.
+func (b *Bus) workers(ctx context.Context, s jetstream.Stream) ([]WorkerStatus, error) {
+	var workers []WorkerStatus
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		if c.Config.Durable != "" {
+			workers = append(workers, workerOf(c))
+		}
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return nil, fmt.Errorf("consumers of stream %s: %w", s.CachedInfo().Config.Name, err)
+	}
+	return workers, nil
+}
+
+// workersFor asks for one worker after the other.
+func (b *Bus) workersFor(ctx context.Context, strategies []string) ([]WorkerStatus, error) {
+	var workers []WorkerStatus
+	for _, strategy := range strategies {
+		c, err := b.js.Consumer(ctx, StreamScopes, schemas.Token(strategy))
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("consumer of %s: %w", strategy, err)
+		}
+		workers = append(workers, workerOf(c.CachedInfo()))
+	}
+	return workers, nil
+}
+
+func workerOf(c *jetstream.ConsumerInfo) WorkerStatus {
+	strategy, ok := schemas.FromToken(c.Name)
+	if !ok {
+		strategy = c.Name
+	}
+	return WorkerStatus{
+		Strategy: strategy, Waiting: c.NumPending, InHand: c.NumAckPending, Again: c.NumRedelivered, Idle: c.NumWaiting,
+	}
 }
 
 // DeadCounts counts the dead letters by the stream that their messages were in. A stream without any is not in it. It fails
@@ -121,24 +170,15 @@ func (b *Bus) OpenRequests(ctx context.Context) ([]OpenRequest, error) {
 		return nil, fmt.Errorf("read requests: %w", b.link.disconnected())
 	}
 	began := time.Now()
-	r, err := b.read(ctx, StreamRequests, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return nil, fmt.Errorf("read requests: %w", b.explain(began, err))
-	}
-	defer r.close()
 	var open []OpenRequest
-	for left := r.pending; left > 0; {
-		l, err := r.soon(ctx)
-		if errors.Is(err, errSilence) { // the rest was finished while it was read
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read requests: %w", b.explain(began, err))
-		}
-		left = l.after
+	err := b.readWhole(ctx, StreamRequests, everything(), 0, func(l letter) error {
 		if e, err := l.event(); err == nil {
 			open = append(open, OpenRequest{e, l.Stored})
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read requests: %w", b.explain(began, err))
 	}
 	return open, nil
 }

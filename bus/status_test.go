@@ -29,7 +29,7 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 	taken, ended := make(chan struct{}, 3), make(chan error, 2)
 	for strategy, parallel := range map[string]int{"Busy": 1, "Idle": 2} {
 		go func() {
-			ended <- b.Work(ctx, bus.Work{Strategy: strategy, Parallel: parallel}, func(ctx context.Context, _ schemas.Event) error {
+			ended <- b.Work(ctx, bus.Work{Strategy: strategy, Parallel: parallel}, func(context.Context, schemas.Event) error {
 				taken <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
@@ -53,7 +53,7 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 			{Strategy: "Busy", Waiting: 2, InHand: 1}, {Strategy: "Idle", Idle: 1},
 		}},
 		{Name: bus.StreamIntents}, {Name: bus.StreamRequests}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
-		{Name: bus.StreamLedger},
+		{Name: bus.StreamLedger}, {Name: bus.StreamMaintenances},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
@@ -66,6 +66,37 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 	cancel()
 	for range 2 {
 		<-ended
+	}
+}
+
+func TestWhoMayNotListTheWorkersIsToldOfThoseThatItNames(t *testing.T) {
+	b := bustest.New(t, "Busy", "Idle", "Other")
+	e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, e)
+	all, err := b.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name       string
+		strategies []string
+		want       []bus.WorkerStatus
+	}{
+		{"none", nil, nil},
+		{"two and one that has no consumer", []string{"Idle", "Unknown", "Busy"}, []bus.WorkerStatus{
+			{Strategy: "Busy", Waiting: 1}, {Strategy: "Idle"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := b.StatusFor(t.Context(), c.strategies)
+			all[0].Workers = c.want
+			if err != nil || !reflect.DeepEqual(got, all) {
+				t.Errorf("error %v, got\n%+v\nwant\n%+v", err, got, all)
+			}
+		})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lookEvery is how often the streams are looked for while nothing happens: six small requests, and the longest time
+// lookEvery is how often the streams are looked for while nothing happens: seven small requests, and the longest time
 // for which a stream that somebody deleted goes unnoticed.
 const lookEvery = 10 * time.Second
 
@@ -48,7 +48,7 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 }
 
 // births are the times when the streams were made.
-type births [6]time.Time
+type births [7]time.Time
 
 // births asks when the streams were made.
 func (b *Bus) births(ctx context.Context) (times births, err error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // handAgain says when a row that could not be handled is handed over again.
@@ -17,7 +15,7 @@ func handAgain() backoff { return backoff{first: 200 * time.Millisecond, most: 1
 // the connection.
 func (b *Bus) followTable(ctx context.Context, stream, noun string, take func(context.Context, letter) error) {
 	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
-		r, err := b.read(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+		r, err := b.read(ctx, stream, everything())
 		if err != nil {
 			return err
 		}

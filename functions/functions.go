@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rehome-dev/rehome/functions/drain"
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
@@ -56,13 +57,23 @@ import (
 // that has moved on is worth less than a new one.
 const IntentTTL = 10 * time.Minute
 
-// Hosted lists every function that answers scopes: the strategies, and [Request].
-func Hosted() []Function { return append(All(), Request()) }
+// Hosted lists every function that answers scopes: the strategies, [Request] and [Maintenance].
+func Hosted() []Function { return append(All(), Request(), Maintenance()) }
 
 // Request is the function that answers the scopes of requests. It is no strategy that a policy enables: whoever the policy
 // lets ask is answered.
 func Request() Function {
 	return function(schemas.RequestStrategy, policy.Deschedule, "Moves pods that somebody asked for.", request.Args{})
+}
+
+// Maintenance is the function that answers the scopes of maintenances. It is no strategy that a policy enables: whoever may
+// make a maintenance is answered.
+func Maintenance() Function {
+	return hosted(schemas.MaintenanceStrategy, policy.Deschedule, "Moves pods from nodes that are to be worked on.", drain.Args{},
+		func(a drain.Args, s schemas.MaintenanceScope) decision {
+			intents, steps := a.Decide(s)
+			return decision{intents, &steps}
+		})
 }
 
 // All lists every strategy of this binary.
@@ -122,8 +133,14 @@ type Function struct {
 	// Strategy describes it to the policy.
 	Strategy policy.Strategy
 
-	decide func(scope schemas.Event) (schemas.ScopeHead, []schemas.Intent, error)
-	answer func(scope schemas.Payload, id string) (schemas.ScopeHead, []schemas.Intent, error)
+	decide func(scope schemas.Event) (schemas.ScopeHead, decision, error)
+	answer func(scope schemas.Payload, id string) (schemas.ScopeHead, decision, error)
+}
+
+// decision is what a function says about one scope.
+type decision struct {
+	intents []schemas.Intent
+	steps   *schemas.MaintenanceSteps // nil, but of a maintenance
 }
 
 // scope is any kind of scope.
@@ -134,14 +151,25 @@ type scope interface {
 
 // arguments is what the folder of a strategy exports.
 type arguments[S scope] interface {
-	Validate() error
+	checked
 	Decide(S) []schemas.Intent
 }
+
+// checked is arguments that say what is wrong with them.
+type checked interface{ Validate() error }
 
 // function is the line of one strategy. summary says in one sentence which pods it moves. Its arguments in the policy are
 // decoded over defaults.
 func function[A arguments[S], S scope](
 	name string, point policy.Point, summary string, defaults A, wakes ...schemas.DeltaKind,
+) Function {
+	decide := func(a A, s S) decision { return decision{intents: a.Decide(s)} }
+	return hosted(name, point, summary, defaults, decide, wakes...)
+}
+
+// hosted is a function that decides as decide does, under arguments like defaults.
+func hosted[A checked, S scope](
+	name string, point policy.Point, summary string, defaults A, decide func(A, S) decision, wakes ...schemas.DeltaKind,
 ) Function {
 	var s S
 	strategy := policy.Strategy{
@@ -153,20 +181,20 @@ func function[A arguments[S], S scope](
 	}
 	return Function{
 		Strategy: strategy,
-		decide: func(e schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) {
+		decide: func(e schemas.Event) (schemas.ScopeHead, decision, error) {
 			s, err := schemas.Decode[S](e)
 			if err != nil {
-				return schemas.ScopeHead{}, nil, err
+				return schemas.ScopeHead{}, decision{}, err
 			}
-			return answer(strategy, s, e.ID, defaults)
+			return answer(strategy, s, e.ID, defaults, decide)
 		},
-		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, []schemas.Intent, error) {
+		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, decision, error) {
 			s, ok := p.(S)
 			if !ok {
-				return schemas.ScopeHead{}, nil, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w", id, p, name,
+				return schemas.ScopeHead{}, decision{}, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w", id, p, name,
 					schemas.ErrInvalid)
 			}
-			return answer(strategy, s, id, defaults)
+			return answer(strategy, s, id, defaults, decide)
 		},
 	}
 }
@@ -188,33 +216,35 @@ func kindOf(s scope) schemas.ScopeKind {
 		return schemas.UsageKind
 	case schemas.RequestScope:
 		return schemas.RequestKind
+	case schemas.MaintenanceScope:
+		return schemas.MaintenanceKind
 	}
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }
 
 // answer decides on the scope that is known by id, if it is one of the strategy.
-func answer[A arguments[S], S scope](
-	strategy policy.Strategy, s S, id string, args A,
-) (schemas.ScopeHead, []schemas.Intent, error) {
-	head := s.Head()
+func answer[A checked, S scope](
+	strategy policy.Strategy, s S, id string, args A, decide func(A, S) decision,
+) (schemas.ScopeHead, decision, error) {
+	head, none := s.Head(), decision{}
 	if head.Strategy != strategy.Name {
-		return head, nil, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, strategy.Name, schemas.ErrInvalid)
+		return head, none, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, strategy.Name, schemas.ErrInvalid)
 	}
 	if head.Kind != strategy.Scope {
-		return head, nil, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
+		return head, none, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
 			id, head.Kind, strategy.Name, strategy.Scope, schemas.ErrInvalid)
 	}
 	if len(head.Args) > 0 {
 		d := json.NewDecoder(bytes.NewReader(head.Args))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&args); err != nil {
-			return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
+			return head, none, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
 		}
 	}
 	if err := args.Validate(); err != nil {
-		return head, nil, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
+		return head, none, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
 	}
-	return head, args.Decide(s), nil
+	return head, decide(args, s), nil
 }
 
 // Evaluate answers one scope. The answer names the scope's event, so evaluating the same event again gives an answer
@@ -223,21 +253,27 @@ func answer[A arguments[S], S scope](
 // It fails with an error that wraps [schemas.ErrInvalid] when the event is not a scope of this strategy, and never
 // otherwise.
 func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
-	head, intents, err := f.decide(scope)
+	head, d, err := f.decide(scope)
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return Complete(head, intents, scope.ID, scope.Sequence), nil
+	return complete(head, d, scope.ID, scope.Sequence), nil
 }
 
 // EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the event's, and the
 // sequence is 0. The scope is not changed.
 func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Intents, error) {
-	head, intents, err := f.answer(scope, id)
+	head, d, err := f.answer(scope, id)
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return Complete(head, intents, id, 0), nil
+	return complete(head, d, id, 0), nil
+}
+
+func complete(head schemas.ScopeHead, d decision, event string, sequence uint64) schemas.Intents {
+	answer := Complete(head, d.intents, event, sequence)
+	answer.Maintenance = d.steps
+	return answer
 }
 
 // Complete makes the answer of what a strategy decided on the scope of that head, event and sequence. It fills in the IDs of

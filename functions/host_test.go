@@ -66,7 +66,7 @@ func TestAPanicOfAFunctionIsAnErrorThatSendsTheScopeToTheDeadLetters(t *testing.
 	d := &desk{scopes: []schemas.Event{scope}}
 	host(t, d, Function{
 		Strategy: policy.Strategy{Name: "Broken"},
-		decide:   func(schemas.Event) (schemas.ScopeHead, []schemas.Intent, error) { panic("no") },
+		decide:   func(schemas.Event) (schemas.ScopeHead, decision, error) { panic("no") },
 	})
 	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "strategy Broken panicked at scope "+scope.ID) {
 		t.Errorf("got error %v", err)

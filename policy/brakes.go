@@ -17,7 +17,8 @@ type Loop struct {
 // Storm is the storm brake: nothing is moved while one of its conditions holds. 0 switches a condition off.
 type Storm struct {
 	// Nodes is the share of all nodes, in percent, that went bad within [StormMemory]: they are not ready, or got a taint
-	// that keeps pods away, and still have it. Below [StormLeast] nodes it never holds.
+	// that keeps pods away, and still have it. Below [StormLeast] nodes it never holds. Those that a maintenance holds are none of
+	// them.
 	Nodes int
 	// Pending is how many replacements have been waiting for PendingFor or longer to become ready.
 	Pending    int

@@ -24,6 +24,7 @@ func (p Policy) Explain() string {
 		t.line(0, "Asks with an EvictionRequest first. One that has no answer for %v is withdrawn, and the pod is evicted.", wait)
 	}
 	t.asking(p.Requests)
+	t.maintenance(p.Maintenance)
 	t.line(0, "%s", p.graceInWords())
 	if p.FailureEvents {
 		t.line(0, "An eviction that fails or is refused is a Kubernetes Event EvictionFailed on the pod.")

@@ -15,19 +15,20 @@ const (
 
 // file is the policy file as it is written.
 type file struct {
-	APIVersion         string         `json:"apiVersion"`
-	Kind               string         `json:"kind"`
-	NodeSelector       string         `json:"nodeSelector"`
-	GracePeriodSeconds *int64         `json:"gracePeriodSeconds"`
-	Rate               Rate           `json:"rate"`
-	Deltas             Deltas         `json:"deltas"`
-	Signals            fileSignals    `json:"signals"`
-	Brakes             fileBrakes     `json:"brakes"`
-	Restart            *fileRestart   `json:"restart"`
-	EvictionRequests   *fileRequests  `json:"evictionRequests"`
-	Requests           *fileAsking    `json:"requests"`
-	Functions          []fileFunction `json:"functions"`
-	Profiles           []fileProfile  `json:"profiles"`
+	APIVersion         string           `json:"apiVersion"`
+	Kind               string           `json:"kind"`
+	NodeSelector       string           `json:"nodeSelector"`
+	GracePeriodSeconds *int64           `json:"gracePeriodSeconds"`
+	Rate               Rate             `json:"rate"`
+	Deltas             Deltas           `json:"deltas"`
+	Signals            fileSignals      `json:"signals"`
+	Brakes             fileBrakes       `json:"brakes"`
+	Restart            *fileRestart     `json:"restart"`
+	EvictionRequests   *fileRequests    `json:"evictionRequests"`
+	Requests           *fileAsking      `json:"requests"`
+	Maintenance        *fileMaintenance `json:"maintenance"`
+	Functions          []fileFunction   `json:"functions"`
+	Profiles           []fileProfile    `json:"profiles"`
 
 	Presets              []string       `json:"presets"`
 	PresetCustomizations customizations `json:"presetCustomizations"`
@@ -44,8 +45,8 @@ type file struct {
 // own lists the fields that only OwnVersion has.
 func own() []string {
 	return []string{
-		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "requests", "presets",
-		"presetCustomizations", "functions",
+		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "requests", "maintenance",
+		"presets", "presetCustomizations", "functions",
 	}
 }
 
@@ -72,6 +73,9 @@ func (f file) validate() error {
 	}
 	if f.Requests != nil {
 		found.Join("requests", f.Requests.validate())
+	}
+	if f.Maintenance != nil {
+		found.Join("maintenance", f.Maintenance.validate())
 	}
 	found.Join("", f.validateMetrics())
 	return found.Err()

@@ -25,7 +25,8 @@ func (p Policy) Format(version string) ([]byte, error) {
 		APIVersion: version, Kind: Kind, NodeSelector: p.NodeSelector, GracePeriodSeconds: p.GracePeriodSeconds,
 		PerNode: p.Limits.PerNode, PerNamespace: p.Limits.PerNamespace, Total: p.Limits.Total,
 		Limits: p.Limits.written(), Brakes: p.Brakes.written(), Restart: p.Restart.written(),
-		Asking: p.Requests.written(), FailureEvents: p.FailureEvents, Metrics: p.Metrics.written(),
+		Asking: p.Requests.written(), Maintenance: p.Maintenance.written(),
+		FailureEvents: p.FailureEvents, Metrics: p.Metrics.written(),
 	}
 	if p.Rate != DefaultRate() {
 		out.Rate = &p.Rate
@@ -68,6 +69,7 @@ type formatFile struct {
 	Restart            *fileRestart      `json:"restart,omitzero"`
 	Requests           *fileRequests     `json:"evictionRequests,omitzero"`
 	Asking             *fileAsking       `json:"requests,omitzero"`
+	Maintenance        *fileMaintenance  `json:"maintenance,omitzero"`
 	FailureEvents      bool              `json:"evictionFailureEventNotification,omitzero"`
 	Metrics            []metricsProvider `json:"metricsProviders,omitzero"`
 	Deltas             Deltas            `json:"deltas,omitzero"`
@@ -93,7 +95,7 @@ func (p Policy) missingIn(version string) error {
 	}{
 		{"rate", p.Rate != DefaultRate()}, {"limits", p.Limits.written() != nil}, {"brakes", p.Brakes != DefaultBrakes()},
 		{"restart", p.Restart != Restart{}}, {"evictionRequests", p.EvictionRequests != 0},
-		{"requests", p.Requests != nil},
+		{"requests", p.Requests != nil}, {"maintenance", p.Maintenance.written() != nil},
 		{"deltas", p.Deltas != DeltasNeeded}, {"signals", p.Signals.rows != nil},
 		{"functions", len(p.Outside) > 0},
 	} {

@@ -153,7 +153,7 @@ func validateOwnName(name string) error {
 		return err
 	case name == "":
 		found.Add("", nil, "is missing", right)
-	case name == EvictorName, name == schemas.RequestStrategy:
+	case name == EvictorName, name == schemas.RequestStrategy, name == schemas.MaintenanceStrategy:
 		found.Add("", name, "is not a strategy", "choose another name")
 	case !plain:
 		found.Add("", name, "cannot be the name of a strategy", right)

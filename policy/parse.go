@@ -56,7 +56,7 @@ func (r *reader) read(data []byte) Policy {
 		Limits: doc.limits(), FailureEvents: doc.EvictionFailureEventNotification, Metrics: doc.metrics(),
 		Deltas: doc.Deltas, Signals: doc.Signals.signals(),
 		Brakes: doc.Brakes.brakes(), Restart: doc.Restart.restart(), EvictionRequests: doc.EvictionRequests.wait(),
-		Requests: doc.Requests.asking(),
+		Requests: doc.Requests.asking(), Maintenance: doc.Maintenance.maintenance(doc.Signals.signals()),
 	}
 	r.metrics = p.Metrics
 	p.Outside = r.functions(doc.Functions)

@@ -98,6 +98,8 @@ type Policy struct {
 	EvictionRequests time.Duration
 	// Requests says who may ask for what. nil: [DefaultRequests].
 	Requests *Requests
+	// Maintenance says how pods move from nodes that are worked on.
+	Maintenance Maintenance
 	// FailureEvents: an eviction that fails or is refused is a Kubernetes Event of the type Warning with the reason
 	// EvictionFailed.
 	FailureEvents bool

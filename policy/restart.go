@@ -25,6 +25,9 @@ type Restart struct {
 	Timeout time.Duration
 	// Cooldown is how long a Deployment is not restarted again. 0: [DefaultRestartCooldown].
 	Cooldown time.Duration
+	// AgainAlone lifts the Cooldown for Deployments with one replica. No file says so: it holds for pods that have to leave their
+	// nodes whatever was before, since they would be stopped without a replacement, or not move at all.
+	AgainAlone bool
 }
 
 // Preferred is the policy for a workload that is asked to make a replacement first: it takes part unless it is marked with

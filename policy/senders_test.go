@@ -33,6 +33,13 @@ func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
 				{Name: "other", PerMinute: 10, Open: 20},
 			}},
 		},
+		{
+			"a sender of notices of a cloud",
+			"requests:\n  senders:\n    - {name: spot, actions: [maintain], nodes: true, perMinute: 100, open: 1000}\n",
+			&Requests{MaxPods: 500, Senders: []Sender{
+				{Name: "spot", Actions: []schemas.RequestAction{schemas.ActionMaintain}, Nodes: true, PerMinute: 100, Open: 1000},
+			}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Parse("p.yaml", []byte(own1+c.text), known())
@@ -74,7 +81,7 @@ func TestWhatIsWrongAboutSendersIsNamed(t *testing.T) {
 	const want = `p.yaml:4: requests.maxPods: must be at least 1 and at most 1000, got 1001
 p.yaml:6: requests.senders[0].name: is not a name, got "Big Boss"; write 1 to 63 of a-z, 0-9 and -
 p.yaml:8: requests.senders[1].namespaces[0]: is not the name of a namespace, got "Shop"; write an exact name, or its beginning and a *
-p.yaml:9: requests.senders[1].actions[0]: is not known, got "drain"; want one of [deschedule evaluate cancel]
+p.yaml:9: requests.senders[1].actions[0]: is not known, got "drain"; want one of [deschedule evaluate cancel maintain]
 p.yaml:10: requests.senders[1].override[0]: is not a rule that can be overridden, got "TerminatingPods"; want "*" or one of ` +
 		`[SystemCriticalPods PriorityThreshold FailedBarePods PodsWithLocalStorage DaemonSetPods PodsWithPVC PodsWithoutPDB ` +
 		`PodsWithResourceClaims LabelSelector MinPodAge MinReplicas PreferNoEviction Signal NamespaceLabelSelector ` +

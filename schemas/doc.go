@@ -13,6 +13,10 @@
 //
 //	people and programs ──Request──▶ watcher ──Receipt──▶ everyone
 //
+// A [Maintenance] says what is new about a node maintenance, which is an object of the cluster.
+//
+//	actuator ──Maintenance──▶ everyone
+//
 // # The envelope
 //
 // Each of them travels as the data of one CloudEvent, an [Event]. correlationid names the first event of a chain and

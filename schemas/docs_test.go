@@ -145,5 +145,18 @@ func TestTheExamplesOnThePageAboutEventsArePartsOfThePublishedOnes(t *testing.T)
 	sameSet(t, "examples", got, []string{
 		"dev.rehome.delta.v1: delta", "dev.rehome.scope.v1: scope", "dev.rehome.intents.v1: intents",
 		"dev.rehome.verdict.v1: verdict-deferred", "dev.rehome.request.v1: request", "dev.rehome.receipt.v1: receipt",
+		"dev.rehome.maintenance.v1: maintenance",
 	})
+}
+
+func TestTheNoticeOnThePageAboutRequestsIsThePublishedExample(t *testing.T) {
+	text, err := os.ReadFile("../docs/requests.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?m)^    \{"sender": "spot"(?:.*\n    )*.*\}$`).Find(text)
+	e, _ := example[schemas.Request](t, "request-maintain")
+	if got, want := canonical(t, block), canonical(t, e.Data); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }

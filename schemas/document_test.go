@@ -156,7 +156,7 @@ func sameSet(t *testing.T, what string, got, want []string) {
 
 // schemaFiles are the published schemas, by the name of what they describe.
 func schemaFiles() []string {
-	return []string{"delta", "event", "intents", "receipt", "request", "scope", "verdict"}
+	return []string{"delta", "event", "intents", "maintenance", "receipt", "request", "scope", "verdict"}
 }
 
 func schemaOf(t *testing.T, name string) place {

@@ -9,7 +9,7 @@ import (
 // Files is the contract as files, for readers that are not Go programs:
 //
 //	v1/NAME.schema.json   the JSON Schema of the data of each event type, and of the envelope in event.schema.json
-//	v1/examples/*.json    complete events in structured mode: one causal chain, a scope of every kind, and a request
+//	v1/examples/*.json    complete events in structured mode: one causal chain, a scope of every kind, a request, and maintenances
 //	asyncapi.yaml         the NATS subjects, and who publishes and receives what on them
 //
 //go:embed v1/*.schema.json v1/examples/*.json asyncapi.yaml
@@ -29,9 +29,9 @@ func Schema(eventType string) ([]byte, error) {
 	return schema, nil
 }
 
-// EventTypes lists every type of event, in the order of a chain: those of requests last.
+// EventTypes lists every type of event, in the order of a chain: those of requests and of maintenances last.
 func EventTypes() []string {
-	return []string{DeltaType, ScopeType, IntentsType, VerdictType, RequestType, ReceiptType}
+	return []string{DeltaType, ScopeType, IntentsType, VerdictType, RequestType, ReceiptType, MaintenanceType}
 }
 
 // typePrefix is what the CloudEvents types of Rehome begin with; the noun and the major version follow.

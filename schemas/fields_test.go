@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -25,13 +26,23 @@ func fields(typ reflect.Type) map[string]field {
 	all := map[string]field{}
 	for _, f := range reflect.VisibleFields(typ) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || name == "-" || f.Anonymous && name == "" {
+		if !f.IsExported() || name == "-" || f.Anonymous && name == "" || underName(typ, f.Index) {
 			continue
 		}
 		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 		all[name] = field{typ: f.Type, optional: optional}
 	}
 	return all
+}
+
+// underName says whether a field belongs to an embedded struct that JSON writes as a field of its own.
+func underName(typ reflect.Type, index []int) bool {
+	for i := 1; i < len(index); i++ {
+		if name, _, _ := strings.Cut(typ.FieldByIndex(index[:i]).Tag.Get("json"), ","); name != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // comparison walks a Go type and the schema of what it is written as, side by side.
@@ -51,8 +62,11 @@ func (c comparison) value(path string, typ reflect.Type, schema place) {
 		if schema.get("format").text() != "date-time" {
 			c.Errorf("%s: format is %q, want date-time", path, schema.get("format").text())
 		}
-	case typ == reflect.TypeFor[resource.Quantity]():
+	case typ == reflect.TypeFor[resource.Quantity](), typ == reflect.TypeFor[metav1.Duration]():
 		c.is(path, schema, "string")
+	case typ == reflect.TypeFor[intstr.IntOrString]():
+		c.is(path, schema, "string")
+		c.is(path, schema, "integer")
 	case typ == reflect.TypeFor[json.RawMessage]():
 		c.is(path, schema, "object")
 	case typ.Kind() == reflect.Struct:
@@ -161,10 +175,12 @@ func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
 		{"scope", reflect.TypeFor[schemas.DomainScope]()},
 		{"scope", reflect.TypeFor[schemas.UsageScope]()},
 		{"scope", reflect.TypeFor[schemas.RequestScope]()},
+		{"scope", reflect.TypeFor[schemas.MaintenanceScope]()},
 		{"request", reflect.TypeFor[schemas.Request]()},
 		{"receipt", reflect.TypeFor[schemas.Receipt]()},
 		{"intents", reflect.TypeFor[schemas.Intents]()},
 		{"verdict", reflect.TypeFor[schemas.Verdict]()},
+		{"maintenance", reflect.TypeFor[schemas.Maintenance]()},
 	} {
 		comparison{t}.value(test.typ.Name(), test.typ, schemaOf(t, test.schema))
 	}
@@ -190,6 +206,13 @@ func TestTheSchemasOfRequestsAllowAsMuchAsGoDoes(t *testing.T) {
 	same(t, "bounds", got, []any{
 		float64(schemas.MaxRequestReason), float64(schemas.MaxRequester), float64(schemas.MaxOverride), pods, pods, pods, pods,
 	})
+}
+
+func TestTheSchemaOfMaintenancesAllowsAsManyNodesAsGoTellsOf(t *testing.T) {
+	got := schemaOf(t, "maintenance").get("properties").get("nodes").get("maxItems").at
+	if got != float64(schemas.MaxMaintenanceNodes) {
+		t.Errorf("maxItems of nodes is %v, want MaxMaintenanceNodes, %d", got, schemas.MaxMaintenanceNodes)
+	}
 }
 
 func TestEverySchemaSaysWhatItIs(t *testing.T) {

@@ -33,11 +33,13 @@ const (
 	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than one request may have
 	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: the sender asks too often, or has too many open
 	ReceiptPolicyUnknown   ReceiptReason = "PolicyUnknown"   // rejected: the policy has no such profile, strategy or rule
+	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the maintenance of the node is past that stage
 
-	ReceiptDone             ReceiptReason = "Done"             // finished: every pod is gone, or there is a last word on it
+	ReceiptDone             ReceiptReason = "Done"             // finished: every pod has a last word, the node is as far as wanted
 	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: there was no pod to move, or no request to cancel
 	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: it was given up
 	ReceiptDeadlineExceeded ReceiptReason = "DeadlineExceeded" // finished: its time is over
+	ReceiptRefused          ReceiptReason = "Refused"          // finished: a guard refused the maintenance, and nothing was done
 )
 
 // Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted one is finished. An
@@ -52,9 +54,11 @@ type Receipt struct {
 	// Action and Target are those of the request, where it could be read.
 	Action RequestAction `json:"action,omitempty"`
 	Target *Target       `json:"target,omitempty"`
+	// Maintenance is that of the request, with the name of the node also where the request has its provider ID alone.
+	Maintenance *NodeRequest `json:"maintenance,omitempty"`
 	// Profile is the one whose protections hold.
 	Profile string `json:"profile,omitempty"`
-	// Deadline is when what is left is given up, of an accepted request to deschedule.
+	// Deadline is when what is left is given up, of an accepted request to deschedule or to maintain.
 	Deadline time.Time `json:"deadline,omitzero"`
 	DryRun   bool      `json:"dryRun,omitempty"`
 	// Pods are those that were found when the request was accepted, in the order of namespaces and names. Later ones are not

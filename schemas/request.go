@@ -4,7 +4,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // RequestType is the CloudEvents type of a [Request].
@@ -29,11 +32,12 @@ const (
 	ActionDeschedule RequestAction = "deschedule" // move the pods of the target from where they are
 	ActionEvaluate   RequestAction = "evaluate"   // ask a strategy, or all of them, about everything now
 	ActionCancel     RequestAction = "cancel"     // give up an earlier request of the same sender
+	ActionMaintain   RequestAction = "maintain"   // bring a node to a stage of its maintenance
 )
 
 // RequestActions lists every action.
 func RequestActions() []RequestAction {
-	return []RequestAction{ActionDeschedule, ActionEvaluate, ActionCancel}
+	return []RequestAction{ActionDeschedule, ActionEvaluate, ActionCancel, ActionMaintain}
 }
 
 // RequestMethod says how the pods of a request are to be moved.
@@ -65,13 +69,15 @@ type Request struct {
 	Profile string `json:"profile,omitempty"`
 	// Request is the name of the request to give up, with [ActionCancel].
 	Request string `json:"request,omitempty"`
+	// Maintenance is what is wanted of a node. nil unless Action is [ActionMaintain].
+	Maintenance *NodeRequest `json:"maintenance,omitempty"`
 	// Reason says in words why, for people.
 	Reason string `json:"reason"`
 	// Requester says in words who asks, for people. Nothing rests on it.
 	Requester string        `json:"requester,omitempty"`
 	Method    RequestMethod `json:"method,omitempty"`
-	// Deadline is when what is left of the request is given up. Zero: one hour after the bus stored it, which is also what it
-	// counts from: it is at most 24 hours after that.
+	// Deadline is when what is left of the request is given up. Zero: one hour after the bus stored it, with [ActionMaintain] 24
+	// hours. It is at most 24 hours after that. What a maintenance has begun goes on after it.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// DryRun: nothing is changed; the verdicts say what would have happened.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -86,6 +92,22 @@ type Target struct {
 	Selector *SelectorTarget `json:"selector,omitempty"`
 	// Node is the name of a node, all pods of which are meant.
 	Node string `json:"node,omitempty"`
+}
+
+// NodeRequest is what is wanted of one node. Exactly one of Node and ProviderID is set.
+type NodeRequest struct {
+	// Node is the name of the node.
+	Node string `json:"node,omitempty"`
+	// ProviderID is the spec.providerID of the node, or what follows the last slash in it: as the clouds name machines.
+	ProviderID string `json:"providerID,omitempty"`
+	// Stage is [v1alpha1.Cordon], [v1alpha1.Drain] or [v1alpha1.Complete]. A node only goes through them forwards.
+	Stage v1alpha1.Stage `json:"stage"`
+	// Deadline is how long the drain may take from the cordon on, and OnDeadline what happens then. nil: as long as it takes, or
+	// as an earlier request said.
+	Deadline   *metav1.Duration    `json:"deadline,omitempty"`
+	OnDeadline v1alpha1.OnDeadline `json:"onDeadline,omitempty"`
+	// Force lifts guards that would refuse the maintenance.
+	Force []v1alpha1.Guard `json:"force,omitempty"`
 }
 
 // PodTarget is one pod.

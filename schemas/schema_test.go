@@ -84,6 +84,8 @@ func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
 	intents, _ := example[schemas.Intents](t, "intents")
 	verdict, _ := example[schemas.Verdict](t, "verdict-deferred")
 	settled, _ := example[schemas.Verdict](t, "verdict-settled")
+	told, _ := example[schemas.Maintenance](t, "maintenance")
+	refused, _ := example[schemas.Maintenance](t, "maintenance-refused")
 	for _, e := range []schemas.Event{
 		with(t, delta, 1, "unknown"),
 		with(t, delta, 1, "object", "unknown"),
@@ -101,6 +103,11 @@ func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
 		with(t, settled, 1, "workload", "unknown"),
 		with(t, settled, 1, "settlement", "unknown"),
 		with(t, settled, 1, "settlement", "replacement", "unknown"),
+		with(t, told, 1, "unknown"),
+		with(t, told, 1, "summary", "unknown"),
+		with(t, told, 1, "nodes", 0, "unknown"),
+		with(t, told, 1, "nodes", 0, "blocked", 0, "unknown"),
+		with(t, refused, 1, "refusal", "unknown"),
 	} {
 		if err := open.Validate(e); err != nil {
 			t.Errorf("published schema: %v", err)
@@ -144,6 +151,7 @@ func TestWhatTheContractForbidsIsAnError(t *testing.T) {
 	verdict, _ := example[schemas.Verdict](t, "verdict")
 	restarted, _ := example[schemas.Verdict](t, "verdict-restarted")
 	settled, _ := example[schemas.Verdict](t, "verdict-settled")
+	told, _ := example[schemas.Maintenance](t, "maintenance")
 	envelope := func(e schemas.Event, change func(*schemas.Event)) schemas.Event {
 		change(&e)
 		return e
@@ -153,37 +161,44 @@ func TestWhatTheContractForbidsIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, e := range map[string]schemas.Event{
-		"a kind that does not exist":                            with(t, delta, "node.painted", "kind"),
-		"a node with a node":                                    with(t, delta, "worker-7", "node"),
-		"a pod without a namespace":                             with(t, gone, nil, "object", "namespace"),
-		"a taint without an effect":                             with(t, delta, nil, "after", "taints", 0, "effect"),
-		"a node scope without a node":                           with(t, scope, nil, "node"),
-		"a time that is none":                                   with(t, scope, "yesterday", "now"),
-		"a quantity that is none":                               with(t, scope, "much", "node", "status", "capacity", "cpu"),
-		"pods that are null":                                    with(t, scope, json.RawMessage("null"), "pods"),
-		"causes that are null":                                  with(t, scope, json.RawMessage("null"), "causes"),
-		"intents that are null":                                 with(t, intents, json.RawMessage("null"), "intents"),
-		"an intent without an id":                               with(t, intents, "", "intents", 0, "id"),
-		"a sequence below zero":                                 with(t, intents, -1, "scope", "sequence"),
-		"an outcome that does not exist":                        with(t, verdict, "vanished", "outcome"),
-		"a reason that belongs to another outcome":              with(t, verdict, "PodGone", "reason"),
-		"a method that does not exist":                          with(t, restarted, "persuasion", "method"),
-		"a method instead of one that does not exist":           with(t, restarted, instead("persuasion", "RestartNoRoom"), "instead"),
-		"a reason to use another method that is none":           with(t, restarted, instead("surge", "Replaced"), "instead"),
-		"a settlement of a move that has just begun":            with(t, restarted, map[string]any{"seconds": 1}, "settlement"),
-		"a move that is settled without saying how":             with(t, settled, nil, "settlement"),
-		"a settlement without its time":                         with(t, settled, nil, "settlement", "seconds"),
-		"a settlement before the move began":                    with(t, settled, -1, "settlement", "seconds"),
-		"an event without an id":                                envelope(delta, func(e *schemas.Event) { e.ID, e.CorrelationID = "", "" }),
-		"an event without a time":                               envelope(scope, func(e *schemas.Event) { e.Time = time.Time{} }),
-		"an event without a source":                             envelope(delta, func(e *schemas.Event) { e.Source = "" }),
-		"an event without a trace":                              envelope(delta, func(e *schemas.Event) { e.TraceParent = "" }),
-		"a trace that is none":                                  envelope(delta, func(e *schemas.Event) { e.TraceParent = "00-1-2-01" }),
-		"a type that does not exist":                            envelope(delta, func(e *schemas.Event) { e.Type = "dev.rehome.rumour.v1" }),
-		"the subject of something else":                         envelope(delta, func(e *schemas.Event) { e.Subject = "nodes/worker-8" }),
-		"the NATS subject of something else":                    envelope(delta, func(e *schemas.Event) { e.Channel = "rehome.delta.node.taints.worker-8" }),
-		"a first event of a chain that correlates with another": envelope(delta, func(e *schemas.Event) { e.CorrelationID = "another" }),
-		"data that is not JSON":                                 envelope(delta, func(e *schemas.Event) { e.Data = json.RawMessage("{") }),
+		"a kind that does not exist":                             with(t, delta, "node.painted", "kind"),
+		"a node with a node":                                     with(t, delta, "worker-7", "node"),
+		"a pod without a namespace":                              with(t, gone, nil, "object", "namespace"),
+		"a taint without an effect":                              with(t, delta, nil, "after", "taints", 0, "effect"),
+		"a node scope without a node":                            with(t, scope, nil, "node"),
+		"a time that is none":                                    with(t, scope, "yesterday", "now"),
+		"a quantity that is none":                                with(t, scope, "much", "node", "status", "capacity", "cpu"),
+		"pods that are null":                                     with(t, scope, json.RawMessage("null"), "pods"),
+		"causes that are null":                                   with(t, scope, json.RawMessage("null"), "causes"),
+		"intents that are null":                                  with(t, intents, json.RawMessage("null"), "intents"),
+		"an intent without an id":                                with(t, intents, "", "intents", 0, "id"),
+		"a sequence below zero":                                  with(t, intents, -1, "scope", "sequence"),
+		"an outcome that does not exist":                         with(t, verdict, "vanished", "outcome"),
+		"a reason that belongs to another outcome":               with(t, verdict, "PodGone", "reason"),
+		"a method that does not exist":                           with(t, restarted, "persuasion", "method"),
+		"a method instead of one that does not exist":            with(t, restarted, instead("persuasion", "RestartNoRoom"), "instead"),
+		"a reason to use another method that is none":            with(t, restarted, instead("surge", "Replaced"), "instead"),
+		"a settlement of a move that has just begun":             with(t, restarted, map[string]any{"seconds": 1}, "settlement"),
+		"a move that is settled without saying how":              with(t, settled, nil, "settlement"),
+		"a settlement without its time":                          with(t, settled, nil, "settlement", "seconds"),
+		"a settlement before the move began":                     with(t, settled, -1, "settlement", "seconds"),
+		"a maintenance without a UID":                            with(t, told, nil, "uid"),
+		"a maintenance that does not say whether it is accepted": with(t, told, nil, "accepted"),
+		"a maintenance without its numbers":                      with(t, told, nil, "summary"),
+		"a node of a maintenance without a stage":                with(t, told, nil, "nodes", 0, "stage"),
+		"fewer than no other nodes":                              with(t, told, -1, "more"),
+		"a refusal without a reason":                             with(t, told, map[string]any{"message": "m"}, "refusal"),
+		"a change of a node that says nothing":                   with(t, told, []any{map[string]any{"name": "n", "uid": "u"}}, "changes"),
+		"an event without an id":                                 envelope(delta, func(e *schemas.Event) { e.ID, e.CorrelationID = "", "" }),
+		"an event without a time":                                envelope(scope, func(e *schemas.Event) { e.Time = time.Time{} }),
+		"an event without a source":                              envelope(delta, func(e *schemas.Event) { e.Source = "" }),
+		"an event without a trace":                               envelope(delta, func(e *schemas.Event) { e.TraceParent = "" }),
+		"a trace that is none":                                   envelope(delta, func(e *schemas.Event) { e.TraceParent = "00-1-2-01" }),
+		"a type that does not exist":                             envelope(delta, func(e *schemas.Event) { e.Type = "dev.rehome.rumour.v1" }),
+		"the subject of something else":                          envelope(delta, func(e *schemas.Event) { e.Subject = "nodes/worker-8" }),
+		"the NATS subject of something else":                     envelope(delta, func(e *schemas.Event) { e.Channel = "rehome.delta.node.taints.worker-8" }),
+		"a first event of a chain that correlates with another":  envelope(delta, func(e *schemas.Event) { e.CorrelationID = "another" }),
+		"data that is not JSON":                                  envelope(delta, func(e *schemas.Event) { e.Data = json.RawMessage("{") }),
 	} {
 		if err := v.Validate(e); !errors.Is(err, schemas.ErrInvalid) {
 			t.Errorf("%s: got error %v, want one that wraps ErrInvalid", name, err)

@@ -26,6 +26,8 @@ const (
 	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
 	// A [RequestScope]; the key is SENDER/NAME.
 	RequestKind ScopeKind = "request"
+	// A [MaintenanceScope]; the key is the name of the maintenance.
+	MaintenanceKind ScopeKind = "maintenance"
 )
 
 // ScopeHead is what all scopes have in common.

@@ -24,6 +24,8 @@ func Subjects(eventType string) []string {
 		return []string{Prefix + ".request.SENDER.NAME"}
 	case ReceiptType:
 		return []string{Prefix + ".receipt.SENDER.NAME"}
+	case MaintenanceType:
+		return []string{Prefix + ".maintenance.NAME"}
 	}
 	return nil
 }

@@ -140,6 +140,8 @@ func TestEveryPayloadHasOneSubjectForOneThing(t *testing.T) {
 		},
 		{schemas.Request{Sender: "admin", Name: "one"}, "requests/admin/one", "rehome.request.admin.one"},
 		{schemas.Receipt{Sender: "admin", Name: "one"}, "requests/admin/one", "rehome.receipt.admin.one"},
+		{schemas.Maintenance{Name: "kernel.6"}, "maintenances/kernel.6", "rehome.maintenance.kernel_6"},
+		{schemas.Maintenance{Name: "node/worker.7"}, "maintenances/node/worker.7", "rehome.maintenance.node=2Fworker_7"},
 	} {
 		if about, channel := test.payload.About(), test.payload.Channel(); about != test.about || channel != test.channel {
 			t.Errorf("%T: got %q on %q, want %q on %q", test.payload, about, channel, test.about, test.channel)

@@ -366,6 +366,7 @@ func hanging(t *testing.T) (arrived chan struct{}) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(end) })
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000") // an hour: longer than any test may take
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
 	return arrived
 }
@@ -377,17 +378,13 @@ func TestACollectorThatHangsHoldsUpNeitherWorkNorTheEnd(t *testing.T) {
 		x, log := exporter(t)
 		events := chain(t)
 		x.Emitted(events...)
-		<-arrived // from here on nothing is taken off the queue
-		began := time.Now()
-		for range 2000 { // 10000 spans, five times as many as the queue holds
+		<-arrived        // from here on nothing is taken off the queue
+		for range 2000 { // 10000 spans, five times as many as the queue holds: waiting for the collector would take an hour
 			x.Emitted(events...)
 		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("emitting took %v while the collector hangs", took)
-		}
-		began = time.Now()
+		began := time.Now()
 		x.Close()
-		if took := time.Since(began); took < time.Second || took > 4*time.Second {
+		if took := time.Since(began); took < time.Second {
 			t.Errorf("closing took %v, want the 2 seconds that are given to what is left", took)
 		}
 		if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), "traces cannot be sent") {

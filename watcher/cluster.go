@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,7 @@ type cluster struct {
 	namespaces corelisters.NamespaceLister
 	claims     corelisters.PersistentVolumeClaimLister
 	classes    schedulinglisters.PriorityClassLister
-	synced     []cache.InformerSynced
+	caches     []*filling
 	room       *room
 	owners     owners
 	covers     covers
@@ -68,14 +69,16 @@ func newCluster(client kubernetes.Interface, to changes, onError cache.WatchErro
 		return nil, fmt.Errorf("index pods: %w", err)
 	}
 	for _, i := range c.watched(to) {
-		if err := i.informer.SetWatchErrorHandlerWithContext(onError); err != nil {
+		filling := &filling{}
+		if err := i.informer.SetWatchErrorHandlerWithContext(filling.noting(onError)); err != nil {
 			return nil, fmt.Errorf("set the watch error handler: %w", err)
 		}
 		registration, err := i.informer.AddEventHandler(i.handler)
 		if err != nil {
 			return nil, fmt.Errorf("add the event handler: %w", err)
 		}
-		c.synced = append(c.synced, registration.HasSynced)
+		filling.synced = registration.HasSynced
+		c.caches = append(c.caches, filling)
 	}
 	return c, nil
 }
@@ -163,20 +166,33 @@ func (c *cluster) start(ctx context.Context) { c.factory.StartWithContext(ctx) }
 
 // wait returns when the caches are filled, with false when ctx ended before.
 func (c *cluster) wait(ctx context.Context) bool {
-	return cache.WaitForCacheSync(ctx.Done(), c.synced...)
+	synced := make([]cache.InformerSynced, len(c.caches))
+	for i, f := range c.caches {
+		synced[i] = f.synced
+	}
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
 // stop waits until the informers have ended, after the context of start.
 func (c *cluster) stop() { c.factory.Shutdown() }
 
-// filled says whether the caches are filled.
-func (c *cluster) filled() bool {
-	for _, synced := range c.synced {
-		if !synced() {
-			return false
+// filled says what keeps the caches from being filled; nil when they are.
+func (c *cluster) filled() error {
+	var failures []error
+	filled := true
+	for _, f := range c.caches {
+		if !f.synced() {
+			filled = false
+			failures = append(failures, f.failure())
 		}
 	}
-	return true
+	switch err := errors.Join(failures...); {
+	case filled:
+		return nil
+	case err != nil:
+		return fmt.Errorf("the caches are not filled yet: %w", err)
+	}
+	return errors.New("the caches are not filled yet")
 }
 
 // podsOn lists the pods that are bound to a node, also those that have ended, in no order.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // benchPolicy has one strategy that the changes of a node wake.
@@ -64,6 +65,7 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
 		usable: &usableNodes{plan: pl, enough: 2},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil), now: time.Now,
 		cluster: &cluster{nodes: corelisters.NewNodeLister(byName), pods: pods},
+		source:  func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
 	}
 	for i := range nodes {
 		n := benchNode(i)

@@ -35,9 +35,11 @@ type lead struct {
 	// published too, and withdraws. Only run uses it.
 	asked map[evaluation]bool
 	// sampler measures load for scopes.loads. It has no sources when no strategy goes by load.
-	sampler   *load.Sampler
-	crossings crossings
-	requests  *requests
+	sampler     *load.Sampler
+	crossings   crossings
+	requests    *requests
+	maintaining *maintaining
+	signs       *signs
 	// offline: nothing comes to rest, since nobody replaces what is moved.
 	offline bool
 }
@@ -53,6 +55,9 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 	l.scopes.waiting = &l.waiting
 	l.requests = newRequests(l)
 	l.scopes.requests = l.requests
+	l.maintaining = newMaintaining(l)
+	l.scopes.maintaining = l.maintaining
+	l.signs = newSigns(l)
 	l.sampler = l.newSampler()
 	l.scopes.loads = l.sampler
 	return l
@@ -74,6 +79,8 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.requests.follow(ctx) })
 	wg.Go(func() { l.requests.run(ctx) })
 	wg.Go(func() { l.requests.dropUnread(ctx) })
+	wg.Go(func() { l.maintaining.gates.run(ctx) })
+	wg.Go(func() { l.signs.run(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -110,8 +117,8 @@ func (l *lead) answered(ctx context.Context) {
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
 	for _, h := range heads {
 		ev := evaluation{profile: h.Profile, strategy: h.Strategy, kind: h.Kind, key: h.Key}
-		if _, found := l.scopes.plan.find(ev); !found || h.Kind == schemas.RequestKind {
-			continue // for the actuator to reject, or asked for anew as soon as the request is read
+		if _, found := l.scopes.plan.find(ev); !found || h.Kind == schemas.RequestKind || h.Kind == schemas.MaintenanceKind {
+			continue // for the actuator to reject, or asked for anew as soon as the request or the maintenance is read
 		}
 		l.asked[ev] = true
 		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
@@ -199,6 +206,7 @@ func (l *lead) evaluateAll() {
 	l.evaluate(nodes)
 	l.evaluateGroups()
 	l.requests.wakeAll()
+	l.maintaining.wakeAll()
 }
 
 // evaluateGroups makes the evaluations of all groups pending in which something could be moved. One from which something

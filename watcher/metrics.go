@@ -38,3 +38,10 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 	}
 	return m
 }
+
+// expect makes the figures of what can go wrong with a plan appear before it does, so that the first time is seen as a change.
+func (m *metrics) expect(p *plan) {
+	for _, e := range p.all {
+		m.refused.WithLabelValues(e.strategy.Name, e.profile.Name)
+	}
+}

@@ -13,11 +13,12 @@ import (
 // outageInterval is how often a lasting outage is logged: the informers try again every few seconds, each.
 const outageInterval = 30 * time.Second
 
-// outage logs that the API server cannot be watched, without repeating itself.
+// outage logs that the API server cannot be watched, without repeating itself. Each right that is missing is logged for itself:
+// they all have to be given.
 type outage struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	last time.Time
+	last map[string]time.Time // by what is forbidden; empty: anything else
 }
 
 // failed notes one failed watch. A watch that ended in the ordinary way, or whose place in history is gone so that it
@@ -26,11 +27,18 @@ func (o *outage) failed(err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
+	what := ""
+	if apierrors.IsForbidden(err) {
+		what = err.Error()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.last) < outageInterval {
+	if last, logged := o.last[what]; logged && time.Since(last) < outageInterval {
 		return
 	}
-	o.last = time.Now()
+	if o.last == nil {
+		o.last = map[string]time.Time{}
+	}
+	o.last[what] = time.Now()
 	o.log.Warn("the API server cannot be watched; trying again until it can", "error", err)
 }

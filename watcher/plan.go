@@ -27,8 +27,12 @@ type plan struct {
 	deltas   policy.Deltas
 	requests policy.Requests
 	profiles []policy.Profile
-	wakes    map[schemas.DeltaKind][]enabled
-	all      []enabled
+	// maintenance says which pods a maintenance leaves alone. nil: it leaves none alone.
+	maintenance maintenanceRules
+	// signs are those on nodes by which drains begin.
+	signs policy.Maintenance
+	wakes map[schemas.DeltaKind][]enabled
+	all   []enabled
 }
 
 // enabled is one strategy of one profile.
@@ -47,7 +51,8 @@ type enabled struct {
 func newPlan(p policy.Policy) (*plan, error) {
 	pl := &plan{
 		selector: p.Selector(), signals: p.Signals, metrics: p.Metrics, deltas: p.Deltas,
-		requests: p.Asking(), profiles: p.Profiles, wakes: map[schemas.DeltaKind][]enabled{},
+		requests: p.Asking(), maintenance: p.Maintenance, signs: p.Maintenance, profiles: p.Profiles,
+		wakes: map[schemas.DeltaKind][]enabled{},
 	}
 	for i := range p.Profiles {
 		for _, s := range p.Profiles[i].Strategies {
@@ -87,7 +92,7 @@ func (e *enabled) needs(values policy.Args) error {
 // grouped says whether the strategy decides about groups of pods.
 func (e enabled) grouped() bool {
 	switch e.strategy.Scope {
-	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind:
+	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind, schemas.MaintenanceKind:
 		return false
 	}
 	return true
@@ -113,7 +118,7 @@ func (p *plan) woken(d schemas.Delta) []enabled {
 }
 
 // unusable says why no pod of the node may be moved; empty: they may. The policy's selector must take the node in, the
-// node must not say that it is not ready, and no signal may say to leave it alone.
+// node must not say that it is not ready, and no maintenance and no signal may say to leave it alone.
 func (p *plan) unusable(n *corev1.Node) string {
 	switch {
 	case !p.selector.Matches(labels.Set(n.Labels)):
@@ -121,14 +126,30 @@ func (p *plan) unusable(n *corev1.Node) string {
 	case saysNotReady(n):
 		return fmt.Sprintf("node %s is not ready", n.Name)
 	}
-	if signal := p.signals.IgnoresNode(n); signal != "" {
-		return fmt.Sprintf("node %s is left alone: %s", n.Name, signal)
+	if why := p.leavesAlone(n); why != "" {
+		return fmt.Sprintf("node %s is left alone: %s", n.Name, why)
 	}
 	return ""
 }
 
-// find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile.
+// leavesAlone says why somebody else empties the node; empty: nobody does. What moves off a node that a maintenance has
+// cordoned is for that maintenance to say; its mark is there as soon as the cordon, and the node's conditions come later.
+func (p *plan) leavesAlone(n *corev1.Node) string {
+	if mark := markOn(n); mark != nil {
+		return "maintenance " + mark.Name + " has cordoned it"
+	}
+	return p.signals.IgnoresNode(n)
+}
+
+// find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile, and
+// maintenances one that no policy has.
 func (p *plan) find(ev evaluation) (enabled, bool) {
+	if ev.strategy == schemas.MaintenanceStrategy {
+		strategy := policy.Strategy{Name: schemas.MaintenanceStrategy, Scope: schemas.MaintenanceKind}
+		return enabled{
+			profile: &policy.Profile{Name: maintenanceProfile}, strategy: policy.Enabled{Strategy: strategy}, at: -1,
+		}, ev.kind == schemas.MaintenanceKind && ev.profile == maintenanceProfile
+	}
 	if ev.strategy == schemas.RequestStrategy {
 		i := slices.IndexFunc(p.profiles, func(x policy.Profile) bool { return x.Name == ev.profile })
 		if i < 0 {
@@ -158,9 +179,10 @@ func (e enabled) evaluation(key string) evaluation {
 	return evaluation{profile: e.profile.Name, strategy: e.strategy.Name, kind: e.strategy.Scope, key: key}
 }
 
-// signalled says whether a node that stays was marked or unmarked by a signal, which not all of them show in a delta.
+// signalled says whether a node that stays was marked or unmarked by a maintenance or a signal, which not all of them show in
+// a delta.
 func (p *plan) signalled(old, new *corev1.Node) bool {
-	return old != nil && new != nil && (p.signals.IgnoresNode(old) == "") != (p.signals.IgnoresNode(new) == "")
+	return old != nil && new != nil && (p.leavesAlone(old) == "") != (p.leavesAlone(new) == "")
 }
 
 // saysNotReady says whether the node has a Ready condition that is not True. A node without one counts as ready, as it

@@ -20,6 +20,7 @@ func (w *Watcher) SetPolicy(p policy.Policy) error {
 		return err
 	}
 	w.plan.Store(plan)
+	w.metrics.expect(plan)
 	w.usable.follow(plan)
 	select {
 	case w.replaced <- struct{}{}:
@@ -81,6 +82,7 @@ func (l *lead) begin() {
 	}
 	l.evaluate(nodes)
 	l.evaluateGroups()
+	l.maintaining.wakeAll()
 	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, old := range l.before.all {

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
+
+	"github.com/rehome-dev/rehome/maintenance"
 )
 
 // lastApplied holds a copy of the whole object, put there by kubectl apply.
@@ -46,7 +48,9 @@ func pruneMeta(m *metav1.ObjectMeta) {
 func pruneConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	for i := range conditions {
 		conditions[i].LastHeartbeatTime = metav1.Time{} // changes every few seconds and says nothing about a pod's place
-		conditions[i].Message = ""
+		if !maintenance.Said(conditions[i], "") {
+			conditions[i].Message = "" // that of a maintenance has its name in it
+		}
 	}
 	return conditions
 }

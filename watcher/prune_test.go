@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/maintenance"
 )
 
 const csi = "csi.example.com"
@@ -500,5 +501,27 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 	}
 	if want := map[string]string{lastApplied: "{}"}; !maps.Equal(meta.Annotations, want) {
 		t.Errorf("the annotations of the test's own object became %v", meta.Annotations)
+	}
+}
+
+func TestTheMessageOfAConditionIsOnlyKeptWhenAMaintenanceSaysIt(t *testing.T) {
+	signed := "a new kernel" + maintenance.Signature("kernel")
+	n := named("n1", func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+			{Type: corev1.NodeDrainInProgress, Reason: maintenance.AdminRequested, Message: signed},
+			{Type: corev1.NodeDrained, Reason: maintenance.AdminRequested, Message: "by hand"},
+		}
+	})
+	if _, err := prune(n); err != nil {
+		t.Fatal(err)
+	}
+	want := []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Reason: "KubeletReady"},
+		{Type: corev1.NodeDrainInProgress, Reason: maintenance.AdminRequested, Message: signed},
+		{Type: corev1.NodeDrained, Reason: maintenance.AdminRequested},
+	}
+	if got := n.Status.Conditions; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

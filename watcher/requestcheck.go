@@ -64,7 +64,7 @@ func readRequest(e schemas.Event, sender, name string, stored time.Time) (schema
 	if r.Sender != sender || r.Name != name {
 		return r, malformed("it says that it is %q of %q, and was published as %q of %q", r.Name, r.Sender, name, sender)
 	}
-	for _, check := range []func(schemas.Request) *objection{checkWords, checkAction, checkTarget} {
+	for _, check := range []func(schemas.Request) *objection{checkWords, checkAction, checkTarget, checkMaintenance} {
 		if no := check(r); no != nil {
 			return r, no
 		}
@@ -77,7 +77,10 @@ func readRequest(e schemas.Event, sender, name string, stored time.Time) (schema
 
 // deadlineOf is when what is left of a request is given up.
 func deadlineOf(r schemas.Request, stored time.Time) time.Time {
-	if r.Deadline.IsZero() {
+	switch {
+	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // it is done without being asked for again and again
+		return stored.Add(requestLongest).UTC()
+	case r.Deadline.IsZero():
 		return stored.Add(requestLasts).UTC()
 	}
 	return r.Deadline.UTC()
@@ -173,6 +176,9 @@ func (p *plan) mayAsk(r schemas.Request) (profile string, no *objection) {
 	if !s.May(r.Action) {
 		return "", refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask to %s", s.Name, r.Action)
 	}
+	if r.Action == schemas.ActionMaintain {
+		return "", allowsMaintenance(s)
+	}
 	if r.Action != schemas.ActionDeschedule {
 		return r.Profile, nil
 	}
@@ -210,6 +216,18 @@ func allowsTarget(s policy.Sender, t schemas.Target) *objection {
 	}
 	if t.Node != "" && !s.Nodes {
 		return refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask for the pods of a node", s.Name)
+	}
+	return nil
+}
+
+// allowsMaintenance says why the sender may not ask for the maintenance of a node, from which all pods move that can.
+func allowsMaintenance(s policy.Sender) *objection {
+	switch {
+	case !s.Nodes:
+		return refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask for the pods of a node", s.Name)
+	case len(s.Namespaces) > 0:
+		return refuse(schemas.ReceiptNotAllowed,
+			"the policy lets %s ask for pods of some namespaces alone, and a maintenance is about all pods of a node", s.Name)
 	}
 	return nil
 }

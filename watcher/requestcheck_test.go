@@ -75,7 +75,7 @@ func TestWhatIsWrongWithARequestIsSaid(t *testing.T) {
 		},
 		{
 			"another action", "", body(wishing(func(r *schemas.Request) { r.Action = "drain" })),
-			`action: want one of [deschedule evaluate cancel], got "drain"`,
+			`action: want one of [deschedule evaluate cancel maintain], got "drain"`,
 		},
 		{"no target", "", body(bare(schemas.ActionDeschedule)), "target: want the pods that are meant, got none"},
 		{

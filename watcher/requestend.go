@@ -22,7 +22,7 @@ func (r *requests) run(ctx context.Context) {
 	for {
 		over, wait := r.look(r.l.w.now())
 		for key, a := range over {
-			if err := r.finish(ctx, key, a); err != nil && ctx.Err() == nil {
+			if err := r.end(ctx, key, a); err != nil && ctx.Err() == nil {
 				delay := tries.next()
 				if tries.first() {
 					r.l.w.log.Warn("a request could not be finished, trying again", "request", key, "error", err)
@@ -45,7 +45,24 @@ func (r *requests) run(ctx context.Context) {
 	}
 }
 
-// look returns the requests that are over, and how long it takes at most until one is whose time runs out.
+// end finishes a request that is over. Whether one about a maintenance is, is found out here.
+func (r *requests) end(ctx context.Context, key string, a *asking) error {
+	if a.maintain != nil {
+		if err := r.maintained(ctx, a); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	over := a.end != ""
+	r.mu.Unlock()
+	if !over {
+		return nil
+	}
+	return r.finish(ctx, key, a)
+}
+
+// look returns the requests that are over or about a maintenance that has changed, and how long it takes at most until one is
+// whose time runs out.
 func (r *requests) look(now time.Time) (over map[string]*asking, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +77,7 @@ func (r *requests) look(now time.Time) (over map[string]*asking, wait time.Durat
 		}
 		r.lookAt(a)
 		switch {
-		case a.end != "":
+		case a.end != "" || a.maintain != nil:
 		case !slices.ContainsFunc(a.pods, func(x *askedPod) bool { return !x.gone && !x.done }):
 			a.end = schemas.ReceiptDone
 		case late:
@@ -124,6 +141,10 @@ func (r *requests) last(key string, a *asking) (receipt schemas.Receipt, withdra
 	receipt = schemas.Receipt{
 		Sender: sender, Name: name, State: schemas.RequestFinished, Reason: a.end, Action: q.Action, Target: q.Target,
 		Profile: a.profile, DryRun: q.DryRun,
+	}
+	if a.maintain != nil {
+		receipt.Maintenance, receipt.Message = a.maintain, a.why
+		return receipt, false
 	}
 	for _, x := range a.pods {
 		if x.gone {

@@ -76,7 +76,7 @@ func (r *requests) resume(
 	if no == nil {
 		_, no = r.l.scopes.plan.mayAsk(request)
 	}
-	if no == nil {
+	if no == nil && request.Action != schemas.ActionMaintain {
 		_, no = r.l.scopes.plan.profileOf(last.Profile)
 	}
 	r.begin(e, request, last)
@@ -106,7 +106,9 @@ func (r *requests) begin(e schemas.Event, request schemas.Request, accepted sche
 		a.pods = append(a.pods, x)
 		r.pods[p.Pod.UID] = append(r.pods[p.Pod.UID], key)
 	}
-	if !asks {
+	if request.Action == schemas.ActionMaintain {
+		a.maintain = accepted.Maintenance
+	} else if !asks {
 		a.end = schemas.ReceiptNothingToDo
 	}
 	r.open[key] = a
@@ -131,7 +133,9 @@ func (r *requests) wakeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, a := range r.open {
-		r.wake(key, a, schemas.CauseResync)
+		if a.maintain == nil {
+			r.wake(key, a, schemas.CauseResync)
+		}
 	}
 }
 

@@ -53,6 +53,10 @@ type asking struct {
 	end      schemas.ReceiptReason // why it is over; empty: it is not
 	why      string                // the same in words, where there is more to say
 	withdraw bool                  // some of its pods are asked for at this moment
+	// maintain is what is wanted of a node, with its name; nil: the request is about pods. uid is that of its maintenance; empty: it
+	// is not known.
+	maintain *schemas.NodeRequest
+	uid      types.UID
 }
 
 // askedPod is one pod of a request.
@@ -112,6 +116,7 @@ func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time
 func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
 	request, no := readRequest(e, answer.Sender, answer.Name, stored)
 	answer.Action, answer.Target, answer.DryRun = request.Action, request.Target, request.DryRun
+	answer.Maintenance = request.Maintenance
 	if no == nil {
 		answer.Profile, no = r.l.scopes.plan.mayAsk(request)
 	}
@@ -126,6 +131,8 @@ func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas
 		return r.evaluate(ctx, e, answer, request)
 	case schemas.ActionCancel:
 		return r.cancel(ctx, e, answer, request)
+	case schemas.ActionMaintain:
+		return r.maintain(ctx, e, answer, request, stored)
 	case schemas.ActionDeschedule:
 	}
 	return r.accept(ctx, e, answer, request, stored)
@@ -243,6 +250,9 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, answer schemas.R
 		a.end, a.why = schemas.ReceiptCancelled, "cancelled: "+request.Reason
 		r.kick(key)
 		answer.Reason, answer.Message = schemas.ReceiptDone, "request "+request.Request+" is given up"
+		if a.maintain != nil {
+			a.why += goesOn
+		}
 	}
 	r.mu.Unlock()
 	return r.close(ctx, e, answer)

@@ -53,6 +53,38 @@ func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
 	}
 }
 
+// TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned: a cordoned node has a taint, and its pods move as the
+// maintenance and the drain rules say. The mark comes with the cordon; the conditions of the node come later, or never.
+func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	marked := markedBy(t, schemas.CordonMark{Name: "kernel", UID: "m1", At: now})
+	n1 := named("n1", marked, func(n *corev1.Node) {
+		n.Spec.Unschedulable = true
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+	})
+	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2"), named("n3")}, []*corev1.Pod{placed("a", "n1")})
+	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
+		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
+	}
+	if got, want := s.plan.unusable(n1), "node n1 is left alone: maintenance kernel has cordoned it"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, c := range []struct {
+		name     string
+		old, new *corev1.Node
+		want     bool
+	}{
+		{"the mark comes", named("n1"), n1, true},
+		{"the mark goes", n1, named("n1"), true},
+		{"the mark stays", n1, n1, false},
+	} {
+		if got := s.plan.signalled(c.old, c.new); got != c.want {
+			t.Errorf("%s: evaluated %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestAScopeDoesNotShowTheTaintsThatThePolicyIgnores(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
@@ -83,6 +115,8 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
 			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler), now: time.Now}
 			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, s.cluster.labelsOfNamespace), queue: newQueue()}
+			l.maintaining = &maintaining{l: l, in: &w.maintained}
+			l.signs = newSigns(l)
 			w.lead.Store(l)
 			w.nodeChanged(c.old, c.new, false)
 			if got := l.queue.pending[key("n1")] != nil; got != c.want || l.queue.len() > 1 {

@@ -45,6 +45,7 @@ func (l *lead) verdict(e schemas.Event) {
 	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
 	var delay time.Duration
 	again := l.requests.verdict(v)
+	again = l.maintaining.verdict(v, e) || again
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
 	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:

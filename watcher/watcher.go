@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -33,12 +35,16 @@ type Bus interface {
 // Config is what a watcher is made of. Client, Bus, Policy and Source are needed. [Watcher.SetPolicy] replaces Policy.
 type Config struct {
 	Client kubernetes.Interface
-	Bus    Bus
-	Policy policy.Policy
+	// Dynamic reads maintenances and drain rules. nil: there are none.
+	Dynamic dynamic.Interface
+	Bus     Bus
+	Policy  policy.Policy
 	// Source is the CloudEvents source of everything that the watcher says.
 	Source string
 	// Requests are answered by the policy. nil: nobody is.
 	Requests Requests
+	// Maintenances are those that requests and signs on nodes ask for. nil: there are none, and none can be asked for.
+	Maintenances Maintenances
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
 	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
@@ -60,9 +66,14 @@ type Watcher struct {
 	metrics *metrics
 	plan    atomic.Pointer[plan] // of the newest policy
 	cluster *cluster
+	kinds   *kinds // nil: they are not watched
+	table   *table // nil: there is none
 	usable  *usableNodes
-	outage  outage
-	now     func() time.Time
+	// maintained is what informers and the table have shown of maintenances, and what ties them to nodes.
+	maintained maintained
+	knowing    sync.Mutex // maintained.known is found out
+	outage     outage
+	now        func() time.Time
 	// source is where a load is measured; nil if there is nobody to ask.
 	source  func(policy.Load, policy.Metrics) (load.Source, error)
 	lead    atomic.Pointer[lead]
@@ -76,6 +87,15 @@ func New(c Config) (*Watcher, error) {
 	w, err := newWatcher(c)
 	if err != nil {
 		return nil, err
+	}
+	if c.Dynamic != nil {
+		w.kinds = &kinds{
+			client: c.Dynamic, api: c.Client.Discovery().RESTClient(), to: w, failed: w.outage.failed, again: kindsAgain,
+			log: w.log,
+		}
+	}
+	if c.Maintenances != nil {
+		w.table = &table{bus: c.Maintenances, w: w}
 	}
 	w.cluster, err = newCluster(c.Client, w, w.watchFailed)
 	return w, err
@@ -110,6 +130,7 @@ func newWatcher(c Config) (*Watcher, error) {
 		}
 		return 0
 	})
+	w.metrics.expect(plan)
 	w.outage.log = c.Log
 	return w, nil
 }
@@ -117,8 +138,16 @@ func newWatcher(c Config) (*Watcher, error) {
 // Run fills the caches and keeps them current until ctx ends. It returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.cluster.start(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	if w.cluster.wait(ctx) {
 		w.log.Info("caches are filled")
+		if w.kinds != nil {
+			wg.Go(func() { w.kinds.run(ctx) })
+		}
+		if w.table != nil {
+			wg.Go(func() { w.table.run(ctx) })
+		}
 	}
 	<-ctx.Done()
 	w.cluster.stop()
@@ -127,8 +156,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // Ready says what keeps the watcher from doing its work; nil when nothing does.
 func (w *Watcher) Ready() error {
-	if !w.cluster.filled() {
-		return errors.New("watcher: the caches are not filled yet")
+	if err := w.cluster.filled(); err != nil {
+		return fmt.Errorf("watcher: %w", err)
+	}
+	return w.knowsMaintenances()
+}
+
+// knowsMaintenances says what keeps the maintenances from being known: objects of the API server and entries of the table. nil:
+// nothing.
+func (w *Watcher) knowsMaintenances() error {
+	if w.kinds != nil {
+		if err := w.kinds.ready(); err != nil {
+			return err
+		}
+	}
+	if w.table != nil && !w.table.synced.Load() {
+		return errors.New("watcher: the maintenances of the bus are not known yet")
 	}
 	return nil
 }
@@ -159,12 +202,15 @@ func (w *Watcher) Resync() {
 // nodeChanged is called by the informer of nodes.
 func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	crossed := w.usable.changed(old, new)
+	concerned := w.maintained.node(old, new)
 	l := w.lead.Load()
 	if l == nil || initial {
 		return
 	}
 	groups := l.groups.nodeChanged(old, new)
 	l.changed(ObserveNode(old, new), groups, nodeOf(old, new))
+	l.maintaining.nodeChanged(old, new, concerned)
+	l.signs.nodeChanged(old, new)
 	switch {
 	case crossed:
 		l.evaluateAll()
@@ -188,6 +234,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		l.requests.podGone(old.UID)
 	}
 	l.podFacts(old, new)
+	l.maintaining.podChanged(old, new)
 }
 
 // budgetChanged is called by the informer of PodDisruptionBudgets.

@@ -122,10 +122,12 @@ func (s *Storm) mostNodes(now Situation) int {
 	return max(policy.StormLeast, (s.policy.Nodes*len(now.Nodes)+99)/100)
 }
 
-// bad counts the nodes that are not ready, and says when each of those that are was tainted, if it was lately.
+// bad counts the nodes that are not ready, and says when each of those that are was tainted, if it was lately. Those that a
+// maintenance holds are as somebody wants them.
 func bad(now Situation) (unready int, tainted []time.Time) {
 	for _, n := range now.Nodes {
 		switch {
+		case n.Maintained:
 		case !n.Ready:
 			unready++
 		case !n.Tainted.IsZero() && now.Now.Sub(n.Tainted) < policy.StormMemory:

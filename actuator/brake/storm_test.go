@@ -25,6 +25,15 @@ func nodes(all, unready int, tainted ...int) []workload.Node {
 	return list
 }
 
+// maintained makes nodes that a maintenance holds; every other one is switched off.
+func maintained(n int) []workload.Node {
+	list := nodes(n, 0)
+	for i := range list {
+		list[i].Maintained, list[i].Ready, list[i].Tainted = true, i%2 == 1, at(0)
+	}
+	return list
+}
+
 // waiting makes replacements that are waited for since the given minutes.
 func waiting(since ...int) []time.Time {
 	var list []time.Time
@@ -51,6 +60,10 @@ func TestTheStormBrakeOpensWhenTheSituationIsBad(t *testing.T) {
 			Situation{Now: at(0), Nodes: nodes(10, 3)},
 			[]Condition{{nodesBad, "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}, time.Time{}},
 		{"fewer are none", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(11, 3)}, nil, time.Time{}},
+		{"nodes that a maintenance holds are none, cordoned or not ready as they may be", policy.Storm{Nodes: 30},
+			Situation{Now: at(0), Nodes: append(nodes(7, 2), maintained(3)...)}, nil, time.Time{}},
+		{"and count among all", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
+			[]Condition{{nodesBad, "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}, time.Time{}},
 		{"two nodes are none, however few there are", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(2, 2)}, nil, time.Time{}},
 		{"a share that no cluster reaches is switched on in vain", policy.Storm{Nodes: 101}, Situation{Now: at(0), Nodes: nodes(9, 9)}, nil, time.Time{}},
 		{"0 switches it off", policy.Storm{}, Situation{Now: at(0), Nodes: nodes(10, 10)}, nil, time.Time{}},

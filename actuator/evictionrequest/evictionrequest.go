@@ -86,7 +86,8 @@ type state struct {
 }
 
 // Plan refuses pods that the API does not serve: those of DaemonSets and mirror pods, which the responder that calls the
-// eviction API leaves alone, and those of scheduling groups; all of them when the API server does not have the API.
+// eviction API leaves alone, those of scheduling groups, and those that have ended, of which nothing is left to be prepared;
+// all of them when the API server does not have the API.
 func (m *Method) Plan(ctx context.Context, pod *corev1.Pod, now time.Time) (move.State, *move.Refusal, error) {
 	if why := unfit(pod); why != "" {
 		return nil, &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: why}, nil
@@ -108,6 +109,9 @@ func unfit(pod *corev1.Pod) string {
 	}
 	if pod.Spec.SchedulingGroup != nil {
 		return "no EvictionRequest for a pod of a scheduling group: the API does not serve them"
+	}
+	if schemas.Ended(pod) {
+		return "no EvictionRequest for a pod that has ended: nobody would respond"
 	}
 	return ""
 }

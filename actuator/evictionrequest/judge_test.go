@@ -97,6 +97,8 @@ func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
 			"no EvictionRequest for a mirror pod: its kubelet would keep it"},
 		{"a pod of a scheduling group", &corev1.Pod{Spec: corev1.PodSpec{SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: new("g")}}},
 			"no EvictionRequest for a pod of a scheduling group: the API does not serve them"},
+		{"a pod that has failed", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}},
+			"no EvictionRequest for a pod that has ended: nobody would respond"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := unfit(tt.pod); got != tt.want {

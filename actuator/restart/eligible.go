@@ -134,6 +134,9 @@ func notJustNow(c candidate) *move.Refusal {
 	if err != nil { // never, or somebody else wrote there
 		return nil
 	}
+	if c.Policy.AgainAlone && replicasOf(c.Deployment) == 1 {
+		return nil
+	}
 	cooldown := c.Policy.Cooldown
 	if cooldown == 0 {
 		cooldown = policy.DefaultRestartCooldown

@@ -148,6 +148,15 @@ func TestADeploymentIsNotRestartedTwiceWithinItsCooldown(t *testing.T) {
 		{"just over the default", restart, ago(10*time.Minute, 0), nil},
 		{"within the policy's", surge, ago(59*time.Minute, time.Hour), cooldown("2026-11-03T11:01:00Z", "2026-11-03T12:01:00Z")},
 		{"over the policy's", restart, ago(2*time.Second, time.Second), nil},
+		{"a single replica that has to leave one node after the other", restart, func(c *candidate) {
+			ago(time.Second, 0)(c)
+			c.Policy.AgainAlone = true
+		}, nil},
+		{"and several that have to", surge, func(c *candidate) {
+			c.Deployment = aDeployment(3)
+			ago(9*time.Minute, 0)(c)
+			c.Policy.AgainAlone = true
+		}, cooldown("2026-11-03T11:51:00Z", "2026-11-03T12:01:00Z")},
 		{"what is no time counts for nothing", restart, func(c *candidate) {
 			c.Deployment.Annotations = map[string]string{restartedAt: "yesterday"}
 		}, nil},

@@ -2,8 +2,10 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -270,4 +272,12 @@ func testForbidden(v *viewing) {
 	default:
 	}
 	check(v.T, "nodes", view.Nodes(), []Node{})
+	why := fmt.Sprint(view.Ready())
+	for _, resource := range []string{
+		"nodes", "pods", "replicationcontrollers", "deployments", "replicasets", "statefulsets", "poddisruptionbudgets",
+	} {
+		if !strings.Contains(why, resource+" is forbidden") && !strings.Contains(why, `cannot list resource "`+resource+`"`) {
+			v.Errorf("it is not ready because %s; want that it may not list %s", why, resource)
+		}
+	}
 }

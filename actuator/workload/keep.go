@@ -173,16 +173,22 @@ type taint struct {
 	effect corev1.TaintEffect
 }
 
+// cordons says whether the taint is being cordoned, or the one that comes with that.
+func (t taint) cordons() bool { return t == taint{} || t.key == corev1.TaintNodeUnschedulable }
+
 // keptNode is what is kept of a Node.
 type keptNode struct {
 	object
 	ready bool
+	// maintained: it has the mark of a maintenance.
+	maintained bool
 	// taints are those that keep pods away, and when each is said to have been added; zero: that is not said.
 	taints map[taint]time.Time
 }
 
 func keepNode(n *corev1.Node) *keptNode {
-	k := &keptNode{object: keepObject(n), taints: map[taint]time.Time{}}
+	_, marked := n.Annotations[schemas.AnnotationMaintenance]
+	k := &keptNode{object: keepObject(n), maintained: marked, taints: map[taint]time.Time{}}
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			k.ready = c.Status == corev1.ConditionTrue

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // node is a node that is ready.
@@ -23,6 +25,13 @@ func node(name string, changes ...func(*corev1.Node)) *corev1.Node {
 
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
+// maintained gives the node the mark of a maintenance, and the cordon and the taint that come with it.
+func maintained(n *corev1.Node) {
+	n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"kernel","uid":"m"}`}
+	cordoned(n)
+	tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule, noon())(n)
+}
+
 func tainted(key string, effect corev1.TaintEffect, added ...time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		t := corev1.Taint{Key: key, Effect: effect}
@@ -39,7 +48,7 @@ func nodeReady(status corev1.ConditionStatus) func(*corev1.Node) {
 
 func TestWhenANodeWasTainted(t *testing.T) {
 	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
-	const prefer = corev1.TaintEffectPreferNoSchedule
+	const prefer, unschedulable = corev1.TaintEffectPreferNoSchedule, corev1.TaintNodeUnschedulable
 	before := noon().Add(-time.Hour)
 	minute := func(n int) time.Time { return noon().Add(time.Duration(n) * time.Minute) }
 	type changes []func(*corev1.Node)
@@ -70,6 +79,15 @@ func TestWhenANodeWasTainted(t *testing.T) {
 			[]changes{{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}}, time.Time{}},
 		{"when a new node got one later", changes{tainted("a", noSchedule)}, false,
 			[]changes{nil, {tainted("a", noSchedule)}}, minute(2)},
+		{"never by the cordon of a maintenance, the taint of which goes after it", nil, true,
+			[]changes{{maintained}, {tainted(unschedulable, noSchedule)}}, time.Time{}},
+		{"never by the cordon of a maintenance that was there before", changes{maintained}, true,
+			[]changes{{tainted(unschedulable, noSchedule, noon())}}, time.Time{}},
+		{"when somebody cordoned it, whatever a maintenance does with it later", nil, true,
+			[]changes{{cordoned, tainted(unschedulable, noSchedule)}, {maintained}, {cordoned, tainted(unschedulable, noSchedule)}},
+			minute(1)},
+		{"when a taint came that is not of the maintenance that holds it", nil, true,
+			[]changes{{maintained}, {maintained, tainted("a", noSchedule)}, {tainted("a", noSchedule)}}, minute(2)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -117,6 +135,8 @@ func TestANodeIsToldWhenWhatIsSaidOfItChanges(t *testing.T) {
 			[]Node{{Name: "one"}}},
 		{"it is cordoned", func() { w.set(node("one", cordoned)) }, []string{"node one"},
 			[]Node{{Name: "one", Ready: true, Tainted: noon()}}},
+		{"a maintenance takes it", func() { w.set(node("one", maintained)) }, []string{"node one"},
+			[]Node{{Name: "one", Ready: true, Maintained: true, Tainted: noon()}}},
 		{"it was made anew unseen", func() { w.set(anew) }, []string{"node one", "node one"}, []Node{{Name: "one", Ready: true}}},
 		{"it went", func() { w.gone(anew) }, []string{"node one"}, []Node{}},
 	} {

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,15 @@ type View struct {
 	mu    sync.RWMutex
 	pods  index
 	nodes nodes
+
+	failing sync.Mutex
+	missing map[string]missing // by the kind
+}
+
+// missing is a kind that was not listed yet, when one of those has failed.
+type missing struct {
+	listed cache.DoneChecker
+	last   error
 }
 
 // New makes a View that knows nothing until Run. client needs the right to list and watch Pods, Nodes, ReplicaSets,
@@ -38,6 +48,7 @@ func New(client kubernetes.Interface, changed func(Change)) *View {
 	}
 	return &View{
 		client: client, changed: changed, now: time.Now, synced: make(chan struct{}), pods: newIndex(), nodes: nodes{},
+		missing: map[string]missing{},
 	}
 }
 
@@ -56,6 +67,9 @@ func (v *View) Run(ctx context.Context) error {
 			return fmt.Errorf("follow %s: %w", f.what, err)
 		}
 		checkers[i] = registration.HasSyncedChecker()
+		if err := f.informer.SetWatchErrorHandlerWithContext(v.failed(f.what, checkers[i])); err != nil {
+			return fmt.Errorf("hear what fails about %s: %w", f.what, err)
+		}
 	}
 	var running sync.WaitGroup
 	for _, f := range all {
@@ -70,6 +84,40 @@ func (v *View) Run(ctx context.Context) error {
 
 // Synced is closed when everything is known for the first time, and then stays closed.
 func (v *View) Synced() <-chan struct{} { return v.synced }
+
+// Ready says what keeps the View from knowing everything for the first time, such as each right that is missing; nil when
+// nothing does any more.
+func (v *View) Ready() error {
+	select {
+	case <-v.synced:
+		return nil
+	default:
+	}
+	v.failing.Lock()
+	defer v.failing.Unlock()
+	var failures []error
+	for _, what := range slices.Sorted(maps.Keys(v.missing)) {
+		select {
+		case <-v.missing[what].listed.Done():
+		default:
+			failures = append(failures, v.missing[what].last)
+		}
+	}
+	if len(failures) == 0 {
+		return errors.New("actuator: the cluster is not known yet")
+	}
+	return fmt.Errorf("actuator: the cluster is not known yet: %w", errors.Join(failures...))
+}
+
+// failed remembers that what could not be listed or watched, and logs it as ever.
+func (v *View) failed(what string, listed cache.DoneChecker) cache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, r *cache.Reflector, err error) {
+		v.failing.Lock()
+		v.missing[what] = missing{listed, err}
+		v.failing.Unlock()
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	}
+}
 
 // Pod is the pod with that UID, and whether it is known. It takes the same time for any number of pods.
 func (v *View) Pod(uid types.UID) (Pod, bool) {

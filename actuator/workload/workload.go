@@ -51,8 +51,10 @@ type Node struct {
 	Ready bool
 	// Tainted is when it was seen to get the newest taint, of those it still has, with the effect NoSchedule or NoExecute.
 	// Being cordoned is such a taint. One that was there when the watching began counts from when it says that it was added.
-	// Zero: it has none, or only such as do not say so, or that a new node came with.
+	// Zero: it has none, or only such as do not say so, that a new node came with, or that are the cordon of a maintenance.
 	Tainted time.Time
+	// Maintained: a maintenance holds it. That it is cordoned then, or switched off, is intended.
+	Maintained bool
 }
 
 // Change says what changed. One field is set.

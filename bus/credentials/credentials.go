@@ -42,8 +42,8 @@ type Report struct {
 	Unused []string
 }
 
-// participants are all who take part.
-func (c Config) participants() []bus.Participant {
+// Participants are all who take part: the roles, then functions, then senders.
+func (c Config) Participants() []bus.Participant {
 	var all []bus.Participant
 	for _, role := range []bus.Role{
 		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll,
@@ -131,7 +131,7 @@ func (w *writer) users(c Config) ([]user, error) {
 		asked = append(asked, f.Subject)
 	}
 	var users []user
-	for _, p := range c.participants() {
+	for _, p := range c.Participants() {
 		public, err := w.seed(p.String() + SeedSuffix)
 		if err != nil {
 			return nil, err

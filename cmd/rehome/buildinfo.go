@@ -10,14 +10,7 @@ import (
 // buildInfo says by labels what was built, in our words and, for dashboards that exist, in those of
 // kubernetes-sigs/descheduler. The value is always 1.
 func buildInfo() []prometheus.Collector {
-	revision := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
-		}
-	}
+	revision := commit()
 	one := func(name, help string, labels prometheus.Labels) prometheus.Collector {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
 		g.Set(1)
@@ -31,4 +24,20 @@ func buildInfo() []prometheus.Collector {
 			"DeschedulerVersion": version, "AppVersion": version, "GitSha1": revision, "GitBranch": "", "GoVersion": runtime.Version(),
 		}),
 	}
+}
+
+// commit is what was built from: what the linker was told or, of a program that `go build` or `go install` made, what Go
+// found out. Empty: nobody knows.
+func commit() string {
+	if revision != "" {
+		return revision
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return ""
 }

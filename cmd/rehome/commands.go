@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
 		eventsCommand(), forwardCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(),
-		onceCommand(), simulateCommand(), policyCommand(), schemasCommand(), settingsCommand(),
+		onceCommand(), simulateCommand(), policyCommand(), schemasCommand(), settingsCommand(), readyCommand(), versionCommand(),
 	)
 	return root
 }
@@ -125,23 +125,29 @@ func setupCommand() *cobra.Command {
 			"strategies that the policy declares in functions; call it again after the policy declares others.\n\n" +
 			"With --auth it writes what the servers and all participants need to be told apart, each with the least rights:\n" +
 			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
-			"are kept, so it can be run again to add somebody.",
+			"are kept, so it can be run again to add somebody.\n\n" +
+			"With --secrets it prints the same as Secrets of Kubernetes, one for the servers and one for each participant with its\n" +
+			"own key and nobody else's. What it did is said on standard error.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
 			"  # For a policy that declares strategies of its own:\n" +
 			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +
 			"  # Keys, rights and certificates, also for a function outside and a program that asks:\n" +
-			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc",
+			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc\n\n" +
+			"  # The same for servers in the cluster:\n" +
+			"  rehome setup --auth auth --secrets rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
+			"    kubectl apply --server-side -f -",
 	}
 	s := bindFlags(c)
 	var auth authFlags
 	auth.bind(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		auth.manifests = c.Flags().Changed("secrets")
 		if err := auth.check(); err != nil {
 			return err
 		}
 		if auth.dir != "" {
-			return auth.write(c.OutOrStdout())
+			return auth.write(c.OutOrStdout(), c.ErrOrStderr())
 		}
 		return withSettings(c, s, func(s settings) error { return setUpBus(c, s, timeout) })
 	}

@@ -28,7 +28,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 	const strategies = "[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 		"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
 		"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization"
-	const all, hosted = strategies + "]", strategies + " Request]"
+	const all, hosted = strategies + "]", strategies + " Request Maintenance]"
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -59,7 +59,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
-		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
+		{"a type of event that there is not", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
 		{
 			"an outcome that there is not", []string{"events", "--outcome", "moved"},
 			"--outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got \"moved\"",
@@ -72,7 +72,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 		},
 		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
 		{"a sink that is none", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},
-		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes and requests have no history: want delta, intents, verdict or receipt"},
+		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance"},
 		{"a mode that there is not", []string{"forward", "--to", "http://a", "--mode", "batch"}, `--mode: want binary or structured, got "batch"`},
 		{"no post at once", []string{"forward", "--to", "http://a", "--parallel", "0"}, "--parallel: want at least 1, got 0"},
 		{"no try", []string{"forward", "--to", "http://a", "--tries", "0"}, "--tries: want at least 1, got 0"},

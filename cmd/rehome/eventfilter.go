@@ -24,6 +24,8 @@ func (f *filterFlags) bind(c *cobra.Command, types string) {
 	flags.StringSliceVarP(&f.Namespaces, "namespace", "n", nil, "what is about pods of one of these namespaces")
 	flags.StringSliceVar(&f.pods, "pod", nil, "what is about one of these pods, each NAMESPACE/NAME")
 	flags.StringSliceVar(&f.Nodes, "node", nil, "what is about one of these nodes, or a pod on it")
+	flags.StringSliceVar(&f.Maintenances, "maintenance", nil,
+		"what is asked, wanted and done for one of these maintenances, and how far it is")
 	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all that followed from one change: its correlationid")
 }
 

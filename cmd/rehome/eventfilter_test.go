@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // verdictEvent is the event of a verdict about pod NAMESPACE/NAME on worker-1.
@@ -82,5 +83,21 @@ func TestEventsThatAreFilteredStayATable(t *testing.T) {
 	want := e.Time.Local().Format("15:04:05.000") + "  verdict  pod/shop/cart-0                  evicted from worker-1: it is old\n"
 	if err != nil || got != want {
 		t.Errorf("error %v\n got %s\nwant %s", err, got, want)
+	}
+}
+
+func TestAMaintenanceStandsInTheSameColumnsWhenItOrItsNodeIsAskedFor(t *testing.T) {
+	b := busOf(t)
+	e := eventOf(t, "rolling", schemas.Maintenance{
+		Name: "rolling", Summary: v1alpha1.Summary{Nodes: "2/30", PodsLeft: 41},
+		Nodes: []v1alpha1.NodeStatus{{Name: "worker-3", Stage: v1alpha1.IsDrained}},
+	})
+	publishAll(t, b, e, verdictEvent(t, "web", schemas.Evicted, "web", "api-0"))
+	want := e.Time.Local().Format("15:04:05.000") +
+		"  maintenance rolling                       node worker-3 Drained  2/30 nodes, 41 pods left\n"
+	for _, flags := range [][]string{{"--node", "worker-3"}, {"--maintenance", "rolling"}, {"--type", "maintenance"}} {
+		if got, err := command(t, append([]string{"events"}, flags...)...); err != nil || got != want {
+			t.Errorf("%v: error %v\n got %s\nwant %s", flags, err, got, want)
+		}
 	}
 }

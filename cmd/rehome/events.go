@@ -22,8 +22,8 @@ func eventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Show deltas, intents, verdicts and receipts: those of the past, and with --follow those to come",
-		Long: "Show deltas, intents, verdicts and receipts: those of the past, and with --follow those to come.\n\n" +
+		Short: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come",
+		Long: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come.\n\n" +
 			"Flags narrow down what is shown. Each may be given several times, or with commas, and then one of its values has to\n" +
 			"fit; of several flags all have to. An event that does not have what a flag asks for does not fit: only verdicts have\n" +
 			"an outcome, deltas have no strategy, and what is about a node as a whole is in no namespace.",
@@ -31,6 +31,9 @@ func eventsCommand() *cobra.Command {
 			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
 			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
 			"  rehome events --type scope --follow       # what the functions are asked from now on\n\n" +
+			"  # How far are the maintenances of nodes?\n" +
+			"  rehome events --type maintenance --since 24h --follow\n" +
+			"  rehome events --maintenance kernel --since 24h    # and all that was done for one of them\n\n" +
 			"  # Why did nothing happen to the pods of a namespace?\n" +
 			"  rehome events -n shop --outcome deferred,rejected,failed\n\n" +
 			"  # All about one node, or one pod, and all that followed from one change:\n" +
@@ -44,7 +47,7 @@ func eventsCommand() *cobra.Command {
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
 	query.flags.bind(c,
-		"delta, intents, verdict, receipt or, with --follow, scope and request;\nthe default is the first four")
+		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
 	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
@@ -152,7 +155,8 @@ func showJSON(w io.Writer, e schemas.Event) error {
 // showText writes the event as one line for people.
 func showText(w io.Writer, e schemas.Event) error {
 	noun, about, text := describe(e)
-	_, err := fmt.Fprintf(w, "%s  %-8s %-32s %s\n", e.Time.Local().Format("15:04:05.000"), noun, about, text)
+	what := fmt.Sprintf("%-8s %s", noun, about)
+	_, err := fmt.Fprintf(w, "%s  %-41s %s\n", e.Time.Local().Format("15:04:05.000"), what, text)
 	return err
 }
 
@@ -183,6 +187,10 @@ func describe(e schemas.Event) (noun, about, text string) {
 		if r, err := schemas.Decode[schemas.Receipt](e); err == nil {
 			return "receipt", r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
 		}
+	case schemas.MaintenanceType:
+		if m, err := schemas.Decode[schemas.Maintenance](e); err == nil {
+			return "maintenance", m.Name, describeMaintenance(m)
+		}
 	}
 	return "event", e.Subject, e.Type
 }
@@ -193,6 +201,8 @@ func describeRequest(r schemas.Request) string {
 	switch t := r.Target; {
 	case r.Action == schemas.ActionCancel:
 		text += " " + r.Sender + "/" + r.Request
+	case r.Maintenance != nil:
+		text = describeNodeRequest(text, *r.Maintenance)
 	case r.Action == schemas.ActionEvaluate && r.Strategy != "":
 		text += " " + r.Strategy
 	case t == nil:
@@ -211,6 +221,19 @@ func describeRequest(r schemas.Request) string {
 	text += ": " + r.Reason
 	if r.Requester != "" {
 		text += ", by " + r.Requester
+	}
+	return text
+}
+
+// describeNodeRequest says which stage of which node is asked for.
+func describeNodeRequest(action string, m schemas.NodeRequest) string {
+	node := m.Node
+	if node == "" {
+		node = "with provider ID " + m.ProviderID
+	}
+	text := fmt.Sprintf("%s node %s: %s", action, node, m.Stage)
+	if m.Deadline != nil {
+		text += " within " + m.Deadline.Duration.String()
 	}
 	return text
 }
@@ -253,6 +276,9 @@ func describeScope(h schemas.ScopeHead) string {
 }
 
 func describeIntents(i schemas.Intents) string {
+	if len(i.Intents) == 0 && i.Maintenance != nil {
+		return i.Strategy + ": " + i.Maintenance.Status.Summary.Message
+	}
 	if len(i.Intents) == 0 {
 		return i.Strategy + ": nothing should move any more"
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
@@ -44,6 +45,12 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 			"scope", "domain/kubernetes.io/hostname=worker-2",
 			"RemovePodsViolatingInterPodAntiAffinity: because of pod.labels",
 		},
+		"scope-maintenance":   {"scope", "maintenance/kernel", "Maintenance: because of fact"},
+		"intents-maintenance": {"intents", "maintenance/kernel", "Maintenance: move 2: shop/cart-0, shop/search-0"},
+		"request-maintain": {
+			"request", "spot/i-0a1b2c3d4e5f67890",
+			"maintain node with provider ID i-0a1b2c3d4e5f67890: Drain within 2m0s: the cloud takes the machine back in two minutes",
+		},
 		"scope-usage":   {"scope", "usage/cluster", "LowNodeUtilization: because of resync"},
 		"scope-request": {"scope", "request/admin/drain-worker-9", "Request: because of request"},
 		"request": {
@@ -52,6 +59,14 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 		},
 		"receipt":          {"receipt", "admin/drain-worker-9", "accepted: Accepted: 1 of 2 pods is to move, 1 is protected"},
 		"receipt-finished": {"receipt", "admin/drain-worker-9", "finished: Done: 1 of 2 pods is gone"},
+		"maintenance": {
+			"maintenance", "kernel", "node worker-3 Draining  0/2 nodes, 2 pods left, 1 blocked: cannot move shop/cart-0 on worker-3: " +
+				"PodDisruptionBudget cart allows no disruption: 2 of 2 pods have to stay available",
+		},
+		"maintenance-refused": {
+			"maintenance", "firmware", "node worker-1 Waiting, node worker-2 Waiting, node worker-3 Waiting  0/3 nodes, no pod left: " +
+				"refused: AllNodes: spec.nodes: means all 3 nodes of the cluster; if that is what you want, add AllNodes to spec.force",
+		},
 	}
 	got := map[string]line{}
 	for _, e := range schematest.Examples(t) {
@@ -65,6 +80,18 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	yes, no := true, false
+	rolling := schemas.Maintenance{Summary: v1alpha1.Summary{Nodes: "2/30", PodsLeft: 41}}
+	node := func(names ...string) (list []v1alpha1.NodeStatus) {
+		for _, name := range names {
+			list = append(list, v1alpha1.NodeStatus{Name: name, Stage: v1alpha1.IsDrained})
+		}
+		return list
+	}
+	maintenance := func(change func(*schemas.Maintenance)) schemas.Maintenance {
+		m := rolling
+		change(&m)
+		return m
+	}
 	intent := schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api"}, Node: "n1", Reason: "does not tolerate x"}
 	scope := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
 	for _, c := range []struct {
@@ -86,6 +113,11 @@ func TestDescribe(t *testing.T) {
 			"S: move 4: web/api, web/api, web/api and 1 more",
 		},
 		{"an answer that withdraws", schemas.Intents{Strategy: "S", Scope: scope}, "S: nothing should move any more"},
+		{
+			"an answer about a maintenance that moves nothing now", schemas.Intents{Strategy: "S", Scope: scope,
+				Maintenance: &schemas.MaintenanceSteps{Status: v1alpha1.NodeMaintenanceStatus{Summary: v1alpha1.Summary{Message: "cordons a"}}}},
+			"S: cordons a",
+		},
 		{"an eviction", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent}, "evicted from n1: does not tolerate x"},
 		{
 			"an eviction that was not one", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent, DryRun: true},
@@ -123,6 +155,33 @@ func TestDescribe(t *testing.T) {
 		{
 			"the end of a move that does not say how", schemas.Verdict{Outcome: schemas.Settled, Reason: "New", Message: "m", Intent: intent},
 			"settled: New: m",
+		},
+		{"a maintenance of which only numbers have changed", rolling, "2/30 nodes, 41 pods left"},
+		{
+			"a node of a maintenance", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("worker-3") }),
+			"node worker-3 Drained  2/30 nodes, 41 pods left",
+		},
+		{
+			"as many nodes as are named", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("a", "b", "c") }),
+			"node a Drained, node b Drained, node c Drained  2/30 nodes, 41 pods left",
+		},
+		{
+			"more nodes than are named", maintenance(func(m *schemas.Maintenance) { m.Nodes, m.More = node("a", "b", "c", "d"), 7 }),
+			"node a Drained, node b Drained, node c Drained, 8 more  2/30 nodes, 41 pods left",
+		},
+		{
+			"a node that was cordoned again, in a dry run", maintenance(func(m *schemas.Maintenance) {
+				m.DryRun, m.Changes = true, []schemas.NodeChange{{Name: "a", Message: "somebody has uncordoned it"}}
+			}), "(dry run) node a: somebody has uncordoned it  2/30 nodes, 41 pods left",
+		},
+		{
+			"a maintenance in a dry run", maintenance(func(m *schemas.Maintenance) { m.DryRun = true }),
+			"(dry run)  2/30 nodes, 41 pods left",
+		},
+		{
+			"what holds a maintenance up", maintenance(func(m *schemas.Maintenance) {
+				m.Summary.PodsBlocked, m.Summary.Message = 2, "cannot move shop/cart-0"
+			}), "2/30 nodes, 41 pods left, 2 blocked: cannot move shop/cart-0",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

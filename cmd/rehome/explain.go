@@ -33,6 +33,7 @@ func explainCommand() *cobra.Command {
 
 func explainPodCommand() *cobra.Command {
 	var since time.Duration
+	var namespace string
 	c := &cobra.Command{
 		Use:   "pod NAMESPACE/NAME",
 		Short: "Explain a pod: its history, what would move it now, and what protects it",
@@ -41,18 +42,20 @@ func explainPodCommand() *cobra.Command {
 			"                        that, to where the replacement runs. Times with a + are since the change.\n" +
 			"  what would move it    from the cluster: every strategy of the policy is asked about the pod as it is now, as by\n" +
 			"                        `rehome once --dry-run`, each by itself\n" +
-			"  what protects it      by profile; PodDisruptionBudgets; and what the actuator remembers that holds it\n\n" +
+			"  what protects it      by profile; PodDisruptionBudgets; what the actuator remembers that holds it; and why a\n" +
+			"                        maintenance that wants it off its node cannot move it\n\n" +
 			"A pod that is gone still has its history. Without a bus there is no history, without a cluster or a policy nothing\n" +
 			"about now; that is said. The exit code is 0 when something is known of the pod, 1 when nothing is, and 2 when the\n" +
 			"command is wrong or neither a bus nor a cluster can be reached.",
 		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
+			"  rehome explain pod api-1 -n shop                 # the same pod, as kubectl names it\n" +
 			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +
 			"  rehome explain pod shop/api-1 -o json | jq .opinions",
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
 				return usageError{fmt.Errorf("want one pod such as shop/api-1, got %q", arguments)}
 			}
-			_, err := podNamed(arguments[0])
+			_, err := podNamedIn(namespace, arguments[0])
 			return err
 		},
 	}
@@ -60,7 +63,7 @@ func explainPodCommand() *cobra.Command {
 		if since < 0 {
 			return usageError{fmt.Errorf("--since: want a duration such as 1h, got %v", since)}
 		}
-		pod, err := podNamed(c.Flags().Arg(0))
+		pod, err := podNamedIn(namespace, c.Flags().Arg(0))
 		if err != nil {
 			return err
 		}
@@ -74,7 +77,19 @@ func explainPodCommand() *cobra.Command {
 		return x.write(c.OutOrStdout())
 	})
 	c.Flags().DurationVar(&since, "since", 0, "begin the history this long ago, such as 1h; the default is everything that is kept")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of a pod that is named without one")
 	return c
+}
+
+// podNamedIn reads NAMESPACE/NAME, or NAME where there is a namespace.
+func podNamedIn(namespace, text string) (types.NamespacedName, error) {
+	switch {
+	case namespace == "":
+		return podNamed(text)
+	case strings.Contains(text, "/"):
+		return types.NamespacedName{}, usageError{fmt.Errorf("--namespace: want it with a name such as api-1, got %q", text)}
+	}
+	return podNamed(namespace + "/" + text)
 }
 
 // podNamed reads NAMESPACE/NAME.
@@ -115,11 +130,13 @@ type subject struct {
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 }
 
-// held is what the actuator remembers that keeps a pod where it is.
+// held is what the actuator remembers, and what it has told, that keeps a pod where it is.
 type held struct {
 	LoopBreakers []loopBreaker             `json:"loopBreakers,omitempty"` // of its workload on its node
 	Storm        []actuator.StormCondition `json:"storm,omitempty"`
 	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
+	// Maintenances want it off its node and cannot move it.
+	Maintenances []history.Block `json:"maintenances,omitempty"`
 }
 
 // unknown is a part of an explanation that is missing, and why.
@@ -196,13 +213,18 @@ func (x *explanation) askBus(ctx context.Context, b *bus.Bus) error {
 	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
 		return b.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 	}
+	query := history.Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
 	var err error
-	x.History, err = history.Read(ctx, read, history.Query{
-		Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node,
-	})
-	if err != nil {
+	if x.History, err = history.Read(ctx, read, query); err != nil {
 		x.unknown(partHistory, err)
 		return err
+	}
+	if x.Pod.Node != "" {
+		query.Since = time.Time{} // what holds it may have been told before
+		if x.Held.Maintenances, err = history.Blocks(ctx, read, query); err != nil {
+			x.unknown(partHeld, err)
+			return nil
+		}
 	}
 	remembered, _, err := readLedger(ctx, b.Ledger())
 	if err != nil {

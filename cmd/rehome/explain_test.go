@@ -9,12 +9,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cmd/rehome/history"
 	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // sec is so many seconds after clock.
@@ -77,6 +79,13 @@ func explained() explanation {
 			Storm:        []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
 			LoopBreakers: []loopBreaker{{breakerOf("api", sec(9000)), true}},
 			Moves:        []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
+			Maintenances: []history.Block{
+				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},
+				{Maintenance: "kernel", Node: "worker-1", Said: sec(31), BlockedPod: v1alpha1.BlockedPod{
+					Namespace: "shop", Name: "api-1", Reason: "DisruptionBudget", By: "poddisruptionbudget/shop/api",
+					Message: "2 of 2 are needed", Since: &metav1.Time{Time: sec(30)},
+				}},
+			},
 		},
 		Unknown: []unknown{{partWorkload, "replicasets are forbidden"}},
 	}
@@ -138,6 +147,9 @@ What protects it
   back 2 times
   it is on the move itself since ` + local(clock) + `, and waits for a replacement that is ready
   shop/api-2 of its workload is on the move since ` + local(clock) + `, and waits for the API server
+  maintenance firmware (dry run) would want it off worker-1 and could not move it: Protected
+  maintenance kernel wants it off worker-1 and cannot move it, since ` + local(sec(30)) + `: DisruptionBudget:
+  poddisruptionbudget/shop/api: 2 of 2 are needed
 
 What is not known
   what it belongs to: replicasets are forbidden
@@ -193,6 +205,7 @@ What is not known
 
 func TestAnExplanationAsJSONIsOneObjectThatSaysTheSame(t *testing.T) {
 	x := explained()
+	x.Held.Maintenances = x.Held.Maintenances[1:]
 	x.History, x.Opinions = x.History[:0], x.Opinions[1:2]
 	x.Held.Storm, x.Held.Moves = nil, nil
 	got, err := json.Marshal(x)
@@ -205,7 +218,9 @@ func TestAnExplanationAsJSONIsOneObjectThatSaysTheSame(t *testing.T) {
 		`"budgets":[{"name":"api","allowed":0,"message":"poddisruptionbudget shop/api: 2 of 2 healthy pods needed"},{"name":"all","allowed":1}],` +
 		`"held":{"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,` +
 		`"returned":"2026-03-01T14:29:00Z","last":"2026-03-01T14:29:00Z","until":"2026-03-01T14:30:00Z",` +
-		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}]},` +
+		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}],` +
+		`"maintenances":[{"maintenance":"kernel","node":"worker-1","namespace":"shop","name":"api-1","reason":"DisruptionBudget",` +
+		`"by":"poddisruptionbudget/shop/api","message":"2 of 2 are needed","since":"2026-03-01T12:00:30Z","said":"2026-03-01T12:00:31Z"}]},` +
 		`"unknown":[{"what":"what it belongs to","why":"replicasets are forbidden"}]}`
 	if err != nil || string(got) != want {
 		t.Errorf("error %v\n got %s\nwant %s", err, got, want)

@@ -303,4 +303,24 @@ func (h held) write(p *page, x *explanation) {
 		}
 		p.line(2, "", fmt.Sprintf("%s since %s, and waits for %s", which, m.Begun.Local().Format(time.DateTime), m.WaitsFor))
 	}
+	for _, b := range h.Maintenances {
+		p.line(2, "", describeBlock(b))
+	}
+}
+
+// describeBlock says which maintenance wants a pod off its node, and why it cannot move.
+func describeBlock(b history.Block) string {
+	text := fmt.Sprintf("maintenance %s wants it off %s and cannot move it", b.Maintenance, b.Node)
+	if b.DryRun {
+		text = fmt.Sprintf("maintenance %s (dry run) would want it off %s and could not move it", b.Maintenance, b.Node)
+	}
+	if b.Since != nil {
+		text += ", since " + b.Since.Local().Format(time.DateTime)
+	}
+	for _, why := range []string{b.Reason, b.By, b.Message} {
+		if why != "" {
+			text += ": " + why
+		}
+	}
+	return text
 }

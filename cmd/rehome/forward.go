@@ -31,11 +31,11 @@ func forwardCommand() *cobra.Command {
 	var f forwardFlags
 	c := &cobra.Command{
 		Use:   "forward",
-		Short: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP",
-		Long: "Post deltas, intents, verdicts and receipts to a URL, each as a CloudEvent over HTTP, at least once and until the\n" +
-			"sink has it. How far it was is kept on the bus under a name: it goes on there when it is started again, on any\n" +
-			"machine, and several of one name share the work. The same id and source is the same event; several posts run at\n" +
-			"once, in no order.\n\n" +
+		Short: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP",
+		Long: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP, at least\n" +
+			"once and until the sink has it. How far it was is kept on the bus under a name: it goes on there when it is started\n" +
+			"again, on any machine, and several of one name share the work. The same id and source is the same event; several\n" +
+			"posts run at once, in no order.\n\n" +
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
 			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +
@@ -81,7 +81,7 @@ type forwardFlags struct {
 
 func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
-	f.filter.bind(c, "delta, intents, verdict or receipt; the default is all four")
+	f.filter.bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
@@ -133,7 +133,7 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	case f.url() == "":
 		return errors.New("no sink: name a URL with --to or K_SINK")
 	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
-		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict or receipt")
+		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
 	case f.mode != "binary" && f.mode != "structured":
 		return fmt.Errorf("--mode: want binary or structured, got %q", f.mode)
 	case f.since < 0:

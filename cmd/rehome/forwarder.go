@@ -53,6 +53,10 @@ func forward(ctx context.Context, s settings, p forwardPlan) error {
 		return err
 	}
 	options.Log = s.logger(os.Stderr)
+	web, err := newServer(s, s.HTTPAddress, nil, newMetrics(), options.Log)
+	if err != nil {
+		return err
+	}
 	b, err := bus.Connect(options)
 	if err != nil {
 		return usageError{err}
@@ -61,7 +65,7 @@ func forward(ctx context.Context, s settings, p forwardPlan) error {
 	f := &forwarder{
 		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, figures: newForwardFigures(), log: options.Log,
 	}
-	web := server{address: s.HTTPAddress, metrics: newMetrics(), log: options.Log, checks: []check{f.listens, f.arrives}}
+	web.checks = []check{f.listens, f.arrives}
 	f.figures.register(web.metrics)
 	listener, err := web.listen()
 	if err != nil {

@@ -6,13 +6,58 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rehome-dev/rehome/actuator/maintenance"
 )
 
-// newClient makes a client of the API server. It does not connect. Requests are in protobuf and not held back on this
-// side: evictions are limited by the policy, and the API server limits everybody by priority and fairness.
+// newClient makes a client of the API server. It does not connect. Requests are in protobuf.
 func newClient(s settings) (kubernetes.Interface, error) {
+	config, err := clusterConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("client of %s: %w", config.Host, err)}
+	}
+	return client, nil
+}
+
+// newKindsClient makes a client of the kinds of Rehome itself. It does not connect: the API server need not know them.
+func newKindsClient(s settings) (rest.Interface, error) {
+	config, err := clusterConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	client, err := maintenance.NewClient(config)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("client of %s: %w", config.Host, err)}
+	}
+	return client, nil
+}
+
+// newDynamicClient makes a client that reads the kinds of Rehome itself. It does not connect: the API server need not know them.
+func newDynamicClient(s settings) (dynamic.Interface, error) {
+	config, err := clusterConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("client of %s: %w", config.Host, err)}
+	}
+	return client, nil
+}
+
+// clusterConfig says how to reach the API server. Requests are not held back on this side: evictions are limited by the
+// policy, and the API server limits everybody by priority and fairness.
+func clusterConfig(s settings) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = s.Kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: s.Context}
@@ -21,14 +66,8 @@ func newClient(s settings) (kubernetes.Interface, error) {
 		return nil, usageError{fmt.Errorf("no cluster to connect to: %w", err)}
 	}
 	config.UserAgent = "rehome/" + version
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("client of %s: %w", config.Host, err)}
-	}
-	return client, nil
+	return config, nil
 }
 
 // apiServerReady asks the API server whether it serves, within two seconds.

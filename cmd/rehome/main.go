@@ -11,10 +11,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // windows of maintenances are written in time zones, and an image need not have them
 )
 
-// version is set by the linker.
-var version = "development"
+// version and revision, which is the commit, are set by the linker.
+var version, revision = "development", ""
 
 // The exit codes of every command.
 const (
@@ -24,7 +25,9 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
+	root := newRoot()
+	spokenAs(root, typedAs(os.Args[0]))
+	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

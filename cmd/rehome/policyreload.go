@@ -26,7 +26,7 @@ type reloader struct {
 	current content
 	// apply puts a policy in force. With an error the one before stays.
 	apply   func(policy.Policy) error
-	reloads *prometheus.CounterVec
+	reloads reloads
 	log     *slog.Logger
 
 	last    content // of the last look
@@ -46,17 +46,40 @@ func contentOf(data []byte, err error) content {
 	return content{hash: sha256.Sum256(data)}
 }
 
-// newReloads registers the metric that counts what became of the contents that were found.
-func newReloads(r prometheus.Registerer) *prometheus.CounterVec {
-	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rehome_policy_reloads_total",
-		Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
-	}, []string{"result"})
-	r.MustRegister(reloads)
-	for _, result := range []string{"applied", "refused"} {
-		reloads.WithLabelValues(result) // so that it is there before the first change
+// reloads are the metrics of what became of the contents that were found.
+type reloads struct {
+	results *prometheus.CounterVec
+	good    prometheus.Gauge
+}
+
+// newReloads registers the metrics. The policy in force is the one of the file.
+func newReloads(r prometheus.Registerer) reloads {
+	m := reloads{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_policy_reloads_total",
+			Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
+		}, []string{"result"}),
+		good: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_policy_last_reload_successful",
+			Help: "1: the policy in force is the one of the policy file. 0: that one was refused.",
+		}),
 	}
-	return reloads
+	r.MustRegister(m.results, m.good)
+	for _, result := range []string{"applied", "refused"} {
+		m.results.WithLabelValues(result) // so that it is there before the first change
+	}
+	m.good.Set(1)
+	return m
+}
+
+func (m reloads) applied() {
+	m.results.WithLabelValues("applied").Inc()
+	m.good.Set(1)
+}
+
+func (m reloads) refused() {
+	m.results.WithLabelValues("refused").Inc()
+	m.good.Set(0)
 }
 
 // run looks at the file until ctx ends. It returns nil.
@@ -86,6 +109,7 @@ func (r *reloader) look() {
 		return
 	case now == r.current:
 		r.refused = content{}
+		r.reloads.good.Set(1)
 		return
 	}
 	if err == nil {
@@ -97,7 +121,7 @@ func (r *reloader) look() {
 		return
 	}
 	r.current, r.refused = now, content{}
-	r.reloads.WithLabelValues("applied").Inc()
+	r.reloads.applied()
 	r.log.Info("policy changed", "file", r.file)
 }
 
@@ -112,7 +136,7 @@ func (r *reloader) take(data []byte) error {
 
 // refuse says everything that is wrong with a policy, a line for each problem.
 func (r *reloader) refuse(err error) {
-	r.reloads.WithLabelValues("refused").Inc()
+	r.reloads.refused()
 	problems, _ := errors.AsType[policy.Problems](err)
 	if len(problems) == 0 {
 		problems = policy.Problems{{File: r.file, Wrong: err.Error()}}

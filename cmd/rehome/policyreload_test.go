@@ -72,7 +72,7 @@ func (r *reloading) looks(times int, applied []string, refused int) {
 		r.t.Errorf("applied %q, want %q", r.applied, applied)
 	}
 	for result, want := range map[string]int{"applied": len(applied), "refused": refused} {
-		if got := testutil.ToFloat64(r.reloads.WithLabelValues(result)); got != float64(want) {
+		if got := testutil.ToFloat64(r.reloads.results.WithLabelValues(result)); got != float64(want) {
 			r.t.Errorf("%s %v times, want %d", result, got, want)
 		}
 	}
@@ -179,6 +179,27 @@ func TestAPolicyInAMountedConfigMapIsReadAgain(t *testing.T) {
 	r.looks(2, []string{"second"}, 0)
 }
 
+func TestAMetricSaysWhetherThePolicyOfTheFileIsInForce(t *testing.T) {
+	r := newReloading(t)
+	for _, step := range []struct {
+		name, nodes string
+		want        float64
+	}{
+		{"at the start", "first", 1},
+		{"one that is wrong", "'a in ('", 0},
+		{"the one that is in force is back in the file", "first", 1},
+		{"another one that is wrong", "'b in ('", 0},
+		{"one that is right", "second", 1},
+	} {
+		r.write(selecting(step.nodes))
+		r.look()
+		r.look()
+		if got := testutil.ToFloat64(r.reloads.good); got != step.want {
+			t.Errorf("%s: got %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
 func TestTheFileIsLookedAtEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
@@ -188,7 +209,7 @@ func TestTheFileIsLookedAtEverySecond(t *testing.T) {
 		r.write(selecting("second"))
 		time.Sleep(2*reloadInterval - time.Millisecond)
 		synctest.Wait()
-		applied := func() float64 { return testutil.ToFloat64(r.reloads.WithLabelValues("applied")) }
+		applied := func() float64 { return testutil.ToFloat64(r.reloads.results.WithLabelValues("applied")) }
 		if got := applied(); got != 0 {
 			t.Errorf("applied %v policies before the second look", got)
 		}

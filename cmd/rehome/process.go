@@ -9,12 +9,12 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/functions"
@@ -63,6 +63,8 @@ type process struct {
 	content  content       // of its file
 	declared *enlisting
 	client   kubernetes.Interface
+	kinds    rest.Interface    // for the kinds of Rehome itself
+	dynamic  dynamic.Interface // for the kinds of Rehome itself, which the watcher reads
 	bus      *bus.Bus
 	spans    *trace.Exporter      // nil: nobody asked for them
 	watcher  *watcher.Watcher     // nil: another process has it
@@ -82,6 +84,10 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 		return err
 	}
 	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
+	web, err := newServer(s, s.HTTPAddress, p.client, p.metrics, p.log)
+	if err != nil {
+		return err
+	}
 	requests, err := p.listenForRequests()
 	if err != nil {
 		return err
@@ -96,7 +102,6 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 		return err
 	}
 	defer stop()
-	web := server{address: s.HTTPAddress, metrics: p.metrics, log: p.log}
 	listener, err := web.listen()
 	if err != nil {
 		return err
@@ -112,20 +117,23 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 		requests.handler = requesthttp.New(p.client, p.bus, p.settings.source("http"), p.log)
 		g.run(requests.serve)
 	}
-	g.run(func(ctx context.Context) error {
-		began := false
-		return p.bus.FollowStreams(ctx, p.setUp(), func() {
-			if began {
-				p.renewed()
-				return
-			}
-			began = true
-			for _, w := range work {
-				g.run(w)
-			}
-		})
-	})
+	g.run(func(ctx context.Context) error { return p.follow(ctx, g, work) })
 	return g.wait()
+}
+
+// follow begins the work, in g, once the bus is set up, and says when all that was on the bus was lost.
+func (p *process) follow(ctx context.Context, g *group, work []task) error {
+	began := false
+	return p.bus.FollowStreams(ctx, p.setUp(), func() {
+		if began {
+			p.renewed()
+			return
+		}
+		began = true
+		for _, w := range work {
+			g.run(w)
+		}
+	})
 }
 
 // prepare reads the policy and finds the cluster, for the roles that need them.
@@ -143,7 +151,15 @@ func (p *process) prepare() error {
 	if !p.roles.watcher && !p.roles.actuator { // who only asks functions needs no cluster
 		return nil
 	}
-	p.client, err = newClient(p.settings)
+	if p.client, err = newClient(p.settings); err != nil {
+		return err
+	}
+	if p.kinds, err = newKindsClient(p.settings); err != nil {
+		return err
+	}
+	if p.roles.watcher {
+		p.dynamic, err = newDynamicClient(p.settings)
+	}
 	return err
 }
 
@@ -179,9 +195,7 @@ func (p *process) openBus() (stop func(), err error) {
 		return nil, usageError{err}
 	}
 	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
-	if p.roles.embedded { // it sets up the bus, so it sees to all of it
-		p.metrics.MustRegister(newDeadLetters(p.bus.DeadCounts))
-	}
+	p.tellOfBus()
 	return func() {
 		p.bus.Close()
 		stopServer()
@@ -239,14 +253,9 @@ func (p *process) start() (work []task, err error) {
 		}})
 	}
 	if p.roles.actuator {
-		a, view := p.newActuator()
-		work = append(work, view.Run)
-		leading = append(leading, leader{actuatorLease, func(ctx context.Context) error {
-			if !arrives(ctx, view.Synced()) {
-				return nil
-			}
-			return a.Lead(ctx)
-		}})
+		always, lead := p.newActuator()
+		work = append(work, always)
+		leading = append(leading, leader{actuatorLease, lead})
 	}
 	if len(leading) > 0 || p.roles.dispatcher {
 		work = append(work, p.newReloader().run)
@@ -254,6 +263,7 @@ func (p *process) start() (work []task, err error) {
 	if p.roles.embedded {
 		work = append(work, p.declared.run)
 	}
+	p.metrics.MustRegister(newReadiness(p.checks))
 	return append(work, p.lead(leading)...), nil
 }
 
@@ -285,7 +295,9 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Bus: p.adapter(), Requests: p.adapter(), Policy: p.policy, Source: p.settings.source("watcher"),
+		Client: p.client, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
+		Maintenances: p.bus.Maintenances(), Policy: p.policy,
+		Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
@@ -294,37 +306,6 @@ func (p *process) newWatcher() (*watcher.Watcher, error) {
 	p.watcher = w
 	p.checks = append(p.checks, func(context.Context) error { return w.Ready() })
 	return w, nil
-}
-
-// newActuator makes the actuator and the view that it looks at, which is to run all the time.
-func (p *process) newActuator() (*actuator.Actuator, *workload.View) {
-	var a *actuator.Actuator
-	view := workload.New(p.client, func(c workload.Change) { a.Changed(c) })
-	config := actuator.Config{
-		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(), View: view, Policy: p.policy,
-		Source: p.settings.source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
-		Metrics: p.metrics,
-		Self: corev1.ObjectReference{
-			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.leaseNamespace(), Name: actuatorLease,
-		},
-	}
-	if p.watcher != nil {
-		config.Room = p.watcher
-	}
-	a = actuator.New(config)
-	p.actuator = a
-	p.checks = append(p.checks, func(context.Context) error { return a.Ready() })
-	return a, view
-}
-
-// arrives waits until done is closed, and says whether it was before ctx ended.
-func arrives(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // task runs until its context ends.
@@ -340,6 +321,10 @@ type leader struct {
 // process are active together or not at all: one lease is asked for only while the one before is held.
 func (p *process) lead(roles []leader) []task {
 	var tasks []task
+	leading := newLeading()
+	if len(roles) > 0 {
+		p.metrics.MustRegister(leading)
+	}
 	for _, r := range slices.Backward(roles) {
 		if p.settings.NATSURL == "" && len(tasks) > 0 {
 			inner := tasks
@@ -347,6 +332,7 @@ func (p *process) lead(roles []leader) []task {
 			r.run = func(ctx context.Context) error { return together(ctx, append(inner, own)) }
 			tasks = nil
 		}
+		r.run = counted(leading.WithLabelValues(r.lease), r.run)
 		tasks = append(tasks, p.leased(r))
 	}
 	return tasks

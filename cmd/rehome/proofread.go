@@ -47,6 +47,9 @@ func recorded(e schemas.Event) (payload schemas.Payload, by string, err error) {
 	case schemas.ReceiptType:
 		r, err := schemas.Decode[schemas.Receipt](e)
 		return r, "watcher", err
+	case schemas.MaintenanceType:
+		m, err := schemas.Decode[schemas.Maintenance](e)
+		return m, "actuator", err
 	}
 	d, err := schemas.Decode[schemas.Delta](e)
 	return d, "watcher", err

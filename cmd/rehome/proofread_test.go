@@ -27,6 +27,7 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		{"a delta of the watcher is right", delta, "watcher", nil, ""},
 		{"a verdict of the actuator is right", verdict, "actuator", nil, ""},
 		{"a receipt of the watcher is right", receipt, "watcher", nil, ""},
+		{"a maintenance of the actuator is right", schemas.Maintenance{Name: "node/n1"}, "actuator", nil, ""},
 		{
 			"a verdict of somebody else is wrong", verdict, "watcher", nil,
 			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/actuator"`,
@@ -34,6 +35,15 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		{
 			"a receipt of somebody else is wrong", receipt, "actuator", nil,
 			`: invalid event: its source is "/clusters/test/actuator", want "/clusters/test/watcher"`,
+		},
+		{
+			"a maintenance of somebody else is wrong", schemas.Maintenance{Name: "kernel"}, "watcher", nil,
+			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/actuator"`,
+		},
+		{
+			"a maintenance on the channel of another one is wrong", schemas.Maintenance{Name: "kernel"}, "actuator",
+			on("rehome.maintenance.disks"),
+			`: invalid event: it came on rehome.maintenance.disks, and its data belongs on rehome.maintenance.kernel`,
 		},
 		{
 			"an outcome that there is not is wrong", unknown, "actuator", nil,

@@ -19,16 +19,16 @@ import (
 func requestCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "request",
-		Short: "Ask for pods to be moved, or for strategies to be asked, and see what becomes of it",
-		Long: "Ask for pods to be moved, or for strategies to be asked, and see what becomes of it. The pods are moved by the rules\n" +
-			"of the policy: what protects them, budgets, limits and brakes hold. A pod that is deferred is tried again until the\n" +
-			"deadline.\n\n" +
+		Short: "Ask for pods to be moved, a node to be drained, or strategies to be asked, and see what becomes of it",
+		Long: "Ask for pods to be moved, for a node to be drained and given back, or for strategies to be asked, and see what\n" +
+			"becomes of it. The pods are moved by the rules of the policy: what protects them, budgets, limits and brakes hold. A\n" +
+			"pod that is deferred is tried again until the deadline.\n\n" +
 			"With --wait, which is the default, there is a line for each verdict as it comes, and at the end a table of all pods.\n" +
 			"Ctrl-C leaves the request open. The exit code is 0 when all pods were moved and their replacements are ready, 1 when\n" +
 			"some remained, were not replaced as they should, or the request was rejected, and 2 when the command is wrong or there\n" +
 			"is no bus. With -o json there is one CloudEvent a line, and no table.",
 		Example: "  rehome request pod shop/api-1 --reason 'it hangs'\n" +
-			"  rehome request node worker-9 --reason 'its fan is replaced' --deadline 4h\n" +
+			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request cancel drain-worker-9 --reason 'the fan is still good'",
 		Args: knownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -201,23 +201,6 @@ func requestPodsCommand() *cobra.Command {
 			return errors.New("want either --namespace or --all-namespaces")
 		}
 		r.Target = &schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: selector}}
-		return nil
-	})
-}
-
-func requestNodeCommand() *cobra.Command {
-	return requestThe(&cobra.Command{
-		Use:   "node NAME",
-		Short: "Ask for all pods of a node to be moved",
-		Long: "Ask for all pods of a node to be moved. Nothing keeps others from coming to it: cordon it first, if that is what you\n" +
-			"want.",
-		Example: "  kubectl cordon worker-9\n" +
-			"  rehome request node worker-9 --reason 'its fan is replaced' --deadline 4h",
-	}, true, func(r *schemas.Request, arguments []string) error {
-		if len(arguments) != 1 {
-			return fmt.Errorf("want the name of one node, got %q", arguments)
-		}
-		r.Target = &schemas.Target{Node: arguments[0]}
 		return nil
 	})
 }

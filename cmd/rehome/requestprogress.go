@@ -58,6 +58,20 @@ func (p *progress) take(e schemas.Event) bool {
 	return true
 }
 
+// concerns says whether an event follows from the request of the correlation. The verdicts of a maintenance do, whatever led to
+// them: it goes on by itself.
+func (p *progress) concerns(e schemas.Event, correlation string) bool {
+	if e.CorrelationID == correlation {
+		return true
+	}
+	m := p.request.Maintenance
+	if m == nil || e.Type != schemas.VerdictType {
+		return false
+	}
+	v, err := schemas.Decode[schemas.Verdict](e)
+	return err == nil && v.Strategy == schemas.MaintenanceStrategy && v.Scope.Key == schemas.RequestedMaintenance(m.Node)
+}
+
 func (p *progress) receipt(r schemas.Receipt) {
 	if r.State != schemas.RequestAccepted {
 		p.finished = &r
@@ -82,8 +96,8 @@ func (p *progress) of(pod schemas.PodRef, node string) *podProgress {
 
 // over says whether nothing more is to come: the request is finished, and so is every move that began.
 func (p *progress) over() bool {
-	if p.finished == nil {
-		return false
+	if p.finished == nil || p.request.Maintenance != nil {
+		return p.finished != nil
 	}
 	for _, pod := range p.pods {
 		if pod.moving {
@@ -95,6 +109,9 @@ func (p *progress) over() bool {
 
 // unexplained says whether a pod is gone without a verdict that says why: the verdict may come after the receipt.
 func (p *progress) unexplained() bool {
+	if p.request.Maintenance != nil {
+		return false
+	}
 	remaining := p.remaining()
 	return slices.ContainsFunc(p.pods, func(pod podProgress) bool {
 		_, stayed := remaining[pod.pod.UID]
@@ -173,7 +190,7 @@ func (p *progress) write(w io.Writer) error {
 	return err
 }
 
-// err says what was not as it was asked for. nil: all was.
+// err says what was not as it was asked for. nil: all was. Of a maintenance the last receipt alone counts.
 func (p *progress) err() error {
 	f := p.finished
 	name := p.request.Sender + "/" + p.request.Name
@@ -182,6 +199,10 @@ func (p *progress) err() error {
 		return fmt.Errorf("request %s was rejected: %s: %s", name, f.Reason, f.Message)
 	case f.Reason == schemas.ReceiptCancelled && p.request.Action != schemas.ActionCancel:
 		return fmt.Errorf("request %s was cancelled", name)
+	case p.request.Maintenance != nil && f.Reason != schemas.ReceiptDone && f.Reason != schemas.ReceiptNothingToDo:
+		return fmt.Errorf("request %s did not become what was asked for: %s: %s", name, f.Reason, f.Message)
+	case p.request.Maintenance != nil:
+		return nil
 	}
 	bad := 0
 	for _, pod := range p.pods {

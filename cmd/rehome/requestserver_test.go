@@ -26,8 +26,8 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	const tlsWanted = "REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE for %s: " +
-		"without TLS, want a loopback address such as 127.0.0.1:8643"
+	const tlsWanted = "REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, " +
+		"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643"
 	missing := filepath.Join(t.TempDir(), "none")
 	for _, c := range []struct {
 		name string
@@ -45,6 +45,16 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 			"REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them"},
 		{"a certificate that is not there", settings{RequestAddress: ":0", RequestCertFile: missing, RequestKeyFile: missing},
 			"REHOME_REQUEST_CERT_FILE: open " + missing + ": no such file or directory"},
+		{"a key that is not there", settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: missing},
+			"REHOME_REQUEST_KEY_FILE: open " + missing + ": no such file or directory"},
+		{"a file that is no certificate", settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: "main.go"},
+			"REHOME_REQUEST_CERT_FILE: requestserver_test.go with main.go: tls: failed to find any PEM data in certificate input"},
+		{"all addresses with a certificate of its own", settings{RequestAddress: ":0", RequestTLS: "self-signed"}, ""},
+		{"all addresses without TLS, said", settings{RequestAddress: ":0", RequestTLS: "off"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"files that are not named", settings{RequestAddress: ":0", RequestTLS: "files", RequestCertFile: "c"},
+			"REHOME_REQUEST_KEY_FILE: want the file with the key of the certificate, since REHOME_REQUEST_TLS is files, got nothing"},
+		{"files beside a certificate of its own", settings{RequestAddress: ":0", RequestTLS: "self-signed", RequestKeyFile: "k"},
+			"REHOME_REQUEST_KEY_FILE: want it with REHOME_REQUEST_TLS=files, got REHOME_REQUEST_TLS=self-signed"},
 		{"an address that is taken", settings{RequestAddress: taken.Addr().String()},
 			"REHOME_REQUEST_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
 				": bind: address already in use"},

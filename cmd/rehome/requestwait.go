@@ -106,7 +106,7 @@ func (s *sending) follow(ctx context.Context) error {
 	defer late.Stop()
 	p := s.progress
 	handle := func(e schemas.Event) error {
-		if e.CorrelationID != s.event.CorrelationID || e.Type == schemas.RequestType {
+		if !p.concerns(e, s.event.CorrelationID) || e.Type == schemas.RequestType {
 			return nil
 		}
 		late.Stop()

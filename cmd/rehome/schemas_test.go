@@ -11,14 +11,15 @@ import (
 )
 
 func TestTheTypesOfEventsAreListed(t *testing.T) {
-	const table = `TYPE                    SCHEMA                                              SUBJECT
-dev.rehome.delta.v1     https://rehome.dev/schemas/v1/delta.schema.json     rehome.delta.node.ASPECT.NAME
-dev.rehome.delta.v1     https://rehome.dev/schemas/v1/delta.schema.json     rehome.delta.pod.ASPECT.NAMESPACE.NAME
-dev.rehome.scope.v1     https://rehome.dev/schemas/v1/scope.schema.json     rehome.scope.STRATEGY.PROFILE.KIND.KEY
-dev.rehome.intents.v1   https://rehome.dev/schemas/v1/intents.schema.json   rehome.intents.STRATEGY.PROFILE.KIND.KEY
-dev.rehome.verdict.v1   https://rehome.dev/schemas/v1/verdict.schema.json   rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
-dev.rehome.request.v1   https://rehome.dev/schemas/v1/request.schema.json   rehome.request.SENDER.NAME
-dev.rehome.receipt.v1   https://rehome.dev/schemas/v1/receipt.schema.json   rehome.receipt.SENDER.NAME
+	const table = `TYPE                        SCHEMA                                                  SUBJECT
+dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.node.ASPECT.NAME
+dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.pod.ASPECT.NAMESPACE.NAME
+dev.rehome.scope.v1         https://rehome.dev/schemas/v1/scope.schema.json         rehome.scope.STRATEGY.PROFILE.KIND.KEY
+dev.rehome.intents.v1       https://rehome.dev/schemas/v1/intents.schema.json       rehome.intents.STRATEGY.PROFILE.KIND.KEY
+dev.rehome.verdict.v1       https://rehome.dev/schemas/v1/verdict.schema.json       rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
+dev.rehome.request.v1       https://rehome.dev/schemas/v1/request.schema.json       rehome.request.SENDER.NAME
+dev.rehome.receipt.v1       https://rehome.dev/schemas/v1/receipt.schema.json       rehome.receipt.SENDER.NAME
+dev.rehome.maintenance.v1   https://rehome.dev/schemas/v1/maintenance.schema.json   rehome.maintenance.NAME
 `
 	const lines = `{"type":"dev.rehome.delta.v1","schema":"https://rehome.dev/schemas/v1/delta.schema.json",` +
 		`"subjects":["rehome.delta.node.ASPECT.NAME","rehome.delta.pod.ASPECT.NAMESPACE.NAME"]}
@@ -32,6 +33,8 @@ dev.rehome.receipt.v1   https://rehome.dev/schemas/v1/receipt.schema.json   reho
 		`"subjects":["rehome.request.SENDER.NAME"]}
 {"type":"dev.rehome.receipt.v1","schema":"https://rehome.dev/schemas/v1/receipt.schema.json",` +
 		`"subjects":["rehome.receipt.SENDER.NAME"]}
+{"type":"dev.rehome.maintenance.v1","schema":"https://rehome.dev/schemas/v1/maintenance.schema.json",` +
+		`"subjects":["rehome.maintenance.NAME"]}
 `
 	for _, c := range []struct {
 		name      string
@@ -56,8 +59,9 @@ dev.rehome.receipt.v1   https://rehome.dev/schemas/v1/receipt.schema.json   reho
 const contract = "../../schemas/v1/"
 
 func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
-	const nouns = "delta, event, intents, receipt, request, scope, verdict"
-	const examples = "delta-pod, delta, intents, receipt-finished, receipt, request, scope-domain, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
+	const nouns = "delta, event, intents, maintenance, receipt, request, scope, verdict"
+	const examples = "delta-pod, delta, intents-maintenance, intents, maintenance-refused, maintenance, receipt-finished, receipt, " +
+		"request-maintain, request, scope-domain, scope-maintenance, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
 		"verdict-deferred, verdict-restarted, verdict-settled, verdict"
 	for _, c := range []struct {
 		name      string
@@ -144,7 +148,8 @@ func exampleLine(t *testing.T, name string, pairs ...string) string {
 const (
 	vanished = `stdin[1]: dev.rehome.verdict.v1: /data/outcome: got "vanished", want one of evicted, restarted, requested, ` +
 		"deferred, rejected, withdrawn, expired, failed, settled\n"
-	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1, dev.rehome.request.v1, dev.rehome.receipt.v1"
+	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1, dev.rehome.request.v1, " +
+		"dev.rehome.receipt.v1, dev.rehome.maintenance.v1"
 )
 
 func TestEventsAreValidated(t *testing.T) {

@@ -13,17 +13,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/cmd/rehome/serving"
 )
 
 // check says what keeps a part from doing its work; nil when nothing does.
 type check func(context.Context) error
 
-// server answers /metrics, /healthz and /readyz.
+// server answers /metrics, /healthz and /readyz, and /debug/pprof/ where that is asked for. [newServer] makes it.
 type server struct {
-	address string
-	metrics *prometheus.Registry
-	checks  []check
-	log     *slog.Logger
+	address   string
+	transport serving.Transport
+	guard     *serving.Guard // of figures and profiles; nil: they are for everybody
+	profiles  bool
+	metrics   *prometheus.Registry
+	checks    []check
+	log       *slog.Logger
+}
+
+// newServer makes what is served at an address, and reads what that needs, so that what is wrong with it is known before any
+// work begins. client is asked about rights; nil: the process has no access to the cluster.
+func newServer(
+	s settings, address string, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
+) (*server, error) {
+	web := &server{address: address, profiles: s.Profiles, metrics: metrics, log: log}
+	if address == "" { // nothing is served
+		return web, nil
+	}
+	if s.Profiles && !s.HTTPAuth && !isLoopback(address) {
+		return nil, usageError{fmt.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
+			"127.0.0.1:8642, got %s", address)}
+	}
+	if s.HTTPAuth {
+		if client == nil {
+			return nil, usageError{errors.New("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
+				"only one with the watcher or the actuator can ask who may read")}
+		}
+		web.guard = serving.NewGuard(client, time.Now, log)
+	}
+	var err error
+	web.transport, err = s.httpTLS().transport(s.HTTP2, log)
+	return web, err
 }
 
 // newMetrics makes a registry that has the figures of the process itself.
@@ -35,7 +66,7 @@ func newMetrics() *prometheus.Registry {
 }
 
 // listen takes the address, so that a wrong or taken one is known before any work begins. nil: no address was given.
-func (s server) listen() (net.Listener, error) {
+func (s *server) listen() (net.Listener, error) {
 	if s.address == "" {
 		return nil, nil
 	}
@@ -47,7 +78,7 @@ func (s server) listen() (net.Listener, error) {
 }
 
 // serve answers on l until ctx ends, and then for at most a second more: every answer is small and at hand.
-func (s server) serve(ctx context.Context, l net.Listener) error {
+func (s *server) serve(ctx context.Context, l net.Listener) error {
 	if l == nil {
 		<-ctx.Done()
 		return nil
@@ -55,29 +86,33 @@ func (s server) serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	defer context.AfterFunc(ctx, func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = h.Shutdown(last) // what is left after the second is cut off by the end of the process
 	})()
-	s.log.Info("serving", "metrics", "http://"+l.Addr().String()+"/metrics")
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	s.log.Info("serving", "metrics", s.transport.Scheme()+"://"+l.Addr().String()+"/metrics")
+	if err := s.transport.Serve(h, l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.address, err)
 	}
 	return nil
 }
 
-func (s server) handler() *http.ServeMux {
+func (s *server) handler() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{Registry: s.metrics}))
+	mux.Handle("GET /metrics", s.guard.Protect(promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{Registry: s.metrics})))
+	if s.profiles {
+		mux.Handle("GET "+serving.ProfilesPath, s.guard.Protect(serving.Profiles()))
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	return mux
 }
 
 // ready answers 200, or 503 with a line for each thing that is missing.
-func (s server) ready(w http.ResponseWriter, r *http.Request) {
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	var missing []error
 	for _, c := range s.checks {
 		if err := c(r.Context()); err != nil {

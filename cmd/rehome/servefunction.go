@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/cmd/rehome/serving"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
@@ -77,17 +78,22 @@ func serveFunction(ctx context.Context, s settings, f functions.Function, addres
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	web := server{metrics: metrics, checks: []check{func(context.Context) error { return h.Ready() }}}
+	web, err := newServer(s, l.Addr().String(), nil, metrics, log)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	web.checks = []check{func(context.Context) error { return h.Ready() }}
 	mux := web.handler()
 	mux.Handle("/{$}", h)
-	log.Info("serving", "address", "http://"+l.Addr().String()+"/")
-	return serveUntilDrained(ctx, l, mux, h, log)
+	log.Info("serving", "address", web.transport.Scheme()+"://"+l.Addr().String()+"/")
+	return serveUntilDrained(ctx, l, functionServer(mux, log), web.transport, h)
 }
 
-// serveUntilDrained answers on l until ctx ends, and then until h has answered what it has begun. It fails when that takes
-// too long: the rest is cut off by the end of the process.
-func serveUntilDrained(ctx context.Context, l net.Listener, mux http.Handler, h *httpfunction.Handler, log *slog.Logger) error {
-	s := functionServer(mux, log)
+// serveUntilDrained answers on l with s until ctx ends, and then until h has answered what it has begun. It fails when that
+// takes too long: the rest is cut off by the end of the process.
+func serveUntilDrained(
+	ctx context.Context, l net.Listener, s *http.Server, over serving.Transport, h *httpfunction.Handler,
+) error {
 	drained := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
@@ -95,7 +101,7 @@ func serveUntilDrained(ctx context.Context, l net.Listener, mux http.Handler, h 
 		err := h.Drain(last) // connections are still taken meanwhile, to be told that it ends
 		drained <- errors.Join(err, s.Shutdown(last))
 	})()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := over.Serve(s, l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return <-drained

@@ -40,7 +40,15 @@ type settings struct {
 
 	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
 
+	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (made at start, in memory) or files"`
+	HTTPCertFile string `split_words:"true" desc:"certificate file, for files; read again when it changes"`
+	HTTPKeyFile  string `split_words:"true" desc:"key file of that certificate; read again when it changes"`
+	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"/metrics and profiles only for who may get them in the cluster; needs TLS"`
+	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for requests as well"`
+	Profiles     bool   `desc:"serve profiles at /debug/pprof/: with REHOME_HTTP_AUTH, or at a loopback address"`
+
 	RequestAddress  string `split_words:"true" desc:"address at which the watcher takes requests over HTTP; empty: none"`
+	RequestTLS      string `envconfig:"REQUEST_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
 	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
 	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
 
@@ -89,7 +97,7 @@ func unreadable(err error) error {
 
 // check says what is wrong with the settings, with the name of the variable.
 func (s settings) check() error {
-	if err := s.checkListen(); err != nil {
+	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
 		return err
 	}
 	switch {

@@ -23,7 +23,7 @@ func defaults(t *testing.T) settings {
 
 func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings{
-		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642",
+		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
 		ServeBytes: httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
@@ -50,13 +50,25 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_RESYNC", "1s", "REHOME_RESYNC: want at least 1m, got 1s"},
 		{"REHOME_LISTEN", ":4222", "REHOME_LISTEN_CERT_FILE: want the server's certificate, since REHOME_LISTEN is set, got nothing"},
 		{"REHOME_LISTEN_AUTH", "auth", "REHOME_LISTEN_AUTH: want it with REHOME_LISTEN, got no REHOME_LISTEN"},
+		{"REHOME_HTTP_TLS", "on", `REHOME_HTTP_TLS: want off, self-signed or files, got "on"`},
+		{"REHOME_HTTP_TLS", "files", "REHOME_HTTP_CERT_FILE: want the file with the certificate, since REHOME_HTTP_TLS is files, got nothing"},
+		{"REHOME_HTTP_CERT_FILE", "c", "REHOME_HTTP_CERT_FILE: want it with REHOME_HTTP_TLS=files, got REHOME_HTTP_TLS=off"},
+		{"REHOME_HTTP_KEY_FILE", "k", "REHOME_HTTP_KEY_FILE: want it with REHOME_HTTP_TLS=files, got REHOME_HTTP_TLS=off"},
+		{"REHOME_HTTP_AUTH", "yes", `REHOME_HTTP_AUTH: want true or false, got "yes"`},
+		{"REHOME_HTTP_AUTH", "true", "REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
+			"tokens would travel in the open"},
+		{"REHOME_HTTP2", "true", "REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, got off: " +
+			"HTTP/2 is offered over TLS only"},
+		{"REHOME_HTTP2", "2", `REHOME_HTTP2: want true or false, got "2"`},
+		{"REHOME_PROFILES", "all", `REHOME_PROFILES: want true or false, got "all"`},
+		{"REHOME_REQUEST_TLS", "on", `REHOME_REQUEST_TLS: want off, self-signed or files, got "on"`},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"REHOME_DRY_RUN", "maybe", `REHOME_DRY_RUN: want true or false, got "maybe"`},
 		{"REHOME_LOG_LEVEL", "LOUD", `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
 	} {
-		t.Run(c.variable, func(t *testing.T) {
+		t.Run(c.variable+"="+c.value, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)
 			s, err := readSettings()
 			if err == nil {

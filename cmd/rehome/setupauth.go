@@ -17,6 +17,8 @@ import (
 type authFlags struct {
 	dir                       string
 	functions, senders, hosts []string
+	secrets                   string // a namespace
+	manifests                 bool   // --secrets was given
 }
 
 func (a *authFlags) bind(c *cobra.Command) {
@@ -25,12 +27,13 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f.StringArrayVar(&a.functions, "function", nil, "with --auth: NAME=SUBJECT, a function outside that is asked there; repeatable")
 	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
 	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
+	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
 }
 
 // check refuses what only makes sense with --auth.
 func (a authFlags) check() error {
-	if a.dir == "" && len(a.functions)+len(a.senders)+len(a.hosts) > 0 {
-		return usageError{errors.New("--function, --sender and --tls: want them with --auth DIR, got no --auth")}
+	if a.dir == "" && (a.manifests || len(a.functions)+len(a.senders)+len(a.hosts) > 0) {
+		return usageError{errors.New("--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth")}
 	}
 	return nil
 }
@@ -51,12 +54,31 @@ func (a authFlags) config() (credentials.Config, error) {
 	return c, nil
 }
 
-// write writes the files and says to w what was done.
-func (a authFlags) write(w io.Writer) error {
+// write writes the files, and prints the Secrets if they are asked for: then they are all that out gets, and what was done is
+// said to notes. Otherwise that is said to out.
+func (a authFlags) write(out, notes io.Writer) error {
 	c, err := a.config()
 	if err != nil {
 		return err
 	}
+	if !a.manifests {
+		return a.writeFiles(c, out)
+	}
+	if err := checkSecrets(a.dir, a.secrets, c); err != nil {
+		return err
+	}
+	if err := a.writeFiles(c, notes); err != nil {
+		return err
+	}
+	bundles, err := credentials.Bundles(a.dir, c)
+	if err != nil {
+		return fmt.Errorf("--secrets: %w", err)
+	}
+	return printSecrets(out, secretsOf(bundles, a.secrets))
+}
+
+// writeFiles writes the files and says to w what was done.
+func (a authFlags) writeFiles(c credentials.Config, w io.Writer) error {
 	r, err := credentials.Write(a.dir, c)
 	if err != nil {
 		return usageError{fmt.Errorf("--auth: %w", err)}

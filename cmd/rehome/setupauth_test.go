@@ -33,7 +33,8 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch"}, "--function, --sender and --tls: want them with --auth DIR, got no --auth"},
+		{[]string{"--sender", "batch"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--secrets", "rehome"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--auth", dir, "--function", "F"},
 			`--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got "F"`},
 		{[]string{"--auth", dir, "--function", "F=rehome.a"}, "--auth: function F: want a subject such as functions.keep-off-spot, " +

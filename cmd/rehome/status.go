@@ -23,9 +23,10 @@ func statusCommand() *cobra.Command {
 		Short: "Show what is on the move, what is deferred and why, who leads, and how far the work has come",
 		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against\n" +
 			"limits, the loop breakers and the storm brake; who leads; what is deferred, by the last verdicts of the past hour;\n" +
-			"open requests; dead letters; and the streams, with how many scopes of each strategy wait, and how many handlers wait\n" +
-			"for one. It is read from the bus; only who leads is asked of the cluster, and left out when that cannot be\n" +
-			"reached. With a policy, moves are counted over its window, beside its limits, else they are shown by age.",
+			"open requests; the maintenances of nodes that were asked for on the bus; dead letters; and the streams, with how\n" +
+			"many scopes of each strategy wait, and how many handlers wait for one. It is read from the bus; only who\n" +
+			"leads is asked of the cluster, and left out when that cannot be reached. With a policy, moves are counted over its\n" +
+			"window, beside its limits, else they are shown by age.",
 		Example: "  rehome status\n" +
 			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
 			"  rehome status -o json                 # the same as one object",
@@ -89,6 +90,7 @@ type status struct {
 	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
 	Deferred      []deferredPod             `json:"deferred"`
 	Requests      []openRequest             `json:"requests"`
+	Maintenances  []maintenanceStatus       `json:"maintenances"`
 	DeadLetters   map[string]uint64         `json:"deadLetters"` // by the stream that they were in
 	Streams       []bus.StreamStatus        `json:"streams"`
 	Unreadable    []string                  `json:"unreadable,omitempty"`
@@ -129,7 +131,8 @@ func statusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) statu
 	st := status{
 		Time: now.UTC(), MovesInFlight: []actuator.Move{}, Counted: countMoves(r.Moves, limits, now),
 		LoopBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{}, Deferred: []deferredPod{}, Requests: []openRequest{},
-		DeadLetters: map[string]uint64{}, Streams: []bus.StreamStatus{},
+		Maintenances: []maintenanceStatus{},
+		DeadLetters:  map[string]uint64{}, Streams: []bus.StreamStatus{},
 	}
 	st.Storm = append(st.Storm, r.Storm...)
 	for _, m := range r.Moves {

@@ -14,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/brake"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // clock is the time of these tests.
@@ -133,6 +136,29 @@ OPEN REQUEST   SENT       DEADLINE   WANTS
 admin/drain    1m0s ago   in 59m0s   deschedule node n1: its fan
 ci/look        1s ago     -          evaluate: new labels
 `},
+		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *status) {
+			at := metav1.NewTime(clock.Add(-time.Hour))
+			asked := &v1alpha1.NodeMaintenance{
+				ObjectMeta: metav1.ObjectMeta{Name: "node/n1", CreationTimestamp: at},
+				Spec:       v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Drain, Reason: "its fan"},
+			}
+			known := asked.DeepCopy()
+			known.Name, known.Status.Nodes = "sign/n2", []v1alpha1.NodeStatus{{Name: "n2", Stage: v1alpha1.Draining}}
+			known.Status.Summary = v1alpha1.Summary{PodsLeft: 3, PodsBlocked: 1, Message: "cannot move shop/db-0"}
+			s.Maintenances = []maintenanceStatus{maintenanceStatusOf(asked), maintenanceStatusOf(known)}
+			s.Requests = []openRequest{{schemas.Request{
+				Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its fan",
+				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
+			}, clock.Add(-time.Hour)}}
+		}, `no move in flight, no loop breaker holds, storm brake closed
+
+OPEN REQUEST   SENT         DEADLINE     WANTS
+admin/drain    1h0m0s ago   in 23h0m0s   maintain node n1: Drain: its fan
+
+MAINTENANCE   WANTED   NODE IS    PODS LEFT      SINCE        MESSAGE
+node/n1       Drain    -          0              1h0m0s ago   its fan
+sign/n2       Drain    Draining   3, 1 blocked   1h0m0s ago   cannot move shop/db-0
+`},
 		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *status) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
@@ -198,7 +224,7 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 		`"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
 		`"last":"2026-03-01T12:00:00Z","until":"2026-03-01T12:01:00Z",` +
 		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}],` +
-		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"deadLetters":{},"streams":[]}`
+		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"maintenances":[],"deadLetters":{},"streams":[]}`
 	if string(got) != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}

@@ -117,6 +117,9 @@ func (st *status) readBus(ctx context.Context, b *bus.Bus) error {
 	if st.Requests, err = readRequests(ctx, b); err != nil {
 		return err
 	}
+	if st.Maintenances, err = readMaintenances(ctx, b); err != nil {
+		return err
+	}
 	if st.DeadLetters, err = b.DeadCounts(ctx); err != nil {
 		return err
 	}

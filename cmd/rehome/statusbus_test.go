@@ -10,10 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // deferral is a verdict of the last minutes on a pod shop/NAME.
@@ -74,6 +76,13 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	m := &v1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{Name: "node/n1", UID: "u", CreationTimestamp: metav1.NewTime(clock)},
+		Spec:       v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Cordon, Reason: "fan"},
+	}
+	if _, err := b.Maintenances().Put(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 	out, err := command(t, "status", "-o", "json")
 	var got status
 	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
@@ -85,11 +94,12 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 	}}
 	wantDead := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 	if len(got.Requests) != 1 || !reflect.DeepEqual(got.Requests[0].Request, r) || time.Since(got.Requests[0].Since) > time.Minute ||
-		!reflect.DeepEqual(got.Deferred, wantDeferred) || !reflect.DeepEqual(got.DeadLetters, wantDead) || len(got.Streams) != 6 {
+		!reflect.DeepEqual(got.Deferred, wantDeferred) || !reflect.DeepEqual(got.DeadLetters, wantDead) || len(got.Streams) != 7 ||
+		!reflect.DeepEqual(got.Maintenances, []maintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Cordon, Reason: "fan", Since: clock}}) {
 		t.Errorf("got %+v\nwant deferred %+v, dead %v, request %+v", got, wantDeferred, wantDead, r)
 	}
 	text, err := command(t, "status")
-	if err != nil || !strings.Contains(text, "\nDEFERRED POD") || !strings.Contains(text, "\nadmin/drain") ||
+	if err != nil || !strings.Contains(text, "\nDEFERRED POD") || !strings.Contains(text, "\nadmin/drain") || !strings.Contains(text, "\nnode/n1       Cordon   -         0 ") ||
 		!strings.HasSuffix(text, "\ndead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list\n") {
 		t.Errorf("error %v, got\n%s", err, text)
 	}

@@ -39,7 +39,7 @@ func (st status) writeRequests(w io.Writer) {
 	var rows [][]string
 	for _, r := range st.Requests {
 		deadline := "-"
-		if r.Action == schemas.ActionDeschedule {
+		if r.Action == schemas.ActionDeschedule || r.Action == schemas.ActionMaintain {
 			deadline = "in " + max(r.ends().Sub(st.Time), 0).Truncate(time.Second).String()
 		}
 		rows = append(rows, []string{
@@ -53,7 +53,10 @@ func (st status) writeRequests(w io.Writer) {
 
 // ends is when what is left of it is given up.
 func (r openRequest) ends() time.Time {
-	if r.Deadline.IsZero() {
+	switch {
+	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain:
+		return r.Since.Add(24 * time.Hour)
+	case r.Deadline.IsZero():
 		return r.Since.Add(time.Hour)
 	}
 	return r.Deadline

@@ -24,6 +24,7 @@ func (st status) write(w io.Writer) error {
 	st.writeLeaders(&text)
 	st.writeDeferred(&text)
 	st.writeRequests(&text)
+	st.writeMaintenances(&text)
 	st.writeStreams(&text)
 	for _, u := range st.Unreadable {
 		fmt.Fprintln(&text, "cannot be read:", u)

@@ -2,7 +2,7 @@
 // tolerate should move.
 //
 // Only taints with the effect NoSchedule count, and PreferNoSchedule if asked for. Kubernetes itself removes pods
-// because of NoExecute.
+// because of NoExecute. The taint of a cordon counts as long as the cordon, which it outlasts by a moment.
 package nodetaints
 
 import (
@@ -62,7 +62,7 @@ func validateTaints(entries []string) error {
 // Decide returns the pods that should leave the node, in the order of [rank.Compare]. A node that is not ready keeps
 // its pods: evicting them there would only wait for a kubelet that does not answer.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
-	taints := a.relevant(scope.Node.Spec.Taints)
+	taints := a.relevant(&scope.Node)
 	if len(taints) == 0 || !placement.Ready(&scope.Node) {
 		return nil
 	}
@@ -92,11 +92,14 @@ type move struct {
 }
 
 // relevant returns the taints that count, in the node's order.
-func (a Args) relevant(taints []corev1.Taint) []corev1.Taint {
+func (a Args) relevant(node *corev1.Node) []corev1.Taint {
 	var found []corev1.Taint
-	for _, t := range taints {
+	for _, t := range node.Spec.Taints {
 		counts := t.Effect == corev1.TaintEffectNoSchedule ||
 			t.Effect == corev1.TaintEffectPreferNoSchedule && a.IncludePreferNoSchedule
+		if t.Key == corev1.TaintNodeUnschedulable {
+			counts = counts && node.Spec.Unschedulable
+		}
 		if counts && !names(a.ExcludedTaints, t) && (a.IncludedTaints == nil || names(a.IncludedTaints, t)) {
 			found = append(found, t)
 		}

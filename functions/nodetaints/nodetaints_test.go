@@ -29,6 +29,11 @@ func withReady(n corev1.Node, status corev1.ConditionStatus) corev1.Node {
 	return n
 }
 
+func withCordon(n corev1.Node) corev1.Node {
+	n.Spec.Unschedulable = true
+	return n
+}
+
 func pod(name string, options ...test.PodOption) schemas.ScopedPod {
 	return test.Pod(name, append([]test.PodOption{test.On("worker-1")}, options...)...)
 }
@@ -68,7 +73,8 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		{"a pod without tolerations", Args{}, node(gpu), pods{a}, list{intent("a", gpu)}},
 		{"every taint that is violated is named, in the node's order", Args{}, node(spot, gpu),
 			pods{a, pod("b", test.ToleratingKeys("spot"))}, list{intent("a", spot, gpu), intent("b", gpu)}},
-		{"a cordoned node through its taint", Args{}, node(cordoned), pods{a}, list{intent("a", cordoned)}},
+		{"a cordoned node through its taint", Args{}, withCordon(node(cordoned)), pods{a}, list{intent("a", cordoned)}},
+		{"a node of which the cordon is gone, and its taint not yet", Args{}, node(cordoned), pods{a}, nil},
 
 		{"an equal value tolerates", Args{}, node(gpu),
 			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "gpu"}))}, nil},

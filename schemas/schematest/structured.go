@@ -73,6 +73,8 @@ func Payload(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.Request](e)
 	case schemas.ReceiptType:
 		return schemas.Decode[schemas.Receipt](e)
+	case schemas.MaintenanceType:
+		return schemas.Decode[schemas.Maintenance](e)
 	}
 	return nil, fmt.Errorf("event %s: type %q is not part of the contract: %w", e.ID, e.Type, schemas.ErrInvalid)
 }
@@ -98,6 +100,8 @@ func scope(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.UsageScope](e)
 	case schemas.RequestKind:
 		return schemas.Decode[schemas.RequestScope](e)
+	case schemas.MaintenanceKind:
+		return schemas.Decode[schemas.MaintenanceScope](e)
 	}
 	return nil, fmt.Errorf("event %s: scope kind %q is not part of the contract: %w", e.ID, head.Kind, schemas.ErrInvalid)
 }

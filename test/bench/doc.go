@@ -12,6 +12,7 @@
 //	        eviction calls, alone and of a whole node at once
 //	drain   evictions per second without a limit, in turn with bare calls, as many at once
 //	idle    processor time and memory of a Rehome that has nothing to do, and of the control plane meanwhile
+//	roles   the same of one process a role and of a NATS server that syncs every write, and their memory after a drain
 //	decisions  what one decision costs, by Go benchmarks: each strategy on a scope as large as they get, where a pod fits in
 //	           a cluster of 5,000 nodes, the scope of a node, and all strategies on a whole cluster from a file
 //	dispatcher  scopes a second that are taken from a bus which syncs every write, asked over HTTP, and answered there
@@ -22,6 +23,6 @@
 //
 // # Where
 //
-// Processor time and memory are read from /proc, so the parts idle and --profile need Linux; elsewhere idle fails and
-// says so. All traffic stays on the loopback interface.
+// Processor time and memory are read from /proc, so the parts idle and roles, and --profile, need Linux; elsewhere they
+// fail and say so. All traffic stays on the loopback interface.
 package main

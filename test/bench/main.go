@@ -33,7 +33,7 @@ type options struct {
 }
 
 // allParts are the parts in the order in which they run.
-var allParts = []string{"decisions", "deltas", "dispatcher", "taints", "drain", "idle"}
+var allParts = []string{"decisions", "deltas", "dispatcher", "taints", "drain", "idle", "roles"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -128,7 +128,7 @@ func run(ctx context.Context, o options) error {
 		}
 		r.Rows = append(r.Rows, rows...)
 	}
-	if o.has("taints") || o.has("drain") || o.has("idle") {
+	if o.has("taints") || o.has("drain") || o.has("idle") || o.has("roles") {
 		rows, others, err := onStage(ctx, o, p)
 		if err != nil {
 			return err

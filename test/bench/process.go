@@ -54,54 +54,71 @@ type process struct {
 	command *exec.Cmd
 	address string // of /metrics and /readyz
 	log     string // file
-	store   string // directory
+	store   string // directory; empty: none
 	ended   chan struct{}
 	err     error // after ended
 }
 
-// startRehome builds rehome, starts `rehome run` with a store of its own in dir, and waits until it is ready.
-func startRehome(ctx context.Context, dir, kubeconfig string, say *progress) (*process, error) {
+// buildRehome builds rehome in dir, and writes the policy there.
+func buildRehome(ctx context.Context, dir string) (binary, policy string, err error) {
 	root, err := binaries.Root()
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	binary := filepath.Join(dir, "rehome")
+	binary, policy = filepath.Join(dir, "rehome"), filepath.Join(dir, "policy.yaml")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rehome")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build rehome: %w\n%s", err, out)
+		return "", "", fmt.Errorf("build rehome: %w\n%s", err, out)
+	}
+	return binary, policy, os.WriteFile(policy, []byte(policyText), 0o600)
+}
+
+// startRehome builds rehome, starts `rehome run` with a store of its own in dir, and waits until it is ready.
+func startRehome(ctx context.Context, dir, kubeconfig string, say *progress) (*process, error) {
+	binary, policy, err := buildRehome(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
 	say.say("rehome is built")
-	p := &process{log: filepath.Join(dir, "rehome.log"), store: filepath.Join(dir, "store"), ended: make(chan struct{})}
-	if p.address, err = freeAddress(); err != nil {
+	store := filepath.Join(dir, "store")
+	p, err := startProcess(ctx, filepath.Join(dir, "rehome.log"), []string{"KUBECONFIG=" + kubeconfig, "REHOME_STORE_DIR=" + store},
+		binary, "run", "--policy", policy)
+	if err != nil {
 		return nil, err
 	}
-	policy := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(policy, []byte(policyText), 0o600); err != nil {
+	p.store = store
+	say.say("rehome runs, process %d", p.pid())
+	return p, nil
+}
+
+// startProcess starts a program that logs into a file and is rehome, and waits until it is ready.
+func startProcess(ctx context.Context, log string, environment []string, binary string, arguments ...string) (*process, error) {
+	address, err := freeAddress()
+	if err != nil {
 		return nil, err
 	}
-	if err := p.start(binary, policy, kubeconfig); err != nil {
+	p := &process{log: log, address: address, ended: make(chan struct{}), command: exec.Command(binary, arguments...)}
+	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+p.address), environment...)
+	if err := p.start(); err != nil {
 		return nil, err
 	}
 	if err := p.waitReady(ctx); err != nil {
 		p.stop()
 		return nil, err
 	}
-	say.say("rehome runs, process %d", p.pid())
 	return p, nil
 }
 
-func (p *process) start(binary, policy, kubeconfig string) error {
+func (p *process) start() error {
 	log, err := os.Create(p.log)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	p.command = exec.Command(binary, "run", "--policy", policy)
-	p.command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "REHOME_STORE_DIR="+p.store, "REHOME_HTTP_ADDRESS="+p.address)
 	p.command.Stdout, p.command.Stderr = log, log
 	if err := p.command.Start(); err != nil {
-		return fmt.Errorf("start rehome: %w", err)
+		return fmt.Errorf("start %s: %w", p.command.Path, err)
 	}
 	go func() {
 		p.err = p.command.Wait()
@@ -191,6 +208,23 @@ func (p *process) metrics(ctx context.Context) (map[string]float64, error) {
 	return found, lines.Err()
 }
 
+// collect has the garbage collected. The process has to serve profiles.
+func (p *process) collect(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("collect the garbage of %s: status %s", p.command.Path, response.Status)
+	}
+	return nil
+}
+
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -200,7 +234,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// sampler collects where a process spends its time, with perf. rehome offers no profile of its own.
+// sampler collects where a process spends its time, with perf, which also sees the kernel.
 type sampler struct{ command *exec.Cmd }
 
 // startSampler begins to sample the process into a file that `perf report` reads. An empty file name samples nothing.

@@ -68,13 +68,18 @@ func onStage(ctx context.Context, o options, p *progress) (rows []row, others fl
 	defer s.rehome.stop()
 	usage := s.watchOthers()
 	rows, err = s.measure(ctx)
+	others = usage()
 	for _, line := range s.rehome.warnings() {
 		p.say("rehome: %s", line)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w\nrehome's last words:\n%s", err, s.rehome.lastWords())
 	}
-	return rows, usage(), err
+	if err != nil || !s.has("roles") {
+		return rows, others, err
+	}
+	found, err := s.measureRoles(ctx, dir)
+	return append(rows, found...), others, err
 }
 
 // fill makes the nodes and pods, and waits until the pods run.

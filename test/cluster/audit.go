@@ -16,6 +16,7 @@ import (
 type AuditEntry struct {
 	Verb        string // "create", "delete", "patch" …
 	User        string // Who is held responsible: the impersonated user, if any.
+	Group       string // API group of the resource; empty: the core group.
 	Resource    string // "pods"
 	Subresource string // "eviction"
 	Namespace   string
@@ -36,6 +37,7 @@ type auditEvent struct {
 	User             auditUser  `json:"user"`
 	ImpersonatedUser *auditUser `json:"impersonatedUser"`
 	ObjectRef        struct {
+		Group       string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
 		Namespace   string `json:"namespace"`
@@ -123,6 +125,7 @@ func (e auditEvent) entry() AuditEntry {
 	return AuditEntry{
 		Verb:        e.Verb,
 		User:        user.Username,
+		Group:       e.ObjectRef.Group,
 		Resource:    e.ObjectRef.Resource,
 		Subresource: e.ObjectRef.Subresource,
 		Namespace:   e.ObjectRef.Namespace,

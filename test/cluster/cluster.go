@@ -157,6 +157,9 @@ func (c *Cluster) Err() error {
 // Kubeconfig is the path of a kubeconfig file for the administrator.
 func (c *Cluster) Kubeconfig() string { return c.components.file(kubeconfigFile) }
 
+// Kubectl is the path of a kubectl of the version of the API server.
+func (c *Cluster) Kubectl() string { return c.components.set.Path(binaries.Kubectl) }
+
 // RESTConfig is how the administrator talks to the API server, unthrottled. The
 // caller owns what it returns.
 func (c *Cluster) RESTConfig() *rest.Config { return c.id.config(c.id.users[adminUser].Token) }

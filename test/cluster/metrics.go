@@ -42,7 +42,7 @@ func (c *Cluster) ServeMetrics(ctx context.Context) error {
 		}
 	}
 	for _, plural := range []string{"nodes", "pods"} {
-		if err := c.waitServed(ctx, plural); err != nil {
+		if err := c.waitServed(ctx, metricsVersion, plural); err != nil {
 			return fmt.Errorf("serve %s of %s: %w", plural, metricsVersion, err)
 		}
 	}
@@ -111,23 +111,6 @@ func (c *Cluster) post(ctx context.Context, path string, object any) error {
 	}
 	return c.client.Discovery().RESTClient().Post().AbsPath(path).
 		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-}
-
-// waitServed waits until the API server lists a new kind of objects.
-func (c *Cluster) waitServed(ctx context.Context, plural string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		err := c.client.Discovery().RESTClient().Get().AbsPath("/apis/" + metricsVersion + "/" + plural).Do(ctx).Error()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not after a minute: %w", err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // metricsDefinition defines one kind of objects with any content. A group below

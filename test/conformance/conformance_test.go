@@ -34,18 +34,12 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "conformance")
-	if err == nil {
-		binary, err = program.Build(dir)
-	}
-	code := 1
-	if err != nil {
+	var err error
+	if binary, err = program.Build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-	} else {
-		code = m.Run()
+		os.Exit(1)
 	}
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // function serves the strategy of the published example, and returns where.

@@ -32,7 +32,7 @@ func newDesk(t *testing.T) *desk {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d := &desk{t: t, dir: dir}
-	if d.rehome, err = program.Build(dir); err != nil {
+	if d.rehome, err = program.Build(); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))

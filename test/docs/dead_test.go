@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // example is a command in a page, and what it prints if the page says so.
@@ -118,11 +119,9 @@ func TestEveryCommandOfThePageAboutDeadLettersWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rehome := filepath.Join(t.TempDir(), "rehome")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", rehome, "./cmd/rehome")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	rehome, err := program.Build()
+	if err != nil {
+		t.Fatal(err)
 	}
 	ran := map[string]bool{}
 	for _, e := range examples(string(page)) {

@@ -46,7 +46,7 @@ func asShown(t *testing.T, e schemas.Event) schemas.Event {
 // TestTheFunctionInTheDocumentationAnswersAsItSays starts the function of docs/functions.md, and asks it as that page and
 // the help of the command say.
 func TestTheFunctionInTheDocumentationAnswersAsItSays(t *testing.T) {
-	binary, err := program.Build(t.TempDir())
+	binary, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

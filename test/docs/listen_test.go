@@ -109,7 +109,7 @@ func prints(t *testing.T, out *program.Log, want []string) {
 
 // TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt runs the two commands of docs/events.md about a sink over HTTP.
 func TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt(t *testing.T) {
-	binary, err := program.Build(t.TempDir())
+	binary, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,15 +178,13 @@ func TestTheProgramInTheDocumentationListens(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	b := bustest.Connect(t, bus.Options{URL: url})
 	bustest.SetUp(t, b, bus.Setup{})
-	binary := filepath.Join(t.TempDir(), "listen")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./docs/examples/listen")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	example, err := program.GoExample("listen")
+	if err != nil {
+		t.Fatal(err)
 	}
 	start := func() (stop func(), printed *bytes.Buffer) {
 		out := &bytes.Buffer{}
-		c := exec.CommandContext(t.Context(), binary, url)
+		c := exec.CommandContext(t.Context(), example.Program, url)
 		c.Stdout = out
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -210,11 +208,16 @@ func TestTheProgramInTheDocumentationListens(t *testing.T) {
 		t.Errorf("it prints what was before it: %s", printed)
 	}
 	publishExamples(t, b)
+	want := verdictLines(t)
+	bustest.Eventually(t, "all verdicts wait for it", func() bool {
+		backlog, err := b.Backlog(t.Context(), "audit")
+		return err == nil && backlog.Waiting == uint64(len(want))
+	})
 	stop, printed = start()
 	stop()
 	got := strings.Split(strings.TrimSpace(printed.String()), "\n")
 	slices.Sort(got)
-	if want := verdictLines(t); !slices.Equal(got, want) {
+	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	file := page(t, "docs/examples/listen/main.go")
@@ -235,8 +238,8 @@ var natsFlags = map[string][]string{
 // subjectsOf are all subjects that events and dead letters come on, with what stands for a name in capitals.
 func subjectsOf() []string {
 	all := []string{"rehome.dead.STREAM.READER"}
-	for _, noun := range []string{"delta", "scope", "intents", "verdict", "request", "receipt"} {
-		all = append(all, schemas.Subjects("dev.rehome."+noun+".v1")...)
+	for _, typ := range schemas.EventTypes() {
+		all = append(all, schemas.Subjects(typ)...)
 	}
 	return all
 }
@@ -313,7 +316,7 @@ func TestTheForwarderForKnativeIsOneThatRehomeRuns(t *testing.T) {
 	}
 	var d appsv1.Deployment
 	strictly(t, found[0], &d)
-	binary, err := program.Build(t.TempDir())
+	binary, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

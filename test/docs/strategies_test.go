@@ -36,7 +36,7 @@ func ownStrategies() []ownStrategy {
 		folder: "retiring", name: "LeaveRetiringNodes", reason: "its node is taken away on 2026-11-27",
 		start: func(t *testing.T) program.Example {
 			t.Helper()
-			e, err := program.GoExample(t.TempDir(), "retiring")
+			e, err := program.GoExample("retiring")
 			if err != nil {
 				t.Fatal(err)
 			}

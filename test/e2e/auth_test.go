@@ -30,17 +30,21 @@ func (s *scene) startSafeNATS(n int) safeNATS {
 	s.t.Helper()
 	g := safeNATS{newNATS(s.t, n), filepath.Join(s.t.TempDir(), "auth")}
 	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other",
-		"--function", "KeepOff=functions.keep-off", "--tls", "127.0.0.1"})
+		"--function", "KeepOff=functions.keep-off", "--tls", "127.0.0.1,localhost"})
 	if got.code != 0 {
 		s.t.Fatalf("rehome setup --auth: %s", got)
 	}
 	for i := range g.settings {
 		one := &g.settings[i]
-		tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }",
-			g.file("server.crt"), g.file("server.key"), g.file("ca.crt"))
+		tls := func(verify string) string {
+			return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, %s: true }",
+				g.file("server.crt"), g.file("server.key"), g.file("ca.crt"), verify)
+		}
+		routes := strings.ReplaceAll(strings.Join(one.Routes, `", "`), "127.0.0.1", "localhost") // only names are checked
 		text := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\n%s\njetstream { store_dir: %q, sync_interval: always }\n"+
 			"cluster { name: rehome, listen: \"127.0.0.1:%d\", routes: [\"%s\"], %s }\ninclude \"rehome.conf\"\n",
-			one.Name, one.Port, tls, one.Store, one.Peers, strings.Join(one.Routes, `", "`), tls)
+			one.Name, one.Port, tls("verify"), one.Store, one.Peers, routes,
+			tls("verify_cert_and_check_known_urls"))
 		one.Config = g.file(one.Name + ".conf")
 		s.must(os.WriteFile(one.Config, []byte(text), 0o600))
 		g.start(i)

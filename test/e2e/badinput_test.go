@@ -304,7 +304,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 			"no strategy \"RemoveEverything\"; there are: " +
 				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization Request]",
+				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization Request Maintenance]",
 		},
 		{
 			"one role without a bus", []string{"watcher", "--policy", policy}, nil,

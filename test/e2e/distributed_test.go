@@ -147,6 +147,7 @@ func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *tes
 	t.Parallel()
 	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes, bus.StreamLedger, bus.StreamEvents} {
 		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
 			servers := natsCluster(t, 3)
 			d := newDrain(t)
 			d.setUp(servers, "REHOME_NATS_REPLICAS=3")

@@ -3,6 +3,7 @@
 //
 // All scenes share one control plane, which is built and started first. Each has a namespace, nodes and a policy of its
 // own that looks at those nodes alone, so scenes do not see each other; those that wait much more than they work are
-// played beside each other. The witness is the API server's audit log, not Rehome itself. Every event that a scene sees
-// is held against the published schemas.
+// played beside each other. Maintenances are seen by everybody: their scenes are played one by one, and an overseer
+// holds every change against what is promised at every moment. The witness is the API server's audit log, not Rehome
+// itself. Every event that a scene sees is held against the published schemas.
 package e2e

@@ -114,7 +114,7 @@ func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
 func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
 	s := newScene(t, 0)
 	for _, c := range []struct{ arguments, want string }{
-		{"--type pods", `--type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
+		{"--type pods", `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
 		{"--type scope", "--type: scopes have no history: use --follow"},
 		{"-o yaml", `--output: want text or json, got "yaml"`},
 		{"--since yesterday", `invalid argument "yesterday" for "--since" flag: time: invalid duration "yesterday"`},

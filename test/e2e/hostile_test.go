@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -38,7 +39,10 @@ func (s *scene) works(meanwhile func(map[types.UID]string)) (took time.Duration,
 	doing.Wait()
 	s.ready("api")
 	s.untaint(s.nodes[0])
-	s.restart("api")
+	eventually(s.t, "all pods are back", func() (bool, string) { // the scheduler may hear late that the taint is gone
+		s.restart("api")
+		return len(s.pods(s.nodes[0])) == 4, fmt.Sprint(s.pods(s.nodes[0]))
+	})
 	if !reflect.DeepEqual(uids(got), before) || len(got) != 4 {
 		s.t.Fatalf("evicted %v, want %v", got, before)
 	}

@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -102,25 +100,14 @@ func (s *scene) measures(cpu string) {
 // byLoad is a policy file for the scene's nodes that goes by the metrics API.
 func (s *scene) byLoad() string {
 	s.t.Helper()
-	file := filepath.Join(s.t.TempDir(), "policy.yaml")
-	text := `apiVersion: descheduler/v1alpha2
-kind: DeschedulerPolicy
-nodeSelector: scene=` + s.namespace + `
-metricsProviders: [{source: KubernetesMetrics}]
-profiles:
-  - name: default
+	return s.profiles([]string{`  - name: default
     pluginConfig:
       - name: LowNodeUtilization
         args:
           thresholds: {cpu: 20}
           targetThresholds: {cpu: 55}
           metricsUtilization: {source: KubernetesMetrics}
-    plugins:
-      balance:
-        enabled: [LowNodeUtilization]
-`
-	s.must(os.WriteFile(file, []byte(text), 0o600))
-	return file
+    plugins: {balance: {enabled: [LowNodeUtilization]}}`}, "metricsProviders: [{source: KubernetesMetrics}]")
 }
 
 // loads waits until there are n deltas about the load of a node, and returns their states, two of each.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -87,10 +88,11 @@ func newNATS(t *testing.T, n int) *natsServers {
 	t.Helper()
 	s := &natsServers{t: t, running: make([]*natsProcess, n)}
 	var routes []string
+	ports := freePorts(t, 2*n)
 	for i := range n {
-		settings := natsSettings{Name: fmt.Sprintf("nats-%d", i), Port: freePort(t), Store: filepath.Join(t.TempDir(), "store")}
+		settings := natsSettings{Name: fmt.Sprintf("nats-%d", i), Port: ports[2*i], Store: filepath.Join(t.TempDir(), "store")}
 		if n > 1 {
-			settings.Peers = freePort(t)
+			settings.Peers = ports[2*i+1]
 			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", settings.Peers))
 		}
 		s.settings = append(s.settings, settings)
@@ -116,13 +118,22 @@ func natsCluster(t *testing.T, n int) *natsServers {
 	return s
 }
 
-func freePort(t *testing.T) int {
+// freePorts are n ports of the loopback interface, each another one.
+func freePorts(t *testing.T, n int) []int {
 	t.Helper()
-	address, err := net.ResolveTCPAddr("tcp", freeAddress(t))
+	addresses, err := program.FreeAddresses(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return address.Port
+	var ports []int
+	for _, address := range addresses {
+		a, err := netip.ParseAddrPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, int(a.Port()))
+	}
+	return ports
 }
 
 // url lists the URLs of all servers.

@@ -83,7 +83,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 	s.deployment("near", 1, preferring(s.nodes[0]))
 	s.deployment("web", 2, preferring(s.nodes[1]))
 	s.deployment("cart", 1, preferring(s.nodes[2]))
-	retiring, err := program.GoExample(t.TempDir(), "retiring")
+	retiring, err := program.GoExample("retiring")
 	s.must(err)
 	avoid, err := program.PythonExample("avoidzone/avoid_zone.py")
 	s.must(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // command is a line of a Markdown code block that a person would type: make or rehome, without the comment.
@@ -44,7 +45,13 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			p := s.start(words[1:], "REHOME_STORE_DIR="+dir)
 			s.deployment("api", 1, on(s.nodes[0]))
 			s.taint(s.nodes[0], "dedicated")
+			tainted := time.Now()
 			p.eventually("the dry run's verdict is shown", func() (bool, string) {
+				if time.Since(tainted) > 5*time.Second { // it was not following yet
+					s.untaint(s.nodes[0])
+					s.taint(s.nodes[0], "dedicated")
+					tainted = time.Now()
+				}
 				return strings.Contains(p.Log.String(), "evicted (dry run) from "+s.nodes[0]), p.Log.String()
 			})
 			if code := p.stop(); code != 0 {

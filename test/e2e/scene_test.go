@@ -53,7 +53,7 @@ func perform(m *testing.M, pods int) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary, err := program.Build(dir)
+	binary, err := program.Build()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -81,7 +81,13 @@ type scene struct {
 // newScene makes a namespace and n nodes that only this scene uses.
 func newScene(t *testing.T, n int) *scene {
 	t.Helper()
-	s := &scene{stage: theStage, t: t, namespace: fmt.Sprintf("scene-%d", theStage.scenes.Add(1))}
+	return newSceneOn(t, theStage, n)
+}
+
+// newSceneOn makes a scene on a stage of its own.
+func newSceneOn(t *testing.T, on *stage, n int) *scene {
+	t.Helper()
+	s := &scene{stage: on, t: t, namespace: fmt.Sprintf("scene-%d", on.scenes.Add(1))}
 	s.must(s.cluster.AddNamespace(t.Context(), s.namespace))
 	t.Cleanup(s.clear)
 	s.addNodes(n)

@@ -41,7 +41,7 @@ func perform(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if theStage.rehome, err = program.Build(dir); err != nil {
+	if theStage.rehome, err = program.Build(); err != nil {
 		return fail(err)
 	}
 	c, err := cluster.Start(context.Background(), cluster.Options{LogDir: filepath.Join(dir, "logs")})

@@ -15,9 +15,9 @@ type Example struct {
 	Arguments []string
 }
 
-// GoExample builds the example in that folder below docs/examples, in dir.
-func GoExample(dir, folder string) (Example, error) {
-	path, err := build(dir, folder, "./docs/examples/"+folder)
+// GoExample builds the example in that folder below docs/examples, as [Build] does.
+func GoExample(folder string) (Example, error) {
+	path, err := build(folder, "./docs/examples/"+folder)
 	return Example{Program: path}, err
 }
 

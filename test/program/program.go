@@ -9,28 +9,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
-
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
-
-// Build builds rehome in dir and returns the path of the binary.
-func Build(dir string) (path string, err error) { return build(dir, "rehome", "./cmd/rehome") }
-
-func build(dir, name, source string) (path string, err error) {
-	root, err := binaries.Root()
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, name)
-	build := exec.Command("go", "build", "-o", path, source)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
-	}
-	return path, nil
-}
 
 // Program is one process of rehome. [Start] makes it. It is safe for concurrent use.
 type Program struct {
@@ -94,12 +74,25 @@ func (p *Program) Get(path string) (status int, body string) {
 
 // FreeAddress is an address of the loopback interface that nobody listens on. Somebody else can take it before it is used.
 func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addresses, err := FreeAddresses(1)
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return addresses[0], nil
+}
+
+// FreeAddresses are n of them, each another one: who asks n times for one can get the same again.
+func FreeAddresses(n int) ([]string, error) {
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		addresses[i] = l.Addr().String()
+	}
+	return addresses, nil
 }
 
 // Log is what a process writes. It may be read meanwhile. The zero value is empty.

@@ -9,7 +9,8 @@ import (
 // sound is a small house in which nothing is wrong.
 func sound() graph {
 	g := graph{
-		"schemas":              {"time", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types"},
+		"schemas":              {"time", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types", "schemas/v1alpha1"},
+		"schemas/v1alpha1":     {"k8s.io/apimachinery/pkg/runtime"},
 		"schemas/validation":   {"schemas", "github.com/santhosh-tekuri/jsonschema/v6"},
 		"schemas/schematest":   {"testing", "schemas", "schemas/validation"},
 		"policy":               {"schemas"},
@@ -67,6 +68,8 @@ func TestABrokenWallIsReportedWithTheWayThroughIt(t *testing.T) {
 		"a strategy reaches client-go by a detour": {"functions/one", "github.com/lib", "functions/one → github.com/lib → github.com/lib/inner → k8s.io/client-go/rest: "},
 		"the policy reaches NATS":                  {"policy", "github.com/nats-io/nats.go", "policy → github.com/nats-io/nats.go: "},
 		"the contract imports a library":           {"schemas", "github.com/lib/other", "schemas → github.com/lib/other: "},
+		"the kinds import a library":               {"schemas/v1alpha1", "github.com/lib/other", "schemas/v1alpha1 → github.com/lib/other: "},
+		"the kinds import the events":              {"schemas/v1alpha1", "schemas", "schemas/v1alpha1 → schemas: "},
 		"the contract imports the policy":          {"schemas", "policy", "schemas → policy: "},
 		"the watcher writes Kubernetes Events":     {"watcher", "k8s.io/client-go/tools/record", "watcher → k8s.io/client-go/tools/record: "},
 		"a new package imports two roles":          {"policy", "bus", "policy → bus: "},

@@ -153,7 +153,7 @@ func named() []string {
 		all = slices.Concat(all, r.who, r.except, r.never)
 	}
 	for _, a := range onlyFrom {
-		all = append(all, a.who)
+		all = append(append(all, a.who), a.may...)
 	}
 	all = slices.DeleteFunc(all, func(pattern string) bool {
 		return !within(module+"/"+strings.TrimSuffix(pattern, "/..."), pattern)

@@ -25,10 +25,10 @@ const mostBytes = 64 << 20
 
 // Prometheus puts one query to a Prometheus server. [NewPrometheus] makes one.
 type Prometheus struct {
-	address string
-	client  *http.Client
-	login   login
-	now     func() time.Time
+	api    *url.URL
+	client *http.Client
+	login  login
+	now    func() time.Time
 	oddities
 }
 
@@ -40,7 +40,6 @@ func NewPrometheus(address, query string, token Token, now func() time.Time, log
 		return nil, fmt.Errorf("prometheus %q: %w", address, err)
 	}
 	u = u.JoinPath("api", "v1", "query")
-	u.RawQuery = url.Values{"query": {query}}.Encode()
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1, IdleConnTimeout: time.Minute}
 	if u.Scheme == "https" {
 		roots, err := authorities(account + "ca.crt")
@@ -51,7 +50,7 @@ func NewPrometheus(address, query string, token Token, now func() time.Time, log
 		transport.ForceAttemptHTTP2 = true
 	}
 	return &Prometheus{
-		address: u.String(), now: now, login: login{read: token, now: now},
+		api: u, now: now, login: login{read: token, now: now},
 		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the token is for this server
 		}},
@@ -79,7 +78,7 @@ func authorities(file string) (*x509.CertPool, error) {
 
 // Nodes implements [Source] with [schemas.LoadMetric] in percent, cut off to whole ones as in the peer.
 func (p *Prometheus) Nodes(ctx context.Context) (map[string]Sample, error) {
-	data, err := p.ask(ctx)
+	data, err := p.ask(ctx, p.query)
 	if err != nil {
 		return nil, fmt.Errorf("query to Prometheus: %w", err)
 	}
@@ -97,6 +96,29 @@ func (p *Prometheus) Nodes(ctx context.Context) (map[string]Sample, error) {
 	return samples, nil
 }
 
+// Values puts another query to the server, and returns the values of the samples of its answer, in no order. One goroutine at
+// a time may call it. When there is no answer, the error is a [url.Error]; it is another one when there is an answer that says
+// no values.
+func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error) {
+	data, err := p.ask(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	series, err := vector(data)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float64, 0, len(series))
+	for _, s := range series {
+		value, err := s.value()
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, nil
+}
+
 // Pods implements [Source]: what a pod causes of the result of a query is not known.
 func (*Prometheus) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
 	return nil, nil
@@ -109,11 +131,11 @@ func (*Prometheus) Smooth() bool { return false }
 func (p *Prometheus) Close() { p.client.CloseIdleConnections() }
 
 // ask returns the answer to the query. A token that the server does not take is read again, and tried once more.
-func (p *Prometheus) ask(ctx context.Context) ([]byte, error) {
-	data, status, err := p.get(ctx)
+func (p *Prometheus) ask(ctx context.Context, query string) ([]byte, error) {
+	data, status, err := p.get(ctx, query)
 	if err == nil && (status == http.StatusUnauthorized || status == http.StatusForbidden) {
 		p.login.forget()
-		data, status, err = p.get(ctx)
+		data, status, err = p.get(ctx, query)
 	}
 	if err != nil {
 		return nil, err
@@ -124,8 +146,10 @@ func (p *Prometheus) ask(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-func (p *Prometheus) get(ctx context.Context) (data []byte, status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address, http.NoBody)
+func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status int, err error) {
+	u := *p.api
+	u.RawQuery = url.Values{"query": {query}}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -3,11 +3,15 @@ package load
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -260,5 +264,40 @@ func TestASamplerKnowsWhatItsSourceSaidLastForAMinute(t *testing.T) {
 	}
 	if got := s.Node(from, "n2")[schemas.LoadMetric]; got.Value() != 50 {
 		t.Errorf("the metric is %v, want 50", got.Value())
+	}
+}
+
+func TestTheValuesOfAnyQueryAreThoseOfTheSamplesOfItsAnswer(t *testing.T) {
+	p, c := newServer(t), &clock{noon}
+	s := source(t, p, c, noToken, io.Discard)
+	for _, test := range []struct {
+		name, result string
+		want         []float64
+		wrong        string
+	}{
+		{"several", `"vector","result":[{"metric":{"a":"1"},"value":[1,"2.5"]},{"metric":{},"value":[1,"-Inf"]}]`, []float64{2.5, math.Inf(-1)}, ""},
+		{"none", `"vector","result":[]`, []float64{}, ""},
+		{"a histogram", `"vector","result":[{"metric":{},"histogram":[]}]`, nil, "the answer has no single figure"},
+		{"no number", `"vector","result":[{"metric":{},"value":[1,"much"]}]`, nil, `the answer has the value "much", which is no number`},
+		{"a range", `"matrix","result":[]`, nil, "the result is a matrix"},
+	} {
+		p.set("", says(http.StatusOK, `{"status":"success","data":{"resultType":`+test.result+`}}`))
+		got, err := s.Values(t.Context(), `up{node="n1"} == 1`)
+		if !reflect.DeepEqual(got, test.want) || (err == nil) != (test.wrong == "") ||
+			err != nil && !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("%s: got %v, %v, want %v, %q", test.name, got, err, test.want, test.wrong)
+		}
+	}
+	if got, want := p.requests()[0], `GET /behind/api/v1/query up{node="n1"} == 1 `; got != want {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+	p.set("", says(http.StatusBadRequest, `{"status":"error","error":"parse error"}`))
+	var away *url.Error
+	if _, err := s.Values(t.Context(), "("); err == nil || errors.As(err, &away) || !strings.Contains(err.Error(), "400 Bad Request: parse error") {
+		t.Errorf("a query that is wrong: got %v", err)
+	}
+	p.Close()
+	if _, err := s.Values(t.Context(), "up"); !errors.As(err, &away) {
+		t.Errorf("without an answer: got %v, want a *url.Error", err)
 	}
 }

@@ -78,18 +78,39 @@ func shares(all []series) (percents map[string]int64, odd map[string]string) {
 
 // percent is the value from 0 to 1 in whole percent, or what is wrong with it.
 func (s series) percent() (percent int64, wrong string) {
-	if len(s.Value) != 2 {
-		return 0, "no single figure"
-	}
-	var text string
-	if err := json.Unmarshal(s.Value[1], &text); err != nil {
-		return 0, "a value that is no text"
+	text, wrong := s.text()
+	if wrong != "" {
+		return 0, wrong
 	}
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(value >= 0 && value <= 1) { // written so that NaN is wrong, too
 		return 0, fmt.Sprintf("the value %s; want one from 0 to 1", text)
 	}
 	return int64(value * 100), ""
+}
+
+// value is the value, whatever it is.
+func (s series) value() (float64, error) {
+	text, wrong := s.text()
+	if wrong != "" {
+		return 0, errors.New("the answer has " + wrong)
+	}
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the answer has the value %q, which is no number", text)
+	}
+	return value, nil
+}
+
+// text is the value as it is written, or what is wrong with it.
+func (s series) text() (text, wrong string) {
+	if len(s.Value) != 2 {
+		return "", "no single figure"
+	}
+	if err := json.Unmarshal(s.Value[1], &text); err != nil {
+		return "", "a value that is no text"
+	}
+	return text, ""
 }
 
 func percents(percent int64) corev1.ResourceList {

@@ -12,8 +12,8 @@ import (
 const mostChannels = 64
 
 // Channels are the NATS subjects on which everything comes that is wanted, and as little else as subjects can say: types,
-// outcomes, strategies, and of deltas and verdicts namespaces, pods and nodes, unless there are so many that naming all
-// combinations costs more than it saves. No two of them match the same subject. Empty: nothing can be what is wanted.
+// outcomes, strategies, maintenances, and of deltas and verdicts namespaces, pods and nodes, unless there are so many that
+// naming all combinations costs more than it saves. No two of them match the same subject. Empty: nothing can be what is wanted.
 func (f Filter) Channels() []string {
 	var channels []string
 	for _, noun := range nouns() {
@@ -25,24 +25,48 @@ func (f Filter) Channels() []string {
 			channels = append(channels, f.deltas()...)
 		case Verdict:
 			channels = append(channels, f.verdicts()...)
+		case Maintenance:
+			if len(f.Outcomes) == 0 && fits(f.Strategies, schemas.MaintenanceStrategy) {
+				channels = append(channels, subjects(noun, tokens(f.Maintenances))...)
+			}
 		case Receipt, Request:
 			if !f.asksOfData() {
 				channels = append(channels, subjects(noun, []string{"*"})...)
 			}
-		default: // a name can stand anywhere in the data
-			if len(f.Outcomes) == 0 {
-				channels = append(channels, subjects(noun, tokens(f.Strategies), []string{"*"})...)
-			}
+		default:
+			channels = append(channels, f.evaluations(noun)...)
 		}
 	}
 	return channels
+}
+
+// evaluations are rehome.NOUN.STRATEGY.PROFILE.KIND.KEY, of scopes and answers. A pod can stand anywhere in the data.
+func (f Filter) evaluations(noun string) []string {
+	switch {
+	case len(f.Outcomes) > 0:
+		return nil
+	case len(f.Maintenances) > 0:
+		return subjects(noun, f.strategies(), []string{"*"}, []string{string(schemas.MaintenanceKind)}, tokens(f.Maintenances))
+	}
+	return subjects(noun, f.strategies(), []string{"*"})
+}
+
+// strategies are their tokens. What is done for a maintenance is of one alone.
+func (f Filter) strategies() []string {
+	switch {
+	case len(f.Maintenances) == 0:
+		return tokens(f.Strategies)
+	case fits(f.Strategies, schemas.MaintenanceStrategy):
+		return []string{schemas.MaintenanceStrategy}
+	}
+	return nil
 }
 
 // deltas are rehome.delta.node.ASPECT.NAME and rehome.delta.pod.ASPECT.NAMESPACE.NAME.
 func (f Filter) deltas() []string {
 	places, some := f.places()
 	switch {
-	case len(f.Outcomes) > 0 || len(f.Strategies) > 0:
+	case len(f.Outcomes)+len(f.Strategies)+len(f.Maintenances) > 0:
 		return nil
 	case some:
 		return subjects(Delta, []string{"pod"}, []string{"*"}, places)
@@ -59,7 +83,7 @@ func (f Filter) verdicts() []string {
 	if !some {
 		places = []string{"*.*"}
 	}
-	return subjects(Verdict, tokens(f.Outcomes), tokens(f.Strategies), places)
+	return subjects(Verdict, tokens(f.Outcomes), f.strategies(), places)
 }
 
 // places are the tokens NAMESPACE.POD of the pods that are meant. some is false when any pod is.

@@ -16,16 +16,17 @@ import (
 
 // The types of events, as people and subjects name them.
 const (
-	Delta   = "delta"
-	Receipt = "receipt"
-	Request = "request"
-	Scope   = "scope"
-	Intents = "intents"
-	Verdict = "verdict"
+	Delta       = "delta"
+	Receipt     = "receipt"
+	Request     = "request"
+	Scope       = "scope"
+	Intents     = "intents"
+	Verdict     = "verdict"
+	Maintenance = "maintenance"
 )
 
 // nouns lists all types.
-func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Request} }
+func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request} }
 
 // passes says whether events of a type have no history: they can only be looked on at.
 func passes(noun string) bool { return noun == Scope || noun == Request }
@@ -37,7 +38,8 @@ func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 // wants all of the history.
 //
 // An event that does not have what a list asks for does not fit: only verdicts have an outcome, deltas have no strategy,
-// what a node is asked belongs to no namespace, and requests and their receipts have none of all this.
+// what a node is asked belongs to no namespace, and requests and their receipts have none of all this. What is said of a
+// maintenance is of the strategy Maintenance, and about the nodes that it tells of and the pods that cannot move off them.
 type Filter struct {
 	// Types are the words above. Empty: those of which there is a history, all but scope and request.
 	Types []string
@@ -50,6 +52,8 @@ type Filter struct {
 	Namespaces []string
 	Pods       []Pod
 	Nodes      []string
+	// Maintenances are the names of node maintenances: what is asked, wanted and done for one of them, and how far it is.
+	Maintenances []string
 	// Correlations are correlation IDs: all that followed from one change.
 	Correlations []string
 }
@@ -73,7 +77,7 @@ var ErrNothing = errors.New("no event can be all that")
 func (f Filter) Check() error {
 	for _, t := range f.Types {
 		if !slices.Contains(nouns(), t) {
-			return fmt.Errorf("type: want delta, intents, verdict, receipt, scope or request, got %q", t)
+			return fmt.Errorf("type: want delta, intents, verdict, receipt, maintenance, scope or request, got %q", t)
 		}
 	}
 	for _, o := range f.Outcomes {
@@ -85,7 +89,8 @@ func (f Filter) Check() error {
 		name  string
 		names []string
 	}{
-		{"strategy", f.Strategies}, {"namespace", f.Namespaces}, {"node", f.Nodes}, {"correlation", f.Correlations},
+		{"strategy", f.Strategies}, {"namespace", f.Namespaces}, {"node", f.Nodes},
+		{"maintenance", f.Maintenances}, {"correlation", f.Correlations},
 	} {
 		if slices.Contains(list.names, "") {
 			return fmt.Errorf("%s: want a name, got none", list.name)
@@ -116,12 +121,13 @@ func (f Filter) Matches(e schemas.Event) bool {
 		return true
 	}
 	s, ok := read(noun, e)
-	return ok && fits(f.Outcomes, s.outcome) && fits(f.Strategies, s.strategy) && slices.ContainsFunc(s.about, f.means)
+	return ok && fits(f.Outcomes, s.outcome) && fits(f.Strategies, s.strategy) && fits(f.Maintenances, s.maintenance) &&
+		slices.ContainsFunc(s.about, f.means)
 }
 
 // asksOfData says whether what an event says makes a difference.
 func (f Filter) asksOfData() bool {
-	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes) > 0
+	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes)+len(f.Maintenances) > 0
 }
 
 // means says whether the filter means a place.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 func many(prefix string, n int) (names []string) {
@@ -27,7 +28,9 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 		filter Filter
 		want   []string
 	}{
-		{"nothing: all of the history", Filter{}, []string{"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>"}},
+		{"nothing: all of the history", Filter{}, []string{
+			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>", "rehome.maintenance.>",
+		}},
 		{"one type", Filter{Types: []string{Verdict}}, []string{"rehome.verdict.>"}},
 		{"types twice and in any order", Filter{Types: []string{Verdict, Delta, Verdict}}, []string{"rehome.delta.>", "rehome.verdict.>"}},
 		{"scopes only when they are named", Filter{Types: []string{Scope}, Strategies: []string{"S"}}, []string{"rehome.scope.S.>"}},
@@ -35,8 +38,15 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 			"rehome.verdict.deferred.>", "rehome.verdict.evicted.>",
 		}},
 		{"a strategy: no deltas", Filter{Strategies: []string{"S"}}, []string{"rehome.intents.S.>", "rehome.verdict.*.S.>"}},
-		{"a namespace: deltas of pods alone, and answers anyway", Filter{Namespaces: []string{"a.b"}}, []string{
-			"rehome.delta.pod.*.a_b.>", "rehome.intents.>", "rehome.verdict.*.*.a_b.>",
+		{"the strategy of maintenances", Filter{Strategies: []string{"Maintenance"}}, []string{
+			"rehome.intents.Maintenance.>", "rehome.verdict.*.Maintenance.>", "rehome.maintenance.>",
+		}},
+		{"maintenances", Filter{Maintenances: []string{"kernel", "node/w.1"}}, []string{
+			"rehome.intents.Maintenance.*.maintenance.kernel", "rehome.intents.Maintenance.*.maintenance.node=2Fw_1",
+			"rehome.verdict.*.Maintenance.>", "rehome.maintenance.kernel", "rehome.maintenance.node=2Fw_1",
+		}},
+		{"a namespace: deltas of pods alone, answers and maintenances anyway", Filter{Namespaces: []string{"a.b"}}, []string{
+			"rehome.delta.pod.*.a_b.>", "rehome.intents.>", "rehome.verdict.*.*.a_b.>", "rehome.maintenance.>",
 		}},
 		{"pods", Filter{Pods: pods, Types: []string{Delta, Verdict}}, []string{
 			"rehome.delta.pod.*.shop.api-0", "rehome.delta.pod.*.web.v1_2",
@@ -46,13 +56,13 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 			"rehome.verdict.*.*.web.v1_2",
 		}},
 		{"a node: its deltas, and all in which it can be named", Filter{Nodes: []string{"w.1"}}, []string{
-			"rehome.delta.node.*.w_1", "rehome.delta.pod.>", "rehome.intents.>", "rehome.verdict.>",
+			"rehome.delta.node.*.w_1", "rehome.delta.pod.>", "rehome.intents.>", "rehome.verdict.>", "rehome.maintenance.>",
 		}},
 		{"a node and a namespace", Filter{Nodes: []string{"w1"}, Namespaces: []string{"shop"}, Types: []string{Delta}}, []string{
 			"rehome.delta.pod.*.shop.>",
 		}},
 		{"a correlation is in no subject", Filter{Correlations: []string{"x"}}, []string{
-			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>",
+			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>", "rehome.maintenance.>",
 		}},
 		{"all together", Filter{Types: []string{Verdict}, Outcomes: []string{"settled"}, Strategies: []string{"S", "T"}, Pods: pods[:1]}, []string{
 			"rehome.verdict.settled.S.shop.api-0", "rehome.verdict.settled.T.shop.api-0",
@@ -84,7 +94,7 @@ func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
 		filter Filter
 		want   string
 	}{
-		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict, receipt, scope or request, got "pods"`},
+		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
 		{
 			Filter{Outcomes: []string{"moved"}},
 			`outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got "moved"`,
@@ -92,6 +102,7 @@ func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
 		{Filter{Strategies: []string{""}}, "strategy: want a name, got none"},
 		{Filter{Namespaces: []string{""}}, "namespace: want a name, got none"},
 		{Filter{Nodes: []string{"a", ""}}, "node: want a name, got none"},
+		{Filter{Maintenances: []string{""}}, "maintenance: want a name, got none"},
 		{Filter{Correlations: []string{""}}, "correlation: want a name, got none"},
 	} {
 		if err := c.filter.Check(); err == nil || err.Error() != c.want {
@@ -99,11 +110,17 @@ func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]Filter{
-		"a delta with an outcome":     {Types: []string{Delta}, Outcomes: []string{"evicted"}},
-		"a delta with a strategy":     {Types: []string{Delta}, Strategies: []string{"S"}},
-		"an answer with an outcome":   {Types: []string{Intents}, Outcomes: []string{"evicted"}},
-		"a pod of another namespace":  {Types: []string{Verdict}, Namespaces: []string{"a"}, Pods: []Pod{{"b", "x"}}},
-		"a scope that has an outcome": {Types: []string{Scope}, Outcomes: []string{"evicted"}},
+		"a delta with an outcome":           {Types: []string{Delta}, Outcomes: []string{"evicted"}},
+		"a delta with a strategy":           {Types: []string{Delta}, Strategies: []string{"S"}},
+		"an answer with an outcome":         {Types: []string{Intents}, Outcomes: []string{"evicted"}},
+		"a maintenance that has an outcome": {Types: []string{Maintenance}, Outcomes: []string{"evicted"}},
+		"a delta of a maintenance":          {Types: []string{Delta}, Maintenances: []string{"kernel"}},
+		"a verdict of a maintenance and of another strategy": {
+			Types: []string{Verdict}, Maintenances: []string{"kernel"}, Strategies: []string{"S"},
+		},
+		"a maintenance of another strategy": {Types: []string{Maintenance}, Strategies: []string{"S"}},
+		"a pod of another namespace":        {Types: []string{Verdict}, Namespaces: []string{"a"}, Pods: []Pod{{"b", "x"}}},
+		"a scope that has an outcome":       {Types: []string{Scope}, Outcomes: []string{"evicted"}},
 	} {
 		if err := f.Check(); !errors.Is(err, ErrNothing) {
 			t.Errorf("%s: got %v, want ErrNothing", name, err)
@@ -143,6 +160,15 @@ func intent(namespace, pod, node string) schemas.Intent {
 }
 
 func TestAnEventIsWantedByWhatItSays(t *testing.T) {
+	kernel := schemas.Maintenance{
+		Name: "kernel", Nodes: []v1alpha1.NodeStatus{
+			{Name: "n1", Blocked: []v1alpha1.BlockedPod{{Namespace: "a", Name: "x"}}}, {Name: "n2"},
+		},
+		Forgotten: []string{"n3"}, Changes: []schemas.NodeChange{{Name: "n4"}},
+	}
+	ofKernel := schemas.Verdict{
+		Outcome: schemas.Evicted, Strategy: "Maintenance", Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"},
+	}
 	onePod := answer("S", schemas.NodeKind, "n1", intent("a", "x", "n1"), intent("b", "y", "n1"))
 	for _, c := range []struct {
 		name   string
@@ -169,6 +195,19 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 			"a scope by its strategy and node", Filter{Types: []string{Scope}, Strategies: []string{"S"}, Nodes: []string{"n1"}},
 			schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, true,
 		},
+		{"a maintenance by its strategy", Filter{Strategies: []string{"Maintenance"}}, schemas.Maintenance{Name: "kernel"}, true},
+		{"a maintenance by its name", Filter{Maintenances: []string{"disks", "kernel"}}, kernel, true},
+		{"a maintenance of another name", Filter{Maintenances: []string{"disks"}}, kernel, false},
+		{"an answer about a maintenance", Filter{Maintenances: []string{"kernel"}}, answer("Maintenance", schemas.MaintenanceKind, "kernel"), true},
+		{"an answer about what has its name", Filter{Maintenances: []string{"kernel"}}, answer("Maintenance", schemas.NodeKind, "kernel"), false},
+		{"a verdict on a pod of a maintenance", Filter{Maintenances: []string{"kernel"}}, ofKernel, true},
+		{"a verdict on a pod of another one", Filter{Maintenances: []string{"disks"}}, ofKernel, false},
+		{"a node that a maintenance tells of", Filter{Nodes: []string{"n2"}}, kernel, true},
+		{"a node that a maintenance does not tell of", Filter{Nodes: []string{"n5"}}, kernel, false},
+		{"a node that a maintenance has no more", Filter{Nodes: []string{"n3"}}, kernel, true},
+		{"a node that was changed for a maintenance", Filter{Nodes: []string{"n4"}}, kernel, true},
+		{"a pod that cannot move off its node", Filter{Pods: []Pod{{"a", "x"}}, Nodes: []string{"n1"}}, kernel, true},
+		{"a pod that cannot move off another node", Filter{Pods: []Pod{{"a", "x"}}, Nodes: []string{"n2"}}, kernel, false},
 		{"a scope when nobody asks for scopes", Filter{}, schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -199,6 +238,7 @@ func world(t *testing.T) (all []schemas.Event) {
 		correlation := correlations[i%2]
 		add(schemas.Receipt{Sender: "admin", Name: fmt.Sprint("r", i)}, correlation)
 		add(schemas.Request{Sender: "admin", Name: fmt.Sprint("r", i)}, correlation)
+		add(schemas.Maintenance{Name: "node/" + node}, correlation)
 		add(schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}}, correlation)
 		for _, strategy := range strategies {
 			add(answer(strategy, schemas.NodeKind, node), correlation)
@@ -206,13 +246,39 @@ func world(t *testing.T) (all []schemas.Event) {
 				for _, pod := range podNames {
 					correlation := correlations[j%2]
 					in := intent(namespace, pod, node)
-					for _, o := range []schemas.Outcome{schemas.Evicted, schemas.Deferred, schemas.Settled} {
+					for _, o := range outcomes {
 						add(schemas.Verdict{Outcome: o, Strategy: strategy, Intent: in}, correlation)
 					}
 					add(answer(strategy, schemas.NodeKind, node, in, intent("other", "z", "n9")), correlation)
 					add(answer(strategy, schemas.PodKind, namespace+"/"+pod), correlation)
 					ref := schemas.ObjectRef{Kind: "Pod", Namespace: namespace, Name: pod}
 					add(schemas.Delta{Kind: schemas.PodScheduled, Object: ref, Node: node}, correlation)
+				}
+			}
+		}
+	}
+	return append(all, maintained(t)...)
+}
+
+// maintained are all events about maintenances and their pods.
+func maintained(t *testing.T) (all []schemas.Event) {
+	t.Helper()
+	add := func(p schemas.Payload) {
+		e := event(t, p)
+		e.CorrelationID = correlations[len(all)%2]
+		all = append(all, e)
+	}
+	for _, name := range maintenances {
+		scope := schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name}
+		for _, node := range nodes {
+			for _, namespace := range namespaces {
+				for _, pod := range podNames {
+					in, blocked := intent(namespace, pod, node), []v1alpha1.BlockedPod{{Namespace: namespace, Name: pod}}
+					add(schemas.Maintenance{Name: name, Nodes: []v1alpha1.NodeStatus{{Name: node, Blocked: blocked}}})
+					add(answer(schemas.MaintenanceStrategy, schemas.MaintenanceKind, name, in))
+					for _, o := range outcomes {
+						add(schemas.Verdict{Outcome: o, Strategy: schemas.MaintenanceStrategy, Scope: scope, Intent: in})
+					}
 				}
 			}
 		}
@@ -224,7 +290,9 @@ var (
 	namespaces   = []string{"a", "b", "a.b"}
 	podNames     = []string{"x", "x.y", "*"}
 	nodes        = []string{"n1", "n.2"}
-	strategies   = []string{"S", "S=1"}
+	strategies   = []string{"S", "S=1", "Maintenance"}
+	maintenances = []string{"a.b", "node/n1"}
+	outcomes     = []schemas.Outcome{schemas.Evicted, schemas.Deferred, schemas.Settled}
 	correlations = []string{"c1", "c2"}
 )
 
@@ -241,8 +309,9 @@ func some(r *rand.Rand, names []string) (chosen []string) {
 
 func randomFilter(r *rand.Rand) Filter {
 	f := Filter{
-		Types: some(r, []string{Delta, Intents, Verdict, Receipt, Request}), Outcomes: some(r, []string{"evicted", "deferred", "settled"}),
+		Types: some(r, []string{Delta, Intents, Verdict, Receipt, Maintenance, Request}), Outcomes: some(r, []string{"evicted", "deferred", "settled"}),
 		Strategies: some(r, strategies), Namespaces: some(r, namespaces), Nodes: some(r, nodes), Correlations: some(r, correlations),
+		Maintenances: some(r, maintenances),
 	}
 	for _, name := range some(r, podNames) {
 		f.Pods = append(f.Pods, Pod{namespaces[r.IntN(len(namespaces))], name})
@@ -280,7 +349,9 @@ func TestWhatIsWantedComesOnExactlyOneOfTheSubjects(t *testing.T) {
 			if len(on) > 1 || wants && len(on) == 0 {
 				t.Fatalf("%+v: an event on %s, wanted %v, comes on %q of %q", f, e.Channel, wants, on, channels)
 			}
-			inData := len(f.Nodes)+len(f.Correlations) > 0 || nounOf(e.Channel) == Intents && len(f.Namespaces)+len(f.Pods) > 0
+			lists := nounOf(e.Channel) == Intents || nounOf(e.Channel) == Maintenance
+			inData := len(f.Nodes)+len(f.Correlations) > 0 || lists && len(f.Namespaces)+len(f.Pods) > 0 ||
+				nounOf(e.Channel) == Verdict && len(f.Maintenances) > 0
 			if len(on) == 1 && !wants && !inData {
 				t.Fatalf("%+v: an event on %s comes on %q and is not wanted, which the subject could say", f, e.Channel, on[0])
 			}

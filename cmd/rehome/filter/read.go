@@ -8,8 +8,9 @@ import (
 
 // statement is what an event says, as far as filters ask.
 type statement struct {
-	outcome, strategy string
-	about             []place // at least one
+	outcome, strategy, maintenance string
+
+	about []place // at least one
 }
 
 // place is where something happens. What is not known, or does not apply, is empty.
@@ -23,19 +24,53 @@ func read(noun string, e schemas.Event) (s statement, ok bool) {
 		return statement{about: []place{placeOfDelta(d)}}, err == nil
 	case Scope:
 		h, err := schemas.Decode[schemas.ScopeHead](e)
-		return statement{strategy: h.Strategy, about: []place{placeOfScope(h.Kind, h.Key)}}, err == nil
+		s = statement{strategy: h.Strategy, about: []place{placeOfScope(h.Kind, h.Key)}, maintenance: maintenanceOf(h.Kind, h.Key)}
+		return s, err == nil
 	case Intents:
 		i, err := schemas.Decode[schemas.Intents](e)
 		s = statement{strategy: i.Strategy, about: []place{placeOfScope(i.Scope.Kind, i.Scope.Key)}}
+		s.maintenance = maintenanceOf(i.Scope.Kind, i.Scope.Key)
 		for _, intent := range i.Intents {
 			s.about = append(s.about, placeOfIntent(intent))
 		}
 		return s, err == nil
 	case Verdict:
 		v, err := schemas.Decode[schemas.Verdict](e)
-		return statement{outcome: string(v.Outcome), strategy: v.Strategy, about: []place{placeOfIntent(v.Intent)}}, err == nil
+		s = statement{outcome: string(v.Outcome), strategy: v.Strategy, about: []place{placeOfIntent(v.Intent)}}
+		s.maintenance = maintenanceOf(v.Scope.Kind, v.Scope.Key)
+		return s, err == nil
+	case Maintenance:
+		m, err := schemas.Decode[schemas.Maintenance](e)
+		s = statement{strategy: schemas.MaintenanceStrategy, maintenance: m.Name, about: placesOfMaintenance(m)}
+		return s, err == nil
 	}
 	return statement{}, false
+}
+
+// maintenanceOf is the name of the maintenance that a scope is about. Empty: it is about something else.
+func maintenanceOf(kind schemas.ScopeKind, key string) string {
+	if kind != schemas.MaintenanceKind {
+		return ""
+	}
+	return key
+}
+
+// placesOfMaintenance are the nodes that it tells of, and the pods that cannot move off them; nowhere, if there is no node.
+func placesOfMaintenance(m schemas.Maintenance) []place {
+	list := []place{{}}
+	for _, n := range m.Nodes {
+		list = append(list, place{node: n.Name})
+		for _, b := range n.Blocked {
+			list = append(list, place{namespace: b.Namespace, pod: b.Name, node: n.Name})
+		}
+	}
+	for _, name := range m.Forgotten {
+		list = append(list, place{node: name})
+	}
+	for _, c := range m.Changes {
+		list = append(list, place{node: c.Name})
+	}
+	return list
 }
 
 func placeOfDelta(d schemas.Delta) place {

@@ -290,7 +290,7 @@ func TestOnlyThePodOfTheNameIsReadOfManyInTheNamespace(t *testing.T) {
 		"rehome.verdict.*.*.shop.db-0", "rehome.delta.pod.*.shop.db-0", "rehome.verdict.settled.*.shop.*",
 		"rehome.intents.*.*.pod.shop=2Fdb-0", "rehome.intents.*.*.node.n_1", "rehome.intents.*.*.workload.*",
 		"rehome.intents.*.*.spread.*", "rehome.intents.*.*.domain.*", "rehome.intents.*.*.usage.*",
-		"rehome.intents.*.*.request.*",
+		"rehome.intents.*.*.request.*", "rehome.intents.*.*.maintenance.*",
 	}
 	if err != nil || len(got) != 0 || !slices.Equal(asked, want) {
 		t.Errorf("error %v, got %v, asked for\n%q\nwant\n%q", err, got, asked, want)

@@ -132,6 +132,7 @@ func (r *record) readAnswers(ctx context.Context) error {
 	}
 	for _, kind := range []schemas.ScopeKind{
 		schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind, schemas.RequestKind,
+		schemas.MaintenanceKind,
 	} {
 		channels = append(channels, of(kind, "*"))
 	}

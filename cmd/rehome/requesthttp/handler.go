@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cmd/rehome/review"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -53,7 +54,7 @@ type Handler struct {
 // TokenReviews and SubjectAccessReviews. source is the CloudEvents source of the requests.
 func New(client kubernetes.Interface, b Bus, source string, log *slog.Logger) *Handler {
 	return &Handler{
-		bus: b, rights: rights{client}, source: source, log: log, slots: make(chan struct{}, parallel),
+		bus: b, rights: rights{review.Reviewer{Client: client}}, source: source, log: log, slots: make(chan struct{}, parallel),
 		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
 	}
 }
@@ -105,10 +106,15 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 	if err != nil {
 		return response{}, err
 	}
-	if err := h.rights.check(r.Context(), who, places, len(request.Override) > 0); err != nil {
+	if err := h.rights.check(r.Context(), who, places, overrides(request)); err != nil {
 		return response{}, err
 	}
 	return h.send(r.Context(), request, e, mode)
+}
+
+// overrides says whether the request lifts what protects pods, or guards that protect the cluster.
+func overrides(r schemas.Request) bool {
+	return len(r.Override) > 0 || r.Maintenance != nil && len(r.Maintenance.Force) > 0
 }
 
 // requestOf is the request in the event, as the user asks for it.
@@ -202,7 +208,7 @@ func statusOf(r schemas.Receipt) int {
 		return http.StatusAccepted
 	}
 	switch r.Reason {
-	case schemas.ReceiptNotAllowed:
+	case schemas.ReceiptNotAllowed, schemas.ReceiptConflict:
 		return http.StatusConflict
 	case schemas.ReceiptTooManyRequests:
 		return http.StatusTooManyRequests
@@ -232,8 +238,8 @@ func publicError(err error) error {
 		return bus.ErrFull
 	case errors.Is(err, bus.ErrNotConnected), errors.Is(err, bus.ErrNotSetUp):
 		return errors.New("the bus is away")
-	case errors.Is(err, errReview):
-		return errReview
+	case errors.Is(err, review.ErrAway):
+		return review.ErrAway
 	}
 	return fmt.Errorf("see the log of the watcher")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
@@ -219,6 +220,11 @@ func (s *stage) testRights(t *testing.T) {
 	override := ask("x", pods("shop"))
 	override.Override = []string{"MinPodAge"}
 	const everywhere = "in all namespaces"
+	maintain := schemas.Request{
+		Action: schemas.ActionMaintain, Reason: "x", Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
+	}
+	forced := maintain
+	forced.Maintenance = &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain, Force: []v1alpha1.Guard{v1alpha1.AllNodes}}
 	for _, c := range []struct {
 		name, user string
 		request    schemas.Request
@@ -240,6 +246,10 @@ func (s *stage) testRights(t *testing.T) {
 		{"a node with the right everywhere", wide, ask("x", schemas.Target{Node: "n1"}), ""},
 		{"an evaluation with the right everywhere", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
 		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
+		{"the maintenance of a node", ofShop, maintain, "requests.rehome.dev " + everywhere},
+		{"the maintenance of a node with the right everywhere", wide, maintain, ""},
+		{"the maintenance of a node without a guard", wide, forced, "requests/override.rehome.dev " + everywhere},
+		{"the maintenance of a node without a guard, with the right", mighty, forced, ""},
 		{"nothing at all", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,16 +3,13 @@ package requesthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/cmd/rehome/review"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -30,43 +27,31 @@ const everywhere = ""
 // mostPlaces is how many namespaces are asked about one by one. Who asks for pods in more needs the right in all.
 const mostPlaces = 20
 
-// mostToken is far longer than the token of a service account.
-const mostToken = 16 << 10
-
-// errReview says that the API server cannot be asked.
-var errReview = errors.New("the API server cannot be asked about rights")
-
 // rights asks the API server.
-type rights struct{ client kubernetes.Interface }
+type rights struct{ review.Reviewer }
 
-// user is who sent the request. Its error is a *problem, or wraps [errReview].
+// user is who sent the request. Its error is a *problem, or wraps [review.ErrAway].
 func (r rights) user(ctx context.Context, h http.Header) (authenticationv1.UserInfo, error) {
-	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > mostToken {
-		return authenticationv1.UserInfo{}, unauthorized("want the header Authorization: Bearer TOKEN")
-	}
-	review, err := r.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token},
-	}, metav1.CreateOptions{})
+	token, err := review.Token(h)
 	if err != nil {
-		return authenticationv1.UserInfo{}, fmt.Errorf("%w: TokenReview: %w", errReview, err)
+		return authenticationv1.UserInfo{}, unauthorized(err)
 	}
-	if !review.Status.Authenticated || review.Status.User.Username == "" {
-		return authenticationv1.UserInfo{}, unauthorized("the API server does not know the token")
+	who, err := r.User(ctx, token)
+	if errors.Is(err, review.ErrUnknownToken) {
+		return authenticationv1.UserInfo{}, unauthorized(err)
 	}
-	return review.Status.User, nil
+	return who, err
 }
 
-func unauthorized(text string) *problem {
-	return refuse(http.StatusUnauthorized, "%s", text).with("WWW-Authenticate", "Bearer")
+func unauthorized(err error) *problem {
+	return refuse(http.StatusUnauthorized, "%w", err).with("WWW-Authenticate", "Bearer")
 }
 
 // placesOf are the namespaces of everything that the request asks for, of which everywhere is one. Its error is a *problem,
 // or one of the bus.
 func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
 	switch r.Action {
-	case schemas.ActionEvaluate:
+	case schemas.ActionEvaluate, schemas.ActionMaintain:
 		return []string{everywhere}, nil
 	case schemas.ActionDeschedule:
 		places := targeted(r.Target)
@@ -124,7 +109,7 @@ func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, e
 	return []string{everywhere}, nil
 }
 
-// check says whether the user may ask for something in all of these places. Its error is a *problem, or wraps [errReview].
+// check says whether the user may ask for something in all of these places. Its error is a *problem, or wraps [review.ErrAway].
 func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, places []string, overrides bool) error {
 	resources := []string{""}
 	if overrides {
@@ -141,23 +126,13 @@ func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, places
 }
 
 func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespace, subresource string) error {
-	extra := map[string]authorizationv1.ExtraValue{}
-	for key, value := range who.Extra {
-		extra[key] = authorizationv1.ExtraValue(value)
-	}
-	review, err := r.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: who.Username, Groups: who.Groups, UID: who.UID, Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: rightResource, Subresource: subresource,
-			},
+	allowed, err := r.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: rightResource, Subresource: subresource,
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("%w: SubjectAccessReview: %w", errReview, err)
-	}
-	if review.Status.Allowed {
-		return nil
+	})
+	if allowed || err != nil {
+		return err
 	}
 	what, where := rightResource, "in all namespaces"
 	if subresource != "" {

@@ -1,9 +1,10 @@
 // Package binaries builds the programs of a test cluster from source: etcd, the
 // API server, the controller manager and the scheduler of Kubernetes, kwok, and
-// our own supervisor. Nothing but Go and its module proxy is needed.
+// our own supervisor; and kubectl, of the same version. Nothing but Go and its
+// module proxy is needed.
 //
-// The versions are pinned in the go.mod of the folders kubernetes, etcd and kwok
-// next to this file. Each is a module of its own, because their dependencies
+// The versions are pinned in the go.mod of the folders kubernetes, etcd, kwok and
+// kubectl next to this file. Each is a module of its own, because their dependencies
 // contradict each other and none of them belongs in the project's go.mod.
 //
 // # Usage

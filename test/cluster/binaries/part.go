@@ -15,13 +15,15 @@ const (
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
+	Kubectl           = "kubectl"
 	Kwok              = "kwok"
 	Stages            = "stages.yaml" // What kwok plays on nodes and pods.
 	Supervise         = "supervise"
 )
 
 // kubernetesVersion is what the Kubernetes programs say that they are. It must
-// be the version in kubernetes/go.mod: a build from a module does not know it.
+// be the version in kubernetes/go.mod, and in kubectl/go.mod that of the same
+// release: a build from a module does not know it.
 const (
 	kubernetesVersion = "v1.36.3"
 	kubernetesMajor   = "1"
@@ -64,6 +66,10 @@ func parts() []part {
 		kubernetes(APIServer),
 		kubernetes(ControllerManager),
 		kubernetes(Scheduler),
+		{
+			name: Kubectl, module: modules + "kubectl", pkg: ".", ldflags: stamp,
+			sources: []string{modules + "kubectl/*.go"},
+		},
 	}
 }
 

@@ -1,0 +1,177 @@
+package actuator
+
+import (
+	"context"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// steps carries out what an answer wants besides moves: [maintenance.Steps], or one given.
+type steps interface {
+	Do(ctx context.Context, s schemas.MaintenanceSteps) (maintenance.Result, error)
+}
+
+// errand is the newest answer of a maintenance that wants more than moves. Its intents enter the table after everything else
+// was done. Until then the answer stays in the bus's table, so that the next leader begins with it anew. It is guarded by
+// the mu of its term.
+type errand struct {
+	entry
+	state   errandState
+	running bool          // somebody carries it out, or the one before
+	renewed chan struct{} // a newer answer came
+	at      time.Time     // since when it is not open any more
+}
+
+type errandState int
+
+const (
+	errandOpen    errandState = iota
+	errandDone                // its intents are in the table
+	errandDropped             // it did not hold any more
+)
+
+// send lets an answer with steps be carried out, beside all others. Of those of one maintenance the newest counts: one that
+// waits is not carried out any more when a newer one comes, and one that is at work is finished first. One that is older than
+// the newest is dropped, and the same one again changes nothing. What is dropped lists has its verdicts when the next one is
+// carried out; first: it was not heard of before. The caller holds mu.
+func (t *term) send(a schemas.Intents, e schemas.Event, first bool, now time.Time) {
+	t.forgetErrands(now)
+	e.Data = nil
+	k := keyOf(a)
+	x := t.errands[k]
+	switch {
+	case t.steps == nil: // nobody can carry it out
+		if first {
+			t.table.heard.wait(entry{a, e}, now)
+		}
+		t.apply(changes{done: []schemas.Event{e}})
+		return
+	case x == nil:
+		x = &errand{renewed: make(chan struct{}, 1)}
+		t.errands[k] = x
+	case a.Scope.Sequence < x.answer.Scope.Sequence:
+		if first {
+			t.table.heard.wait(entry{a, e}, now)
+		}
+		t.apply(changes{done: []schemas.Event{e}})
+		return
+	case a.Scope.Sequence == x.answer.Scope.Sequence && a.Scope.Event == x.answer.Scope.Event:
+		t.again(x, a, e, now)
+		return
+	}
+	if x.state == errandOpen {
+		t.table.heard.wait(x.entry, now)
+	}
+	x.entry, x.state = entry{a, e}, errandOpen
+	if x.running {
+		select {
+		case x.renewed <- struct{}{}:
+		default:
+		}
+		return
+	}
+	x.running = true
+	t.couriers.Go(func() { t.carry(x) })
+}
+
+// again takes an answer that is known already. It may have been stored again: then this is the one to drop.
+func (t *term) again(x *errand, a schemas.Intents, e schemas.Event, now time.Time) {
+	if e.Sequence > x.event.Sequence {
+		x.event = e
+	}
+	switch x.state {
+	case errandOpen:
+	case errandDone:
+		t.apply(t.table.accept(a, e, now))
+	case errandDropped:
+		t.apply(changes{done: []schemas.Event{e}})
+	}
+}
+
+// carry carries an errand out, and newer ones of its maintenance, until there is none or the term is over.
+func (t *term) carry(x *errand) {
+	for failures := 0; t.leading.Err() == nil; {
+		t.mu.Lock()
+		e := x.entry
+		t.mu.Unlock()
+		if !t.released(e.answer) {
+			return // the next leader begins anew
+		}
+		r, err := t.steps.Do(t.leading, *e.answer.Maintenance)
+		if t.leading.Err() != nil {
+			return // the next leader begins anew
+		}
+		t.tell(e.answer, r, err, failures)
+		if !t.announce(e, r, err) {
+			return // the same
+		}
+		if t.arrived(x, e, r, err) {
+			return
+		}
+		if err == nil {
+			failures = 0
+			continue // a newer one came
+		}
+		select {
+		case <-t.leading.Done():
+		case <-x.renewed:
+			failures = 0
+		case <-time.After(backoff(failures)):
+			failures++
+		}
+	}
+}
+
+// releasing is how often is looked whether what is in flight has landed.
+const releasing = 20 * time.Millisecond
+
+// released withdraws what an answer does not list any more, and waits until what is in flight of it has landed: no pod is moved
+// off a node that was given back. It returns false when the term is over.
+func (t *term) released(a schemas.Intents) bool {
+	for {
+		t.mu.Lock()
+		c, flying := t.table.letGo(a)
+		t.apply(c)
+		t.mu.Unlock()
+		if !flying {
+			return true
+		}
+		select {
+		case <-t.leading.Done():
+			return false
+		case <-time.After(releasing):
+		}
+	}
+}
+
+// arrived takes up what became of an errand, and says whether nothing is left to be carried out.
+func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch now := t.cfg.Now(); {
+	case x.answer.Scope != e.answer.Scope || err != nil:
+		return false
+	case r.Dropped != "":
+		t.table.heard.wait(x.entry, now)
+		x.state, x.at = errandDropped, now
+		t.apply(changes{done: []schemas.Event{x.event}})
+	default:
+		x.state, x.at = errandDone, now
+		t.apply(t.table.accept(x.answer, x.event, now))
+	}
+	x.answer = schemas.Intents{Scope: x.answer.Scope} // all that is needed to tell it from others
+	x.running = false
+	t.awaken()
+	return true
+}
+
+// forgetErrands forgets those that were done so long ago that no older answer can come any more.
+func (t *term) forgetErrands(now time.Time) {
+	for k, x := range t.errands {
+		if !x.running && now.Sub(x.at) >= remember {
+			delete(t.errands, k)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package actuator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// The reasons of Kubernetes Events about maintenances.
+const (
+	stageBegun     = "StageBegun"
+	nodeCordoned   = "NodeCordoned"
+	cordonedAgain  = "CordonedAgain"
+	nodeDrained    = "NodeDrained"
+	nodeHeld       = "NodeDeadline"
+	nodeReturned   = "NodeReturned"
+	nodeTaken      = "NodeTaken"
+	refusedEvent   = "Refused"
+	blockedEvent   = "Blocked"
+	maintainAction = "Maintained"
+)
+
+// blockedLong is after what time a pod that cannot move is told of, and blockedAgain how often at most for one node.
+const (
+	blockedLong  = 10 * time.Minute
+	blockedAgain = time.Hour
+)
+
+// tell logs, counts and tells as Kubernetes Events what was done for a maintenance.
+func (t *term) tell(a schemas.Intents, r maintenance.Result, err error, failures int) {
+	s := *a.Maintenance
+	log := t.cfg.Log.With("maintenance", s.Name, "evaluation", a.Scope.Sequence, "dryRun", t.cfg.DryRun)
+	switch {
+	case err != nil && failures == 0:
+		log.Warn("maintenance cannot be carried out, trying again", "error", err)
+	case r.Dropped != "":
+		log.Info("maintenance left as it is", "why", r.Dropped)
+	case r.Wrote:
+		log.Info("maintenance", "summary", s.Status.Summary.Nodes, "message", s.Status.Summary.Message)
+	}
+	for _, n := range r.Nodes {
+		if n.Outcome != maintenance.Unchanged && (err == nil || failures == 0 || n.Outcome != maintenance.Failed) {
+			log.Info("maintenance step", "node", n.Name, "action", n.Action, "outcome", n.Outcome, "message", n.Message)
+		}
+	}
+	t.metrics.maintenance.observe(s, r, err)
+	if r.Dropped != "" {
+		return
+	}
+	list := stepEvents(s, r)
+	if r.Wrote {
+		list = append(list, statusEvents(s, r)...)
+	}
+	for _, n := range append(list, t.blockedEvents(s)...) {
+		n.action = cmp.Or(n.action, maintainAction)
+		t.events.write(n)
+	}
+}
+
+// maintenanceReference is the maintenance, or of one that is no object of the API server its node.
+func maintenanceReference(s schemas.MaintenanceSteps) *corev1.ObjectReference {
+	if node, is := schemas.InTable(s.Name); is {
+		i := slices.IndexFunc(s.Status.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == node })
+		if i < 0 {
+			return nodeReference(node, "")
+		}
+		return nodeReference(node, s.Status.Nodes[i].UID)
+	}
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion().String(), Kind: "NodeMaintenance", Name: s.Name, UID: s.UID,
+	}
+}
+
+func nodeReference(name string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}
+}
+
+// onBoth is an Event about a node on it and on its maintenance, if that is an object. The text follows the name of the node on
+// the second one.
+func onBoth(s schemas.MaintenanceSteps, node *corev1.ObjectReference, kind, reason, text string) []notice {
+	onNode := notice{regarding: node, related: maintenanceReference(s), kind: kind, reason: reason,
+		text: text + " (maintenance " + s.Name + ")"}
+	if _, is := schemas.InTable(s.Name); is {
+		return []notice{onNode}
+	}
+	return []notice{onNode, {
+		regarding: maintenanceReference(s), related: node, kind: kind, reason: reason, text: "node " + node.Name + ": " + text,
+	}}
+}
+
+// stepEvents tells of the nodes that were changed, and of those that another maintenance holds.
+func stepEvents(s schemas.MaintenanceSteps, r maintenance.Result) []notice {
+	why := ""
+	if r.Before != nil {
+		why = r.Before.Spec.Reason
+	}
+	var list []notice
+	for _, n := range r.Nodes {
+		node := nodeReference(n.Name, n.UID)
+		switch {
+		case n.Outcome == maintenance.Taken:
+			list = append(list, notice{regarding: maintenanceReference(s), related: node, kind: corev1.EventTypeWarning,
+				reason: nodeTaken, text: "node " + n.Name + " is not cordoned: " + n.Message})
+		case n.Outcome != maintenance.Changed:
+		case n.Again:
+			list = append(list, onBoth(s, node, corev1.EventTypeWarning, cordonedAgain,
+				"somebody has uncordoned the node while it is maintained; it is cordoned again: "+why)...)
+		case n.Action == schemas.NodeCordon:
+			list = append(list, onBoth(s, node, corev1.EventTypeNormal, nodeCordoned, after("cordoned: "+why, n.Message))...)
+		case n.Action == schemas.NodeReturn:
+			list = append(list, onBoth(s, node, corev1.EventTypeNormal, nodeReturned, after("given back", n.Message))...)
+		}
+	}
+	return list
+}
+
+func after(text, more string) string {
+	if more == "" {
+		return text
+	}
+	return text + "; " + more
+}
+
+// statusEvents tells what a new status says that the one before did not.
+func statusEvents(s schemas.MaintenanceSteps, r maintenance.Result) []notice {
+	var list []notice
+	was, why := r.Before.Status, r.Before.Spec.Reason
+	for _, stage := range s.Status.Stages {
+		if !slices.ContainsFunc(was.Stages, func(x v1alpha1.StageTime) bool { return x.Stage == stage.Stage }) {
+			// Events that differ in nothing but their text become one: the action tells the stages apart.
+			list = append(list, notice{regarding: maintenanceReference(s), kind: corev1.EventTypeNormal, reason: stageBegun,
+				action: string(stage.Stage), text: fmt.Sprintf("%s begins: %s", stage.Stage, why)})
+		}
+	}
+	if text, before := refusal(s.Status), refusal(was); text != "" && text != before {
+		list = append(list, notice{regarding: maintenanceReference(s), kind: corev1.EventTypeWarning, reason: refusedEvent, text: text})
+	}
+	for _, n := range s.Status.Nodes {
+		if i := slices.IndexFunc(was.Nodes, func(x v1alpha1.NodeStatus) bool { return x.Name == n.Name }); i >= 0 &&
+			was.Nodes[i].Stage == n.Stage {
+			continue
+		}
+		node := nodeReference(n.Name, n.UID)
+		switch n.Stage {
+		case v1alpha1.IsDrained:
+			list = append(list, onBoth(s, node, corev1.EventTypeNormal, nodeDrained, "drained: "+why)...)
+		case v1alpha1.Held:
+			list = append(list, onBoth(s, node, corev1.EventTypeWarning, nodeHeld, after("its deadline has passed", n.Message))...)
+		default:
+		}
+	}
+	return list
+}
+
+// refusal is why a maintenance is not accepted. Empty: it is.
+func refusal(s v1alpha1.NodeMaintenanceStatus) string {
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.Accepted && c.Status == "False" {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// blockedEvents tells of nodes with a pod that could not move for long, each once an hour at most.
+func (t *term) blockedEvents(s schemas.MaintenanceSteps) []notice {
+	now := t.cfg.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, last := range t.blocked {
+		if now.Sub(last) >= blockedAgain {
+			delete(t.blocked, k)
+		}
+	}
+	var list []notice
+	for _, n := range s.Status.Nodes {
+		i := slices.IndexFunc(n.Blocked, func(b v1alpha1.BlockedPod) bool {
+			return b.Since != nil && now.Sub(b.Since.Time) >= blockedLong
+		})
+		k := string(s.UID) + "/" + n.Name
+		if _, told := t.blocked[k]; i < 0 || told {
+			continue
+		}
+		t.blocked[k] = now
+		b := n.Blocked[i]
+		text := fmt.Sprintf("pod %s/%s cannot move since %s: %s", b.Namespace, b.Name, clock(b.Since.Time), b.Reason)
+		list = append(list, notice{regarding: maintenanceReference(s), related: nodeReference(n.Name, n.UID),
+			kind: corev1.EventTypeWarning, reason: blockedEvent, text: "node " + n.Name + ": " + after(after(text, b.By), b.Message)})
+	}
+	return list
+}

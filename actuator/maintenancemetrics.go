@@ -1,0 +1,95 @@
+package actuator
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// mostMaintenances bounds the maintenances whose nodes are counted at a time, so that a cluster with thousands of them does
+// not make as many series. Those beyond are not counted.
+const mostMaintenances = 100
+
+// maintenanceMetrics are what is counted about maintenances. They are safe for concurrent use.
+type maintenanceMetrics struct {
+	steps *prometheus.CounterVec
+	nodes *prometheus.GaugeVec
+	known *knownMaintenances
+}
+
+type knownMaintenances struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func newMaintenanceMetrics(auto promauto.Factory) maintenanceMetrics {
+	return maintenanceMetrics{
+		steps: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_maintenance_steps_total",
+			Help: "What was done for maintenances besides moves, by what became of it, dry runs included.",
+		}, []string{"action", "outcome"}),
+		nodes: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rehome_maintenance_nodes",
+			Help: "Nodes of each maintenance that is not completed, by how far they are; of at most 100 maintenances.",
+		}, []string{"maintenance", "stage"}),
+		known: &knownMaintenances{names: map[string]bool{}},
+	}
+}
+
+// observe counts what was done, and the nodes as the status has them. Those of a maintenance that is gone, or is to lose its
+// finalizer, are counted no more.
+func (m maintenanceMetrics) observe(s schemas.MaintenanceSteps, r maintenance.Result, err error) {
+	status := maintenance.Unchanged
+	switch {
+	case r.Dropped != "":
+		status = maintenance.Outdated
+	case r.Wrote:
+		status = maintenance.Changed
+	case err != nil && r.Before == nil:
+		status = maintenance.Failed
+	}
+	m.steps.WithLabelValues("status", string(status)).Inc()
+	for _, n := range r.Nodes {
+		m.steps.WithLabelValues(string(n.Action), string(n.Outcome)).Inc()
+	}
+	switch {
+	case r.Dropped != "" && r.Before != nil, err != nil:
+		return // a newer one says how it is
+	}
+	m.known.mu.Lock()
+	defer m.known.mu.Unlock()
+	if !m.known.names[s.Name] && len(m.known.names) >= mostMaintenances {
+		return
+	}
+	m.known.names[s.Name] = true
+	m.nodes.DeletePartialMatch(prometheus.Labels{"maintenance": s.Name})
+	if r.Dropped != "" || completed(s.Status) {
+		delete(m.known.names, s.Name)
+		return
+	}
+	for _, n := range s.Status.Nodes {
+		m.nodes.WithLabelValues(s.Name, string(n.Stage)).Inc()
+	}
+}
+
+// forget lets nothing be said about nodes any more: somebody else leads.
+func (m maintenanceMetrics) forget() {
+	m.known.mu.Lock()
+	defer m.known.mu.Unlock()
+	clear(m.known.names)
+	m.nodes.Reset()
+}
+
+func completed(s v1alpha1.NodeMaintenanceStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.Completed {
+			return c.Status == "True"
+		}
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// begin claims as many nodes as may be worked on at a time, and says of the others what they wait for. Nodes of the first
+// value of the topology come first, then those of the first name.
+func (w *work) begin() {
+	most := w.atOnce()
+	var waiting, begun []*node
+	for _, n := range w.nodes {
+		if maintenance.WorkedOn(n.is.Stage) {
+			begun = append(begun, n)
+		}
+		if n.is.Stage == v1alpha1.Waiting && n.in.Meant {
+			waiting = append(waiting, n)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *node) int { return cmp.Compare(w.domain(a), w.domain(b)) })
+	for _, n := range waiting {
+		if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
+			continue
+		}
+		if n.is.Message = w.holdsUp(n, begun); n.is.Message != "" {
+			continue
+		}
+		if len(begun) >= most {
+			n.is.Message = fmt.Sprintf(turn+": %d at a time", most)
+			continue
+		}
+		begun = append(begun, n)
+		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, w.at.DeepCopy(), n.before()
+	}
+}
+
+// turn is how the message of a node begins that waits for no more than that.
+const turn = "waits for its turn"
+
+// atOnce is how many nodes may be worked on at a time.
+func (w *work) atOnce() int {
+	if w.spec.AtOnce == nil {
+		return 1
+	}
+	most, err := intstr.GetScaledValueFromIntOrPercent(w.spec.AtOnce, len(w.meant()), false)
+	if err != nil {
+		return 1
+	}
+	return max(1, most)
+}
+
+// domain is the value of the topology that the node has.
+func (w *work) domain(n *node) string { return n.in.Node.Labels[w.spec.Topology] }
+
+// holdsUp is why a node cannot be begun beside those that are, apart from how many these are. Empty: it can.
+func (w *work) holdsUp(n *node, begun []*node) string {
+	if !w.InWindow {
+		return w.outside()
+	}
+	if len(n.in.Locks) > 0 {
+		return n.in.Locks[0].Tool + " is at work on it: " + n.in.Locks[0].Sign
+	}
+	for _, r := range w.others(n) {
+		if maintenance.Holds(r.node) {
+			return "maintenance " + r.name + " works on it"
+		}
+		if r.comesFirst() {
+			return "maintenance " + r.name + " is older and works on it first"
+		}
+	}
+	if name := w.stranger(n); name != "" {
+		return "maintenance " + name + " has cordoned it"
+	}
+	return cmp.Or(closedGate(n), w.quorum(n, begun), w.elsewhere(n, begun))
+}
+
+// outside says when the window opens.
+func (w *work) outside() string {
+	if w.NextWindow.IsZero() {
+		return "the window is over"
+	}
+	return "outside of the window, which opens at " + clock(w.NextWindow)
+}
+
+// quorum is what speaks against taking a node off the control plane: the others have to be in service, and to stay so.
+func (w *work) quorum(n *node, begun []*node) string {
+	if !n.in.ControlPlane {
+		return ""
+	}
+	for _, o := range begun {
+		if o.in.ControlPlane {
+			return "node " + o.is.Name + " of the control plane is worked on, which is done one at a time"
+		}
+	}
+	others, inService := w.Cluster.ControlPlane-1, w.Cluster.ControlPlaneReady
+	if maintenance.InService(&n.in.Node) {
+		inService--
+	}
+	if inService < others {
+		return fmt.Sprintf("%d of the %d other nodes of the control plane are not ready or are cordoned", others-inService, others)
+	}
+	return ""
+}
+
+// elsewhere says that nodes of another domain are worked on. A node without the label shares its domain with nobody.
+func (w *work) elsewhere(n *node, begun []*node) string {
+	if w.spec.Topology == "" {
+		return ""
+	}
+	domain, has := n.in.Node.Labels[w.spec.Topology]
+	for _, o := range begun {
+		if other, hasToo := o.in.Node.Labels[w.spec.Topology]; !has || !hasToo || other != domain {
+			return fmt.Sprintf("node %s of another %s is worked on", o.is.Name, w.spec.Topology)
+		}
+	}
+	return ""
+}

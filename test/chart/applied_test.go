@@ -1,0 +1,192 @@
+package chart
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestEveryCombinationIsTakenAndItsPodsAreRestricted applies each documented combination on the server's side, in a namespace that
+// takes restricted pods only, and waits until the controllers have made all pods and kwok runs them.
+func TestEveryCombinationIsTakenAndItsPodsAreRestricted(t *testing.T) {
+	if err := apply(theCluster(t), must(t, helm(t, "template", "kinds", chart, "--show-only", "templates/crds.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range combinations(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := namespace(t, "combination-"+name)
+			text := must(t, helm(t, "template", "c-"+name, chart, "--values", file, "--namespace", in, "--set", "crds.enabled=false"))
+			all := parse(t, text)
+			if name == "accounts" {
+				account(t, in, "descheduler")
+			}
+			if err := apply(theCluster(t), text); err != nil {
+				t.Fatal(err)
+			}
+			runCronJobs(t, in, all)
+			allRun(t, in, all)
+			knativePodsAreTaken(t, in, all)
+		})
+	}
+}
+
+// account makes a ServiceAccount as somebody else would.
+func account(t *testing.T, in, name string) {
+	t.Helper()
+	_, err := theCluster(t).Client().CoreV1().ServiceAccounts(in).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runCronJobs starts a Job of every CronJob.
+func runCronJobs(t *testing.T, in string, all objects) {
+	t.Helper()
+	for _, o := range all {
+		if o.GetKind() == "CronJob" {
+			must(t, kubectl(t, "create", "job", "-n", in, "now", "--from=cronjob/"+o.GetName()))
+		}
+	}
+}
+
+// allRun waits until there is every pod that the objects want, running or ended well, and fails when one was refused.
+func allRun(t *testing.T, in string, all objects) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // an autoscaler is looked at every 15 s
+	defer cancel()
+	want := wanted(t, all)
+	eventually(ctx, t, "pods of "+in, func() string {
+		for _, e := range eventsIn(t, in) {
+			if e.Reason == "FailedCreate" {
+				t.Fatalf("%s %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Note)
+			}
+		}
+		got := present(t, in)
+		if slices.Equal(got, want) {
+			return ""
+		}
+		return fmt.Sprintf("got %q, want %q", got, want)
+	})
+}
+
+// wanted are the components of all pods that the objects want, sorted. Where they leave the number of pods to an autoscaler,
+// it is the fewest of that, for nothing here uses any CPU.
+func wanted(t *testing.T, all objects) (components []string) {
+	t.Helper()
+	fewest := map[string]int64{}
+	for _, o := range all {
+		if o.GetKind() == "HorizontalPodAutoscaler" {
+			of, _, _ := unstructured.NestedString(o.Object, "spec", "scaleTargetRef", "name")
+			fewest[of], _, _ = unstructured.NestedInt64(o.Object, "spec", "minReplicas")
+		}
+	}
+	for _, o := range all {
+		if o.GetAnnotations()["helm.sh/hook"] != "" && o.GetKind() != "Job" {
+			t.Fatalf("%s %s: a hook that is no Job", o.GetKind(), o.GetName())
+		}
+		n := int64(1)
+		switch o.GetKind() {
+		case "Deployment", "StatefulSet":
+			n = max(n, fewest[o.GetName()])
+			if replicas, set, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); set {
+				n = replicas
+			}
+		case "Job", "CronJob":
+		default:
+			continue
+		}
+		for range n {
+			components = append(components, o.GetLabels()["app.kubernetes.io/component"])
+		}
+	}
+	slices.Sort(components)
+	return components
+}
+
+// present are the components of the pods that run or have ended well.
+func present(t *testing.T, in string) (components []string) {
+	t.Helper()
+	pods, err := theCluster(t).Client().CoreV1().Pods(in).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded {
+			components = append(components, p.Labels["app.kubernetes.io/component"])
+		}
+	}
+	slices.Sort(components)
+	return components
+}
+
+type event struct {
+	Reason, Note string
+	Regarding    corev1.ObjectReference
+}
+
+func eventsIn(t *testing.T, in string) (all []event) {
+	t.Helper()
+	list, err := theCluster(t).Client().EventsV1().Events(in).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		all = append(all, event{e.Reason, e.Note, e.Regarding})
+	}
+	return all
+}
+
+// knativePodsAreTaken asks for a pod as Knative would make it of each of its Services, since it is not there to do so.
+func knativePodsAreTaken(t *testing.T, in string, all objects) {
+	t.Helper()
+	for _, o := range all {
+		if !strings.HasPrefix(o.GetAPIVersion(), "serving.knative.dev/") {
+			continue
+		}
+		spec, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(spec, "containerConcurrency")
+		delete(spec, "timeoutSeconds")
+		pod, err := json.Marshal(map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": o.GetName(), "namespace": in}, "spec": spec,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(t, withInput(kubectl(t, "create", "--dry-run=server", "--validate=strict", "-f", "-"), strings.ReplaceAll(string(pod),
+			`"readinessProbe":{"httpGet":{"path":"/readyz"}}`, `"readinessProbe":{"httpGet":{"path":"/readyz","port":8080}}`)))
+	}
+}
+
+// TestAPodThatIsNotRestrictedIsRefused shows that the namespaces of the test refuse one.
+func TestAPodThatIsNotRestrictedIsRefused(t *testing.T) {
+	in := namespace(t, "strict")
+	text := must(t, helm(t, "template", "strict", chart, "--namespace", in, "--set", "crds.enabled=false,securityContext.runAsNonRoot=false",
+		"--set", "securityContext.allowPrivilegeEscalation=true"))
+	k := kubectl(t, "apply", "--server-side", "-f", "-")
+	if _, complaint, err := run(withInput(k, text)); err != nil || !strings.Contains(complaint, "would violate PodSecurity") {
+		t.Errorf("complaint %q, error %v", complaint, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	eventually(ctx, t, "the refusal", func() string {
+		for _, e := range eventsIn(t, in) {
+			if e.Reason == "FailedCreate" && strings.Contains(e.Note, `violates PodSecurity "restricted:latest"`) {
+				return ""
+			}
+		}
+		return "no event"
+	})
+}

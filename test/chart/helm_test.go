@@ -1,0 +1,202 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// root is where the files of the repository are, and chart where the chart is.
+const (
+	root  = "../.."
+	chart = root + "/deploy/helm/rehome"
+)
+
+// helm is a call of helm, with nothing of the person who runs the test: its caches and settings are in a folder of its own.
+func helm(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := filepath.Abs(filepath.Join(root, ".build/tools/helm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("helm is not built: run make .build/tools/helm: %v", err)
+	}
+	home := t.TempDir()
+	c := exec.CommandContext(t.Context(), program, args...)
+	c.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
+	}
+	return c
+}
+
+// run runs a command to its end, and returns what it prints and what it complains about.
+func run(c *exec.Cmd) (out, complaint string, err error) {
+	var o, e bytes.Buffer
+	c.Stdout, c.Stderr = &o, &e
+	err = c.Run()
+	return o.String(), e.String(), err
+}
+
+// must runs a command that has to work, and returns what it prints.
+func must(t *testing.T, c *exec.Cmd) string {
+	t.Helper()
+	out, complaint, err := run(c)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(c.Args, " "), err, out, complaint)
+	}
+	return out
+}
+
+// rendered is what the chart renders as a release in the namespace rehome.
+func rendered(t *testing.T, release string, args ...string) objects {
+	t.Helper()
+	return parse(t, must(t, helm(t, append([]string{"template", release, chart, "--namespace", "rehome"}, args...)...)))
+}
+
+// objects are those of a rendered chart, in its order.
+type objects []*unstructured.Unstructured
+
+// parse reads manifests.
+func parse(t *testing.T, text string) (all objects) {
+	t.Helper()
+	for documents := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var fields map[string]any
+		err := documents.Decode(&fields)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if fields == nil {
+			continue
+		}
+		data, err := json.Marshal(fields) // numbers become those of JSON
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &unstructured.Unstructured{}
+		if err := o.UnmarshalJSON(data); err != nil {
+			t.Fatalf("%v in\n%s", err, data)
+		}
+		all = append(all, o)
+	}
+}
+
+// one is the only object of a kind with that name.
+func (all objects) one(t *testing.T, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	var found objects
+	for _, o := range all {
+		if o.GetKind() == kind && o.GetName() == name {
+			found = append(found, o)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%s %s: there are %d, want one; all are %q", kind, name, len(found), all.names())
+	}
+	return found[0]
+}
+
+// names are the kinds and names of all objects.
+func (all objects) names() (names []string) {
+	for _, o := range all {
+		names = append(names, o.GetKind()+"/"+o.GetName())
+	}
+	return names
+}
+
+// pods are the specs of all pods that an object has made, with the name of the object.
+func (all objects) pods(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	specs := map[string]map[string]any{}
+	for _, o := range all {
+		path := []string{"spec", "template", "spec"}
+		switch o.GetKind() {
+		case "CronJob":
+			path = append([]string{"spec", "jobTemplate"}, path...)
+		case "Deployment", "StatefulSet", "Job", "Service":
+		default:
+			continue
+		}
+		spec, found, err := unstructured.NestedMap(o.Object, path...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			specs[o.GetKind()+"/"+o.GetName()] = spec
+		}
+	}
+	return specs
+}
+
+// into reads an object as a type of Kubernetes, strictly.
+func into[T any](t *testing.T, o *unstructured.Unstructured) (typed T) {
+	t.Helper()
+	data, err := o.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&typed); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return typed
+}
+
+// combinations are the documented ones, by name: the files in the folder ci of the chart.
+func combinations(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(chart, "ci", "*-values.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d combinations, error %v", len(files), err)
+	}
+	named := map[string]string{}
+	for _, file := range files {
+		named[strings.TrimSuffix(filepath.Base(file), "-values.yaml")] = file
+	}
+	return named
+}
+
+// withInput gives a command something to read.
+func withInput(c *exec.Cmd, text string) *exec.Cmd {
+	c.Stdin = strings.NewReader(text)
+	return c
+}
+
+// read reads a file of the repository.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// eventually asks again until there is nothing left to say, or ctx ends.
+func eventually(ctx context.Context, t *testing.T, what string, missing func() string) {
+	t.Helper()
+	for {
+		left := missing()
+		if left == "" {
+			return
+		}
+		if err := wait(ctx); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w: %s", what, err, left))
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package chart
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// typed are the commands that a page shows in blocks of the language console, each after "$ ".
+func typed(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?ms)^```console\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		for line := range strings.Lines(block[1]) {
+			if command, is := strings.CutPrefix(strings.TrimRight(line, "\n"), "$ "); is {
+				commands = append(commands, command)
+			}
+		}
+	}
+	if len(commands) < 5 {
+		t.Fatalf("the page has %d commands, want at least 5", len(commands))
+	}
+	return commands
+}
+
+// terminal is where a person types the commands of a page: beside a folder deploy, with helm, kubectl and rehome at hand.
+type terminal struct {
+	dir         string
+	environment []string
+}
+
+func newTerminal(t *testing.T) terminal {
+	t.Helper()
+	c := theCluster(t)
+	dir, deploy := t.TempDir(), ""
+	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
+	if err == nil {
+		err = os.Symlink(deploy, filepath.Join(dir, "deploy"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := helm(t)
+	path := strings.Join([]string{filepath.Dir(h.Path), filepath.Dir(c.Kubectl()), filepath.Dir(rehome(t)), os.Getenv("PATH")}, ":")
+	return terminal{dir, append(h.Env, "PATH="+path, "KUBECONFIG="+c.Kubeconfig())}
+}
+
+// line types one line, and returns what it prints.
+func (tt terminal) line(t *testing.T, line string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", line)
+	c.Dir, c.Env = tt.dir, tt.environment
+	return must(t, c)
+}
+
+// inPod are the commands that ask a kubelet, of which there is none: kwok does not run what is in a pod. Of those that run rehome
+// there it is seen that it knows the arguments.
+func inPod(t *testing.T, line string) bool {
+	t.Helper()
+	if _, command, is := strings.Cut(line, " -- /rehome "); is && strings.HasPrefix(line, "kubectl exec ") {
+		must(t, exec.CommandContext(t.Context(), rehome(t), append(strings.Fields(command), "--help")...))
+		return true
+	}
+	return strings.HasPrefix(line, "kubectl logs ")
+}
+
+// TestEveryCommandOfThePageAboutMovingOverWorks types them as they stand there, with a release of another chart in the place of
+// the peer's, which was installed with a values file for it.
+func TestEveryCommandOfThePageAboutMovingOverWorks(t *testing.T) {
+	clean(t)
+	old := t.TempDir()
+	for name, text := range map[string]string{
+		"Chart.yaml":          "apiVersion: v2\nname: descheduler\nversion: 0.36.0\n",
+		"templates/none.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: descheduler\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(old, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(old, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, inCluster(t, "install", "descheduler", old, "-n", "kube-system", "--values", "testdata/peer/cronjob.yaml"))
+	here, kubelet := newTerminal(t), 0
+	commands := typed(t, read(t, "docs/migrate-from-descheduler.md"))
+	for _, command := range commands {
+		if inPod(t, command) {
+			kubelet++
+			continue
+		}
+		here.line(t, command)
+	}
+	if kubelet != 3 {
+		t.Errorf("%d commands are only for a real kubelet, want 3 of %q", kubelet, commands)
+	}
+}
+
+// TestEveryCommandOfHelmOnThePageAboutInstallingWorks types those of the section Helm.
+func TestEveryCommandOfHelmOnThePageAboutInstallingWorks(t *testing.T) {
+	clean(t)
+	_, section, found := strings.Cut(read(t, "docs/install.md"), "\n## Helm\n")
+	if !found {
+		t.Fatal("docs/install.md has no section Helm")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	here := newTerminal(t)
+	for _, command := range typed(t, section) {
+		here.line(t, command)
+	}
+	for _, name := range regexp.MustCompile("`([a-z][A-Za-z.]*[A-Z.][A-Za-z]*)(?:: [^`]*)?`").FindAllStringSubmatch(section, -1) {
+		if !slices.Contains([]string{"values.yaml"}, name[1]) {
+			known(t, name[1])
+		}
+	}
+}
+
+// known fails when there is no value of that name.
+func known(t *testing.T, name string) {
+	t.Helper()
+	out := must(t, helm(t, "show", "values", chart))
+	keys := strings.Split(name, ".")
+	last := keys[len(keys)-1]
+	if !regexp.MustCompile(fmt.Sprintf(`(?m)^ *%s:`, regexp.QuoteMeta(last))).MatchString(out) {
+		t.Errorf("%s: there is no such value", name)
+	}
+}
+
+// TestThePageAboutMovingOverTellsOfEveryDifference looks for a row about each value and flag that means something else.
+func TestThePageAboutMovingOverTellsOfEveryDifference(t *testing.T) {
+	page := read(t, "docs/migrate-from-descheduler.md")
+	of := map[string]string{
+		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",
+		"monitor": "serviceMonitor", "secrets": "rbac",
+	}
+	for name, p := range peers(t) {
+		for field := range p.Differences {
+			value := field
+			if of[field] != "" {
+				value = of[field]
+			}
+			if !strings.Contains(page, "\n| `"+value+"` |") {
+				t.Errorf("%s: the page has no row about `%s`", name, value)
+			}
+		}
+	}
+	_, flags, _ := strings.Cut(page, "\n## Flags\n")
+	flags, _, _ = strings.Cut(flags, "\n## ")
+	for _, m := range regexp.MustCompile(`\$flag "([a-z0-9-]+)"\)? -\}\}|\$flag \(list ([^)]*)\)`).FindAllStringSubmatch(templates(t), -1) {
+		names := regexp.MustCompile(`[a-z0-9-]+`).FindAllString(m[1]+" "+m[2], -1)
+		told := slices.ContainsFunc(names, func(flag string) bool { return strings.Contains(flags, "`"+flag+"`") })
+		if !told {
+			t.Errorf("the page tells of none of the flags %q", names)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// peer is what the peer's chart means by a values file, written by hand, and what is meant to differ here.
+type peer struct {
+	Set         []string       `yaml:"set"` // what the person who moves over sets besides
+	Meaning     map[string]any `yaml:"meaning"`
+	Differences map[string]any `yaml:"differences"`
+	Ignored     []string       `yaml:"ignored"` // what the notes say is ignored
+}
+
+// peers are the values files for the peer's chart in testdata, by name.
+func peers(t *testing.T) map[string]peer {
+	t.Helper()
+	files, err := filepath.Glob("testdata/peer/*.meaning.yaml")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("got %q, error %v, want three", files, err)
+	}
+	all := map[string]peer{}
+	for _, file := range files {
+		d := yaml.NewDecoder(strings.NewReader(read(t, "test/chart/"+file)))
+		d.KnownFields(true)
+		var p peer
+		if err := d.Decode(&p); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".meaning.yaml")] = p
+	}
+	return all
+}
+
+// args are how a person who moves over calls helm.
+func (p peer) args(name string) []string {
+	args := []string{"--namespace", "kube-system", "--values", "testdata/peer/" + name + ".yaml"}
+	for _, set := range p.Set {
+		args = append(args, "--set", set)
+	}
+	return args
+}
+
+// TestAValuesFileOfThePeersChartKeepsItsMeaning compares field by field. What differs is listed, and differs indeed.
+func TestAValuesFileOfThePeersChartKeepsItsMeaning(t *testing.T) {
+	for name, p := range peers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := meaningOf(t, rendered(t, "rehome", p.args(name)...))
+			theirs := plain(t, p.Meaning)
+			want := maps.Clone(theirs)
+			for field, value := range plain(t, p.Differences) {
+				if reflect.DeepEqual(value, theirs[field]) {
+					t.Errorf("%s: listed as a difference, and is none", field)
+				}
+				want[field] = value
+				if value == nil {
+					delete(want, field)
+				}
+			}
+			for _, field := range slices.Sorted(maps.Keys(union(got, want))) {
+				if !reflect.DeepEqual(got[field], want[field]) {
+					t.Errorf("%s:\n got %v\nwant %v", field, text(got[field]), text(want[field]))
+				}
+			}
+		})
+	}
+}
+
+// TestTheNotesSayWhatIsIgnored reads what helm install would print.
+func TestTheNotesSayWhatIsIgnored(t *testing.T) {
+	for name, p := range peers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := must(t, helm(t, append([]string{"install", "rehome", chart, "--dry-run=client"}, p.args(name)...)...))
+			_, notes, found := strings.Cut(out, "\nIgnored, without harm:\n")
+			if !found {
+				t.Fatalf("there is no list in\n%s", out)
+			}
+			var got []string
+			for line := range strings.Lines(notes) {
+				if line = strings.TrimSpace(line); line != "" {
+					got = append(got, line)
+				}
+			}
+			if !slices.Equal(got, p.Ignored) {
+				t.Errorf("got  %q\nwant %q", got, p.Ignored)
+			}
+		})
+	}
+}
+
+// TestAPolicyOfThePeersChartIsOneThatRehomeReads has the program itself check what is rendered.
+func TestAPolicyOfThePeersChartIsOneThatRehomeReads(t *testing.T) {
+	check := func(t *testing.T, args ...string) {
+		t.Helper()
+		checked := 0
+		for _, o := range rendered(t, "rehome", args...) {
+			if o.GetKind() != "ConfigMap" {
+				continue
+			}
+			if policy := into[corev1.ConfigMap](t, o).Data["policy.yaml"]; policy != "" {
+				must(t, withInput(exec.CommandContext(t.Context(), rehome(t), "policy", "check", "-"), policy))
+				checked++
+			}
+		}
+		if checked != 1 {
+			t.Errorf("%q: there are %d policies, want one", args, checked)
+		}
+	}
+	for name, p := range peers(t) {
+		check(t, p.args(name)...)
+	}
+	for _, file := range combinations(t) {
+		check(t, "--values", file)
+	}
+	check(t, "--set-json", `{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1",`+
+		`"deschedulerPolicy":{"strategies":{"RemoveDuplicates":{"enabled":true}}}}`)
+}
+
+// TestTheImageOfThePeerIsNotRunWithRehomesArguments has the file that says so without what the person sets besides.
+func TestTheImageOfThePeerIsNotRunWithRehomesArguments(t *testing.T) {
+	_, complaint, err := run(helm(t, "template", "rehome", chart, "--values", "testdata/peer/ha.yaml"))
+	want := "image.repository: mirror.example.com/descheduler/descheduler is the image of the peer; want that of Rehome, " +
+		"ghcr.io/rehome-dev/rehome or where you mirror it, and its image.tag\n"
+	if err == nil || !strings.Contains(complaint, want) {
+		t.Errorf("got %q, error %v, want %q", complaint, err, want)
+	}
+}
+
+// plain is a value as JSON has it.
+func plain(t *testing.T, of map[string]any) map[string]any {
+	t.Helper()
+	data, err := json.Marshal(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p map[string]any
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func union(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// text is a value for people.
+func text(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// TestEveryKeyOfThePeersChartIsTaken renders all of them at once, as every kind.
+func TestEveryKeyOfThePeersChartIsTaken(t *testing.T) {
+	for _, kind := range []string{"CronJob", "Deployment", "Job"} {
+		all := rendered(t, "rehome", "--values", "testdata/everykey.yaml", "--set", "kind="+kind)
+		var kinds []string
+		for _, o := range all {
+			if strings.HasPrefix(o.GetName(), "rehome") && o.GetAnnotations()["helm.sh/hook"] == "" &&
+				slices.Contains([]string{"CronJob", "Deployment", "Job"}, o.GetKind()) {
+				kinds = append(kinds, o.GetKind())
+			}
+		}
+		if !slices.Equal(kinds, []string{kind}) {
+			t.Errorf("got %q, want %s", kinds, kind)
+		}
+	}
+}

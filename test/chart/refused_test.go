@@ -1,0 +1,181 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestValuesThatContradictEachOtherAreRefusedWithAReason shows every message: each names the values and what would be right.
+func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
+	for rule, c := range map[string]struct {
+		set  string // as --set takes it; as --set-json where it begins with a brace
+		want string
+	}{
+		"distributed without a bus": {"mode=distributed",
+			"mode: distributed wants a bus between the roles: nats.enabled, or nats.url with servers elsewhere; got neither"},
+		"distributed as a CronJob": {"kind=CronJob,mode=distributed,nats.enabled=true",
+			"mode: want all-in-one with kind CronJob, which runs everything in one process, got distributed"},
+		"distributed with a schedule": {`mode=distributed,nats.enabled=true,schedule=* * * * *`,
+			"mode: want all-in-one with kind CronJob, which runs everything in one process, got distributed; " +
+				"the kind is CronJob because of schedule"},
+		"distributed with replicas of everything": {"mode=distributed,nats.enabled=true,replicas=2",
+			"replicas: in the mode distributed each role has its own, such as watcher.replicas; got replicas: 2"},
+		"a dispatcher in the process": {"dispatcher.enabled=true",
+			"dispatcher.enabled: want it in the mode distributed only; the process of the mode all-in-one asks functions itself"},
+		"two places for NATS": {"nats.enabled=true,nats.url=tls://nats:4222",
+			"nats: want enabled, for servers of this release, or url, for servers elsewhere; got both, url tls://nats:4222"},
+		"NATS for a CronJob": {"kind=CronJob,nats.enabled=true",
+			"nats: kind CronJob has no bus; want neither nats.enabled nor nats.url"},
+		"an address that is none": {"nats.url=nats:4222",
+			`nats.url: want addresses such as tls://nats.nats.svc:4222, got "nats:4222"`},
+		"own servers with credentials of others": {"nats.enabled=true,nats.login=creds",
+			"nats.login, nats.ca and nats.clientCertificate: the servers of the chart want nkey, true and true; " +
+				"they are for servers elsewhere"},
+		"persistence without a bus inside": {"nats.enabled=true,persistence.enabled=true",
+			"persistence.enabled: there is no bus in the process whose files it would keep; want it with kind Deployment and without nats"},
+		"persistence of a Job": {"kind=Job,persistence.enabled=true",
+			"persistence.enabled: there is no bus in the process whose files it would keep; want it with kind Deployment and without nats"},
+		"files that two would share": {"replicas=2,persistence.enabled=true",
+			"replicas: want 1 with persistence.enabled, since two processes cannot share the files of a bus, got 2; " +
+				"without persistence each has its own, and with nats they share one"},
+		"two autoscalers": {"mode=distributed,nats.enabled=true,keda.enabled=true,functions.autoscaling.enabled=true",
+			"functions.autoscaling.enabled and keda.enabled: want one of them, got both; they would undo what the other does"},
+		"an autoscaler of nothing": {"functions.autoscaling.enabled=true",
+			"functions.autoscaling.enabled and keda.enabled: want them in the mode distributed only, " +
+				"where functions are a Deployment of their own"},
+		"KEDA without its source": {"mode=distributed,nats.url=tls://nats:4222,keda.enabled=true",
+			"keda.enabled: want nats.enabled, whose servers tell how many scopes wait; for servers elsewhere make a ScaledObject of your own"},
+		"Knative with nothing to do": {"knative.enabled=true",
+			"knative.strategies: want the strategies that Knative is to answer, such as [RemoveDuplicates], got none"},
+		"Knative for a Job": {"kind=Job,knative.enabled=true,knative.strategies={PodLifeTime}",
+			"knative.enabled: kind Job asks no functions outside; want kind Deployment"},
+		"a strategy that there is not, for Knative": {"knative.enabled=true,knative.strategies={Request}",
+			"knative.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
+				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
+				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, got Request"},
+		"a strategy that there is not": {"mode=distributed,nats.enabled=true,functions.strategies={Sort}",
+			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
+				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
+				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, Maintenance, got Sort"},
+		"files of nobody": {"metrics.tls=files",
+			"metrics.tlsSecret: want the Secret with tls.crt and tls.key, since metrics.tls is files, got none"},
+		"files that nobody reads": {"metrics.tlsSecret=rehome-http",
+			"metrics.tls: want files with metrics.tlsSecret, got off"},
+		"tokens in the open": {"metrics.auth=true",
+			"metrics.auth: tokens want TLS: metrics.tls self-signed or files, got off"},
+		"profiles in the open": {"metrics.tls=self-signed,metrics.profiles=true",
+			"metrics.profiles: want metrics.auth, since profiles show the memory of the process, got it off"},
+		"HTTP/2 in the open": {"metrics.http2=true",
+			"metrics.http2: it is offered over TLS only: want metrics.tls self-signed or files, or requests.enabled; got off and false"},
+		"requests to a Job": {"kind=Job,requests.enabled=true",
+			"requests.enabled: kind Job exits and takes no requests; want kind Deployment"},
+		"requests without a certificate": {"requests.tls=files",
+			"requests.tlsSecret: want the Secret with tls.crt and tls.key, since requests.tls is files, got none"},
+		"the image of the peer": {"image.repository=mirror.example.com/descheduler/descheduler",
+			"image.repository: mirror.example.com/descheduler/descheduler is the image of the peer; want that of Rehome, " +
+				"ghcr.io/rehome-dev/rehome or where you mirror it, and its image.tag"},
+		"a budget that wants two things": {"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1",
+			"podDisruptionBudget: want minAvailable or maxUnavailable, got both, 1 and 1"},
+		"a lease that is too short": {"leaderElection.leaseDuration=2s", "leaderElection.leaseDuration: want at least 3s, got 2s"},
+		"a lease that is no duration": {"leaderElection.leaseDuration=137 s",
+			`leaderElection.leaseDuration: want a duration such as 90s, 15m or 1h30m, got "137 s"`},
+		"roles without names for their accounts": {"mode=distributed,nats.enabled=true,serviceAccount.create=false",
+			"serviceAccount.name: the mode distributed wants a ServiceAccount for each role, NAME-watcher and so on; " +
+				"got serviceAccount.create off and no name"},
+		"a probe of a socket": {"livenessProbe.httpGet=null,livenessProbe.tcpSocket.port=10258",
+			"livenessProbe: want httpGet, whose port and scheme the chart knows, or exec; got tcpSocket or grpc"},
+		"a policy that does nothing": {"deschedulerPolicy.nodeSelector=zone=a",
+			"deschedulerPolicy: want profiles in a policy of descheduler/v1alpha2, got none; nothing would be moved, " +
+				"and the chart lays no policy of its own under it"},
+		"an old policy that does nothing": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"profiles":[]}}`,
+			"deschedulerPolicy: want strategies in a policy of descheduler/v1alpha1, got none; nothing would be moved, " +
+				"and the chart lays no policy of its own under it"},
+		"a template that makes no YAML": {`{"deschedulerPolicy":{"profiles":[],"nodeSelector":"{{ printf \"%c\" 39 }}"}}`,
+			"deschedulerPolicy: it is no YAML any more after tpl: error converting YAML to JSON: yaml: line 2: found unexpected end of stream"},
+		"newer keys beside an old policy": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"strategies":{}},` +
+			`"policyAdditions":{"rate":{"burst":1}}}`,
+			"policyAdditions and knative: want deschedulerPolicyAPIVersion descheduler/v1alpha2 or rehome.dev/v1alpha1, " +
+				"got descheduler/v1alpha1; rehome policy convert writes the policy in a newer version"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			refused(t, c.set, c.want)
+		})
+	}
+}
+
+// TestAFlagOfThePeerThatMustNotBeIgnoredIsRefusedWithWhatToDo has all of them.
+func TestAFlagOfThePeerThatMustNotBeIgnoredIsRefusedWithWhatToDo(t *testing.T) {
+	const (
+		traces = "want the standard variables of OpenTelemetry in extraEnv, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318, " +
+			"since traces go over HTTP and not over gRPC"
+		serving = "there is no such setting; want metrics.tls self-signed, or files with metrics.tlsSecret, which means TLS 1.2 or newer"
+	)
+	for flag, want := range map[string]string{
+		"policy-config-file=/policy-dir/policy.yaml": `want the policy in deschedulerPolicy, which the chart mounts, got "/policy-dir/policy.yaml"`,
+		"otel-collector-endpoint=otel:4317":          traces,
+		"otel-sample-rate=0.5":                       traces,
+		"cert-dir=/certs":                            serving,
+		"tls-min-version=VersionTLS13":               serving,
+		"tls-cipher-suites=TLS_AES_128_GCM_SHA256":   serving,
+		"tls-sni-cert-key=a":                         serving,
+		"bind-address=127.0.0.1": `want 0.0.0.0 or ::, since the probes ask at the pod's address, got "127.0.0.1"; ` +
+			"use networkPolicy to keep others away",
+		"secure-port=0": "want a port from 1 to 65535, since the probes ask there, got 0",
+		"feature-gates=Unheard=true": `want no gate but EvictionsInBackground, AllAlpha and AllBeta, got "Unheard=true"; ` +
+			"remove it",
+		"node-selector=zone=a": "it is not a flag that the chart knows; remove it, and say what you want of it by the keys of " +
+			"values.yaml or a variable in extraEnv",
+	} {
+		name, _, _ := strings.Cut(flag, "=")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, "cmdOptions."+flag, "cmdOptions."+name+": "+want)
+		})
+	}
+	for set, want := range map[string]string{
+		"cmdOptions.tls-cert-file=/a": "cmdOptions.tls-cert-file and cmdOptions.tls-private-key-file: want both, got one of them",
+		"cmdOptions.tls-cert-file=/a,cmdOptions.tls-private-key-file=/b,metrics.tls=self-signed": "cmdOptions.tls-cert-file: " +
+			"want metrics.tls off or files with it, got self-signed",
+		"cmdOptions.tls-cert-file=/a,cmdOptions.tls-private-key-file=/b,metrics.tls=files,metrics.tlsSecret=s": "cmdOptions.tls-cert-file " +
+			"and metrics.tlsSecret: want one of them, got both",
+	} {
+		refused(t, set, want)
+	}
+}
+
+// TestAKeyThatTheSchemaDoesNotKnowIsNamed shows what helm says of values that are of no use.
+func TestAKeyThatTheSchemaDoesNotKnowIsNamed(t *testing.T) {
+	for set, want := range map[string]string{
+		"kind=DaemonSet":               "at '/kind': value must be one of '', 'Deployment', 'CronJob', 'Job'",
+		"nats.enabeld=true":            "at '/nats': additional properties 'enabeld' not allowed",
+		"deschedulerpolicy.profiles=1": "at '': additional properties 'deschedulerpolicy' not allowed",
+		"metrics.tls=on":               "at '/metrics/tls': value must be one of 'off', 'self-signed', 'files'",
+		"nats.replicas=2":              "at '/nats/replicas': value must be one of 1, 3, 5",
+		"cronJobApiVersion=batch/v1beta1": "at '/cronJobApiVersion': " +
+			"value must be 'batch/v1'",
+	} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			out, complaint, err := run(helm(t, "template", "rehome", chart, "--set", set))
+			if err == nil || !strings.Contains(complaint, "- "+want+"\n") {
+				t.Errorf("got %q, error %v\nwant %q", complaint+out, err, want)
+			}
+		})
+	}
+}
+
+// refused renders with these values and wants this message, and nothing but it.
+func refused(t *testing.T, set, want string) {
+	t.Helper()
+	args := []string{"template", "rehome", chart, "--set", set}
+	if strings.HasPrefix(set, "{") {
+		args = []string{"template", "rehome", chart, "--set-json", set}
+	}
+	out, complaint, err := run(helm(t, args...))
+	_, got, found := strings.Cut(complaint, "): ")
+	got, _, _ = strings.Cut(got, "\n")
+	if err == nil || !found || got != want {
+		t.Errorf("%s:\n got %q, error %v, in %q\nwant %q", set, got, err, complaint+out, want)
+	}
+}

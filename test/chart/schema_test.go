@@ -1,0 +1,106 @@
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// TestHelmFindsNothingWrongWithTheChart lints it with every combination of values, warnings being errors.
+func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
+	for name, file := range combinations(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			must(t, helm(t, "lint", "--strict", chart, "--values", file))
+		})
+	}
+}
+
+// schema is the part of a JSON Schema that says which keys there are.
+type schema struct {
+	Properties           map[string]schema `json:"properties"`
+	AdditionalProperties json.RawMessage   `json:"additionalProperties"`
+}
+
+// keys are the paths of all keys of an object that takes no others.
+func (s schema) keys(prefix string) (all []string) {
+	for name, inner := range s.Properties {
+		path := strings.TrimPrefix(prefix+"."+name, ".")
+		if len(inner.Properties) == 0 || path == "leaderElection" || path == "ports" { // whose keys need not be there
+			all = append(all, path)
+			continue
+		}
+		all = append(all, inner.keys(path)...)
+	}
+	return all
+}
+
+// TestEveryKeyOfTheValuesIsInTheSchemaAndTheOtherWayRound but global, which belongs to a chart above.
+func TestEveryKeyOfTheValuesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
+	var s schema
+	if err := json.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.schema.json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	free := map[string]bool{}
+	closed(t, s, "", free)
+	inSchema := slices.DeleteFunc(s.keys(""), func(path string) bool { return path == "global" })
+	slices.Sort(inSchema)
+	inValues := leaves(values, "", free)
+	slices.Sort(inValues)
+	if !slices.Equal(inSchema, inValues) {
+		t.Errorf("schema: %q\nvalues: %q", inSchema, inValues)
+	}
+}
+
+// closed sees that each object with keys of its own takes no others, and notes those that take any.
+func closed(t *testing.T, s schema, path string, free map[string]bool) {
+	t.Helper()
+	if len(s.Properties) == 0 {
+		free[path] = true
+		return
+	}
+	if string(s.AdditionalProperties) != "false" {
+		t.Errorf("schema: %q takes keys that nobody knows", path)
+	}
+	if path == "leaderElection" {
+		free[path] = true
+	}
+	for name, inner := range s.Properties {
+		closed(t, inner, strings.TrimPrefix(path+"."+name, "."), free)
+	}
+}
+
+// leaves are the paths of all values that are no object with keys of the chart.
+func leaves(values map[string]any, prefix string, free map[string]bool) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		path := strings.TrimPrefix(prefix+"."+name, ".")
+		if inner, is := values[name].(map[string]any); is && !free[path] {
+			all = append(all, leaves(inner, path, free)...)
+			continue
+		}
+		all = append(all, path)
+	}
+	return all
+}
+
+// TestEveryKeyOfTheValuesIsRead looks for it in the templates.
+func TestEveryKeyOfTheValuesIsRead(t *testing.T) {
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	all := templates(t)
+	for name := range values {
+		if !strings.Contains(all, ".Values."+name) && !strings.Contains(all, "$v."+name) && !strings.Contains(all, `"`+name+`"`) {
+			t.Errorf("%s: no template reads it", name)
+		}
+	}
+}

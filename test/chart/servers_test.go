@@ -1,0 +1,70 @@
+package chart
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/bus/credentials"
+)
+
+// TestTheServersReadTheirConfiguration has a real server read what the chart gives to the second of three, under names of its own,
+// beside keys and certificates that rehome setup writes.
+func TestTheServersReadTheirConfiguration(t *testing.T) {
+	all := rendered(t, "moving", "--values", combinations(t)["keda"])
+	set := into[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))
+	conf := into[corev1.ConfigMap](t, all.one(t, "ConfigMap", "moving-rehome-nats")).Data["nats.conf"]
+	dir := t.TempDir()
+	const host = "moving-rehome-nats.rehome.svc"
+	if _, err := credentials.Write(dir, credentials.Config{Hosts: []string{host, "*." + host}}); err != nil {
+		t.Fatal(err)
+	}
+	for old, name := range map[string]string{"server.crt": "tls.crt", "server.key": "tls.key"} { // as in the Secret
+		if err := os.Rename(filepath.Join(dir, old), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nats.conf"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
+		if e.ValueFrom != nil {
+			e.Value = "moving-rehome-nats-1"
+		}
+		t.Setenv(e.Name, e.Value)
+	}
+	o, err := natsserver.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type facts struct {
+		Name, Store    string
+		Port, Monitor  int
+		Cluster        int
+		Routes         []string
+		Verify, Always bool
+		Accounts       int
+	}
+	got := facts{
+		o.ServerName, o.StoreDir, o.Port, o.HTTPPort, o.Cluster.Port, nil,
+		o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert, o.SyncAlways, len(o.Accounts),
+	}
+	for _, r := range o.Routes {
+		got.Routes = append(got.Routes, r.String())
+	}
+	want := facts{"moving-rehome-nats-1", "/data", 4222, 8222, 6222, nil, true, true, 1}
+	for i := range 3 {
+		want.Routes = append(want.Routes, fmt.Sprintf("tls://moving-rehome-nats-%d.%s:6222", i, host))
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}

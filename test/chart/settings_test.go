@@ -1,0 +1,68 @@
+package chart
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// templates are all templates of the chart, one after the other.
+func templates(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, pattern := range []string{"*", "tests/*"} {
+		files, err := filepath.Glob(filepath.Join(chart, "templates", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if filepath.Ext(file) != "" {
+				all.WriteString(read(t, strings.TrimPrefix(file, root+"/")))
+			}
+		}
+	}
+	return all.String()
+}
+
+// settings are the variables that `rehome settings` lists.
+func settings(t *testing.T) (names []string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), rehome(t), "settings").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(REHOME_\S+)`).FindAllStringSubmatch(string(out), -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// TestEverySettingOfTheChartIsOneOfTheProgram looks at the templates, and at every manifest that they make.
+func TestEverySettingOfTheChartIsOneOfTheProgram(t *testing.T) {
+	known := settings(t)
+	used := regexp.MustCompile(`REHOME_[A-Z0-9_]+`).FindAllString(templates(t), -1)
+	for name, file := range combinations(t) {
+		for owner, spec := range rendered(t, name, "--values", file).pods(t) {
+			if strings.HasPrefix(owner, "StatefulSet/") { // the servers of NATS
+				continue
+			}
+			for _, container := range spec["containers"].([]any) {
+				env, _ := container.(map[string]any)["env"].([]any)
+				for _, variable := range env {
+					used = append(used, variable.(map[string]any)["name"].(string))
+				}
+			}
+		}
+	}
+	slices.Sort(used)
+	for _, name := range slices.Compact(used) {
+		switch {
+		case strings.HasPrefix(name, "OTEL_"), name == "REHOME_SCOPES": // which is a stream
+		case !slices.Contains(known, name):
+			t.Errorf("%s: no such setting", name)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
+)
+
+// AddKinds makes the API server serve the kinds of Rehome, as deploy/crds says, and returns when it does. The admission policy
+// of that folder is there too; it holds from some tenths of a second later on. It may be called again.
+func (c *Cluster) AddKinds(ctx context.Context) error {
+	root, err := binaries.Root()
+	if err != nil {
+		return fmt.Errorf("add kinds: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
+	if err != nil {
+		return fmt.Errorf("add kinds: %w", err)
+	}
+	for _, file := range files {
+		if err := c.applyFile(ctx, file); err != nil {
+			return fmt.Errorf("add kinds: %s: %w", filepath.Base(file), err)
+		}
+	}
+	for _, resource := range []string{v1alpha1.NodeMaintenances, v1alpha1.DrainRules, v1alpha1.ClusterDrainRules} {
+		if err := c.waitServed(ctx, v1alpha1.GroupVersion().String(), resource); err != nil {
+			return fmt.Errorf("add kinds: %s: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// applyFile applies every object of a YAML file.
+func (c *Cluster) applyFile(ctx context.Context, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var object map[string]any
+		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := c.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+}
+
+// apply applies an object that is in no namespace.
+func (c *Cluster) apply(ctx context.Context, object map[string]any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return err
+	}
+	path := "/apis/" + head.APIVersion + "/" + plural(head.Kind) + "/" + head.Metadata.Name
+	err = c.client.Discovery().RESTClient().Patch("application/apply-patch+yaml").AbsPath(path).
+		Param("fieldManager", "test").Param("force", "true").Param("fieldValidation", "Strict").Body(body).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", head.Kind, head.Metadata.Name, err)
+	}
+	return nil
+}
+
+// plural is the resource of a kind whose name is regular English.
+func plural(kind string) string {
+	resource := strings.ToLower(kind)
+	if stem, ends := strings.CutSuffix(resource, "y"); ends {
+		return stem + "ies"
+	}
+	return resource + "s"
+}
+
+// waitServed waits until the API server lists a new kind of objects.
+func (c *Cluster) waitServed(ctx context.Context, groupVersion, resource string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := c.client.Discovery().RESTClient().Get().AbsPath("/apis/" + groupVersion + "/" + resource).Do(ctx).Error()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not served after a minute: %w", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package crds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// root is where the files of the repository are.
+const root = "../.."
+
+// The users of the tests besides the administrator.
+const (
+	janitor   = "janitor"   // may delete all nodes
+	porter    = "porter"    // may delete the nodes worker-0 to worker-11
+	bystander = "bystander" // may delete none
+	tenant    = "tenant"    // has the role edit in the namespace shop
+)
+
+// started is the cluster of all tests, once one of them has asked for it. Each test uses names of its own.
+var started *cluster.Cluster
+
+// start starts the cluster, in the first test and not before: what is read before that, such as the files of deploy/crds, is
+// not among what Go looks at when it decides whether the result of the last run still holds.
+var start = sync.OnceValue(func() (err error) {
+	started, err = cluster.Start(context.Background(), cluster.Options{Users: []cluster.User{
+		{Name: janitor}, {Name: porter}, {Name: bystander}, {Name: tenant},
+	}})
+	if err != nil {
+		return err
+	}
+	return started.AddKinds(context.Background())
+})
+
+func TestMain(m *testing.M) { os.Exit(perform(m)) }
+
+func perform(m *testing.M) int {
+	defer func() {
+		if started != nil {
+			_ = started.Stop()
+		}
+	}()
+	return m.Run()
+}
+
+// theCluster is a control plane with the kinds of Rehome.
+func theCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	return started
+}
+
+// admin is a client of the administrator.
+func admin(t *testing.T) dynamic.Interface {
+	t.Helper()
+	return clientOf(t, theCluster(t).RESTConfig())
+}
+
+// as is a client of a user.
+func as(t *testing.T, user string) dynamic.Interface {
+	t.Helper()
+	config, err := theCluster(t).UserConfig(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clientOf(t, config)
+}
+
+func clientOf(t *testing.T, config *rest.Config) dynamic.Interface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// maintenance is a NodeMaintenance whose spec is given in YAML.
+func maintenance(t *testing.T, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	return object(t, "NodeMaintenance", name, spec)
+}
+
+func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	var fields map[string]any
+	if err := yaml.Unmarshal([]byte(spec), &fields); err != nil {
+		t.Fatalf("%s: %v", spec, err)
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion().String(), "kind": kind,
+		"metadata": map[string]any{"name": name}, "spec": plain(fields),
+	}}
+	if kind == "DrainRule" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	return o
+}
+
+// plain is a value of YAML as JSON has it, with whole numbers as int64.
+func plain(value any) any {
+	switch v := value.(type) {
+	case int:
+		return int64(v)
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = plain(v[key])
+		}
+	}
+	return value
+}
+
+// examples are the objects in docs/examples/maintenance, in the order of the files.
+func examples(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "docs/examples/maintenance/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
+			var fields map[string]any
+			if err := documents.Decode(&fields); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			all = append(all, &unstructured.Unstructured{Object: plain(fields).(map[string]any)})
+		}
+	}
+	return all
+}
+
+// in is where objects of the kind of an object are.
+func in(client dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
+	switch o.GetKind() {
+	case "DrainRule":
+		return client.Resource(v1alpha1.GroupVersion().WithResource(v1alpha1.DrainRules)).Namespace(o.GetNamespace())
+	case "ClusterDrainRule":
+		return client.Resource(v1alpha1.GroupVersion().WithResource(v1alpha1.ClusterDrainRules))
+	}
+	return client.Resource(v1alpha1.GroupVersion().WithResource(v1alpha1.NodeMaintenances))
+}
+
+// tried is a request that is checked and not done, with unknown fields being errors, as kubectl asks for it.
+var tried = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+
+// causes are what the API server finds wrong, each with its field, in its order. It fails for errors of other kinds.
+func causes(t *testing.T, err error) []string {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonInvalid {
+		t.Fatalf("an error of another kind: %v", err)
+	}
+	var all []string
+	for _, cause := range status.Status().Details.Causes {
+		all = append(all, cause.Field+": "+cause.Message)
+	}
+	return all
+}

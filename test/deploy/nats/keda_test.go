@@ -1,0 +1,106 @@
+package nats
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/bus"
+)
+
+// consumer asks a server what KEDA 2.21 asks it for a trigger of type nats-jetstream, and reads of its answer what KEDA reads:
+// how much waits for the consumer or is worked on, and who leads it.
+func (f *fleet) consumer(monitor, name string) (lag int, leader string, found bool) {
+	f.t.Helper()
+	var answer struct {
+		Accounts []struct {
+			ID, Name string
+			Streams  []struct {
+				Name      string `json:"name"`
+				Consumers []struct {
+					Name          string `json:"name"`
+					NumAckPending int    `json:"num_ack_pending"`
+					NumPending    int    `json:"num_pending"`
+					Cluster       struct {
+						Leader string `json:"leader"`
+					} `json:"cluster"`
+				} `json:"consumer_detail"`
+			} `json:"stream_detail"`
+		} `json:"account_details"`
+	}
+	f.reads(monitor, "/jsz?"+url.Values{"acc": {bus.Account}, "consumers": {"true"}, "config": {"true"}}.Encode(), &answer)
+	for _, account := range answer.Accounts {
+		for _, stream := range account.Streams {
+			for _, c := range stream.Consumers {
+				if account.ID == bus.Account && stream.Name == bus.StreamScopes && c.Name == name {
+					return c.NumPending + c.NumAckPending, c.Cluster.Leader, true
+				}
+			}
+		}
+	}
+	return 0, "", false
+}
+
+// lags are what KEDA reads for each trigger. It asks the server that leads the consumer: from a route in /varz it makes the
+// name of a server, which it takes both for the first part of its address and for its name as the leader.
+func (f *fleet) lags(triggers []trigger) map[string]int {
+	f.t.Helper()
+	all := map[string]int{}
+	for _, trigger := range triggers {
+		name := trigger.Metadata["consumer"]
+		for i, monitor := range f.monitor {
+			if lag, leader, found := f.consumer(monitor, name); found && leader == f.names[i] {
+				all[name] = lag
+			}
+		}
+	}
+	return all
+}
+
+func TestKEDAFindsEachServerByItsRoute(t *testing.T) {
+	s := newStage(t)
+	r := renderedServers(t, s)
+	endpoint := triggers(t, s)[0].Metadata["natsServerMonitoringEndpoint"]
+	host, _, _ := strings.Cut(endpoint, ":")
+	for i, route := range r.routes(t) {
+		u, err := url.Parse(route)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(u.Host, ".")
+		if first != r.names[i] || first+"."+host != u.Hostname() {
+			t.Errorf("route %s: KEDA would ask %s.%s, want the server %s", route, first, endpoint, r.names[i])
+		}
+	}
+}
+
+// TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction lets the watcher evaluate five nodes while no function runs, and then one.
+func TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction(t *testing.T) {
+	f := newFleet(t)
+	f.addNodes("lag", 5)
+	triggers := triggers(t, f.stage)
+	want := map[string]int{}
+	if got := f.lags(triggers); !maps.Equal(got, want) {
+		t.Errorf("before there are consumers KEDA finds %v", got)
+	}
+	f.setUpBus()
+	for _, trigger := range triggers {
+		want[trigger.Metadata["consumer"]] = 0
+	}
+	is := func(what string) {
+		t.Helper()
+		eventually(t, what, func() (bool, string) {
+			got := f.lags(triggers)
+			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
+		})
+	}
+	is("nothing waits")
+	f.role("watcher", "--policy", f.policy("lag"))
+	want["RemovePodsViolatingNodeTaints"] = 5
+	is("five scopes wait")
+	f.role("functions")
+	want["RemovePodsViolatingNodeTaints"] = 0
+	is("nothing waits any more")
+}

@@ -1,0 +1,163 @@
+package deploy
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// pods are processes that run as the pods of Deployments would.
+type pods struct {
+	of map[string]*podProcess // by Deployment
+}
+
+// podProcess is the program, started with the arguments, the environment and the files of the pods of a Deployment, and the token
+// of their service account.
+type podProcess struct {
+	*program.Program
+	environment []string
+}
+
+// exec runs a command of rehome as kubectl exec would, beside the process of the Deployment, which is started first if it is not
+// running yet. It returns what the command prints, once the process is ready.
+func (p *pods) exec(t *testing.T, deployment string, arguments []string) (string, error) {
+	t.Helper()
+	running := p.of[deployment]
+	if running == nil {
+		running = startPod(t, deployment)
+		p.of[deployment] = running
+	}
+	eventually(t, deployment+" is ready", func() (bool, string) {
+		select {
+		case <-running.Ended:
+			t.Fatalf("%s ended: %v\n%s", deployment, running.Err(), running.Log)
+		default:
+		}
+		status, text := running.Get("readyz")
+		return status == 200, text + running.Log.String()
+	})
+	c := exec.CommandContext(t.Context(), rehome(t), arguments...)
+	c.Env = running.environment
+	said, err := c.CombinedOutput()
+	return string(said), err
+}
+
+// stop ends all processes.
+func (p *pods) stop() {
+	for _, running := range p.of {
+		running.Kill()
+	}
+}
+
+// startPod starts what a pod of a Deployment would run.
+func startPod(t *testing.T, deployment string) *podProcess {
+	t.Helper()
+	d, err := theCluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), deployment, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(stage.dir, string(d.UID)[:8]) // short: a socket is in it
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec := d.Spec.Template.Spec
+	container := spec.Containers[0]
+	places := mount(t, dir, spec)
+	environment := []string{"REHOME_NAMESPACE=" + namespace, "REHOME_KUBECONFIG=" + kubeconfigOf(t, dir, spec.ServiceAccountName)}
+	for _, v := range container.Env {
+		if v.Name != "REHOME_HTTP_ADDRESS" { // which would be the same for all pods
+			environment = append(environment, v.Name+"="+placed(places, v.Value))
+		}
+	}
+	running, err := program.Start(rehome(t), container.Args, environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(running.Kill)
+	return &podProcess{running, append(os.Environ(), environment...)}
+}
+
+// mount writes the files of a pod below dir and returns where each mount path is.
+func mount(t *testing.T, dir string, spec corev1.PodSpec) map[string]string {
+	t.Helper()
+	client, places := theCluster(t).Client().CoreV1(), map[string]string{}
+	for _, v := range spec.Volumes {
+		at := filepath.Join(dir, v.Name)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string][]byte{}
+		switch {
+		case v.ConfigMap != nil:
+			m, err := client.ConfigMaps(namespace).Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range m.Data {
+				files[name] = []byte(text)
+			}
+		case v.Secret != nil:
+			s, err := client.Secrets(namespace).Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = s.Data
+		}
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(at, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range spec.Containers[0].VolumeMounts {
+			if m.Name == v.Name {
+				places[m.MountPath] = at
+			}
+		}
+	}
+	return places
+}
+
+// placed is a value of the environment with the path of a mount replaced by where it is.
+func placed(places map[string]string, value string) string {
+	for path, at := range places {
+		if rest, is := strings.CutPrefix(value, path); is && (rest == "" || strings.HasPrefix(rest, "/")) {
+			return at + rest
+		}
+	}
+	return value
+}
+
+// kubeconfigOf writes a kubeconfig with a token of a service account, as long as one of a pod holds.
+func kubeconfigOf(t *testing.T, dir, account string) string {
+	t.Helper()
+	seconds := int64(time.Hour / time.Second)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	token, err := theCluster(t).Client().CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(theCluster(t).Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(fmt.Errorf("kubeconfig of %s: %w", account, err))
+	}
+	return path
+}

@@ -1,0 +1,331 @@
+package rbac
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// cast are the processes of an installation, each role in one of its own.
+type cast struct {
+	*world
+	t        *testing.T
+	kinds    rest.Interface
+	common   []string // settings of all processes
+	requests string   // where requests are taken
+	running  []*program.Program
+}
+
+// start starts a process with the token of an account, or none, and waits until it is ready.
+func (c *cast) start(kubeconfig string, arguments []string, environment ...string) *program.Program {
+	c.t.Helper()
+	p, err := program.Start(c.rehome, arguments, slices.Concat(c.common, []string{kubeconfig}, environment))
+	must(c.t, err)
+	c.running = append(c.running, p)
+	c.t.Cleanup(func() {
+		p.Kill()
+		if c.t.Failed() {
+			c.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
+		}
+	})
+	must(c.t, ready(c.t.Context(), p))
+	return p
+}
+
+// as is the setting with the token of an account of the deployment.
+func (c *cast) as(account string) string {
+	c.t.Helper()
+	setting, err := c.kubeconfig(c.t.Context(), namespace, account)
+	must(c.t, err)
+	return setting
+}
+
+// end ends all processes in order, so that what they had open is in the audit log.
+func (c *cast) end() {
+	c.t.Helper()
+	for _, p := range c.running {
+		must(c.t, p.Signal(syscall.SIGTERM))
+	}
+	for _, p := range c.running {
+		if err := p.Err(); err != nil {
+			c.t.Errorf("a process ended with %v:\n%s", err, p.Log)
+		}
+	}
+}
+
+// enough plays everything that needs a right, with each role as it is deployed, and holds the audit log against the rights: what
+// a role did it may, and what it may it did.
+func enough(t *testing.T, s *stage) {
+	m := s.apply(t, ".", "requests", "metrics-api", "prometheus-token", "people")
+	c := newCast(t, s)
+	c.perform()
+	c.end()
+	c.audited(m, "rehome-watcher")
+	c.audited(m, "rehome-actuator")
+}
+
+// newCast starts an installation around a NATS cluster, and the world that it is to look after.
+func newCast(t *testing.T, s *stage) *cast {
+	t.Helper()
+	ctx := t.Context()
+	kinds, err := actuator.NewClient(s.RESTConfig())
+	must(t, err)
+	w, err := s.newWorld(ctx, "world", plain, restarted, surged)
+	must(t, err)
+	_, err = s.client.CoreV1().Secrets(namespace).Create(ctx, prometheusToken(), metav1.CreateOptions{})
+	must(t, err)
+	servers := bustest.Cluster(t, 3)
+	c := &cast{world: w, t: t, kinds: kinds, common: []string{
+		"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_NATS_URL=" + servers.URL(), "REHOME_NATS_REPLICAS=3",
+	}}
+	c.requests, err = program.FreeAddress()
+	must(t, err)
+	elsewhere, err := program.FreeAddress()
+	must(t, err)
+	file, err := w.policy(w.name, "evictionRequests: {wait: 1s}", "functions: [{name: RemoveFailedPods, http: {url: http://"+elsewhere+"}}]",
+		byTaint, byLoad(namespace))
+	must(t, err)
+
+	setup, err := program.Start(s.rehome, []string{"setup", "--policy", file}, append(c.common, nowhere))
+	must(t, err)
+	if err := setup.Err(); err != nil {
+		t.Fatalf("rehome setup: %v: %s", err, setup.Log)
+	}
+	served := c.serve(elsewhere)
+	c.start(nowhere, []string{"functions"})
+	c.start(nowhere, []string{"dispatcher", "--policy", file})
+	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file}, "REHOME_REQUEST_ADDRESS="+c.requests)
+	c.start(c.as("rehome-actuator"), []string{"actuator", "--policy", file})
+	c.running = append(c.running, served)
+	return c
+}
+
+// serve starts a strategy as a function at an address.
+func (c *cast) serve(address string) *program.Program {
+	c.t.Helper()
+	p, err := program.Start(c.rehome, []string{"serve", "RemoveFailedPods", "--address", address}, append(c.common, nowhere))
+	must(c.t, err)
+	c.t.Cleanup(p.Kill)
+	must(c.t, until(c.t.Context(), "the function is served", func() (bool, string) {
+		return strings.Contains(p.Log.String(), "serving"), p.Log.String()
+	}))
+	return p
+}
+
+func prometheusToken() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "prometheus-token"}, StringData: map[string]string{"prometheusAuthToken": "secret"},
+	}
+}
+
+// perform has everything done, and checks that it was.
+func (c *cast) perform() {
+	t, ctx := c.t, c.t.Context()
+	t.Helper()
+	must(t, c.taint(ctx))
+	must(t, c.emptied(ctx))
+	for _, name := range []string{"plain", "restarted", "surged"} {
+		must(t, c.WaitReady(ctx, c.name, name))
+	}
+	c.failed()
+	c.requested()
+	must(t, c.uses(ctx))
+	c.maintained()
+}
+
+// failed has a pod fail, and waits until it is removed.
+func (c *cast) failed() {
+	t, ctx := c.t, c.t.Context()
+	t.Helper()
+	pods, err := c.client.CoreV1().Pods(c.name).List(ctx, metav1.ListOptions{LabelSelector: "app=plain"})
+	must(t, err)
+	name := pods.Items[0].Name
+	must(t, c.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cluster.HoldAnnotation)))
+	must(t, c.patchPod(ctx, name, `{"status":{"phase":"Failed","reason":"OutOfcpu"}}`, "status"))
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = c.WaitPods(soon, c.name, "app=plain", name+" is gone", func(pods []*corev1.Pod) bool {
+		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == name })
+	})
+	must(t, err)
+	must(t, c.WaitReady(ctx, c.name, "plain"))
+}
+
+// requested has somebody ask over HTTP for a pod to be moved who may, and somebody who may not.
+func (c *cast) requested() {
+	t, ctx := c.t, c.t.Context()
+	t.Helper()
+	for _, name := range []string{"asker", "bystander"} {
+		_, err := c.client.CoreV1().ServiceAccounts(c.name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
+		must(t, err)
+	}
+	_, err := c.client.RbacV1().RoleBindings(c.name).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "asker"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.name, Name: "asker"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "rehome-requester"},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	// The pod of a Deployment whose other node has a taint: it comes back to where it was, but it is moved.
+	body, err := c.asked(ctx, "plain", "one")
+	must(t, err)
+	for account, want := range map[string]int{"bystander": http.StatusForbidden, "asker": http.StatusAccepted} {
+		token, err := c.token(ctx, c.name, account)
+		must(t, err)
+		must(t, until(ctx, account+" is answered", func() (bool, string) {
+			status, text := ask(ctx, c.requests, token, body)
+			return status == want, fmt.Sprint(status, " ", text)
+		}))
+	}
+}
+
+// ask posts a request.
+func ask(ctx context.Context, address, token string, body []byte) (status int, text string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", bytes.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/cloudevents+json")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(answer)
+}
+
+// maintained has the second node drained and given back by a maintenance.
+func (c *cast) maintained() {
+	t, ctx := c.t, c.t.Context()
+	t.Helper()
+	must(t, c.patchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
+	must(t, c.maintain(ctx, c.kinds, c.nodes[1]))
+	must(t, c.reaches(ctx, c.kinds, "Drained"))
+	must(t, c.complete(ctx, c.kinds))
+}
+
+// maintain makes a maintenance of a node that is to be drained, with the name of the world.
+func (w *world) maintain(ctx context.Context, kinds rest.Interface, node string) error {
+	return kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(fmt.Appendf(nil,
+		`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},`+
+			`"spec":{"nodes":{"names":[%q]},"stage":"Drain","reason":"a test"}}`, w.name, node)).Do(ctx).Error()
+}
+
+// reaches waits until the node of the maintenance is in a stage.
+func (w *world) reaches(ctx context.Context, kinds rest.Interface, stage v1alpha1.NodeStage) error {
+	return until(ctx, "the node is "+string(stage), func() (bool, string) {
+		var m v1alpha1.NodeMaintenance
+		if err := kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(w.name).Do(ctx).Into(&m); err != nil {
+			return false, err.Error()
+		}
+		return len(m.Status.Nodes) == 1 && m.Status.Nodes[0].Stage == stage, fmt.Sprintf("%+v", m.Status)
+	})
+}
+
+// complete completes the maintenance, deletes it, and waits until it is gone and the node is back.
+func (w *world) complete(ctx context.Context, kinds rest.Interface) error {
+	at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(w.name) }
+	err := at(kinds.Patch(types.MergePatchType)).Body([]byte(`{"spec":{"stage":"Complete"}}`)).Do(ctx).Error()
+	if err != nil {
+		return err
+	}
+	if err := at(kinds.Delete()).Do(ctx).Error(); err != nil {
+		return err
+	}
+	return until(ctx, "the maintenance is gone and its node is back", func() (bool, string) {
+		gone := at(kinds.Get()).Do(ctx).Error()
+		node, err := w.client.CoreV1().Nodes().Get(ctx, w.nodes[1], metav1.GetOptions{})
+		return gone != nil && err == nil && !node.Spec.Unschedulable, fmt.Sprint(gone, err)
+	})
+}
+
+// once runs `rehome once` as the account of all roles, to its end.
+func (c *cast) once(file string) {
+	c.t.Helper()
+	p, err := program.Start(c.rehome, []string{"once", "--policy", file}, append(c.common, c.as("rehome")))
+	must(c.t, err)
+	c.t.Cleanup(p.Kill)
+	if err := p.Err(); err != nil {
+		c.t.Errorf("rehome once: %v:\n%s", err, p.Log)
+	}
+}
+
+// did lists what an account did and what it was forbidden, by the audit log, as rights of the list where there are such.
+func (c *cast) did(account string, may []right) (did, forbidden []right) {
+	c.t.Helper()
+	entries, err := c.Audit(c.t.Context())
+	must(c.t, err)
+	for _, e := range entries {
+		if e.User != "system:serviceaccount:"+namespace+":"+account || e.Resource == "" {
+			continue
+		}
+		r := right{Group: e.Group, Resource: e.Resource, Verb: e.Verb, Name: e.Name}
+		if e.Subresource != "" {
+			r.Resource += "/" + e.Subresource
+		}
+		if i := slices.IndexFunc(may, func(m right) bool {
+			return m.Group == r.Group && m.Resource == r.Resource && m.Verb == r.Verb && (m.Name == "" || m.Name == r.Name)
+		}); i >= 0 {
+			r = may[i]
+		}
+		if e.Code == http.StatusForbidden {
+			forbidden = append(forbidden, r)
+		} else if e.Code < http.StatusMultipleChoices {
+			did = append(did, r)
+		}
+	}
+	return sorted(did), sorted(forbidden)
+}
+
+// audited checks that an account did all that it may, and tried nothing that it may not.
+func (c *cast) audited(m manifests, account string) {
+	c.t.Helper()
+	may := m.of(account)
+	did, forbidden := c.did(account, may)
+	if !slices.Equal(did, may) {
+		for _, r := range may {
+			if !slices.Contains(did, r) {
+				c.t.Errorf("%s may %s and never did", account, r)
+			}
+		}
+		c.t.Errorf("%s did\n%v\nand may\n%v", account, did, may)
+	}
+	if len(forbidden) > 0 {
+		c.t.Errorf("%s was forbidden to %v", account, forbidden)
+	}
+	if !c.t.Failed() {
+		c.t.Logf("%s used each of its %d rights", account, len(may))
+	}
+}
+
+// forbiddenNothing checks that an account tried nothing that it may not.
+func (c *cast) forbiddenNothing(account string) {
+	c.t.Helper()
+	did, forbidden := c.did(account, nil)
+	if len(did) == 0 || len(forbidden) > 0 {
+		c.t.Errorf("%s did %d kinds of things and was forbidden to %v", account, len(did), forbidden)
+	}
+}

@@ -1,0 +1,128 @@
+package rbac
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// everything is all folders that can be applied together.
+func everything() []string {
+	return []string{".", "requests", "guarded-metrics", "metrics-api", "prometheus-token", "people"}
+}
+
+// named checks that each rule names what it allows, that nothing lets somebody get more rights, and that secrets are read by
+// their names and in one namespace only.
+func named(t *testing.T, s *stage) {
+	m := s.apply(t, everything()...)
+	for _, role := range m.clusterRoles {
+		for _, r := range apart(role.Rules, false) {
+			if r.Resource == "secrets" {
+				t.Errorf("ClusterRole %s: may %s of every namespace", role.Name, r)
+			}
+			sparing(t, "ClusterRole "+role.Name, r)
+		}
+	}
+	for _, role := range m.roles {
+		for _, r := range apart(role.Rules, true) {
+			if r.Name == "" && r.Verb != "create" {
+				t.Errorf("Role %s: may %s of any name", role.Name, r)
+			}
+			sparing(t, "Role "+role.Name, r)
+		}
+	}
+}
+
+func sparing(t *testing.T, role string, r right) {
+	t.Helper()
+	for _, field := range []string{r.Group, r.Resource, r.Verb} {
+		if field == rbacv1.APIGroupAll {
+			t.Errorf("%s: may %s, which names not everything", role, r)
+		}
+	}
+	if slices.Contains([]string{"escalate", "bind", "impersonate", "delete", "deletecollection"}, r.Verb) && r.Resource != "evictionrequests" {
+		t.Errorf("%s: may %s", role, r)
+	}
+}
+
+// rightless checks that the roles that only talk to the bus have no right that not every account has, and get no token.
+func rightless(t *testing.T, s *stage) {
+	m := s.apply(t, everything()...)
+	bare := []string{"rehome-functions", "rehome-dispatcher", "rehome-setup"}
+	var without []string
+	for _, a := range m.accounts {
+		if a.AutomountServiceAccountToken != nil && !*a.AutomountServiceAccountToken {
+			without = append(without, a.Name)
+		}
+	}
+	slices.Sort(without)
+	if want := slices.Sorted(slices.Values(bare)); !slices.Equal(without, want) {
+		t.Errorf("without a token in their pods: %v, want %v", without, want)
+	}
+	anybody := s.rightsOf(t, "default")
+	for _, account := range bare {
+		if got := m.of(account); len(got) > 0 {
+			t.Errorf("%s has the rights %v, want none", account, got)
+		}
+		if got := s.rightsOf(t, account); !reflect.DeepEqual(got, anybody) {
+			t.Errorf("%s may\n%+v\nand any account\n%+v", account, got, anybody)
+		}
+	}
+}
+
+// rightsOf asks the API server, as an account of the namespace, what it may there.
+func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRulesReviewStatus {
+	t.Helper()
+	token, err := s.token(t.Context(), namespace, account)
+	must(t, err)
+	admin := s.RESTConfig()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: admin.Host, TLSClientConfig: admin.TLSClientConfig, BearerToken: token})
+	must(t, err)
+	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	byText := func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) } // they come in any order
+	slices.SortFunc(review.Status.ResourceRules, func(a, b authorizationv1.ResourceRule) int { return byText(a, b) })
+	slices.SortFunc(review.Status.NonResourceRules, func(a, b authorizationv1.NonResourceRule) int { return byText(a, b) })
+	return review.Status
+}
+
+// allInOne checks that the account of all roles in one process has the rights of both that have any, and that a process with it
+// moves pods: one that runs on, and one that ends, as in a CronJob.
+func allInOne(t *testing.T, s *stage) {
+	ctx := t.Context()
+	apart := s.apply(t, "watcher", "actuator")
+	m := s.apply(t, "all")
+	want := sorted(append(apart.of("rehome-watcher"), apart.of("rehome-actuator")...))
+	if got := m.of("rehome"); !slices.Equal(got, want) {
+		t.Errorf("the account rehome may\n%v\nwant what the watcher and the actuator may:\n%v", got, want)
+	}
+	for _, command := range []string{"run", "once"} {
+		w, err := s.newWorld(ctx, command, plain)
+		must(t, err)
+		must(t, w.taint(ctx))
+		file, err := w.policy(command, byTaint)
+		must(t, err)
+		c := &cast{world: w, t: t, common: []string{
+			"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_STORE_DIR=" + filepath.Join(s.dir, command),
+		}}
+		if command == "once" {
+			c.once(file)
+		} else {
+			c.start(c.as("rehome"), []string{"run", "--policy", file})
+		}
+		must(t, w.emptied(ctx))
+		c.end()
+		c.forbiddenNothing("rehome")
+	}
+}

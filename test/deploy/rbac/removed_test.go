@@ -1,0 +1,359 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/nats-io/nats-server/v2/server"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// atOnce is how many processes that lack a right run at once: they wait more than they compute.
+const atOnce = 6
+
+// lacking is a process whose account lacks one of the rights of a role.
+type lacking struct {
+	*removal
+	role  string
+	right right
+	place string // a namespace of its own, with its account, its lease and what it works on
+	scene scene
+}
+
+// scene starts the process and has it do what needs the right. said is told what it says about it, until it is true.
+type scene func(ctx context.Context, l lacking, said func(text string) bool) error
+
+// removal is what all of them share.
+type removal struct {
+	*stage
+	bus   string // the setting that names it
+	all   manifests
+	kinds rest.Interface
+}
+
+// eachRemoved takes each right away in turn, and checks that a process without it fails at something and says what it lacks.
+func eachRemoved(t *testing.T, s *stage) {
+	r := newRemoval(t, s)
+	beside, alone := r.each()
+	failures := make([]string, len(beside)+len(alone))
+	var errs sync.Map
+	turns := make(chan struct{}, atOnce)
+	var running sync.WaitGroup
+	try := func(i int, l lacking) {
+		failure, err := l.fails(t.Context())
+		failures[i] = failure
+		if err != nil {
+			errs.Store(i, fmt.Errorf("the %s without the right to %s: %w", l.role, l.right, err))
+		}
+	}
+	for i, l := range beside {
+		running.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			try(i, l)
+		})
+	}
+	running.Wait()
+	for i, l := range alone {
+		try(len(beside)+i, l)
+	}
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for i, l := range slices.Concat(beside, alone) {
+		if err, failed := errs.Load(i); failed {
+			t.Error(err)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%.200s\n", l.role, l.right, failures[i])
+	}
+	table.Flush()
+	t.Logf("what failed without each of %d rights:\n%s", len(failures), text.String())
+}
+
+func newRemoval(t *testing.T, s *stage) *removal {
+	t.Helper()
+	ctx := t.Context()
+	m := s.apply(t, "watcher", "actuator", "requests", "metrics-api", "prometheus-token")
+	kinds, err := actuator.NewClient(s.RESTConfig())
+	must(t, err)
+	w, err := s.newWorld(ctx, "load")
+	must(t, err)
+	must(t, w.uses(ctx))
+	server := bustest.Serve(t, &server.Options{})
+	var strategies []string
+	for _, f := range functions.All() {
+		strategies = append(strategies, f.Strategy.Name)
+	}
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{URL: server.ClientURL()}), bus.Setup{Strategies: strategies})
+	return &removal{stage: s, bus: "REHOME_NATS_URL=" + server.ClientURL(), all: m, kinds: kinds}
+}
+
+// each lists the processes: those that can run beside each other, and those that would take part in each other's maintenances.
+func (r *removal) each() (beside, alone []lacking) {
+	for _, right := range r.all.of("rehome-watcher") {
+		beside = append(beside, lacking{r, "watcher", right, "", watching})
+	}
+	for _, right := range r.all.of("rehome-actuator") {
+		l := lacking{r, "actuator", right, "", sceneOf(right)}
+		if l.scene == nil {
+			l.scene = maintaining
+			alone = append(alone, l)
+			continue
+		}
+		beside = append(beside, l)
+	}
+	for i := range beside {
+		beside[i].place = fmt.Sprintf("beside-%d", i)
+	}
+	for i := range alone {
+		alone[i].place = fmt.Sprintf("alone-%d", i)
+	}
+	return beside, alone
+}
+
+// sceneOf is the scene in which the actuator uses a right. nil: a maintenance.
+func sceneOf(r right) scene {
+	const requests = "evictionRequests: {wait: 1s}"
+	switch of := r.Verb + " " + r.Resource; {
+	case slices.Contains([]string{"list resourcequotas"}, of), strings.HasPrefix(of, "get persistentvolumeclaims"),
+		slices.Contains([]string{"get deployments", "patch deployments", "get replicasets", "get namespaces"}, of):
+		return moving(restarted)
+	case r.Resource == "horizontalpodautoscalers", of == "patch pods":
+		return moving(surged)
+	case r.Group == "lifecycle.k8s.io":
+		return moving(plain, requests)
+	case r.Verb == "list", r.Verb == "watch", r.Resource == "leases":
+		return following
+	case r.Resource == "pods", r.Resource == "pods/eviction", r.Resource == "events":
+		return moving(plain)
+	}
+	return nil
+}
+
+// fails deprives an account of the right, and waits until the process says that it lacks it. It returns what it says.
+func (l lacking) fails(ctx context.Context) (failure string, err error) {
+	if err := l.AddNamespace(ctx, l.place); err != nil {
+		return "", err
+	}
+	err = l.scene(ctx, l, func(text string) bool {
+		for line := range strings.Lines(strings.ReplaceAll(text, `\`, "")) {
+			if strings.Contains(line, l.right.missing()) {
+				failure = strings.TrimSpace(line)
+				return true
+			}
+		}
+		return false
+	})
+	return failure, err
+}
+
+// deprive makes the account of the process, with the rights of accounts of the deployment but one, and returns its kubeconfig.
+func (l lacking) deprive(ctx context.Context, accounts ...string) (kubeconfig string, err error) {
+	var rights []right
+	for _, account := range accounts {
+		rights = append(rights, l.all.of(account)...)
+	}
+	rights = slices.DeleteFunc(sorted(rights), func(r right) bool { return r == l.right })
+	named := metav1.ObjectMeta{Name: l.place}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.place, Name: l.place}}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: l.place}
+	local := ref
+	local.Kind = "Role"
+	rbac, options := l.client.RbacV1(), metav1.CreateOptions{}
+	_, err1 := l.client.CoreV1().ServiceAccounts(l.place).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named}, options)
+	_, err2 := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules(rights, false)}, options)
+	_, err3 := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: ref}, options)
+	_, err4 := rbac.Roles(l.place).Create(ctx, &rbacv1.Role{ObjectMeta: named, Rules: rules(rights, true)}, options)
+	_, err5 := rbac.RoleBindings(l.place).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: local}, options)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return "", err
+	}
+	if err := l.inForce(ctx, rights); err != nil {
+		return "", err
+	}
+	return l.kubeconfig(ctx, l.place, l.place)
+}
+
+// inForce waits until the API server goes by the rights: a moment before that, others are missing too.
+func (l lacking) inForce(ctx context.Context, rights []right) error {
+	for _, local := range []bool{false, true} {
+		i := slices.IndexFunc(rights, func(r right) bool { return r.Local == local && !strings.Contains(r.Resource, "/") })
+		err := until(ctx, "the rights are in force", func() (bool, string) {
+			may, err := l.may(ctx, rights[i])
+			return may, fmt.Sprint(rights[i], " ", err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if may, err := l.may(ctx, l.right); may || err != nil {
+		return fmt.Errorf("it may still %s (%w)", l.right, err)
+	}
+	return nil
+}
+
+// may asks the API server whether the account has a right.
+func (l lacking) may(ctx context.Context, r right) (bool, error) {
+	resource, subresource, _ := strings.Cut(r.Resource, "/")
+	attributes := authorizationv1.ResourceAttributes{
+		Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb, Name: r.Name,
+	}
+	if r.Local {
+		attributes.Namespace = l.place
+	}
+	review, err := l.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + l.place + ":" + l.place, ResourceAttributes: &attributes,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+// run runs a process until it has said what it lacks. also is further text that somebody was told; nil: none.
+func (l lacking) run(
+	ctx context.Context, said func(string) bool, also func() string, arguments []string, environment ...string,
+) error {
+	p, err := program.Start(l.rehome, arguments, append(environment, "REHOME_NAMESPACE="+l.place, "REHOME_LEASE_DURATION=3s",
+		"REHOME_CLUSTER="+l.place))
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.Ended:
+			cancel(fmt.Errorf("it ended: %w: %s", p.Err(), p.Log))
+		case <-ctx.Done():
+		}
+	}()
+	return until(ctx, "it says what it lacks", func() (bool, string) {
+		_, body := p.Get("readyz")
+		text := "/readyz: " + body
+		if !l.fillsCaches() {
+			text += p.Log.String()
+		}
+		if also != nil {
+			text += also()
+		}
+		return said(text), text
+	})
+}
+
+// fillsCaches says whether nothing works without the right, so that /readyz has to say so.
+func (l lacking) fillsCaches() bool {
+	once := []string{"leases", "resourcequotas", "horizontalpodautoscalers", "evictions"} // listed when they are needed
+	return l.right.Verb == "list" && l.right.Group != "metrics.k8s.io" && !slices.Contains(once, l.right.Resource)
+}
+
+// watching is the watcher by itself, with all of its features.
+func watching(ctx context.Context, l lacking, said func(string) bool) error {
+	kubeconfig, err := l.deprive(ctx, "rehome-watcher")
+	if err != nil {
+		return err
+	}
+	if _, err := l.client.CoreV1().Secrets(l.place).Create(ctx, prometheusToken(), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	w := world{stage: l.stage, name: "load"}
+	file, err := w.policy(l.place, "profiles:", byLoad(l.place))
+	if err != nil {
+		return err
+	}
+	address, err := program.FreeAddress()
+	if err != nil {
+		return err
+	}
+	token, err := l.token(ctx, l.place, "default")
+	if err != nil {
+		return err
+	}
+	asking := func() string {
+		_, text := ask(ctx, address, token, []byte(request))
+		return "answer: " + text + "\n"
+	}
+	return l.run(ctx, said, asking, []string{"watcher", "--policy", file}, kubeconfig, l.bus, "REHOME_REQUEST_ADDRESS="+address)
+}
+
+// request is one that somebody may not make.
+const request = `{"specversion":"1.0","type":"dev.rehome.request.v1","id":"one","source":"/test","datacontenttype":"application/json",
+"data":{"action":"evaluate","reason":"a test"}}`
+
+// following is the actuator by itself, with nothing to do.
+func following(ctx context.Context, l lacking, said func(string) bool) error {
+	kubeconfig, err := l.deprive(ctx, "rehome-actuator")
+	if err != nil {
+		return err
+	}
+	w := world{stage: l.stage, name: "load"}
+	file, err := w.policy(l.place, byTaint)
+	if err != nil {
+		return err
+	}
+	return l.run(ctx, said, nil, []string{"actuator", "--policy", file}, kubeconfig, l.bus)
+}
+
+// moving is all roles in one process, which moves the pods of a part off a node.
+func moving(what part, more ...string) scene {
+	return func(ctx context.Context, l lacking, said func(string) bool) error {
+		w, err := l.newWorld(ctx, l.place, what)
+		if err == nil {
+			err = w.taint(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return l.together(ctx, w, said, more...)
+	}
+}
+
+// together runs all roles in one process, for the nodes of a world.
+func (l lacking) together(ctx context.Context, w *world, said func(string) bool, more ...string) error {
+	kubeconfig, err := l.deprive(ctx, "rehome-watcher", "rehome-actuator")
+	if err != nil {
+		return err
+	}
+	file, err := w.policy(l.place, append(more, byTaint)...)
+	if err != nil {
+		return err
+	}
+	return l.run(ctx, said, nil, []string{"run", "--policy", file}, kubeconfig, "REHOME_STORE_DIR="+filepath.Join(l.dir, l.place))
+}
+
+// maintaining is all roles in one process, which drains a node that is maintained.
+func maintaining(ctx context.Context, l lacking, said func(string) bool) error {
+	w, err := l.newWorld(ctx, l.place, plain)
+	if err == nil {
+		err = w.maintain(ctx, l.kinds, w.nodes[0])
+	}
+	if err != nil {
+		return err
+	}
+	at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(w.name) }
+	err = l.together(ctx, w, said)
+	return errors.Join(err,
+		at(l.kinds.Patch(types.MergePatchType)).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error(),
+		at(l.kinds.Delete()).Do(ctx).Error())
+}

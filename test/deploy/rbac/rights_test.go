@@ -1,0 +1,169 @@
+package rbac
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// right is one verb on one resource, which is the least that a rule can allow.
+type right struct {
+	Local                 bool // in the namespace of Rehome only, by a Role
+	Group, Resource, Verb string
+	Name                  string // empty: of any name
+}
+
+func (r right) String() string {
+	s := r.Verb + " " + r.Resource
+	if r.Group != "" {
+		s += "." + r.Group
+	}
+	if r.Name != "" {
+		s += " " + r.Name
+	}
+	return s
+}
+
+// missing is how the API server says that somebody lacks it.
+func (r right) missing() string {
+	return fmt.Sprintf("cannot %s resource %q in API group %q", r.Verb, r.Resource, r.Group)
+}
+
+// rule is the rule that allows it and nothing else.
+func (r right) rule() rbacv1.PolicyRule {
+	p := rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{r.Verb}}
+	if r.Name != "" {
+		p.ResourceNames = []string{r.Name}
+	}
+	return p
+}
+
+// rules allow all of these rights that are local, or all that are not.
+func rules(rights []right, local bool) []rbacv1.PolicyRule {
+	var all []rbacv1.PolicyRule
+	for _, r := range rights {
+		if r.Local == local {
+			all = append(all, r.rule())
+		}
+	}
+	return all
+}
+
+// apart lists the single rights of rules.
+func apart(rules []rbacv1.PolicyRule, local bool) []right {
+	var all []right
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						all = append(all, right{local, group, resource, verb, name})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// manifests are the objects of rendered manifests.
+type manifests struct {
+	accounts        []corev1.ServiceAccount
+	clusterRoles    []rbacv1.ClusterRole
+	roles           []rbacv1.Role
+	clusterBindings []rbacv1.ClusterRoleBinding
+	bindings        []rbacv1.RoleBinding
+}
+
+// read reads manifests. A kind that is none of an account or its rights is an error.
+func read(text []byte) (manifests, error) {
+	var m manifests
+	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var object map[string]any
+		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
+			return m, nil
+		} else if err != nil {
+			return m, err
+		}
+		if err := m.add(object); err != nil {
+			return m, err
+		}
+	}
+}
+
+func (m *manifests) add(object map[string]any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	switch object["kind"] {
+	case "ServiceAccount":
+		return appended(&m.accounts, body)
+	case "ClusterRole":
+		return appended(&m.clusterRoles, body)
+	case "Role":
+		return appended(&m.roles, body)
+	case "ClusterRoleBinding":
+		return appended(&m.clusterBindings, body)
+	case "RoleBinding":
+		return appended(&m.bindings, body)
+	}
+	return fmt.Errorf("a %s is nothing about rights", object["kind"])
+}
+
+// appended reads an object strictly.
+func appended[T any](list *[]T, body []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	var object T
+	if err := decoder.Decode(&object); err != nil {
+		return fmt.Errorf("%s: %w", body, err)
+	}
+	*list = append(*list, object)
+	return nil
+}
+
+// of lists the rights of the account of that name, sorted and each once.
+func (m manifests) of(account string) []right {
+	var all []right
+	is := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
+	}
+	for _, b := range m.clusterBindings {
+		for _, role := range m.clusterRoles {
+			if role.Name == b.RoleRef.Name && slices.ContainsFunc(b.Subjects, is) {
+				all = append(all, apart(role.Rules, false)...)
+			}
+		}
+	}
+	for _, b := range m.bindings {
+		for _, role := range m.roles {
+			if b.RoleRef.Kind == "Role" && role.Name == b.RoleRef.Name && slices.ContainsFunc(b.Subjects, is) {
+				all = append(all, apart(role.Rules, true)...)
+			}
+		}
+	}
+	return sorted(all)
+}
+
+// sorted sorts rights, and keeps each once.
+func sorted(rights []right) []right {
+	slices.SortFunc(rights, func(a, b right) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource),
+			strings.Compare(a.Verb, b.Verb), strings.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(rights)
+}

@@ -1,0 +1,164 @@
+package rbac
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+const (
+	// folder is what is tested.
+	folder = "../../../deploy/kustomize/rbac"
+	// namespace is where Rehome is deployed.
+	namespace = "rehome"
+	// patience is how long is waited for what must happen. It only ends a scene that fails.
+	patience = 45 * time.Second
+)
+
+// auditPolicy makes the API server write down every request of a service account, and who made it.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- {level: Metadata, userGroups: [system:serviceaccounts]}
+- {level: None}
+`
+
+// stage is what all scenes share: a control plane, and the program.
+type stage struct {
+	*cluster.Cluster
+	client kubernetes.Interface
+	rehome string // the program
+	dir    string
+}
+
+// newStage starts a control plane whose API server does not stream lists, as many do not: what is listed and what is watched are
+// two rights then.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rbac-") //nolint:usetesting // t.TempDir is too long a path for a socket
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	binary, err := program.Build()
+	must(t, err)
+	policy := filepath.Join(dir, "audit.yaml")
+	must(t, os.WriteFile(policy, []byte(auditPolicy), 0o600))
+	c := clustertest.New(t, cluster.Options{
+		APIServerFlags: []string{"--audit-policy-file=" + policy, "--feature-gates=WatchList=false"},
+	})
+	s := &stage{Cluster: c, client: c.Client(), rehome: binary, dir: dir}
+	must(t, c.AddKinds(t.Context()))
+	must(t, c.ServeMetrics(t.Context()))
+	for _, kind := range []string{"evictionrequests", "evictions"} {
+		_, err := s.kubectl(t.Context(), nil, "apply", "-f", "../../../actuator/evictionrequest/testdata/"+kind+".yaml")
+		must(t, err)
+	}
+	must(t, c.AddNamespace(t.Context(), namespace))
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubectl runs the real one as the administrator.
+func (s *stage) kubectl(ctx context.Context, stdin []byte, arguments ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, s.Kubectl(), append([]string{"--kubeconfig", s.Kubeconfig()}, arguments...)...)
+	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, &stderr)
+	}
+	return stdout.Bytes(), nil
+}
+
+// apply renders folders, applies what comes of it, and reads it.
+func (s *stage) apply(t *testing.T, folders ...string) manifests {
+	t.Helper()
+	var all bytes.Buffer
+	for _, f := range folders {
+		text, err := s.kubectl(t.Context(), nil, "kustomize", filepath.Join(folder, f))
+		must(t, err)
+		_, err = s.kubectl(t.Context(), text, "apply", "--server-side", "--validate=strict", "-f", "-")
+		must(t, err)
+		fmt.Fprintf(&all, "---\n%s", text)
+	}
+	m, err := read(all.Bytes())
+	must(t, err)
+	return m
+}
+
+// token makes a token of a service account, as a pod of it has one.
+func (s *stage) token(ctx context.Context, namespace, account string) (string, error) {
+	request, err := s.client.CoreV1().ServiceAccounts(namespace).
+		CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token of %s/%s: %w", namespace, account, err)
+	}
+	return request.Status.Token, nil
+}
+
+// kubeconfig writes a kubeconfig that has nothing but the token of a service account, and returns the setting that names it.
+func (s *stage) kubeconfig(ctx context.Context, namespace, account string) (string, error) {
+	token, err := s.token(ctx, namespace, account)
+	if err != nil {
+		return "", err
+	}
+	admin := s.RESTConfig()
+	c := api.NewConfig()
+	c.Clusters["test"] = &api.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
+	c.AuthInfos[account] = &api.AuthInfo{Token: token}
+	c.Contexts["test"] = &api.Context{Cluster: "test", AuthInfo: account}
+	c.CurrentContext = "test"
+	path := filepath.Join(s.dir, namespace+"."+account+".kubeconfig")
+	return "KUBECONFIG=" + path, clientcmd.WriteToFile(*c, path)
+}
+
+// nowhere is the setting of who has no token.
+const nowhere = "KUBECONFIG=/nonexistent"
+
+// until waits until so is true. so says what is seen instead.
+func until(ctx context.Context, what string, so func() (bool, string)) error {
+	deadline := time.After(patience)
+	for {
+		is, seen := so()
+		if is {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline:
+			return fmt.Errorf("waited %v until %s: %s", patience, what, seen)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// ready waits until a process is.
+func ready(ctx context.Context, p *program.Program) error {
+	return until(ctx, "it is ready", func() (bool, string) {
+		status, body := p.Get("readyz")
+		return status == http.StatusOK, body + p.Log.String()
+	})
+}

@@ -1,0 +1,214 @@
+package rbac
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/cluster"
+)
+
+// world is a namespace with two nodes that nobody else uses. Its pods run on the first one.
+type world struct {
+	*stage
+	name  string
+	nodes []string
+}
+
+// part puts something into a world that has its first node only.
+type part func(context.Context, *world) error
+
+// newWorld makes a world, and what is in it.
+func (s *stage) newWorld(ctx context.Context, name string, parts ...part) (*world, error) {
+	w := &world{stage: s, name: name}
+	if err := s.AddNamespace(ctx, name); err != nil {
+		return nil, err
+	}
+	if err := w.addNode(ctx); err != nil {
+		return nil, err
+	}
+	for _, put := range parts {
+		if err := put(ctx, w); err != nil {
+			return nil, fmt.Errorf("world %s: %w", name, err)
+		}
+	}
+	return w, w.addNode(ctx)
+}
+
+func (w *world) addNode(ctx context.Context) error {
+	made, err := w.AddNodes(ctx, 1, func(n *corev1.Node) { n.Labels["scene"] = w.name })
+	w.nodes = append(w.nodes, made...)
+	return err
+}
+
+// deploy makes a Deployment and waits until its pods run.
+func (w *world) deploy(ctx context.Context, name string, replicas int, change ...func(*appsv1.Deployment)) error {
+	here := func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": w.name} }
+	if _, err := w.AddDeployment(ctx, w.name, name, replicas, append(change, here)...); err != nil {
+		return err
+	}
+	return w.WaitReady(ctx, w.name, name)
+}
+
+// plain is a Deployment whose pods are evicted.
+func plain(ctx context.Context, w *world) error { return w.deploy(ctx, "plain", 3) }
+
+// restarted is a Deployment that rolls out anew when its pod has to go. Its namespace says so. It has a volume that pods on two
+// nodes can use.
+func restarted(ctx context.Context, w *world) error {
+	mark := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"restart"}}}`, policy.RestartMark)
+	_, err := w.client.CoreV1().Namespaces().Patch(ctx, w.name, types.MergePatchType, mark, metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	shared := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	_, err = w.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: w.name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: shared, Capacity: size,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.CoreV1().PersistentVolumeClaims(w.name).Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: shared, Resources: corev1.VolumeResourceRequirements{Requests: size},
+			VolumeName: w.name, StorageClassName: new(""),
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return w.deploy(ctx, "restarted", 1, func(d *appsv1.Deployment) {
+		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim}}}
+	})
+}
+
+// surged is a Deployment that gets one replica more for a while when its pod has to go, and has an autoscaler.
+func surged(ctx context.Context, w *world) error {
+	err := w.deploy(ctx, "surged", 1, func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{policy.RestartMark: "surge"}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.AutoscalingV2().HorizontalPodAutoscalers(w.name).Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "surged"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "surged"},
+			MinReplicas:    new(int32(1)), MaxReplicas: 3,
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// taint makes all pods of the world have to leave its first node.
+func (w *world) taint(ctx context.Context) error {
+	return w.patchNode(ctx, w.nodes[0], `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`)
+}
+
+func (w *world) patchNode(ctx context.Context, name, patch string) error {
+	_, err := w.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+func (w *world) patchPod(ctx context.Context, name, patch string, subresources ...string) error {
+	_, err := w.client.CoreV1().Pods(w.name).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+// emptied waits until no pod is left on the first node.
+func (w *world) emptied(ctx context.Context) error {
+	return until(ctx, "the node is empty", func() (bool, string) {
+		pods, err := w.client.CoreV1().Pods(w.name).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + w.nodes[0]})
+		if err != nil {
+			return false, err.Error()
+		}
+		var names []string
+		for _, p := range pods.Items {
+			names = append(names, p.Name)
+		}
+		return len(names) == 0, fmt.Sprint(names)
+	})
+}
+
+// uses says what the two nodes use: the first one nearly all of its cpu.
+func (w *world) uses(ctx context.Context) error {
+	for i, cpu := range []string{"31", "1"} {
+		err := w.SetNodeMetrics(ctx, cluster.NodeMetrics{
+			Name: w.nodes[i], Timestamp: time.Now(), Window: 10 * time.Minute,
+			Usage: corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("1Gi")},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// policy writes a policy for the nodes of the world, with more lines, into a file of that name.
+func (w *world) policy(name string, more ...string) (file string, err error) {
+	lines := append([]string{
+		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + w.name,
+		"brakes: {storm: {nodes: 0%}}", "restart: {workloads: Annotated}",
+	}, more...)
+	file = filepath.Join(w.dir, name+".policy.yaml")
+	return file, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+// byTaint enables the strategy that empties tainted nodes, and the one that removes failed pods.
+const byTaint = `profiles:
+- name: default
+  pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: RemoveFailedPods, args: {minPodLifetimeSeconds: 0}}]
+  plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, RemoveFailedPods]}}`
+
+// byLoad enables the strategies that go by the metrics API, and by Prometheus, at which nobody listens: that its token is read is
+// all that matters here. secrets is the namespace of the token.
+func byLoad(secrets string) string {
+	return fmt.Sprintf(`- name: load
+  pluginConfig: [{name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 55},
+    metricsUtilization: {source: KubernetesMetrics}}}]
+  plugins: {balance: {enabled: [LowNodeUtilization]}}
+- name: prometheus
+  pluginConfig: [{name: LowNodeUtilization, args: {thresholds: {MetricResource: 20}, targetThresholds: {MetricResource: 55},
+    metricsUtilization: {source: Prometheus, prometheus: {query: instance:load}}}}]
+  plugins: {balance: {enabled: [LowNodeUtilization]}}
+metricsProviders:
+- source: KubernetesMetrics
+- source: Prometheus
+  prometheus:
+    url: http://127.0.0.1:9
+    authToken: {secretReference: {namespace: %s, name: prometheus-token}}`, secrets)
+}
+
+// asked is a request for a pod of a Deployment of the world to be moved, as a CloudEvent in JSON.
+func (w *world) asked(ctx context.Context, deployment, id string) ([]byte, error) {
+	pods, err := w.client.CoreV1().Pods(w.name).List(ctx, metav1.ListOptions{LabelSelector: "app=" + deployment})
+	if err != nil || len(pods.Items) == 0 {
+		return nil, fmt.Errorf("a pod of %s/%s: %d, %w", w.name, deployment, len(pods.Items), err)
+	}
+	return json.Marshal(map[string]any{
+		"specversion": "1.0", "type": "dev.rehome.request.v1", "id": id, "source": "/test", "datacontenttype": "application/json",
+		"data": map[string]any{
+			"action": "deschedule", "reason": "it hangs",
+			"target": map[string]any{"pods": []map[string]string{{"namespace": w.name, "name": pods.Items[0].Name}}},
+		},
+	})
+}

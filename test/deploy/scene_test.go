@@ -1,0 +1,220 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// root is where the files of the repository are.
+const root = "../.."
+
+// namespace is where the manifests put Rehome.
+const namespace = "rehome"
+
+// patience is how long something may take that takes a moment.
+const patience = time.Minute
+
+// stage is what all tests share, each part made by the first test that asks for it. Tests that install something do so one
+// after the other: there is one namespace rehome.
+var stage struct {
+	dir     string // goes when the tests are over
+	cluster *cluster.Cluster
+}
+
+func TestMain(m *testing.M) { os.Exit(perform(m)) }
+
+func perform(m *testing.M) int {
+	var err error
+	if stage.dir, err = os.MkdirTemp("", "rehome-deploy-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(stage.dir)
+	defer func() {
+		if stage.cluster != nil {
+			_ = stage.cluster.Stop()
+		}
+	}()
+	return m.Run()
+}
+
+// admission makes the API server as strict as GKE's: pods of the two critical classes are taken only where a quota allows them.
+const admission = `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - resource: pods
+      matchScopes:
+      - scopeName: PriorityClass
+        operator: In
+        values: [system-node-critical, system-cluster-critical]
+`
+
+var start = sync.OnceValue(func() error {
+	config := filepath.Join(stage.dir, "admission.yaml")
+	if err := os.WriteFile(config, []byte(admission), 0o600); err != nil {
+		return err
+	}
+	c, err := cluster.Start(context.Background(), cluster.Options{APIServerFlags: []string{"--admission-control-config-file=" + config}})
+	if err != nil {
+		return err
+	}
+	stage.cluster = c
+	if _, err := c.AddNodes(context.Background(), 3); err != nil {
+		return err
+	}
+	return errors.Join(addForeign(c), addVolumes(c))
+})
+
+// addVolumes makes volumes of a default class, as nothing here provides any. One is used once.
+func addVolumes(c *cluster.Cluster) error {
+	storage, ctx := c.Client().StorageV1(), context.Background()
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	class := &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late,
+	}
+	if _, err := storage.StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for i := range 60 {
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("volume-%02d", i)}}
+		volume.Spec = corev1.PersistentVolumeSpec{
+			StorageClassName: class.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
+		}
+		if _, err := c.Client().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// definitions are files in the modules that test/tools/kinds pins.
+var definitions = map[string][]string{
+	"knative.dev/serving":         {"config/core/300-resources/service.yaml"},
+	"github.com/kedacore/keda/v2": {"config/crd/bases/keda.sh_scaledobjects.yaml", "config/crd/bases/keda.sh_triggerauthentications.yaml"},
+}
+
+// addForeign makes the API server know the kinds of others.
+func addForeign(c *cluster.Cluster) error {
+	files := []string{"-f", "testdata/foreign.yaml"}
+	for module, paths := range definitions {
+		download := exec.Command("go", "mod", "download", "-json", module)
+		download.Dir = filepath.Join(root, "test/tools/kinds")
+		out, err := download.Output()
+		if err != nil {
+			return fmt.Errorf("module %s: %w\n%s", module, err, out)
+		}
+		var at struct{ Dir string }
+		if err := json.Unmarshal(out, &at); err != nil {
+			return fmt.Errorf("module %s: %w", module, err)
+		}
+		for _, path := range paths {
+			files = append(files, "-f", filepath.Join(at.Dir, path))
+		}
+	}
+	apply := append([]string{"--kubeconfig", c.Kubeconfig(), "apply", "--server-side"}, files...)
+	if out, err := exec.Command(c.Kubectl(), apply...).CombinedOutput(); err != nil {
+		return fmt.Errorf("kinds of others: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// theCluster has three nodes and the kinds of others that the manifests use.
+func theCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	return stage.cluster
+}
+
+// theProgram is the path of rehome, built once.
+var theProgram = sync.OnceValues(program.Build)
+
+func rehome(t *testing.T) string {
+	t.Helper()
+	path, err := theProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// kubectlPath is that of the kubectl for tests; it needs no cluster to render.
+var kubectlPath = sync.OnceValues(func() (string, error) {
+	set, err := binaries.Build(context.Background(), binaries.Options{})
+	return set.Path(binaries.Kubectl), err
+})
+
+// kubectl runs kubectl as the administrator of the cluster, and returns what it prints and what it complains about.
+func kubectl(t *testing.T, arguments ...string) (out, complaint string, err error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), theCluster(t).Kubectl(), arguments...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+theCluster(t).Kubeconfig(), "KUBECACHEDIR="+filepath.Join(stage.dir, "cache"))
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	err = c.Run()
+	return stdout.String(), stderr.String(), err
+}
+
+// must runs kubectl, which is to work and to say nothing on the side, such as a warning of the API server.
+func must(t *testing.T, arguments ...string) string {
+	t.Helper()
+	out, complaint, err := kubectl(t, arguments...)
+	if err != nil || withoutLog(complaint) != "" {
+		t.Fatalf("kubectl %s: %v\n%s%s", strings.Join(arguments, " "), err, complaint, out)
+	}
+	return out
+}
+
+// logged is a line of the log of kubectl itself, such as that a watch ended as it was to.
+var logged = regexp.MustCompile(`(?m)^[IW]\d{4} [^\n]*\n?`)
+
+// withoutLog is what kubectl said without the lines of its log.
+func withoutLog(said string) string { return logged.ReplaceAllString(said, "") }
+
+// eventually waits until look says that it is so. The text says what it sees meanwhile.
+func eventually(t *testing.T, what string, look func() (bool, string)) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		is, seen := look()
+		if is {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not so after %v: %s\n%s", patience, what, seen)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: %v", what, t.Context().Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,382 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	yaml "go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// upkeep is a scene with a maintenance of its nodes, which has the name of its namespace. Maintenances are seen by every
+// rehome that runs, so none of these scenes is played beside another one.
+type upkeep struct {
+	*scene
+	kinds rest.Interface
+}
+
+// newUpkeep makes a scene with n nodes, as change makes them, on a control plane that has the kinds of Rehome.
+func newUpkeep(t *testing.T, n int, change ...func(*corev1.Node)) *upkeep {
+	t.Helper()
+	s := newScene(t, 0)
+	s.must(s.cluster.AddKinds(t.Context()))
+	kinds, err := actuator.NewClient(s.cluster.RESTConfig())
+	s.must(err)
+	u := &upkeep{s, kinds}
+	t.Cleanup(u.sweep)
+	u.addNodes(n, change...)
+	return u
+}
+
+// sweep takes away what a scene has left of its maintenances, with nobody there to finish them.
+func (u *upkeep) sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if u.apiServerIsDown { // the scene has failed
+		u.must(u.cluster.StartAPIServer(ctx))
+		u.apiServerIsDown = false
+	}
+	var list v1alpha1.NodeMaintenanceList
+	u.must(u.kinds.Get().Resource(v1alpha1.NodeMaintenances).Do(ctx).Into(&list))
+	for _, m := range list.Items {
+		at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(m.Name) }
+		free := []byte(`{"metadata":{"finalizers":null}}`)
+		err := at(u.kinds.Patch(types.MergePatchType)).Body(free).Do(ctx).Error()
+		if err == nil {
+			err = at(u.kinds.Delete()).Do(ctx).Error()
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			u.t.Errorf("maintenance %s is left: %v", m.Name, err)
+		}
+	}
+}
+
+// inPool puts a node into a pool.
+func inPool(name string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels["pool"] = name }
+}
+
+// holding lets a node have so many pods.
+func holding(pods int64) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		room := *resource.NewQuantity(pods, resource.DecimalSI)
+		n.Status.Allocatable[corev1.ResourcePods], n.Status.Capacity[corev1.ResourcePods] = room, room
+	}
+}
+
+// ofPool is how a spec means the nodes of a pool of the scene.
+func (u *upkeep) ofPool(name string) string {
+	return fmt.Sprintf("nodes: {selector: {matchLabels: {scene: %s, pool: %s}}}", u.namespace, name)
+}
+
+// apply makes the maintenance. The lines are its spec in YAML.
+func (u *upkeep) apply(spec ...string) {
+	u.t.Helper()
+	var fields map[string]any
+	u.must(yaml.Unmarshal([]byte(strings.Join(spec, "\n")), &fields))
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion().String(), "kind": "NodeMaintenance", "metadata": map[string]any{"name": u.namespace},
+		"spec": fields,
+	})
+	u.must(err)
+	u.must(u.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(body).Do(u.t.Context()).Error())
+}
+
+// change changes the spec of the maintenance by a merge patch.
+func (u *upkeep) change(spec string) {
+	u.t.Helper()
+	u.must(u.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(u.namespace).
+		Body([]byte(`{"spec":` + spec + `}`)).Do(u.t.Context()).Error())
+}
+
+// wants sets the stage.
+func (u *upkeep) wants(stage v1alpha1.Stage) { u.change(`{"stage":"` + string(stage) + `"}`) }
+
+func (u *upkeep) remove() {
+	u.t.Helper()
+	u.must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
+}
+
+// found is the maintenance as it is. nil: there is none.
+func (u *upkeep) found() *v1alpha1.NodeMaintenance {
+	u.t.Helper()
+	var m v1alpha1.NodeMaintenance
+	err := u.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Into(&m)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	u.must(err)
+	return &m
+}
+
+// until waits until the maintenance is so, and returns it.
+func (u *upkeep) until(what string, so func(*v1alpha1.NodeMaintenance) bool) *v1alpha1.NodeMaintenance {
+	u.t.Helper()
+	var m *v1alpha1.NodeMaintenance
+	eventually(u.t, what, func() (bool, string) {
+		if m = u.found(); m == nil {
+			u.t.Fatalf("while waiting until %s, the maintenance went", what)
+		}
+		return so(m), fmt.Sprintf("%s, %v, nodes %v", m.Status.Summary.Message, conditionsOf(m), stages(m))
+	})
+	return m
+}
+
+// gone waits until the maintenance is.
+func (u *upkeep) gone() {
+	u.t.Helper()
+	eventually(u.t, "the maintenance is gone", func() (bool, string) {
+		m := u.found()
+		if m == nil {
+			return true, ""
+		}
+		return false, fmt.Sprintf("%v, nodes %v", m.Finalizers, stages(m))
+	})
+}
+
+// conditionsOf are those of the maintenance in words, by their types.
+func conditionsOf(m *v1alpha1.NodeMaintenance) map[string]string {
+	all := map[string]string{}
+	for _, c := range m.Status.Conditions {
+		all[c.Type] = fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+	}
+	return all
+}
+
+// stages is how far the maintenance is with each node.
+func stages(m *v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
+	all := map[string]v1alpha1.NodeStage{}
+	for _, n := range m.Status.Nodes {
+		all[n.Name] = n.Stage
+	}
+	return all
+}
+
+// inStage counts the nodes in each stage.
+func inStage(m *v1alpha1.NodeMaintenance) map[v1alpha1.NodeStage]int {
+	count := map[v1alpha1.NodeStage]int{}
+	for _, n := range m.Status.Nodes {
+		count[n.Stage]++
+	}
+	return count
+}
+
+// untimed is what a status says of nodes, but for when.
+func untimed(nodes []v1alpha1.NodeStatus) []v1alpha1.NodeStatus {
+	var list []v1alpha1.NodeStatus
+	for _, n := range nodes {
+		n = *n.DeepCopy()
+		n.Start, n.DrainedAt, n.End = nil, nil, nil
+		for i := range n.Blocked {
+			n.Blocked[i].Since = nil
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+func inJSON(value any) string {
+	text, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// allIn makes a wish of a stage for some nodes.
+func allIn(stage v1alpha1.NodeStage, nodes ...string) map[string]v1alpha1.NodeStage {
+	all := map[string]v1alpha1.NodeStage{}
+	for _, n := range nodes {
+		all[n] = stage
+	}
+	return all
+}
+
+// untilStages waits until the maintenance has exactly these nodes, in these stages.
+func (u *upkeep) untilStages(want map[string]v1alpha1.NodeStage) *v1alpha1.NodeMaintenance {
+	u.t.Helper()
+	return u.until(fmt.Sprintf("the nodes are %v", want), func(m *v1alpha1.NodeMaintenance) bool {
+		return maps.Equal(stages(m), want)
+	})
+}
+
+// works plays those who work on nodes, until so many more of them are given back: as soon as one is drained, its work is done.
+func (u *upkeep) works(nodes int) {
+	u.t.Helper()
+	done := map[string]bool{}
+	isNew := func(n v1alpha1.NodeStatus) bool { return n.Stage == v1alpha1.IsDrained && !done[n.Name] }
+	for len(done) < nodes {
+		m := u.until("another node is drained", func(m *v1alpha1.NodeMaintenance) bool {
+			return slices.ContainsFunc(m.Status.Nodes, isNew)
+		})
+		for _, n := range m.Status.Nodes {
+			if isNew(n) && len(done) < nodes {
+				done[n.Name] = true
+				u.maintained(n.Name)
+			}
+		}
+	}
+	u.until("they are given back", func(m *v1alpha1.NodeMaintenance) bool {
+		all := stages(m)
+		for n := range done {
+			if all[n] != v1alpha1.Returned {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// maintained says that the work on a node is done.
+func (u *upkeep) maintained(node string) {
+	u.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, u.namespace)
+	_, err := u.client.CoreV1().Nodes().Patch(u.t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	u.must(err)
+}
+
+// nodeState is what a maintenance may change of a node, and gives back.
+type nodeState struct {
+	labels, annotations map[string]string
+	unschedulable       bool
+	taints              []string
+	said                []string // the conditions of maintenances that are true, with their messages
+}
+
+func (u *upkeep) state(n *corev1.Node) nodeState {
+	s := nodeState{labels: n.Labels, annotations: n.Annotations, unschedulable: n.Spec.Unschedulable}
+	for _, t := range n.Spec.Taints {
+		s.taints = append(s.taints, t.ToString())
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && maintenance.Said(c, "") {
+			s.said = append(s.said, fmt.Sprintf("%s: %s", c.Type, c.Message))
+		}
+	}
+	return s
+}
+
+// states are those of all nodes of the scene, by name.
+func (u *upkeep) states() map[string]nodeState {
+	u.t.Helper()
+	list, err := u.client.CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{LabelSelector: "scene=" + u.namespace})
+	u.must(err)
+	all := map[string]nodeState{}
+	for i := range list.Items {
+		all[list.Items[i].Name] = u.state(&list.Items[i])
+	}
+	return all
+}
+
+// untilStates waits until all nodes of the scene are as they are to be.
+func (u *upkeep) untilStates(want map[string]nodeState) {
+	u.t.Helper()
+	eventually(u.t, "the nodes are as they are to be", func() (bool, string) {
+		got := u.states()
+		seen := ""
+		for _, n := range u.nodes {
+			if !reflect.DeepEqual(got[n], want[n]) {
+				seen += fmt.Sprintf("\n%s is %+v\nwant %+v", n, got[n], want[n])
+			}
+		}
+		return seen == "" && len(got) == len(want), seen
+	})
+}
+
+// with is how the nodes are to be when some of them have changed.
+func with(states map[string]nodeState, change func(*nodeState), nodes ...string) map[string]nodeState {
+	all := maps.Clone(states)
+	for _, n := range nodes {
+		s := all[n]
+		change(&s)
+		all[n] = s
+	}
+	return all
+}
+
+// isCordoned makes the state of a node that of one that is cordoned.
+func isCordoned(s *nodeState) {
+	s.unschedulable, s.taints = true, []string{corev1.TaintNodeUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)}
+}
+
+// touched are the changes of a node by rehome in the audit log, but for its status, in order.
+func (u *upkeep) touched(node string) []time.Time {
+	u.t.Helper()
+	log, err := u.cluster.Audit(u.t.Context())
+	u.must(err)
+	var times []time.Time
+	for _, e := range log {
+		if e.Resource == "nodes" && e.Subresource == "" && e.Name == node && strings.HasPrefix(e.UserAgent, "rehome") && e.Code < 300 {
+			times = append(times, e.Received)
+		}
+	}
+	return times
+}
+
+// deployments makes Deployments of so many replicas each, and waits until all of their pods run.
+func (u *upkeep) deployments(replicas int, names ...string) {
+	u.t.Helper()
+	for _, name := range names {
+		_, err := u.cluster.AddDeployment(u.t.Context(), u.namespace, name, replicas, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": u.namespace}
+		})
+		u.must(err)
+	}
+	for _, name := range names {
+		u.ready(name)
+	}
+}
+
+// statefulSet makes a StatefulSet whose pods prefer a node, and waits until they run.
+func (u *upkeep) statefulSet(name string, replicas int32, node string) {
+	u.t.Helper()
+	labels := map[string]string{"app": name}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+		NodeSelector:                  map[string]string{"scene": u.namespace},
+		Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
+		TerminationGracePeriodSeconds: new(int64(0)),
+	}}
+	preferring(node)(&template)
+	_, err := u.client.AppsV1().StatefulSets(u.namespace).Create(u.t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+		},
+	}, metav1.CreateOptions{})
+	u.must(err)
+	u.running("app="+name, int(replicas))
+}
+
+// quiet is a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
+func (u *upkeep) quiet(more ...string) string {
+	u.t.Helper()
+	return u.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}, more...)
+}
+
+// saidNothingOf checks that none of these words is in the log.
+func (p *process) saidNothingOf(words ...string) {
+	p.t.Helper()
+	for line := range strings.Lines(p.Log.String()) {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) }) {
+			p.t.Errorf("it said: %s", line)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/pages"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// TestTheWalkThroughAMaintenanceWorks types the commands of docs/maintenance.md, as they stand there, with kubectl and a
+// `rehome run` on a control plane of its own, and sees what the page shows. What only looks is asked until it shows that; all
+// else is typed once.
+func TestTheWalkThroughAMaintenanceWorks(t *testing.T) {
+	w := newWalk(t)
+	for i, s := range shown(t, "../../docs/maintenance.md", "A walk through") {
+		w.step(i+1, s)
+	}
+	if w.rehome == nil {
+		t.Fatal("the page does not start rehome")
+	}
+	if code := w.rehome.stop(); code != 0 {
+		t.Errorf("rehome ended with code %d, want 0", code)
+	}
+}
+
+// shown lists the commands of a section of a page.
+func shown(t *testing.T, file, section string) []pages.Typed {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range pages.Sections(string(text)) {
+		if s.Title != section {
+			continue
+		}
+		list := pages.Console(s.Text)
+		if len(list) < 10 {
+			t.Fatalf("%s has %d commands in the section %q, want at least 10", file, len(list), section)
+		}
+		return list
+	}
+	t.Fatalf("%s has no section %q", file, section)
+	return nil
+}
+
+// walk is a cluster with an application, and somebody who types.
+type walk struct {
+	t           *testing.T
+	cluster     *cluster.Cluster
+	environment []string
+	rehome      *process
+}
+
+// newWalk makes the cluster that the page speaks of: two racks of two nodes; on rack 7 two carts, a database with one replica
+// and a budget that wants it, and the agent of a DaemonSet on every node.
+func newWalk(t *testing.T) *walk {
+	t.Helper()
+	w := &walk{t: t, cluster: clustertest.New(t, cluster.Options{})}
+	w.environment = append(os.Environ(), "KUBECONFIG="+w.cluster.Kubeconfig(), "REHOME_STORE_DIR="+store(t),
+		"PATH="+filepath.Dir(w.cluster.Kubectl())+":"+os.Getenv("PATH"))
+	racks := map[string][]string{"7": {"worker-7a", "worker-7b"}, "8": {"worker-8a", "worker-8b"}}
+	for _, rack := range []string{"7", "8"} {
+		for _, name := range racks[rack] {
+			_, err := w.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) {
+				n.Name, n.Labels[corev1.LabelHostname], n.Spec.Unschedulable = name, name, rack == "8"
+			})
+			w.must(err)
+		}
+	}
+	w.shop()
+	for _, name := range racks["8"] {
+		_, err := w.cluster.Client().CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
+			[]byte(`{"spec":{"unschedulable":null}}`), metav1.PatchOptions{})
+		w.must(err)
+	}
+	return w
+}
+
+// shop starts the application, on the nodes that are not cordoned.
+func (w *walk) shop() {
+	ctx := w.t.Context()
+	_, err := w.cluster.AddDeployment(ctx, "shop", "cart", 2, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cart"}},
+			}},
+		}}
+	})
+	w.must(err)
+	w.must(w.cluster.WaitReady(ctx, "shop", "cart"))
+	w.db()
+	agent := template("agent")
+	_, err = w.cluster.Client().AppsV1().DaemonSets("shop").Create(ctx, &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: agent.Labels}, Template: agent},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.cluster.WaitPods(ctx, "shop", "", "all pods of the shop run", func(pods []*corev1.Pod) bool {
+		running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+		return len(running) == 2+1+4
+	})
+	w.must(err)
+}
+
+// template is that of pods with the label app.
+func template(app string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}
+}
+
+// db starts the database, on worker-7a if it may run there, and its budget.
+func (w *walk) db() {
+	pods, one, whole := template("db"), int32(1), intstr.FromInt32(1)
+	selector := &metav1.LabelSelector{MatchLabels: pods.Labels}
+	preferring("worker-7a")(&pods)
+	_, err := w.cluster.Client().AppsV1().StatefulSets("shop").Create(w.t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       appsv1.StatefulSetSpec{Replicas: &one, Selector: selector, Template: pods},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.cluster.Client().PolicyV1().PodDisruptionBudgets("shop").Create(w.t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &whole, Selector: selector},
+	}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *walk) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// step types one command.
+func (w *walk) step(number int, s pages.Typed) {
+	w.t.Helper()
+	words := strings.Fields(s.Command)
+	said, err := "", error(nil)
+	defer func() {
+		if os.Getenv("SHOW") != "" {
+			w.t.Logf("$ %s\n%s", s.Command, said)
+		}
+	}()
+	switch {
+	case len(words) > 1 && words[0] == "bin/rehome" && words[1] == "run":
+		w.run(words[1:])
+	case words[0] != "kubectl":
+		w.t.Fatalf("%d. %s: only kubectl is typed, and rehome run", number, s.Command)
+	case slices.Contains([]string{"get", "describe", "events", "explain"}, words[1]):
+		w.rehomeLives()
+		eventually(w.t, fmt.Sprintf("%d. %s", number, s.Command), func() (bool, string) {
+			said, err = w.types(s.Command)
+			return err == nil && alike(s.Prints, said), fmt.Sprintf("%v\n%s\nwant\n%s", err, said, strings.Join(s.Prints, "\n"))
+		})
+	default:
+		if said, err = w.types(s.Command); err != nil || !alike(s.Prints, said) {
+			w.t.Fatalf("%d. %s: %v\n%s\nwant\n%s", number, s.Command, err, said, strings.Join(s.Prints, "\n"))
+		}
+	}
+}
+
+// types types a command in the folder of the repository, and returns what it says.
+func (w *walk) types(command string) (string, error) {
+	c := exec.CommandContext(w.t.Context(), "sh", "-c", command)
+	c.Dir, c.Env = "../..", w.environment
+	said, err := c.CombinedOutput()
+	return string(said), err
+}
+
+// run starts rehome, as the page does in another terminal.
+func (w *walk) run(words []string) {
+	w.t.Helper()
+	for i, word := range words {
+		if strings.HasSuffix(word, ".yaml") {
+			words[i] = "../../" + word
+		}
+	}
+	running, err := program.Start(theStage.rehome, words, w.environment)
+	w.must(err)
+	w.rehome = &process{running, w.t}
+	w.t.Cleanup(func() {
+		w.rehome.kill()
+		if w.t.Failed() || os.Getenv("SHOW") != "" {
+			w.t.Logf("rehome said:\n%s", w.rehome.Log)
+		}
+	})
+	w.rehome.waitReady()
+}
+
+func (w *walk) rehomeLives() {
+	w.t.Helper()
+	if w.rehome == nil {
+		return
+	}
+	select {
+	case <-w.rehome.Ended:
+		w.t.Fatalf("rehome ended: %v", w.rehome.Err())
+	default:
+	}
+}
+
+// alike says whether a command printed what the page shows.
+func alike(page []string, printed string) bool {
+	return pages.Masks{Workloads: []string{"cart", "agent"}}.Alike(page, printed)
+}

@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// overseer holds every change of the nodes, the pods, the budgets and the maintenance, as the API server tells of it, against
+// what is promised at every moment.
+type overseer struct {
+	*upkeep
+	atOnce int
+
+	mu      sync.Mutex
+	marked  map[string]bool // nodes with the mark of a maintenance
+	most    int             // of them at a time
+	places  map[types.UID]string
+	healthy map[string]bool // budgets that had the pods that they want
+	stages  map[string]v1alpha1.NodeStage
+}
+
+// oversee watches until the scene ends. atOnce is how many nodes may be worked on at a time.
+func (u *upkeep) oversee(atOnce int) *overseer {
+	u.t.Helper()
+	o := &overseer{
+		upkeep: u, atOnce: atOnce, marked: map[string]bool{}, places: map[types.UID]string{}, healthy: map[string]bool{},
+		stages: map[string]v1alpha1.NodeStage{},
+	}
+	ctx, cancel := context.WithCancel(u.t.Context())
+	core, all := u.client.CoreV1(), metav1.ListOptions{}
+	var watching sync.WaitGroup
+	for _, w := range []struct {
+		begin func() (watch.Interface, error)
+		see   func(any, bool)
+	}{
+		{func() (watch.Interface, error) {
+			return core.Nodes().Watch(ctx, metav1.ListOptions{LabelSelector: "scene=" + u.namespace})
+		}, seen(o.node)},
+		{func() (watch.Interface, error) { return core.Pods(u.namespace).Watch(ctx, all) }, seen(o.pod)},
+		{func() (watch.Interface, error) {
+			return u.client.PolicyV1().PodDisruptionBudgets(u.namespace).Watch(ctx, all)
+		},
+			seen(o.budget)},
+		{func() (watch.Interface, error) {
+			return u.kinds.Get().Resource(v1alpha1.NodeMaintenances).Param("watch", "true").Watch(ctx)
+		}, seen(o.maintenance)},
+	} {
+		changes, err := w.begin()
+		u.must(err)
+		watching.Go(func() {
+			for e := range changes.ResultChan() {
+				if ctx.Err() == nil {
+					w.see(e.Object, e.Type != watch.Deleted)
+				}
+			}
+			if ctx.Err() == nil {
+				u.t.Error("a watch ended too early")
+			}
+		})
+	}
+	u.t.Cleanup(func() { // the watches end with ctx
+		cancel()
+		watching.Wait()
+	})
+	return o
+}
+
+// worst is how many nodes were marked at a time at most.
+func (o *overseer) worst() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.most
+}
+
+// seen lets a function see objects of its type alone.
+func seen[T any](see func(object *T, there bool)) func(any, bool) {
+	return func(object any, there bool) {
+		if o, is := object.(*T); is {
+			see(o, there)
+		}
+	}
+}
+
+// node: no more nodes are marked than may be at a time, each of them is cordoned, and was claimed before.
+func (o *overseer) node(n *corev1.Node, there bool) {
+	_, is := n.Annotations[schemas.AnnotationMaintenance]
+	is = is && there
+	o.mu.Lock()
+	was := o.marked[n.Name]
+	if o.marked[n.Name] = is; !is {
+		delete(o.marked, n.Name)
+	}
+	o.most = max(o.most, len(o.marked))
+	if len(o.marked) > o.atOnce {
+		o.t.Errorf("%d nodes are marked at a time, want at most %d: %v", len(o.marked), o.atOnce, slices.Sorted(maps.Keys(o.marked)))
+	}
+	o.mu.Unlock()
+	if is && !n.Spec.Unschedulable {
+		o.t.Errorf("node %s has a mark and is not cordoned", n.Name)
+	}
+	if is && !was {
+		o.claimed(n.Name)
+	}
+}
+
+// claimed checks that the status says of a node that it was begun.
+func (o *overseer) claimed(node string) {
+	var m v1alpha1.NodeMaintenance
+	err := o.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(o.namespace).Do(o.t.Context()).Into(&m)
+	begun := slices.ContainsFunc(m.Status.Nodes, func(s v1alpha1.NodeStatus) bool { return s.Name == node && s.Start != nil })
+	if !begun && o.t.Context().Err() == nil {
+		o.t.Errorf("node %s was cordoned and is not claimed: %v", node, err)
+	}
+}
+
+// pod remembers where the pod is.
+func (o *overseer) pod(p *corev1.Pod, _ bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p.Spec.NodeName != "" {
+		o.places[p.UID] = p.Spec.NodeName
+	}
+}
+
+// budget: what was healthy enough stays so.
+func (o *overseer) budget(b *policyv1.PodDisruptionBudget, there bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	enough := b.Status.CurrentHealthy >= b.Status.DesiredHealthy
+	if there && o.healthy[b.Name] && !enough {
+		o.t.Errorf("budget %s has %d healthy pods and wants %d", b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy)
+	}
+	o.healthy[b.Name] = o.healthy[b.Name] || enough && b.Status.ExpectedPods > 0
+}
+
+// maintenance: the status claims no more nodes than may be at a time, and what it says about nodes is so.
+func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
+	if m.Name != o.namespace || !there {
+		return
+	}
+	var working []string
+	for _, n := range m.Status.Nodes {
+		o.blocked(n)
+		o.mu.Lock()
+		was := o.stages[n.Name]
+		o.stages[n.Name] = n.Stage
+		o.mu.Unlock()
+		if maintenance.WorkedOn(n.Stage) {
+			working = append(working, n.Name)
+		}
+		if n.Stage == was {
+			continue
+		}
+		switch n.Stage {
+		case v1alpha1.IsDrained:
+			o.empty(n.Name)
+		case v1alpha1.Returned:
+			o.unmarked(n.Name)
+		}
+	}
+	o.reached(m)
+	if len(working) > o.atOnce {
+		o.t.Errorf("%d nodes are worked on at a time, want at most %d: %v", len(working), o.atOnce, working)
+	}
+}
+
+// reached checks that the summary counts the nodes that are drained, or were, until all are wanted back, and that a drain is
+// said to be reached only when that is every node.
+func (o *overseer) reached(m *v1alpha1.NodeMaintenance) {
+	wanted := m.Status.Stages
+	if len(wanted) == 0 || wanted[len(wanted)-1].Stage != v1alpha1.Drain {
+		return
+	}
+	done := 0
+	for _, n := range m.Status.Nodes {
+		goes := n.Stage == v1alpha1.Returning || n.Stage == v1alpha1.Returned
+		if n.Stage == v1alpha1.IsDrained || goes && n.DrainedAt != nil {
+			done++
+		}
+	}
+	if got, want := m.Status.Summary.Nodes, fmt.Sprintf("%d/%d", done, len(m.Status.Nodes)); got != want {
+		o.t.Errorf("the summary says %s, want %s: %v", got, want, inStage(m))
+	}
+	said := strings.HasPrefix(conditionsOf(m)[v1alpha1.Progressing], "False "+v1alpha1.ReasonReached)
+	if said && done < len(m.Status.Nodes) {
+		o.t.Errorf("the drain is said to be reached, and the nodes are %v", inStage(m))
+	}
+}
+
+// blocked checks that pods which a budget holds name it. Budgets have the names of their workloads.
+func (o *overseer) blocked(n v1alpha1.NodeStatus) {
+	for _, b := range n.Blocked {
+		if b.Reason != string(schemas.ReasonDisruptionBudget) {
+			continue
+		}
+		prefix := "poddisruptionbudget/" + o.namespace + "/"
+		if name, is := strings.CutPrefix(b.By, prefix); !is || !strings.HasPrefix(b.Name, name+"-") {
+			o.t.Errorf("pod %s is blocked by %q, want the budget of its workload", b.Name, b.By)
+		}
+	}
+}
+
+// empty checks that a node that is said to be drained has no pod that was to move.
+func (o *overseer) empty(node string) {
+	if left, err := o.movable(node); (err != nil || len(left) > 0) && o.t.Context().Err() == nil {
+		o.t.Errorf("node %s is said to be drained, and has %v; %v", node, left, err)
+	}
+}
+
+// movable are the pods on a node that are none of a DaemonSet.
+func (u *upkeep) movable(node string) (names []string, err error) {
+	list, err := u.client.CoreV1().Pods("").List(u.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list.Items {
+		if owner := metav1.GetControllerOf(&p); owner == nil || owner.Kind != "DaemonSet" {
+			names = append(names, p.Name)
+		}
+	}
+	return names, nil
+}
+
+// unmarked checks that a node that is said to be given back has no mark.
+func (o *overseer) unmarked(node string) {
+	n, err := o.client.CoreV1().Nodes().Get(o.t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		if o.t.Context().Err() == nil {
+			o.t.Errorf("node %s is said to be given back: %v", node, err)
+		}
+		return
+	}
+	if mark, is := n.Annotations[schemas.AnnotationMaintenance]; is {
+		o.t.Errorf("node %s is said to be given back, and has the mark %s", node, mark)
+	}
+}
+
+// evictedOff checks that every pod that was evicted was evicted once, and off one of these nodes.
+func (o *overseer) evictedOff(nodes []string) {
+	o.t.Helper()
+	list := o.evictions()
+	if pods := uids(list); len(pods) != len(list) {
+		o.t.Errorf("%d evictions of %d pods: some were evicted twice", len(list), len(pods))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range list {
+		if !slices.Contains(nodes, o.places[e.uid]) {
+			o.t.Errorf("pod %s was evicted off node %s, which was not maintained", e.pod, o.places[e.uid])
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// fewest follows how many pods of a deployment are available, until the test ends: the smallest number that was seen.
+func (s *scene) fewest(deployment string) func() int32 {
+	var least atomic.Int32
+	least.Store(1 << 30)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			d, err := s.client.AppsV1().Deployments(s.namespace).Get(ctx, deployment, metav1.GetOptions{})
+			if err == nil && d.Status.AvailableReplicas < least.Load() {
+				least.Store(d.Status.AvailableReplicas)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	s.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return least.Load
+}
+
+// elsewhere is a stage with a control plane that no other scene is played on, and so without the kinds of maintenances.
+func elsewhere(t *testing.T) *stage {
+	t.Helper()
+	c := clustertest.New(t, cluster.Options{})
+	return &stage{cluster: c, client: c.Client(), rehome: theStage.rehome}
+}
+
+// held says whether the node is cordoned, and by which maintenance.
+func (s *scene) held(node string) string {
+	n := s.node(node)
+	mark := n.Annotations[schemas.AnnotationMaintenance]
+	if mark != "" {
+		_, mark, _ = strings.Cut(mark, `"name":"`)
+		mark, _, _ = strings.Cut(mark, `"`)
+	}
+	return fmt.Sprintf("%v %q", n.Spec.Unschedulable, mark)
+}
+
+func TestANodeIsDrainedAndGivenBackByRequestsWithoutTheKinds(t *testing.T) {
+	s := newSceneOn(t, elsewhere(t), 3)
+	s.deployment("api", 4, preferring(s.nodes[0]))
+	s.deployment("alone", 1, on(s.nodes[1])) // nobody touches it
+	s.budget("keep", "api", 3)
+	pods := s.pods(s.nodes[0])
+	if len(pods) < 2 {
+		t.Fatalf("%d pods run on the node, want some", len(pods))
+	}
+	least := s.fewest("api")
+	dir := store(t)
+	running := s.rehome(s.policy("maintenance: {restart: false}"), dir)
+	running.says("leading: evaluating everything")
+	running.says("does not serve the kinds of maintenances")
+	request := func(arguments ...string) result {
+		arguments = append([]string{"request", "node"}, append(arguments, "--reason", "its fan is replaced")...)
+		return s.run(arguments, "REHOME_STORE_DIR="+dir)
+	}
+
+	got := request(s.nodes[0], "--drain", "--name", "drain", "--deadline", "5m")
+	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/drain finished: Done: node "+s.nodes[0]+" is drained: ") {
+		t.Errorf("drain: %s", got)
+	}
+	if left := s.pods(s.nodes[0]); len(left) > 0 {
+		t.Errorf("%v are left on the node", left)
+	}
+	if got, want := s.held(s.nodes[0]), `true "node/`+s.nodes[0]+`"`; got != want {
+		t.Errorf("drained: cordoned and marked %s, want %s", got, want)
+	}
+	s.evictedOnce(pods)
+	s.ready("api")
+	if least() < 3 {
+		t.Errorf("only %d pods were available for a while, and the budget wants 3", least())
+	}
+
+	got = s.run([]string{"status"}, "REHOME_STORE_DIR="+dir)
+	if got.code != 0 || !strings.Contains(got.stdout, "node/"+s.nodes[0]+"   Drain    Drained   0 ") {
+		t.Errorf("status: %s", got)
+	}
+	for _, name := range pods {
+		got = s.run([]string{"explain", "pod", s.namespace + "/" + name}, "REHOME_STORE_DIR="+dir)
+		if got.code != 0 || !strings.Contains(got.stdout, "maintenance/node/"+s.nodes[0]+") wants it off "+s.nodes[0]) {
+			t.Errorf("explain: %s", got)
+		}
+		break
+	}
+
+	running.kill() // what is drained stays so, whoever leads
+	s.rehome(s.policy("maintenance: {restart: false}"), dir).says("leading: evaluating everything")
+	got = request(s.nodes[0], "--cordon", "--name", "back")
+	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go from Drain to Cordon") {
+		t.Errorf("backwards: %s", got)
+	}
+	got = request(s.nodes[0], "--complete", "--name", "complete")
+	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/complete finished: Done: node "+s.nodes[0]+" is given back\n") {
+		t.Errorf("complete: %s", got)
+	}
+	if got, want := s.held(s.nodes[0]), `false ""`; got != want {
+		t.Errorf("given back: cordoned and marked %s, want %s", got, want)
+	}
+	got = request(s.nodes[0], "--complete", "--name", "nothing")
+	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/nothing finished: NothingToDo: node "+s.nodes[0]+" is not maintained\n") {
+		t.Errorf("complete, with nothing left of it: %s", got)
+	}
+	if moved := len(s.evictions()); moved != len(pods) {
+		t.Errorf("%d evictions, want those %d of the node", moved, len(pods))
+	}
+}

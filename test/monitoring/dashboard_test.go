@@ -1,0 +1,124 @@
+package monitoring
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestThePanelsOfTheDashboardFillItsWidthAndNoneLiesOnAnother(t *testing.T) {
+	taken := map[[2]int]string{}
+	bottom := 0
+	for _, p := range readDashboard(t).Panels {
+		g := p.GridPos
+		if g.X < 0 || g.W < 1 || g.X+g.W > 24 || g.Y < 0 || g.H < 1 {
+			t.Errorf("%s is at %+v, want it within 24 columns", p.Title, g)
+		}
+		bottom = max(bottom, g.Y+g.H)
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" {
+					t.Fatalf("%s lies on %s in column %d, line %d", p.Title, other, x, y)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+	for y := range bottom {
+		for x := range 24 {
+			if taken[[2]int{x, y}] == "" {
+				t.Fatalf("there is a hole in column %d, line %d, beside %s", x, y, taken[[2]int{0, y}])
+			}
+		}
+	}
+}
+
+func TestEachPanelSaysWhatItShowsInWhichUnitAndAsksTheChosenDataSource(t *testing.T) {
+	d := readDashboard(t)
+	ids, titles := map[int]bool{}, map[string]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] || titles[p.Title] || p.Title == "" {
+			t.Errorf("panel %d %q: its number or its title is that of another", p.ID, p.Title)
+		}
+		ids[p.ID], titles[p.Title] = true, true
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Description) < 20 || !strings.HasSuffix(p.Description, ".") {
+			t.Errorf("%s: described as %q, want a sentence", p.Title, p.Description)
+		}
+		if p.FieldConfig.Defaults.Unit == "" && (p.Type == "timeseries" || p.Type == "stat" || p.Type == "table") {
+			t.Errorf("%s has no unit", p.Title)
+		}
+		if len(p.FieldConfig.Defaults.Thresholds.Steps) < 2 && p.Type == "stat" && !strings.Contains("Pods moved, On the move", p.Title) {
+			t.Errorf("%s has no threshold", p.Title)
+		}
+		if len(p.Targets) == 0 {
+			t.Errorf("%s asks for nothing", p.Title)
+		}
+		for _, q := range p.Targets {
+			if q.Datasource.Type != "prometheus" || q.Datasource.UID != "${datasource}" {
+				t.Errorf("%s %s: asks %+v, want the data source that is chosen", p.Title, q.RefID, q.Datasource)
+			}
+		}
+	}
+}
+
+func TestTheDashboardHasWhatOneChoosesBy(t *testing.T) {
+	d := readDashboard(t)
+	var got []string
+	for _, v := range d.Templating.List {
+		got = append(got, v.Name+" "+v.Type)
+	}
+	want := []string{"datasource datasource", "job query", "namespace query", "strategy query"}
+	if !reflect.DeepEqual(got, want) || d.Title != "Rehome" || d.UID != "rehome" || d.SchemaVersion < 39 {
+		t.Errorf("got %q of %s %s version %d, want %q", got, d.Title, d.UID, d.SchemaVersion, want)
+	}
+}
+
+// TestEachQueryIsOfTheChosenInstallationNamespaceAndStrategy looks at what each metric is chosen by.
+func TestEachQueryIsOfTheChosenInstallationNamespaceAndStrategy(t *testing.T) {
+	s := newServer(t)
+	byStrategy := map[string]bool{"rehome_scopes_total": true, "rehome_intents_total": true, "rehome_verdicts_total": true, "rehome_evaluation_seconds_bucket": true}
+	for _, p := range readDashboard(t).Panels {
+		for _, q := range p.Targets {
+			for _, v := range s.selectors(substituted(q.Expr)) {
+				by := map[string]bool{}
+				for _, name := range names(v) {
+					by[name] = true
+				}
+				if !by["job"] || (byStrategy[v.Name] && !by["strategy"]) || (v.Name == "rehome_verdicts_total" && !by["namespace"]) {
+					t.Errorf("%s %s: %s is chosen by %v only", p.Title, q.RefID, v.Name, names(v))
+				}
+			}
+		}
+	}
+}
+
+func TestEveryRowOfTheDashboardHasPanels(t *testing.T) {
+	row, panels := "", 0
+	check := func() {
+		if row != "" && panels == 0 {
+			t.Errorf("the row %s is empty", row)
+		}
+	}
+	var rows []string
+	for _, p := range readDashboard(t).Panels {
+		if p.Type != "row" {
+			panels++
+			continue
+		}
+		check()
+		row, panels = p.Title, 0
+		rows = append(rows, row)
+	}
+	check()
+	want := []string{
+		"At a glance", "Flow: from a change to a verdict", "What is held up, and why", "Brakes", "Evictions", "Lag of the bus",
+		"Maintenances, requests, dead letters and policy", "Functions and dispatcher", "Processes",
+	}
+	if fmt.Sprint(rows) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", rows, want)
+	}
+}

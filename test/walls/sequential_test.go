@@ -1,0 +1,82 @@
+package walls
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// concurrent lists what in a file lets something run at the same time as something else, or is there for that.
+func concurrent(t *testing.T, name string, source any) []string {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	add := func(n ast.Node, what string) {
+		found = append(found, fmt.Sprintf("%s:%d: %s", filepath.Base(name), set.Position(n.Pos()).Line, what))
+	}
+	for _, imported := range file.Imports {
+		if path := strings.Trim(imported.Path.Value, `"`); slices.Contains([]string{"sync", "sync/atomic", "net/http/httptest"}, path) {
+			add(imported, "imports "+path)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			add(n, "starts a goroutine")
+		case *ast.CallExpr:
+			if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "Parallel" && len(n.Args) == 0 {
+				add(n, "calls Parallel")
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// TestNothingRunsAtOnceInPackagesThatAreTestedWithoutTheRaceDetector holds for their tests, too.
+func TestNothingRunsAtOnceInPackagesThatAreTestedWithoutTheRaceDetector(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "make", "-s", "sequential")
+	list.Dir = "../.."
+	out, err := list.Output()
+	packages := strings.Fields(string(out))
+	if err != nil || len(packages) < 15 {
+		t.Fatalf("make sequential: %v; it lists %q, want 15 packages or more", err, packages)
+	}
+	for _, p := range packages {
+		files, err := filepath.Glob(filepath.Join("../..", strings.TrimPrefix(p, module+"/"), "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: it has %d files, error %v", p, len(files), err)
+		}
+		for _, file := range files {
+			for _, found := range concurrent(t, file, nil) {
+				t.Errorf("%s: %s; test it with the race detector: leave it out of what make sequential lists", p, found)
+			}
+		}
+	}
+}
+
+func TestWhatRunsAtOnceIsFound(t *testing.T) {
+	got := concurrent(t, "file.go", `package p
+
+import "sync"
+
+func f(t *testing.T) {
+	t.Parallel()
+	go f(nil)
+}
+`)
+	want := []string{"file.go:3: imports sync", "file.go:6: calls Parallel", "file.go:7: starts a goroutine"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
