@@ -7,8 +7,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// mostBlocked is how many blocked pods the status of a node names.
-const mostBlocked = 20
+// mostBlocked is how many blocked pods the status of a node names, and mostNamed how many that of a maintenance does: with
+// [maintenance.MostNodes] nodes it still fits into one object of the API server.
+const mostBlocked, mostNamed = 20, 1000
 
 // barred says whether it makes no sense to try to move the pod. One that could not move when it was tried is tried again.
 func (p pod) barred() bool {
@@ -84,4 +85,12 @@ func (n *node) blocked() (first []v1alpha1.BlockedPod, count int32) {
 		}
 	}
 	return first, count
+}
+
+// within names no more of the blocked pods of a node than there is room for, and counts the others.
+func within(room int, is v1alpha1.NodeStatus) v1alpha1.NodeStatus {
+	if others := len(is.Blocked) - room; others > 0 {
+		is.Blocked, is.More = is.Blocked[:room], is.More+int32(others)
+	}
+	return is
 }

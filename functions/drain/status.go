@@ -13,9 +13,12 @@ import (
 // status is the whole status that is to be stored.
 func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	s := v1alpha1.NodeMaintenanceStatus{ObservedGeneration: w.Maintenance.Generation, Stages: w.stages()}
+	room := mostNamed
 	for _, n := range w.nodes {
 		if n.is.Stage != "" {
-			s.Nodes = append(s.Nodes, n.is)
+			is := within(room, n.is)
+			room -= len(is.Blocked)
+			s.Nodes = append(s.Nodes, is)
 		}
 	}
 	accepted, progressing := w.accepted(), w.progressing()

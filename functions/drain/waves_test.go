@@ -188,18 +188,6 @@ func TestNothingMovesOffANodeThatIsNotCordoned(t *testing.T) {
 	}
 }
 
-func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {
-	var list []schemas.MaintainedPod
-	for i := range 23 {
-		list = append(list, one(fmt.Sprintf("p%02d", i), test.Protected("PodsWithPVC")))
-	}
-	_, steps := Args{}.Decide(scene(draining(list...)))
-	n := steps.Status.Nodes[0]
-	if len(n.Blocked) != 20 || n.Blocked[19].Name != "p19" || n.More != 3 || n.Pods.Blocked != 23 {
-		t.Errorf("got %d to %+v, %d more, %+v", len(n.Blocked), n.Blocked[len(n.Blocked)-1], n.More, n.Pods)
-	}
-}
-
 func TestWhatBlocksAPodKeepsItsTime(t *testing.T) {
 	scope := scene(with("a", v1alpha1.Draining, pods(one("x", test.Protected("PodsWithPVC"))), stored(func(n *v1alpha1.NodeStatus) {
 		n.Blocked = []v1alpha1.BlockedPod{{Namespace: "web", Name: "x", Reason: "Protected", Since: clockAt("11:31")}}

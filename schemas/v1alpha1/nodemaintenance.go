@@ -345,7 +345,8 @@ type NodeStatus struct {
 	CordonedBefore bool `json:"cordonedBefore,omitempty"`
 	// Pods counts its pods while it is worked on.
 	Pods *PodCounts `json:"pods,omitempty"`
-	// Blocked are pods that are to move and cannot, by name; at most twenty, and More is how many others.
+	// Blocked are pods that are to move and cannot, by name, and More is how many others: at most twenty of a node are named, and
+	// at most a thousand of a maintenance.
 	//
 	// +listType=atomic
 	Blocked []BlockedPod `json:"blocked,omitempty"`

@@ -118,6 +118,7 @@ func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 		defer close(over)
 		h.rage()
 	}()
+	defer func() { <-over }() // also when the scene fails: who is hostile must not report to a test that is over
 	took = append(took, h.round(all, h.forgeVerdicts))
 	for raging := true; raging || len(took) < rounds; {
 		took = append(took, h.round(all, func(map[types.UID]string) {}))

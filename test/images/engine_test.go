@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // The names of the images that are built here, as Compose is told them.
@@ -187,8 +188,13 @@ func (s *scene) enter(t *testing.T, e *engine) {
 	if err != nil {
 		t.Fatal(err, complaint(err))
 	}
-	port := unused(t)
-	s.metrics = "127.0.0.1:" + port
+	if s.metrics, err = program.FreeAddress(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(s.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.engine = &engine{t: t, root: e.root, environment: append(os.Environ(),
 		"REHOME_USER="+user, "REHOME_IMAGE="+ownRehome, "NATS_IMAGE="+ownNATS, "PROMETHEUS_IMAGE="+ownPrometheus,
 		"PROMETHEUS_PORT="+port, "KUBECONFIG="+kubeconfig, "COMPOSE_PROJECT_NAME="+s.name)}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -31,21 +30,6 @@ func TestPrometheusIsTheSameWhereverItIsTestedWith(t *testing.T) {
 	if a, b := required(t, "test/tools/prometheus", module), required(t, "test/monitoring", module); a != b {
 		t.Errorf("test/tools/prometheus has %s, test/monitoring has %s", a, b)
 	}
-}
-
-// unused is a port that nobody listens on.
-func unused(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // ask asks the API of Prometheus for what is at path, and reads the data of the answer into data.

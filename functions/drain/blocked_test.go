@@ -1,0 +1,53 @@
+package drain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	test "github.com/rehome-dev/rehome/functions/functionstest"
+	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {
+	var list []schemas.MaintainedPod
+	for i := range 23 {
+		list = append(list, one(fmt.Sprintf("p%02d", i), test.Protected("PodsWithPVC")))
+	}
+	_, steps := Args{}.Decide(scene(draining(list...)))
+	n := steps.Status.Nodes[0]
+	if len(n.Blocked) != 20 || n.Blocked[19].Name != "p19" || n.More != 3 || n.Pods.Blocked != 23 {
+		t.Errorf("got %d to %+v, %d more, %+v", len(n.Blocked), n.Blocked[len(n.Blocked)-1], n.More, n.Pods)
+	}
+}
+
+func TestTheStatusOfAsManyNodesAsCanBeFitsIntoAnObjectHoweverManyPodsAreBlocked(t *testing.T) {
+	nodes := []option{func(s *schemas.MaintenanceScope) { s.Cluster.Nodes = 2 * maintenance.MostNodes }}
+	for i := range maintenance.MostNodes {
+		var list []schemas.MaintainedPod
+		for j := range 25 {
+			list = append(list, one(fmt.Sprintf("a-workload-with-a-name-6c9f7d5b4-p%02d", j), test.Protected("PodsWithPVC")))
+		}
+		nodes = append(nodes, with(fmt.Sprintf("ip-10-1-%03d-7.a-region-1.compute.internal", i), v1alpha1.Draining, pods(list...)))
+	}
+	_, steps := Args{}.Decide(scene(nodes...))
+	var got []string
+	for _, n := range steps.Status.Nodes {
+		got = append(got, fmt.Sprintf("%d named, %d more, of %d", len(n.Blocked), n.More, n.Pods.Blocked))
+	}
+	want := append(slices.Repeat([]string{"20 named, 5 more, of 25"}, 50), slices.Repeat([]string{"0 named, 25 more, of 25"}, 950)...)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s := steps.Status.Summary; s.PodsBlocked != 25_000 || !strings.HasPrefix(s.Message, "cannot move 25000 pods, such as") {
+		t.Errorf("the summary is %+v", s)
+	}
+	text, err := json.Marshal(steps.Status)
+	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, of which the names of managers take some
+		t.Errorf("it comes to %d bytes, error %v", len(text), err)
+	}
+}
