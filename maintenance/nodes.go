@@ -92,7 +92,7 @@ func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string)
 		if !has {
 			return false, fmt.Sprintf("the node has no annotation %s, want %q", gate.Annotation.Key, gate.Annotation.Value)
 		}
-		return false, fmt.Sprintf("annotation %s is %q, want %q", gate.Annotation.Key, is, gate.Annotation.Value)
+		return false, fmt.Sprintf("annotation %s is %.100q, want %q", gate.Annotation.Key, is, gate.Annotation.Value)
 	}
 	return false, "its query was not asked"
 }

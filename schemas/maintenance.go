@@ -45,7 +45,8 @@ type MaintenanceScope struct {
 	Nodes []MaintainedNode `json:"nodes"`
 	// Cluster counts all nodes.
 	Cluster ClusterFacts `json:"cluster"`
-	// Others are the other maintenances that mean some of these nodes, by name.
+	// Others are the other maintenances that mean some of these nodes, by name, and those that hold a node of the control plane
+	// if one of these nodes is of it.
 	Others []OtherMaintenance `json:"others,omitempty"`
 	// Rules are those of namespaces first, each by namespace and name.
 	Rules []DrainRuleFact `json:"rules,omitempty"`
@@ -117,13 +118,18 @@ type ClusterFacts struct {
 	ControlPlaneReady int `json:"controlPlaneReady"`
 }
 
-// OtherMaintenance is a maintenance that means some of the same nodes.
+// OtherMaintenance is a maintenance that means some of the same nodes, or holds one of the control plane.
 type OtherMaintenance struct {
 	Name  string         `json:"name"`
 	Stage v1alpha1.Stage `json:"stage"`
 	Since time.Time      `json:"since"` // when it was made: the older one goes first
+	// Refused: it is not accepted, and begins no node.
+	Refused bool `json:"refused,omitempty"`
 	// Nodes are those that both mean, by name, with how far the other one is.
 	Nodes map[string]v1alpha1.NodeStage `json:"nodes"`
+	// ControlPlane are the nodes of the control plane that it holds, by name, with how far it is. nil, too, if the maintenance
+	// of the scope is about none.
+	ControlPlane map[string]v1alpha1.NodeStage `json:"controlPlane,omitempty"`
 }
 
 // DrainRuleFact is a DrainRule or a ClusterDrainRule.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/rehome-dev/rehome/maintenance"
 	"github.com/rehome-dev/rehome/schemas"
@@ -145,6 +146,9 @@ func (m *maintained) maintenance(old, new *v1alpha1.NodeMaintenance) (others []s
 	concerned := map[string]bool{}
 	for _, node := range differing(before, m.shown(name)) {
 		maps.Copy(concerned, m.about(node))
+		if n := m.nodes[node]; n != nil && maintenance.ControlPlane(n) {
+			m.aboutControlPlane(concerned)
+		}
 	}
 	delete(concerned, name)
 	return m.existing(concerned)
@@ -182,7 +186,7 @@ func (m *maintained) shown(name string) schemas.OtherMaintenance {
 		return schemas.OtherMaintenance{}
 	}
 	o := schemas.OtherMaintenance{
-		Name: name, Stage: x.Spec.Stage, Since: x.CreationTimestamp.UTC(), Nodes: map[string]v1alpha1.NodeStage{},
+		Name: name, Stage: x.Spec.Stage, Since: x.CreationTimestamp.UTC(), Refused: refused(x), Nodes: map[string]v1alpha1.NodeStage{},
 	}
 	if x.DeletionTimestamp != nil {
 		o.Stage = v1alpha1.Complete
@@ -198,7 +202,7 @@ func (m *maintained) shown(name string) schemas.OtherMaintenance {
 
 // differing are the nodes of which others see something else.
 func differing(a, b schemas.OtherMaintenance) []string {
-	all := a.Name != b.Name || a.Stage != b.Stage || !a.Since.Equal(b.Since)
+	all := a.Name != b.Name || a.Stage != b.Stage || !a.Since.Equal(b.Since) || a.Refused != b.Refused
 	var list []string
 	for node, stage := range a.Nodes {
 		if other, has := b.Nodes[node]; all || !has || other != stage {
@@ -311,13 +315,66 @@ func (m *maintained) outline(name string) (outline, bool) {
 		maps.Copy(others, m.meant.byNode[node])
 		maps.Copy(others, m.stored.byNode[node])
 	}
-	delete(others, name)
-	for _, other := range m.existing(others) {
-		s := m.shown(other)
-		maps.DeleteFunc(s.Nodes, func(node string, _ v1alpha1.NodeStage) bool { return !names[node] })
-		o.others = append(o.others, s)
-	}
+	o.others = m.others(name, names, others)
 	return o, true
+}
+
+// others are what a maintenance sees of those that are about its nodes, and of those that hold a node of the control plane if it
+// is about one, too.
+func (m *maintained) others(name string, nodes, about map[string]bool) (list []schemas.OtherMaintenance) {
+	var holding map[string]map[string]v1alpha1.NodeStage
+	for node := range nodes {
+		if maintenance.ControlPlane(m.nodes[node]) {
+			holding = m.holdingControlPlane()
+			break
+		}
+	}
+	for other := range holding {
+		about[other] = true
+	}
+	delete(about, name)
+	for _, other := range m.existing(about) {
+		s := m.shown(other)
+		maps.DeleteFunc(s.Nodes, func(node string, _ v1alpha1.NodeStage) bool { return !nodes[node] })
+		s.ControlPlane = holding[other]
+		list = append(list, s)
+	}
+	return list
+}
+
+// holdingControlPlane are the maintenances that hold a node of the control plane, with how far they are.
+func (m *maintained) holdingControlPlane() map[string]map[string]v1alpha1.NodeStage {
+	holding := map[string]map[string]v1alpha1.NodeStage{}
+	for node, names := range m.working.byNode {
+		if n := m.nodes[node]; n == nil || !maintenance.ControlPlane(n) {
+			continue
+		}
+		for name := range names {
+			stage := m.shown(name).Nodes[node]
+			if !maintenance.Holds(stage) {
+				continue
+			}
+			if holding[name] == nil {
+				holding[name] = map[string]v1alpha1.NodeStage{}
+			}
+			holding[name][node] = stage
+		}
+	}
+	return holding
+}
+
+// aboutControlPlane adds the maintenances that are about a node of the control plane.
+func (m *maintained) aboutControlPlane(names map[string]bool) {
+	for _, n := range m.nodes {
+		if maintenance.ControlPlane(n) {
+			maps.Copy(names, m.about(n.Name))
+		}
+	}
+}
+
+// refused says whether a maintenance is not accepted, by its status.
+func refused(x *v1alpha1.NodeMaintenance) bool {
+	return meta.IsStatusConditionFalse(x.Status.Conditions, v1alpha1.Accepted)
 }
 
 // someMeant are the nodes that a maintenance means. Of too many, they are the first by name that tell so.

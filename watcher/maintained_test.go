@@ -56,7 +56,7 @@ func (w *town) outlines() map[string]outline {
 			}
 		}
 		for _, other := range slices.Sorted(maps.Keys(w.all)) {
-			if s := w.seen(w.all[other], o.nodes); other != name && len(s.Nodes) > 0 {
+			if s := w.seen(w.all[other], o.nodes); other != name && len(s.Nodes)+len(s.ControlPlane) > 0 {
 				o.others = append(o.others, s)
 			}
 		}
@@ -69,6 +69,17 @@ func (w *town) outlines() map[string]outline {
 func (w *town) seen(m *v1alpha1.NodeMaintenance, nodes []*corev1.Node) schemas.OtherMaintenance {
 	o := schemas.OtherMaintenance{
 		Name: m.Name, Stage: m.Spec.Stage, Since: m.CreationTimestamp.UTC(), Nodes: map[string]v1alpha1.NodeStage{},
+		Refused: len(m.Status.Conditions) > 0 && m.Status.Conditions[0].Status == metav1.ConditionFalse,
+	}
+	if slices.ContainsFunc(nodes, maintenance.ControlPlane) {
+		for _, s := range m.Status.Nodes {
+			if n := w.nodes[s.Name]; n != nil && maintenance.ControlPlane(n) && maintenance.Holds(s.Stage) {
+				if o.ControlPlane == nil {
+					o.ControlPlane = map[string]v1alpha1.NodeStage{}
+				}
+				o.ControlPlane[s.Name] = s.Stage
+			}
+		}
 	}
 	for _, n := range nodes {
 		i := slices.IndexFunc(m.Status.Nodes, func(s v1alpha1.NodeStatus) bool { return s.Name == n.Name })
@@ -123,6 +134,9 @@ func (w *town) maintenance(name string) *v1alpha1.NodeMaintenance {
 			m.Status.Nodes = append(m.Status.Nodes, v1alpha1.NodeStatus{Name: "n" + strconv.Itoa(i), Stage: stage})
 		}
 	}
+	m.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.Accepted, Status: either(w.Rand, metav1.ConditionTrue, metav1.ConditionTrue, metav1.ConditionFalse),
+	}}
 	return m
 }
 

@@ -45,6 +45,7 @@ func (w *work) block(n *node, p pod, rule *schemas.DrainRuleFact, readable bool)
 	if b.Since == nil {
 		b.Since = w.since(n, *b)
 	}
+	b.Message = short(b.Message, mostOfOne)
 	return b
 }
 

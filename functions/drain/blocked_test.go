@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/maintenance"
@@ -26,13 +27,17 @@ func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {
 }
 
 func TestTheStatusOfAsManyNodesAsCanBeFitsIntoAnObjectHoweverManyPodsAreBlocked(t *testing.T) {
+	words := strings.Repeat("ä lot of wörds ", 4000)
+	closed := nodeIs(func(n *schemas.MaintainedNode) { n.Gates = []schemas.GateFact{{Name: "long", Message: words}} })
 	nodes := []option{func(s *schemas.MaintenanceScope) { s.Cluster.Nodes = 2 * maintenance.MostNodes }}
 	for i := range maintenance.MostNodes {
 		var list []schemas.MaintainedPod
 		for j := range 25 {
-			list = append(list, one(fmt.Sprintf("a-workload-with-a-name-6c9f7d5b4-p%02d", j), test.Protected("PodsWithPVC")))
+			p := one(fmt.Sprintf("a-workload-with-a-name-6c9f7d5b4-p%02d", j), test.Protected("PodsWithPVC"))
+			p.Protected[0].Detail = words
+			list = append(list, p)
 		}
-		nodes = append(nodes, with(fmt.Sprintf("ip-10-1-%03d-7.a-region-1.compute.internal", i), v1alpha1.Draining, pods(list...)))
+		nodes = append(nodes, with(fmt.Sprintf("ip-10-1-%03d-7.a-region-1.compute.internal", i), v1alpha1.Draining, pods(list...), closed))
 	}
 	_, steps := Args{}.Decide(scene(nodes...))
 	var got []string
@@ -45,6 +50,11 @@ func TestTheStatusOfAsManyNodesAsCanBeFitsIntoAnObjectHoweverManyPodsAreBlocked(
 	}
 	if s := steps.Status.Summary; s.PodsBlocked != 25_000 || !strings.HasPrefix(s.Message, "cannot move 25000 pods, such as") {
 		t.Errorf("the summary is %+v", s)
+	}
+	for _, c := range steps.Status.Conditions {
+		if len(c.Message) > 1024 || !utf8.ValidString(c.Message) {
+			t.Errorf("%s has a message of %d bytes", c.Type, len(c.Message))
+		}
 	}
 	text, err := json.Marshal(steps.Status)
 	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, of which the names of managers take some

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rehome-dev/rehome/maintenance"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -38,6 +39,8 @@ func (w *work) hindrance(n *node) string {
 		return "is given up, once it is certain that it was not cordoned"
 	case n.is.Stage == v1alpha1.Claimed && !n.mine && w.contested(n) != "":
 		return "maintenance " + w.contested(n) + " has claimed it too, and is older"
+	case n.is.Stage == v1alpha1.Claimed && !n.mine:
+		return w.quorum(n)
 	case n.is.Stage == v1alpha1.Claimed:
 		return ""
 	case w.lost(n):
@@ -50,6 +53,20 @@ func (w *work) hindrance(n *node) string {
 		return closedGate(n)
 	}
 	return ""
+}
+
+// Somebody else's words are in messages, such as those of an admission webhook that refuses an eviction, and can be of any
+// length. So many bytes are kept of what is said of one pod or node, and of what is said of the maintenance: the status fits
+// into one object of the API server, whoever says what.
+const mostOfOne, mostOfAll = 256, 1024
+
+// short cuts a text to so many bytes, and marks where.
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const cut = "…"
+	return strings.ToValidUTF8(text[:most-len(cut)], "") + cut
 }
 
 func join(a, b string) string {

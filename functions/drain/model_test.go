@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -336,6 +337,8 @@ func (w *world) others(o *object) []schemas.OtherMaintenance {
 		}
 		both := schemas.OtherMaintenance{
 			Name: other.m.Name, Stage: other.seen.Spec.Stage, Since: other.m.CreationTimestamp.Time, Nodes: map[string]v1alpha1.NodeStage{},
+			Refused:      meta.IsStatusConditionFalse(other.seen.Status.Conditions, v1alpha1.Accepted),
+			ControlPlane: map[string]v1alpha1.NodeStage{},
 		}
 		if other.seen.DeletionTimestamp != nil {
 			both.Stage = v1alpha1.Complete
@@ -347,6 +350,9 @@ func (w *world) others(o *object) []schemas.OtherMaintenance {
 		}
 		for _, n := range other.seen.Status.Nodes {
 			both.Nodes[n.Name] = n.Stage
+			if m := w.nodes[n.Name]; m != nil && maintenance.ControlPlane(&m.node) && maintenance.Holds(n.Stage) {
+				both.ControlPlane[n.Name] = n.Stage
+			}
 		}
 		if len(both.Nodes) > 0 {
 			list = append(list, both)

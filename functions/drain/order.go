@@ -78,7 +78,7 @@ func (w *work) holdsUp(n *node, begun []*node) string {
 	if name := w.stranger(n); name != "" {
 		return "maintenance " + name + " has cordoned it"
 	}
-	return cmp.Or(closedGate(n), w.quorum(n, begun), w.elsewhere(n, begun))
+	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun), w.elsewhere(n, begun))
 }
 
 // outside says when the window opens.
@@ -87,26 +87,6 @@ func (w *work) outside() string {
 		return "the window is over"
 	}
 	return "outside of the window, which opens at " + clock(w.NextWindow)
-}
-
-// quorum is what speaks against taking a node off the control plane: the others have to be in service, and to stay so.
-func (w *work) quorum(n *node, begun []*node) string {
-	if !n.in.ControlPlane {
-		return ""
-	}
-	for _, o := range begun {
-		if o.in.ControlPlane {
-			return "node " + o.is.Name + " of the control plane is worked on, which is done one at a time"
-		}
-	}
-	others, inService := w.Cluster.ControlPlane-1, w.Cluster.ControlPlaneReady
-	if maintenance.InService(&n.in.Node) {
-		inService--
-	}
-	if inService < others {
-		return fmt.Sprintf("%d of the %d other nodes of the control plane are not ready or are cordoned", others-inService, others)
-	}
-	return ""
 }
 
 // elsewhere says that nodes of another domain are worked on. A node without the label shares its domain with nobody.

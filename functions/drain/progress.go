@@ -69,7 +69,9 @@ func (w *work) verb(n *node) string {
 		if w.releases(n) {
 			return "gives back"
 		}
-		return "cordons"
+		if w.hindrance(n) == "" {
+			return "cordons"
+		}
 	case v1alpha1.Cordoned: // the next answer begins with its pods
 		if w.stage == v1alpha1.Drain && n.cordoned() && closedGate(n) == "" {
 			return "drains"

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,25 +29,49 @@ func TestWhateverHappensTheRulesOfMaintenancesHold(t *testing.T) {
 			if i == 10 && w.chance(2) {
 				w.maintain("m1")
 			}
-			w.tick(pick(w.r, time.Second, time.Second, 10*time.Second))
-			if w.chance(2) {
-				w.people()
-			}
-			w.look()
-			if o := w.any(); o != nil {
-				w.pending = append(w.pending, w.decide(o))
-			}
-			for len(w.pending) > 0 && !w.chance(3) { // in any order, some twice, some never
-				at := w.r.IntN(len(w.pending))
-				a := w.pending[at]
-				if !w.chance(5) {
-					w.pending = slices.Delete(w.pending, at, at+1)
-				}
-				w.carryOut(a)
-				w.hold()
-			}
+			w.goOn()
 		}
 		w.end()
+	}
+}
+
+func TestMaintenancesThatBeginAtTheSameMomentNeverWorkOnTwoNodesOfTheControlPlane(t *testing.T) {
+	r := test.Random(t)
+	for range 60 {
+		w := newWorld(t, r)
+		for i := range 4 {
+			w.join(fmt.Sprint("n", i))
+			w.nodes[fmt.Sprint("n", i)].node.Labels["node-role.kubernetes.io/control-plane"] = ""
+		}
+		for i := range 3 {
+			o := w.maintain(fmt.Sprint("m", i))
+			o.m.Spec.Stage, o.m.Spec.Window, o.m.Spec.Nodes = v1alpha1.Drain, nil, v1alpha1.NodeSet{Names: []string{fmt.Sprint("n", i)}}
+		}
+		for range 60 {
+			w.goOn()
+		}
+		w.end()
+	}
+}
+
+// goOn lets some time pass in which anything happens.
+func (w *world) goOn() {
+	w.tick(pick(w.r, time.Second, time.Second, 10*time.Second))
+	if w.chance(2) {
+		w.people()
+	}
+	w.look()
+	if o := w.any(); o != nil {
+		w.pending = append(w.pending, w.decide(o))
+	}
+	for len(w.pending) > 0 && !w.chance(3) { // in any order, some twice, some never
+		at := w.r.IntN(len(w.pending))
+		a := w.pending[at]
+		if !w.chance(5) {
+			w.pending = slices.Delete(w.pending, at, at+1)
+		}
+		w.carryOut(a)
+		w.hold()
 	}
 }
 
@@ -221,6 +246,7 @@ func (w *world) patience(scope schemas.MaintenanceScope, intents []schemas.Inten
 // hold checks what has to hold at every moment.
 func (w *world) hold() {
 	holders := map[string]string{}
+	w.holdControlPlane()
 	for _, o := range w.all() {
 		taken := map[string]bool{}
 		for _, n := range o.m.Status.Nodes {
@@ -249,6 +275,27 @@ func (w *world) hold() {
 		if len(taken) > most {
 			w.fail("%s works on %v, at most %d at a time are allowed: %s", o.m.Name, taken, most, text(w, o.m.Status.Nodes))
 		}
+	}
+}
+
+// holdControlPlane checks that no two nodes of the control plane are worked on at a time, whoever does. One that is claimed may
+// still be given up.
+func (w *world) holdControlPlane() {
+	at := map[string]string{}
+	for _, o := range w.all() {
+		for _, n := range o.m.Status.Nodes {
+			m := w.nodes[n.Name]
+			if m == nil || m.node.UID != n.UID || !maintenance.ControlPlane(&m.node) {
+				continue
+			}
+			marked := m.mark != nil && m.mark.UID == o.m.UID
+			if maintenance.Holds(n.Stage) && (n.Stage != v1alpha1.Claimed || marked) {
+				at[n.Name] = o.m.Name
+			}
+		}
+	}
+	if len(at) > 1 {
+		w.fail("nodes of the control plane are worked on at a time: %v", at)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
@@ -19,8 +20,7 @@ func (w *work) others(n *node) []rival {
 		if marked := n.in.Mark != nil && n.in.Mark.Name == o.Name; marked && !maintenance.Holds(stage) && !over(stage) {
 			stage = v1alpha1.Claimed // its claim is not known here yet, and the mark is
 		}
-		older := cmp.Or(o.Since.Compare(w.Maintenance.CreationTimestamp.Time), cmp.Compare(o.Name, w.Maintenance.Name)) < 0
-		list = append(list, rival{o.Name, o.Stage, stage, older})
+		list = append(list, rival{o.Name, o.Stage, o.Refused, stage, w.older(o)})
 	}
 	slices.SortFunc(list, func(a, b rival) int {
 		if a.older != b.older {
@@ -32,6 +32,11 @@ func (w *work) others(n *node) []rival {
 		return cmp.Compare(a.name, b.name)
 	})
 	return list
+}
+
+// older says whether another maintenance was made before this one.
+func (w *work) older(o schemas.OtherMaintenance) bool {
+	return cmp.Or(o.Since.Compare(w.Maintenance.CreationTimestamp.Time), cmp.Compare(o.Name, w.Maintenance.Name)) < 0
 }
 
 // over says whether a maintenance has done with a node of that stage, or is about to.
@@ -52,15 +57,16 @@ func (w *work) stranger(n *node) string {
 
 // rival is another maintenance that means a node.
 type rival struct {
-	name  string
-	stage v1alpha1.Stage     // what it wants
-	node  v1alpha1.NodeStage // how far it is with the node
-	older bool
+	name    string
+	stage   v1alpha1.Stage     // what it wants
+	refused bool               // it begins no node, whatever it wants
+	node    v1alpha1.NodeStage // how far it is with the node
+	older   bool
 }
 
 // comesFirst says whether it is to have the node before this maintenance.
 func (r rival) comesFirst() bool {
-	wants := r.stage == v1alpha1.Cordon || r.stage == v1alpha1.Drain
+	wants := !r.refused && (r.stage == v1alpha1.Cordon || r.stage == v1alpha1.Drain)
 	return maintenance.Holds(r.node) || r.older && wants && r.node != v1alpha1.Returned && r.node != v1alpha1.Gone
 }
 

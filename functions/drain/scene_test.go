@@ -142,6 +142,22 @@ func other(name, made string, stage v1alpha1.Stage, node string, how v1alpha1.No
 	}
 }
 
+// refused says of the maintenances that were added that they are not accepted.
+func refused(s *schemas.MaintenanceScope) {
+	for i := range s.Others {
+		s.Others[i].Refused = true
+	}
+}
+
+// holding adds another maintenance that holds a node of the control plane, one that this maintenance does not mean.
+func holding(name, made, node string, how v1alpha1.NodeStage) option {
+	return func(s *schemas.MaintenanceScope) {
+		s.Others = append(s.Others, schemas.OtherMaintenance{
+			Name: name, Stage: v1alpha1.Drain, Since: clockAt(made).Time, ControlPlane: map[string]v1alpha1.NodeStage{node: how},
+		})
+	}
+}
+
 // spec changes what is wanted.
 func spec(change func(*v1alpha1.NodeMaintenanceSpec)) option {
 	return func(s *schemas.MaintenanceScope) { change(&s.Maintenance.Spec) }

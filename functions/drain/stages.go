@@ -56,7 +56,7 @@ func (w *work) wait(n *node) {
 	case n.mine:
 		n.is.Stage, n.is.CordonedBefore = v1alpha1.Claimed, n.in.Mark.CordonedBefore
 		n.is.Start = second(n.in.Mark.At)
-	case !n.in.Meant && !maintenance.Bears(&w.Maintenance, &n.in.Node, nil), w.tooMany():
+	case (!n.in.Meant || w.tooMany()) && !maintenance.Bears(&w.Maintenance, &n.in.Node, nil):
 		n.is.Stage = ""
 	case n.in.Meant && w.stage == v1alpha1.Complete:
 		n.is.Stage = v1alpha1.Returned
@@ -68,7 +68,7 @@ func (w *work) wait(n *node) {
 func (w *work) claimed(n *node) {
 	waited := !w.Now.Before(n.is.Start.Add(maintenance.Grace))
 	switch {
-	case w.lost(n), !n.mine && waited && w.contested(n) != "":
+	case w.lost(n), !n.mine && waited && (w.contested(n) != "" || w.yields(n)):
 		n.is = v1alpha1.NodeStatus{Name: n.is.Name, UID: n.is.UID, Stage: v1alpha1.Waiting}
 		return
 	case w.releases(n) && (n.mine || waited):

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -248,6 +249,9 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 			[]string{"a Claimed", "b Waiting: node a of the control plane is worked on, which is done one at a time", "c Claimed"}},
 		{"when the others are in service", scene(plane(3, 2), with("a", v1alpha1.Waiting, leader)),
 			[]string{"a Waiting: 1 of the 2 other nodes of the control plane are not ready or are cordoned"}},
+		{"by all maintenances together", scene(plane(3, 3), holding("disks", "11:00", "z", v1alpha1.Claimed), with("a", v1alpha1.Waiting, leader)),
+			[]string{"a Waiting: node z of the control plane is worked on, which is done one at a time, by maintenance disks"}},
+		{"which does not matter to others", scene(plane(3, 3), holding("disks", "11:00", "z", v1alpha1.Claimed), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
 		{"one that is not ready itself may go", scene(plane(3, 2), with("a", v1alpha1.Waiting, leader, nodeIs(func(n *schemas.MaintainedNode) { n.Node.Status.Conditions = nil }))),
 			[]string{"a Claimed"}},
 		{"not one that another tool works on", scene(with("a", v1alpha1.Waiting, nodeIs(func(n *schemas.MaintainedNode) {
@@ -265,6 +269,9 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 			[]string{"a Waiting: maintenance disks is older and works on it first", "b Claimed"}},
 		{"of the same age the first by name", scene(other("disks", "10:00", v1alpha1.Cordon, "a", ""), with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks is older and works on it first"}},
+		{"not one that is refused", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), refused, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"unless it has the node", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Draining), refused, with("a", v1alpha1.Waiting)),
+			[]string{"a Waiting: maintenance disks works on it"}},
 		{"not one that is only announced", scene(other("disks", "09:00", v1alpha1.Idle, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
 		{"not one that is done with the node", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Returned), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
 		{"a younger one waits", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
@@ -280,6 +287,47 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 			_, steps := Args{}.Decide(c.scope)
 			steps.Nodes, steps.Finalizer = nil, false
 			saidAs(t, told(nil, steps), c.want...)
+		})
+	}
+}
+
+func TestOfTwoMaintenancesThatClaimNodesOfTheControlPlaneTheYoungerGivesUp(t *testing.T) {
+	leader := nodeIs(func(n *schemas.MaintainedNode) { n.ControlPlane = true })
+	claimed := with("a", v1alpha1.Claimed, leader)
+	cordoned := with("a", v1alpha1.Claimed, leader, nodeIs(func(n *schemas.MaintainedNode) {
+		n.Mark, n.Node.Spec.Unschedulable = &schemas.CordonMark{Name: "kernel", UID: "m1", At: clockAt("11:30").Time}, true
+	}))
+	const beside = "node z of the control plane is worked on, which is done one at a time, by maintenance disks"
+	const nothing = " moved=0 left=0 blocked=0 staying=0"
+	plane := func(ready int) option {
+		return func(s *schemas.MaintenanceScope) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = 3, ready }
+	}
+	for _, c := range []struct {
+		name  string
+		scope schemas.MaintenanceScope
+		want  []string
+	}{
+		{"alone", scene(plane(3), claimed), []string{"a Claimed" + nothing, "cordon a", "finalizer"}},
+		{"the older one waits for the younger one to give up", scene(plane(3), holding("disks", "11:00", "z", v1alpha1.Claimed), claimed),
+			[]string{"a Claimed" + nothing + ": " + beside, "finalizer"}},
+		{"the younger one gives up", scene(plane(3), holding("disks", "09:00", "z", v1alpha1.Claimed), claimed),
+			[]string{"a Waiting: " + beside, "finalizer"}},
+		{"when it is certain that it has not cordoned", scene(plane(3), now("11:30"), holding("disks", "09:00", "z", v1alpha1.Claimed), claimed),
+			[]string{"a Claimed" + nothing + ": " + beside, "finalizer"}},
+		{"the older one gives up what the younger one has", scene(plane(3), holding("disks", "11:00", "z", v1alpha1.Cordoned), claimed),
+			[]string{"a Waiting: " + beside, "finalizer"}},
+		{"one that has cordoned goes on", scene(plane(3), holding("disks", "09:00", "z", v1alpha1.Claimed), cordoned),
+			[]string{"a Cordoned" + nothing, "finalizer"}},
+		{"one is given up, too, when another one has failed meanwhile", scene(plane(2), claimed),
+			[]string{"a Waiting: 1 of the 2 other nodes of the control plane are not ready or are cordoned", "finalizer"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			intents, steps := Args{}.Decide(c.scope)
+			for i := range steps.Nodes {
+				steps.Nodes[i].Conditions = nil
+			}
+			steps.Nodes = slices.DeleteFunc(steps.Nodes, func(n schemas.NodeStep) bool { return n.Action == schemas.NodeMark })
+			saidAs(t, told(intents, steps), c.want...)
 		})
 	}
 }

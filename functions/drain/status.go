@@ -17,12 +17,14 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	for _, n := range w.nodes {
 		if n.is.Stage != "" {
 			is := within(room, n.is)
+			is.Message = short(is.Message, mostOfOne)
 			room -= len(is.Blocked)
 			s.Nodes = append(s.Nodes, is)
 		}
 	}
 	accepted, progressing := w.accepted(), w.progressing()
 	s.Summary = w.summary(accepted, progressing)
+	s.Summary.Message = short(s.Summary.Message, mostOfAll)
 	for _, c := range []metav1.Condition{accepted, progressing, w.drained(), w.completed()} {
 		s.Conditions = append(s.Conditions, w.dated(c))
 	}
@@ -41,7 +43,7 @@ func (w *work) stages() []v1alpha1.StageTime {
 
 // dated gives the condition its time: of now, or of when it became what it is.
 func (w *work) dated(c metav1.Condition) metav1.Condition {
-	c.ObservedGeneration, c.LastTransitionTime = w.Maintenance.Generation, w.at
+	c.ObservedGeneration, c.LastTransitionTime, c.Message = w.Maintenance.Generation, w.at, short(c.Message, mostOfAll)
 	for _, was := range w.Maintenance.Status.Conditions {
 		if was.Type == c.Type && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime

@@ -23,14 +23,6 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 	force := func(list ...v1alpha1.Guard) option {
 		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Force = list })
 	}
-	crowd := func(n int) option {
-		return func(s *schemas.MaintenanceScope) {
-			s.Cluster.Nodes = 2 * n
-			for i := range n {
-				with(fmt.Sprintf("n-%04d", i), v1alpha1.Waiting)(s)
-			}
-		}
-	}
 	over := func(s *schemas.MaintenanceScope) {
 		s.InWindow, s.Maintenance.Spec.Window = false, &v1alpha1.Window{End: clockAt("11:00")}
 	}
@@ -85,6 +77,34 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 			saidAs(t, []string{conditionsTold(steps)[0], told(intents, steps)[0]}, c.accepted, c.node)
 		})
 	}
+}
+
+// crowd adds so many nodes that wait.
+func crowd(n int, options ...nodeOption) option {
+	return func(s *schemas.MaintenanceScope) {
+		s.Cluster.Nodes = 2 * n
+		for i := range n {
+			with(fmt.Sprintf("n-%04d", i), v1alpha1.Waiting, options...)(s)
+		}
+	}
+}
+
+func TestWhatWasSaidOfTooManyNodesIsTakenBackAndThenTheyAreNotListed(t *testing.T) {
+	unsaid := nodeIs(func(n *schemas.MaintainedNode) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
+	var takenBack, returned []string
+	for i := range maintenance.MostNodes + 1 {
+		takenBack = append(takenBack, fmt.Sprintf("mark n-%04d -MaintenancePlanned", i))
+		returned = append(returned, fmt.Sprintf("n-%04d Returned", i))
+	}
+	_, steps := Args{}.Decide(scene(crowd(maintenance.MostNodes + 1)))
+	steps.Status.Nodes = nil
+	saidAs(t, told(nil, steps), append(takenBack, "finalizer")...)
+	_, steps = Args{}.Decide(scene(wants(v1alpha1.Complete), crowd(maintenance.MostNodes+1)))
+	saidAs(t, told(nil, steps), append(returned, "finalizer")...)
+	_, steps = Args{}.Decide(scene(crowd(maintenance.MostNodes+1, unsaid)))
+	saidAs(t, told(nil, steps), "finalizer")
+	_, steps = Args{}.Decide(scene(wants(v1alpha1.Complete), now("13:00"), crowd(maintenance.MostNodes+1, unsaid)))
+	saidAs(t, told(nil, steps))
 }
 
 func TestTheConditionsSayHowFarItIs(t *testing.T) {

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func (w *work) cordons(n *node) bool {
 		return false
 	case w.stranger(n) != "":
 		return false
-	case n.is.Stage == v1alpha1.Claimed && (w.releases(n) || !n.mine && w.contested(n) != ""):
+	case n.is.Stage == v1alpha1.Claimed && (w.releases(n) || !n.mine && cmp.Or(w.contested(n), w.quorum(n)) != ""):
 		return false
 	}
 	return !n.mine || !w.Now.Before(n.in.Mark.At.Add(maintenance.Grace))
@@ -120,7 +121,7 @@ func (w *work) leads(n *node) bool {
 	}
 	for _, r := range w.others(n) {
 		over := r.stage == v1alpha1.Complete || r.node == v1alpha1.Returned || r.node == v1alpha1.Gone
-		if maintenance.WorkedOn(r.node) || r.older && !over {
+		if maintenance.WorkedOn(r.node) || r.older && !r.refused && !over {
 			return false
 		}
 	}
