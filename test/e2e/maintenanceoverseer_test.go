@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,7 +98,7 @@ func seen[T any](see func(object *T, there bool)) func(any, bool) {
 
 // node: no more nodes are marked than may be at a time, each of them is cordoned, and was claimed before.
 func (o *overseer) node(n *corev1.Node, there bool) {
-	_, is := n.Annotations[schemas.AnnotationMaintenance]
+	text, is := n.Annotations[schemas.AnnotationMaintenance]
 	is = is && there
 	o.mu.Lock()
 	was := o.marked[n.Name]
@@ -113,14 +114,18 @@ func (o *overseer) node(n *corev1.Node, there bool) {
 		o.t.Errorf("node %s has a mark and is not cordoned", n.Name)
 	}
 	if is && !was {
-		o.claimed(n.Name)
+		o.claimed(n.Name, text)
 	}
 }
 
-// claimed checks that the status says of a node that it was begun.
-func (o *overseer) claimed(node string) {
+// claimed checks that the status of the maintenance that has marked a node says that it was begun.
+func (o *overseer) claimed(node, text string) {
+	var mark schemas.CordonMark
 	var m v1alpha1.NodeMaintenance
-	err := o.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(o.namespace).Do(o.t.Context()).Into(&m)
+	err := json.Unmarshal([]byte(text), &mark)
+	if err == nil {
+		err = o.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(mark.Name).Do(o.t.Context()).Into(&m)
+	}
 	begun := slices.ContainsFunc(m.Status.Nodes, func(s v1alpha1.NodeStatus) bool { return s.Name == node && s.Start != nil })
 	if !begun && o.t.Context().Err() == nil {
 		o.t.Errorf("node %s was cordoned and is not claimed: %v", node, err)

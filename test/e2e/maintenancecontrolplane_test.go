@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+func TestMaintenancesOfTheControlPlaneMadeTogetherWorkOnOneOfItsNodesAtATime(t *testing.T) {
+	u := newUpkeep(t, 3, controlPlane)
+	controlling := u.nodes
+	u.addNodes(2)
+	states := u.states()
+	u.rehome(u.quiet(), store(t)).leads()
+	o := u.oversee(1)
+	left := map[string]*upkeep{} // by node: each has a maintenance of its own
+	for _, n := range controlling {
+		part := *u.scene
+		part.namespace += "-" + n
+		left[n] = &upkeep{&part, u.kinds}
+		left[n].apply("nodes: {names: ["+n+"]}", "stage: Drain", "reason: new kernel")
+	}
+	for end := time.Now().Add(5 * patience); len(left) > 0; <-time.After(100 * time.Millisecond) {
+		seen := ""
+		for n, one := range left {
+			m := one.found()
+			switch stages(m)[n] {
+			case v1alpha1.IsDrained:
+				one.wants(v1alpha1.Complete)
+			case v1alpha1.Returned:
+				delete(left, n)
+			}
+			seen += fmt.Sprintf("%s: %s, nodes %v\n", m.Name, m.Status.Summary.Message, stages(m))
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not all are given back:\n%s", seen)
+		}
+	}
+	if o.worst() != 1 {
+		t.Errorf("%d nodes were cordoned at a time at most, want 1", o.worst())
+	}
+	u.untilStates(states)
+}
