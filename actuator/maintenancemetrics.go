@@ -35,14 +35,14 @@ func newMaintenanceMetrics(auto promauto.Factory) maintenanceMetrics {
 		}, []string{"action", "outcome"}),
 		nodes: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rehome_maintenance_nodes",
-			Help: "Nodes of each maintenance that is not completed, by how far they are; of at most 100 maintenances.",
+			Help: "Nodes of each maintenance that is or was accepted and is not completed, by how far they are; of at most 100 maintenances.",
 		}, []string{"maintenance", "stage"}),
 		known: &knownMaintenances{names: map[string]bool{}},
 	}
 }
 
-// observe counts what was done, and the nodes as the status has them. Those of a maintenance that is gone, or is to lose its
-// finalizer, are counted no more.
+// observe counts what was done, and the nodes as the status has them. Those of a maintenance that is gone or completed, or is to
+// have no finalizer, are counted no more: nothing of it is on a node, and nobody hears of it when it is deleted.
 func (m maintenanceMetrics) observe(s schemas.MaintenanceSteps, r maintenance.Result, err error) {
 	status := maintenance.Unchanged
 	switch {
@@ -63,15 +63,15 @@ func (m maintenanceMetrics) observe(s schemas.MaintenanceSteps, r maintenance.Re
 	}
 	m.known.mu.Lock()
 	defer m.known.mu.Unlock()
-	if !m.known.names[s.Name] && len(m.known.names) >= mostMaintenances {
+	m.nodes.DeletePartialMatch(prometheus.Labels{"maintenance": s.Name})
+	switch {
+	case r.Dropped != "" || !s.Finalizer || completed(s.Status):
+		delete(m.known.names, s.Name)
+		return
+	case !m.known.names[s.Name] && len(m.known.names) >= mostMaintenances:
 		return
 	}
 	m.known.names[s.Name] = true
-	m.nodes.DeletePartialMatch(prometheus.Labels{"maintenance": s.Name})
-	if r.Dropped != "" || completed(s.Status) {
-		delete(m.known.names, s.Name)
-		return
-	}
 	for _, n := range s.Status.Nodes {
 		m.nodes.WithLabelValues(s.Name, string(n.Stage)).Inc()
 	}

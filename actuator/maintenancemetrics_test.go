@@ -20,7 +20,7 @@ func TestNodesOfMaintenancesAreCountedUntilTheyAreCompleted(t *testing.T) {
 	m := newMetrics(r).maintenance
 	found := &v1alpha1.NodeMaintenance{}
 	status := func(name string, stages ...v1alpha1.NodeStage) schemas.MaintenanceSteps {
-		s := schemas.MaintenanceSteps{Name: name}
+		s := schemas.MaintenanceSteps{Name: name, Finalizer: true}
 		for _, stage := range stages {
 			s.Status.Nodes = append(s.Status.Nodes, v1alpha1.NodeStatus{Stage: stage})
 		}
@@ -38,7 +38,7 @@ func TestNodesOfMaintenancesAreCountedUntilTheyAreCompleted(t *testing.T) {
 	m.observe(status("kernel"), maintenance.Result{Before: found, Dropped: "it has changed"}, nil)
 	m.observe(status("kernel"), maintenance.Result{}, errors.New("away"))
 	const want = `
-# HELP rehome_maintenance_nodes Nodes of each maintenance that is not completed, by how far they are; of at most 100 maintenances.
+# HELP rehome_maintenance_nodes Nodes of each maintenance that is or was accepted and is not completed, by how far they are; of at most 100 maintenances.
 # TYPE rehome_maintenance_nodes gauge
 rehome_maintenance_nodes{maintenance="kernel",stage="Claimed"} 1
 rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 1
@@ -63,5 +63,28 @@ rehome_maintenance_steps_total{action="status",outcome="unchanged"} 1
 	m.forget()
 	if got := testutil.CollectAndCount(m.nodes); got != 0 {
 		t.Errorf("got %d series of nodes after the lead was lost, want none", got)
+	}
+}
+
+// A maintenance that is refused from the start, or means no node, is deleted without a last answer, since nothing has ever to be
+// taken back of it.
+func TestNodesOfAMaintenanceThatNothingKeepsWhenItIsDeletedAreNotCounted(t *testing.T) {
+	m := newMetrics(prometheus.NewRegistry()).maintenance
+	stored := maintenance.Result{Before: &v1alpha1.NodeMaintenance{}, Wrote: true}
+	steps := func(name string, finalizer bool) schemas.MaintenanceSteps {
+		s := schemas.MaintenanceSteps{Name: name, Finalizer: finalizer}
+		s.Status.Nodes = []v1alpha1.NodeStatus{{Stage: v1alpha1.Waiting}}
+		return s
+	}
+	for i := range mostMaintenances {
+		m.observe(steps(fmt.Sprint("refused", i), false), stored, nil)
+	}
+	m.observe(steps("kernel", true), stored, nil)
+	if got := testutil.CollectAndCount(m.nodes); got != 1 {
+		t.Errorf("got %d series of nodes, want that of the one maintenance which is accepted", got)
+	}
+	m.observe(steps("kernel", false), stored, nil) // nothing of it is on a node any more
+	if got := testutil.CollectAndCount(m.nodes); got != 0 {
+		t.Errorf("got %d series of nodes after its finalizer is gone, want none", got)
 	}
 }
