@@ -54,6 +54,8 @@ func TestStepsAndTheAPIServer(t *testing.T) {
 		{"a node that somebody uncordons is cordoned again once a minute", testUncordoned},
 		{"the mark of a maintenance that holds the node is not replaced", testHeld},
 		{"the mark of one that gives the node back goes over", testGoesOver},
+		{"a mark whose name no maintenance can have holds nothing", testNoName},
+		{"who holds a node is only asked when it is to be cordoned", testAsked},
 		{"a node that was made anew, or is gone, is left as it is", testNodeMadeAnew},
 		{"what was said about an earlier maintenance is taken away", testMaintained},
 		{"the finalizer goes last, and its maintenance with it", testDeletion},
@@ -433,6 +435,48 @@ func testGoesOver(p *place) {
 	check(p.T, "outcomes", outcomes(p.do(p.answer(disks, step))), []string{"changed: it was cordoned before, and stays so"})
 	check(p.T, "node", p.look(n).Mark, "disks, cordoned before")
 }
+
+// A kubelet may write any annotation on its own node.
+func testNoName(p *place) {
+	m := p.maintenance("kernel")
+	var s []schemas.NodeStep
+	for i, name := range []string{"", "100%", "..", "Kernel", "a b", strings.Repeat("a", 300), "a?b=c"} {
+		n := p.node(fmt.Sprint("a", i), func(n *corev1.Node) {
+			n.Annotations = map[string]string{schemas.AnnotationMaintenance: fmt.Sprintf(`{"name":%q,"uid":"x"}`, name)}
+		})
+		s = append(s, p.cordon(m, n))
+	}
+	r := p.do(p.answer(m, s...))
+	check(p.T, "outcomes", outcomes(r), slices.Repeat([]string{"changed: "}, len(s)))
+}
+
+func testAsked(p *place) {
+	n, other := p.node("a"), p.node("b", func(n *corev1.Node) {
+		n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"secret","uid":"x"}`}
+	})
+	m := p.held("kernel", n)
+	told, back := p.step(other, schemas.NodeMark), p.giveBack(n)
+	told.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+	s := p.answer(m, told, back)
+	config, asked := p.cluster.RESTConfig(), 0
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/secret") {
+				asked++
+			}
+			return to.RoundTrip(r)
+		})
+	})
+	p.client, p.kinds = clients(p.T, config)
+	check(p.T, "outcomes", outcomes(p.do(s)), []string{"changed: ", "changed: "})
+	check(p.T, "questions about the other one", asked, 0)
+	p.do(p.answer(p.found("kernel"), p.cordon(m, other)))
+	check(p.T, "questions before the cordon", asked, 1)
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func testNodeMadeAnew(p *place) {
 	m, n, gone := p.maintenance("kernel"), p.node("a"), p.node("b")

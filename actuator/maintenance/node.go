@@ -41,7 +41,7 @@ func (c *Steps) node(ctx context.Context, s schemas.MaintenanceSteps, n schemas.
 // once carries a step out on the node as it is.
 func (c *Steps) once(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep, live *corev1.Node) (Done, error) {
 	d := Done{NodeStep: n}
-	held, err := c.held(ctx, s, live)
+	held, err := c.held(ctx, s, n, live)
 	if err != nil {
 		return Done{NodeStep: n, Outcome: Failed, Message: err.Error()}, err
 	}
@@ -63,14 +63,14 @@ func (c *Steps) once(ctx context.Context, s schemas.MaintenanceSteps, n schemas.
 	return d, err
 }
 
-// plan says how the node is changed: not at all, unless the outcome is Changed. held is the name of another maintenance that
-// marked the node and holds it. It is a pure function.
+// plan says how the node is changed: not at all, unless the outcome is Changed. held is the name of another maintenance because
+// of which the node is not cordoned. It is a pure function.
 func plan(n schemas.NodeStep, live *corev1.Node, held string, now time.Time) ([]operation, Outcome, string) {
 	mark := markOf(live)
 	switch {
 	case live.UID != n.UID:
 		return nil, Outdated, "another node has its name"
-	case n.Action == schemas.NodeCordon && held != "":
+	case held != "":
 		return nil, Taken, "maintenance " + held + " holds the node"
 	case done(n, mark, live.Spec.Unschedulable):
 		return nil, Unchanged, ""
@@ -194,11 +194,11 @@ func cordonedBy(n *corev1.Node) string {
 	return ""
 }
 
-// held is the name of another maintenance that marked the node, if that still holds it. One that gives it back, or does not
-// exist any more, does not.
-func (c *Steps) held(ctx context.Context, s schemas.MaintenanceSteps, live *corev1.Node) (string, error) {
+// held is the name of another maintenance that marked the node which is to be cordoned, if that still holds it. One that gives it
+// back, or does not exist any more, does not.
+func (c *Steps) held(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep, live *corev1.Node) (string, error) {
 	m := markOf(live)
-	if m == nil || m.UID == s.UID {
+	if m == nil || m.UID == s.UID || n.Action != schemas.NodeCordon {
 		return "", nil
 	}
 	other, err := c.objects(m.Name).get(ctx, m.Name)
@@ -208,8 +208,8 @@ func (c *Steps) held(ctx context.Context, s schemas.MaintenanceSteps, live *core
 	if err != nil {
 		return "", err
 	}
-	for _, n := range other.Status.Nodes {
-		if n.Name == live.Name && n.UID == live.UID && rules.Holds(n.Stage) {
+	for _, is := range other.Status.Nodes {
+		if is.Name == live.Name && is.UID == live.UID && rules.Holds(is.Stage) {
 			return m.Name, nil
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -39,7 +39,7 @@ func (c *Steps) objects(name string) objects {
 	switch {
 	case is && c.cfg.Table != nil:
 		return tabled{c.cfg.Table, c.cfg.DryRun}
-	case strings.Contains(name, "/"): // somebody has made it up, perhaps in the mark of a node
+	case len(validation.IsDNS1123Subdomain(name)) > 0: // somebody has made it up, perhaps in the mark of a node
 		return nowhere{}
 	}
 	return served{c}
