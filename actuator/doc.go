@@ -16,6 +16,10 @@
 // does not hold any more, it is dropped with its intents. Such answers are never taken from the history, since the bus's table
 // has them until all of that is done.
 //
+// A change of a node that fails is tried again by itself, until it is done or a newer answer comes. The intents do not wait for
+// it, unless one of them is about a pod on that node and it was to be cordoned or given back. When the status or the finalizer
+// cannot be written, nothing else is done.
+//
 // Before the intents, a [schemas.Maintenance] goes to the bus with what the status says and was not told yet. What was told is
 // known to the process alone: the next leader tells of each maintenance as a whole.
 //

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rehome-dev/rehome/actuator/maintenance"
@@ -14,20 +15,21 @@ type steps interface {
 }
 
 // errand is the newest answer of a maintenance that wants more than moves. Its intents enter the table after everything else
-// was done. Until then the answer stays in the bus's table, so that the next leader begins with it anew. It is guarded by
-// the mu of its term.
+// was done, or early, while steps on nodes that have failed are tried again. Until all is done the answer stays in the bus's
+// table, so that the next leader begins with it anew. It is guarded by the mu of its term.
 type errand struct {
 	entry
 	state   errandState
 	running bool          // somebody carries it out, or the one before
 	renewed chan struct{} // a newer answer came
-	at      time.Time     // since when it is not open any more
+	at      time.Time     // since when nothing is left to be carried out
 }
 
 type errandState int
 
 const (
 	errandOpen    errandState = iota
+	errandEarly               // its intents are in the table, and steps on nodes are still tried
 	errandDone                // its intents are in the table
 	errandDropped             // it did not hold any more
 )
@@ -61,8 +63,12 @@ func (t *term) send(a schemas.Intents, e schemas.Event, first bool, now time.Tim
 		t.again(x, a, e, now)
 		return
 	}
-	if x.state == errandOpen {
+	switch x.state {
+	case errandOpen:
 		t.table.heard.wait(x.entry, now)
+	case errandEarly:
+		t.apply(t.table.completed(k, x.answer.Scope, now))
+	case errandDone, errandDropped:
 	}
 	x.entry, x.state = entry{a, e}, errandOpen
 	if x.running {
@@ -83,7 +89,7 @@ func (t *term) again(x *errand, a schemas.Intents, e schemas.Event, now time.Tim
 	}
 	switch x.state {
 	case errandOpen:
-	case errandDone:
+	case errandEarly, errandDone:
 		t.apply(t.table.accept(a, e, now))
 	case errandDropped:
 		t.apply(changes{done: []schemas.Event{e}})
@@ -151,8 +157,14 @@ func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch now := t.cfg.Now(); {
-	case x.answer.Scope != e.answer.Scope || err != nil:
+	case x.answer.Scope != e.answer.Scope:
 		return false
+	case err != nil:
+		t.failed(x, r, now)
+		return false
+	case x.state == errandEarly:
+		x.state, x.at = errandDone, now
+		t.apply(t.table.completed(keyOf(x.answer), x.answer.Scope, now))
 	case r.Dropped != "":
 		t.table.heard.wait(x.entry, now)
 		x.state, x.at = errandDropped, now
@@ -165,6 +177,39 @@ func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool
 	x.running = false
 	t.awaken()
 	return true
+}
+
+// failed takes up what of an errand was done all the same: of its steps on nodes those that failed are left, and what moves pods
+// enters the table if it may. The caller holds mu.
+func (t *term) failed(x *errand, r maintenance.Result, now time.Time) {
+	if len(r.Nodes) == 0 {
+		return // not even the status, or the finalizer
+	}
+	left := *x.answer.Maintenance
+	left.Nodes = nil
+	for _, n := range r.Nodes {
+		if n.Err != nil {
+			left.Nodes = append(left.Nodes, n.NodeStep)
+		}
+	}
+	x.answer.Maintenance = &left
+	if x.state == errandOpen && mayMove(x.answer.Intents, r.Nodes) {
+		x.state = errandEarly
+		t.apply(t.table.acceptEarly(x.answer, x.event, now))
+		t.awaken()
+	}
+}
+
+// mayMove says whether pods may move though steps have failed: none of them leaves a node that could not be cordoned or given
+// back. Conditions that could not be set hold up nothing, since they are for people and other programs.
+func mayMove(intents []schemas.Intent, done []maintenance.Done) bool {
+	failed := map[string]bool{}
+	for _, n := range done {
+		if n.Outcome == maintenance.Failed && n.Action != schemas.NodeMark {
+			failed[n.Name] = true
+		}
+	}
+	return !slices.ContainsFunc(intents, func(i schemas.Intent) bool { return failed[i.Node] })
 }
 
 // forgetErrands forgets those that were done so long ago that no older answer can come any more.

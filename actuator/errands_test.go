@@ -216,6 +216,153 @@ func TestANewerAnswerIsNotKeptWaitingByOneThatFails(t *testing.T) {
 	})
 }
 
+// maintainNodes is maintain with a cordon of each node and a pod on each of some, whose UID is the name of its node.
+func (b *bench) maintainNodes(sequence uint64, nodes []string, leaving ...types.UID) {
+	a := maintaining("kernel", sequence, leaving...)
+	for _, name := range nodes {
+		a.Maintenance.Nodes = append(a.Maintenance.Nodes, schemas.NodeStep{
+			Name: name, UID: types.UID(name), Action: schemas.NodeCordon, Mark: schemas.CordonMark{Name: "kernel", UID: "m"},
+		})
+	}
+	for i, intent := range a.Intents {
+		a.Intents[i].Node, a.Intents[i].Expires = string(intent.Pod.UID), b.start.Add(10*time.Minute)
+	}
+	e, err := schemas.NewEvent("/test", a, b.start, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	b.bus.put(e)
+}
+
+// refusing is an API server that stores the status, and refuses one action on one node as long as asked says so. It remembers the
+// nodes that it was asked to change.
+func refusing(
+	node string, action schemas.NodeAction, refuses func() bool, asked *[]string,
+) func(schemas.MaintenanceSteps) (maintenance.Result, error) {
+	return func(s schemas.MaintenanceSteps) (maintenance.Result, error) {
+		r, names := wrote(), ""
+		var failed error
+		for _, n := range s.Nodes {
+			d := maintenance.Done{NodeStep: n, Outcome: maintenance.Changed}
+			if n.Name == node && n.Action == action && refuses() {
+				failed = errors.New("change node " + node + ": denied")
+				d.Outcome, d.Message, d.Err = maintenance.Failed, failed.Error(), failed
+			}
+			r.Nodes = append(r.Nodes, d)
+			names += n.Name
+		}
+		*asked = append(*asked, names)
+		return r, failed
+	}
+}
+
+func TestAStepThatFailsIsTriedAgainAloneAndHoldsUpNoMoveOffOtherNodes(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, evictsAll, func(t *testing.T, b *bench) {
+		var asked []string
+		b.carries(refusing("b", schemas.NodeCordon, func() bool { return time.Since(b.start) < 30*time.Minute }, &asked))
+		b.maintainNodes(1, []string{"a", "b", "c"}, "x", "y")
+		time.Sleep(29 * time.Minute)
+		want := []heard{{"Maintenance-1.x", accepted, 0}, {"Maintenance-1.y", accepted, 0}}
+		check(t, "verdicts while it fails", b.bus.heard(t, b.start), want)
+		check(t, "answers left while it fails", b.bus.left(), 1)
+		time.Sleep(2 * time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start), want)
+		check(t, "answers left", b.bus.left(), 0)
+		check(t, "nodes that were asked for", slices.Compact(asked), []string{"abc", "b"})
+		b.stop()
+		check(t, "lines in the log", strings.Count(b.log.String(), "level=WARN"), 1)
+		check(t, "lines that name all of it", strings.Count(b.log.String(), `msg="step of a maintenance failed, trying again" `+
+			`maintenance=kernel evaluation=1 dryRun=false node=b action=cordon error="change node b: denied"`), 1)
+	})
+}
+
+func TestNoPodMovesOffANodeWhoseOwnCordonFailed(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, evictsAll, func(t *testing.T, b *bench) {
+		var asked []string
+		b.carries(refusing("b", schemas.NodeCordon, func() bool { return time.Since(b.start) < time.Minute }, &asked))
+		b.maintainNodes(1, []string{"a", "b"}, "a", "b")
+		time.Sleep(59 * time.Second)
+		check(t, "verdicts while it fails", b.bus.heard(t, b.start), nil)
+		time.Sleep(10 * time.Second)
+		check(t, "verdicts", len(b.bus.heard(t, b.start)), 2)
+		check(t, "answers left", b.bus.left(), 0)
+	})
+}
+
+func TestANewerAnswerReplacesOneOfWhichAStepStillFails(t *testing.T) {
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.0001, Burst: 1}}}
+	inBubble(t, cfg, evictsAll, func(t *testing.T, b *bench) {
+		var asked []string
+		b.carries(refusing("b", schemas.NodeCordon, func() bool { return true }, &asked))
+		b.maintainNodes(1, []string{"a", "b"}, "x", "y", "z")
+		time.Sleep(time.Second)
+		b.maintainNodes(2, []string{"a"}, "z")
+		time.Sleep(time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"Maintenance-1.x", accepted, 0}, {"Maintenance-1.y", superseded, time.Second}})
+		check(t, "the last that was asked for", asked[len(asked)-1], "a")
+		check(t, "answers left", b.bus.left(), 1)
+		time.Sleep(15 * time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start)[2:], []heard{{"Maintenance-1.z", schemas.ReasonExpired, 10 * time.Minute}})
+		check(t, "answers left", b.bus.left(), 0)
+	})
+}
+
+func TestAnAnswerThatComesAgainWhileAStepFailsHasItsIntentsJudgedOnce(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, evictsAll, func(t *testing.T, b *bench) {
+		var asked []string
+		b.carries(refusing("b", schemas.NodeCordon, func() bool { return time.Since(b.start) < time.Minute }, &asked))
+		for range 3 {
+			b.maintainNodes(1, []string{"b"}, "x")
+			time.Sleep(20 * time.Second)
+		}
+		check(t, "answers left while it fails", b.bus.left(), 1)
+		time.Sleep(10 * time.Second)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"Maintenance-1.x", accepted, 0}})
+		check(t, "answers left", b.bus.left(), 0)
+	})
+}
+
+func TestAnAnswerThatDoesNotHoldAnyMoreWhenAStepIsTriedAgainIsDroppedAndWhatItMovesHasOneVerdict(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, accepted, 5*time.Second), func(t *testing.T, b *bench) {
+		var asked []string
+		refuse := refusing("b", schemas.NodeCordon, func() bool { return true }, &asked)
+		b.carries(func(s schemas.MaintenanceSteps) (maintenance.Result, error) {
+			if time.Since(b.start) > time.Second {
+				return maintenance.Result{Dropped: "it does not exist any more"}, nil
+			}
+			return refuse(s)
+		})
+		b.maintainNodes(1, []string{"b"}, "x")
+		time.Sleep(4 * time.Second)
+		check(t, "answers left while a pod moves", b.bus.left(), 1)
+		time.Sleep(5 * time.Minute)
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"Maintenance-1.x", accepted, 5 * time.Second}})
+		check(t, "answers left", b.bus.left(), 0)
+	})
+}
+
+func TestTheNextLeaderBeginsAnewWithAnAnswerOfWhichAStepFails(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, evictsAll, func(t *testing.T, b *bench) {
+		var asked []string
+		b.carries(refusing("b", schemas.NodeCordon, func() bool { return true }, &asked))
+		b.maintainNodes(1, []string{"a", "b"}, "x")
+		time.Sleep(time.Minute)
+		b.stop()
+		asked = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.lead(ctx, evictsAll) }()
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Lead: %v", err)
+		}
+		check(t, "nodes that were asked for", slices.Compact(asked), []string{"ab", "b"})
+		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"Maintenance-1.x", accepted, 0}})
+		check(t, "answers left", b.bus.left(), 1)
+	})
+}
+
 func TestTheNextLeaderCarriesOutWhatTheLastOneDidNotAndEveryIntentHasOneVerdict(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.1, Burst: 1}}}
 	inBubble(t, cfg, evictsAll, func(t *testing.T, b *bench) {
@@ -472,4 +619,29 @@ func TestKubernetesEventsTellOfAMaintenanceThatIsNoObjectOnItsNodeAlone(t *testi
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+func TestAStepThatFailsIsToldOfWhenThatIsNewAndOnceAnHour(t *testing.T) {
+	now := noon
+	term := newTerm(t.Context(), func() bool { return false }, New(Config{Now: func() time.Time { return now }}), nil, recorder{})
+	s := schemas.MaintenanceSteps{Name: "kernel", UID: "m"}
+	try := func(after time.Duration, err error) (got []string) {
+		now = noon.Add(after)
+		d := maintenance.Done{NodeStep: schemas.NodeStep{Name: "a", UID: "1", Action: schemas.NodeReturn}, Err: err}
+		for _, n := range failedEvents(s, term.newlyFailed(s, maintenance.Result{Nodes: []maintenance.Done{d}})) {
+			got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.kind, n.reason, n.text))
+		}
+		return got
+	}
+	want := []string{
+		"Node/a Warning StepFailed: return failed, and is tried again: denied (maintenance kernel)",
+		"NodeMaintenance/kernel Warning StepFailed: node a: return failed, and is tried again: denied",
+	}
+	denied := errors.New("denied")
+	check(t, "at first", try(0, denied), want)
+	check(t, "again", try(time.Minute, denied), nil)
+	check(t, "before an hour is over", try(59*time.Minute, denied), nil)
+	check(t, "after an hour", try(time.Hour, denied), want)
+	check(t, "when it is done", try(time.Hour, nil), nil)
+	check(t, "when it fails again", try(time.Hour, denied), want)
 }

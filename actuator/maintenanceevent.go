@@ -3,6 +3,7 @@ package actuator
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,23 +24,26 @@ const (
 	nodeHeld       = "NodeDeadline"
 	nodeReturned   = "NodeReturned"
 	nodeTaken      = "NodeTaken"
+	stepFailed     = "StepFailed"
 	refusedEvent   = "Refused"
 	blockedEvent   = "Blocked"
 	maintainAction = "Maintained"
 )
 
-// blockedLong is after what time a pod that cannot move is told of, and blockedAgain how often at most for one node.
+// blockedLong is after what time a pod that cannot move is told of, and blockedAgain how often at most for one node. failedAgain
+// is how often a step is told of that goes on failing.
 const (
 	blockedLong  = 10 * time.Minute
 	blockedAgain = time.Hour
+	failedAgain  = time.Hour
 )
 
 // tell logs, counts and tells as Kubernetes Events what was done for a maintenance.
 func (t *term) tell(a schemas.Intents, r maintenance.Result, err error, failures int) {
-	s := *a.Maintenance
+	s, failed := *a.Maintenance, t.newlyFailed(*a.Maintenance, r)
 	log := t.cfg.Log.With("maintenance", s.Name, "evaluation", a.Scope.Sequence, "dryRun", t.cfg.DryRun)
 	switch {
-	case err != nil && failures == 0:
+	case err != nil && failures == 0 && !slices.ContainsFunc(r.Nodes, hasFailed):
 		log.Warn("maintenance cannot be carried out, trying again", "error", err)
 	case r.Dropped != "":
 		log.Info("maintenance left as it is", "why", r.Dropped)
@@ -47,15 +51,18 @@ func (t *term) tell(a schemas.Intents, r maintenance.Result, err error, failures
 		log.Info("maintenance", "summary", s.Status.Summary.Nodes, "message", s.Status.Summary.Message)
 	}
 	for _, n := range r.Nodes {
-		if n.Outcome != maintenance.Unchanged && (err == nil || failures == 0 || n.Outcome != maintenance.Failed) {
+		if n.Outcome != maintenance.Unchanged && n.Outcome != maintenance.Failed {
 			log.Info("maintenance step", "node", n.Name, "action", n.Action, "outcome", n.Outcome, "message", n.Message)
 		}
+	}
+	for _, n := range failed {
+		log.Warn("step of a maintenance failed, trying again", "node", n.Name, "action", n.Action, "error", n.Err)
 	}
 	t.metrics.maintenance.observe(s, r, err)
 	if r.Dropped != "" {
 		return
 	}
-	list := stepEvents(s, r)
+	list := append(stepEvents(s, r), failedEvents(s, failed)...)
 	if r.Wrote {
 		list = append(list, statusEvents(s, r)...)
 	}
@@ -118,6 +125,39 @@ func stepEvents(s schemas.MaintenanceSteps, r maintenance.Result) []notice {
 		case n.Action == schemas.NodeReturn:
 			list = append(list, onBoth(s, node, corev1.EventTypeNormal, nodeReturned, after("given back", n.Message))...)
 		}
+	}
+	return list
+}
+
+// newlyFailed are the steps that have failed and did not when they were tried last, and once in failedAgain those that still do.
+func (t *term) newlyFailed(s schemas.MaintenanceSteps, r maintenance.Result) []maintenance.Done {
+	now := t.cfg.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.failing, func(_ string, told time.Time) bool { return now.Sub(told) >= failedAgain })
+	var list []maintenance.Done
+	for _, n := range r.Nodes {
+		k := fmt.Sprintf("%s/%s/%s", s.UID, n.Name, n.Action)
+		if !hasFailed(n) {
+			delete(t.failing, k)
+			continue
+		}
+		if _, told := t.failing[k]; !told {
+			t.failing[k] = now
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+func hasFailed(n maintenance.Done) bool { return n.Err != nil }
+
+// failedEvents tells of steps that have failed.
+func failedEvents(s schemas.MaintenanceSteps, failed []maintenance.Done) []notice {
+	var list []notice
+	for _, n := range failed {
+		text := fmt.Sprintf("%s failed, and is tried again: %v", n.Action, n.Err)
+		list = append(list, onBoth(s, nodeReference(n.Name, n.UID), corev1.EventTypeWarning, stepFailed, text)...)
 	}
 	return list
 }

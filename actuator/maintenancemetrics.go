@@ -35,7 +35,8 @@ func newMaintenanceMetrics(auto promauto.Factory) maintenanceMetrics {
 		}, []string{"action", "outcome"}),
 		nodes: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rehome_maintenance_nodes",
-			Help: "Nodes of each maintenance that is or was accepted and is not completed, by how far they are; of at most 100 maintenances.",
+			Help: "Nodes of each maintenance that is or was accepted and is not completed, by how far they are; " +
+				"of at most 100 maintenances.",
 		}, []string{"maintenance", "stage"}),
 		known: &knownMaintenances{names: map[string]bool{}},
 	}
@@ -57,8 +58,7 @@ func (m maintenanceMetrics) observe(s schemas.MaintenanceSteps, r maintenance.Re
 	for _, n := range r.Nodes {
 		m.steps.WithLabelValues(string(n.Action), string(n.Outcome)).Inc()
 	}
-	switch {
-	case r.Dropped != "" && r.Before != nil, err != nil:
+	if gone := r.Dropped != "" && r.Before == nil; !gone && !stands(r, err) {
 		return // a newer one says how it is
 	}
 	m.known.mu.Lock()

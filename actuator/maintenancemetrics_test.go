@@ -37,15 +37,20 @@ func TestNodesOfMaintenancesAreCountedUntilTheyAreCompleted(t *testing.T) {
 	m.observe(status("gone", v1alpha1.Draining), maintenance.Result{Dropped: "it does not exist any more"}, nil)
 	m.observe(status("kernel"), maintenance.Result{Before: found, Dropped: "it has changed"}, nil)
 	m.observe(status("kernel"), maintenance.Result{}, errors.New("away"))
+	m.observe(status("memory", v1alpha1.Waiting), done, nil)
+	m.observe(status("memory", v1alpha1.Returning), maintenance.Result{Before: found, Wrote: true, Nodes: []maintenance.Done{
+		{NodeStep: schemas.NodeStep{Action: schemas.NodeReturn}, Outcome: maintenance.Failed}}}, errors.New("denied"))
 	const want = `
 # HELP rehome_maintenance_nodes Nodes of each maintenance that is or was accepted and is not completed, by how far they are; of at most 100 maintenances.
 # TYPE rehome_maintenance_nodes gauge
 rehome_maintenance_nodes{maintenance="kernel",stage="Claimed"} 1
 rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 1
+rehome_maintenance_nodes{maintenance="memory",stage="Returning"} 1
 # HELP rehome_maintenance_steps_total What was done for maintenances besides moves, by what became of it, dry runs included.
 # TYPE rehome_maintenance_steps_total counter
-rehome_maintenance_steps_total{action="cordon",outcome="changed"} 3
-rehome_maintenance_steps_total{action="status",outcome="changed"} 3
+rehome_maintenance_steps_total{action="cordon",outcome="changed"} 4
+rehome_maintenance_steps_total{action="return",outcome="failed"} 1
+rehome_maintenance_steps_total{action="status",outcome="changed"} 5
 rehome_maintenance_steps_total{action="status",outcome="failed"} 1
 rehome_maintenance_steps_total{action="status",outcome="outdated"} 2
 rehome_maintenance_steps_total{action="status",outcome="unchanged"} 1

@@ -61,7 +61,7 @@ type answer struct {
 	event      schemas.Event      // without data; what is to be dropped from the bus
 	claims     []*claim           // in the order of the answer
 	lists      map[types.UID]bool // all pods of an answer that counts them together; nil: it does not
-	unreported int                // claims whose verdict is not stored yet
+	unreported int                // claims whose verdict is not stored yet, and one for what else is still to be done
 }
 
 // quiet is an answer that has been settled since at.
@@ -93,6 +93,17 @@ func newTable() *table {
 // accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is withdrawn
 // and dropped, so that the next leader does not take it for the newest; the same one again changes nothing.
 func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
+	return t.take(a, e, 0, now)
+}
+
+// acceptEarly is accept of an answer of which something besides its intents is still to be done. It is not settled before
+// completed says that this was, whatever becomes of its intents.
+func (t *table) acceptEarly(a schemas.Intents, e schemas.Event, now time.Time) changes {
+	return t.take(a, e, 1, now)
+}
+
+// take accepts an answer that waits for so much besides its verdicts.
+func (t *table) take(a schemas.Intents, e schemas.Event, besides int, now time.Time) changes {
 	t.forget(now)
 	e.Data = nil
 	k := keyOf(a)
@@ -121,7 +132,7 @@ func (t *table) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 			next.claims = append(next.claims, t.claim(k, next, openOf(a, intent, e)))
 		}
 	}
-	next.unreported = len(next.claims)
+	next.unreported = len(next.claims) + besides
 	var c changes
 	if old != nil {
 		c.verdicts = t.withdraw(old)
@@ -322,11 +333,30 @@ func (t *table) reported(c *claim, now time.Time) (schemas.Event, bool) {
 	if c.answer == nil || t.answers[c.key] != c.answer {
 		return schemas.Event{}, false
 	}
-	c.answer.unreported--
-	if c.answer.unreported > 0 {
+	return t.lessUnreported(c.key, c.answer, now)
+}
+
+// completed says that nothing besides its intents is left to be done of the answer to that scope, which was accepted early, or
+// that it is not to be done any more.
+func (t *table) completed(k key, scope schemas.ScopeRef, now time.Time) changes {
+	a := t.answers[k]
+	if a == nil || a.scope != scope {
+		return changes{}
+	}
+	e, settled := t.lessUnreported(k, a, now)
+	if !settled {
+		return changes{}
+	}
+	return changes{done: []schemas.Event{e}}
+}
+
+// lessUnreported counts one thing less that an answer waits for, and says whether that was the last one.
+func (t *table) lessUnreported(k key, a *answer, now time.Time) (schemas.Event, bool) {
+	a.unreported--
+	if a.unreported > 0 {
 		return schemas.Event{}, false
 	}
-	return t.settledAnswer(c.key, c.answer, now), true
+	return t.settledAnswer(k, a, now), true
 }
 
 // settle takes c off its pod. The next claim on the pod becomes the open one: with the pod's number when c was waiting,

@@ -184,6 +184,37 @@ func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
 	check(t, "dropped", dropped, e)
 }
 
+func TestAnAnswerThatIsAcceptedEarlyIsSettledWhenItIsCompletedAndItsLastVerdictIsStored(t *testing.T) {
+	type settled struct{ first, second bool }
+	for _, completedFirst := range []bool{true, false} {
+		x := newTable()
+		a, e := answerTo("A", 1, "1")
+		check(t, "changes", x.acceptEarly(a, e, noon), changes{})
+		check(t, "changes, when it comes again", x.accept(a, e, noon), changes{})
+		complete := func() bool { return len(x.completed(keyOf(a), a.Scope, noon).done) > 0 }
+		report := func() bool {
+			c := x.next()
+			x.land(c, schemas.Evicted)
+			_, done := x.reported(c, noon)
+			return done
+		}
+		steps := []func() bool{report, complete}
+		if completedFirst {
+			steps = []func() bool{complete, report}
+		}
+		check(t, "settled", settled{steps[0](), steps[1]()}, settled{false, true})
+	}
+}
+
+func TestAnAnswerThatWasReplacedIsNotCompleted(t *testing.T) {
+	x := newTable()
+	a, e := answerTo("A", 1)
+	x.acceptEarly(a, e, noon)
+	take(x, "A", 2, "1")
+	check(t, "changes", x.completed(keyOf(a), a.Scope, noon), changes{})
+	check(t, "turns", turns(x, 9), []string{"A-2.1"})
+}
+
 func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
 	x := newTable()
 	take(x, "A", 1, "1")
@@ -321,6 +352,7 @@ type modelAnswer struct {
 	event  string
 	listed []*modelWish
 	drops  int
+	early  *schemas.Intents // it was accepted early, and is not completed. nil: it is
 }
 
 func (m *model) remove(w *modelWish) {
@@ -386,6 +418,7 @@ func randomHistory(t *testing.T, seed uint64) {
 			return
 		}
 	}
+	h.complete()
 	for h.x.open > 0 || len(h.unreported) > 0 { // bring everything to its end
 		switch {
 		case len(h.flights) > 0:
@@ -436,8 +469,10 @@ func (h *history) step() {
 		h.land()
 	case n < 15:
 		h.putBack()
-	case n < 19:
+	case n < 18:
 		h.report()
+	case n < 19:
+		h.complete()
 	default:
 		h.expire()
 	}
@@ -462,8 +497,22 @@ func (h *history) accept() {
 		a.Intents[i].Expires = h.now.Add(5 * time.Minute)
 	}
 	want := h.m.accept(strategy, e.ID, h.sequence, uids, h.now.Add(5*time.Minute))
-	got := h.x.accept(a, e, h.now)
-	h.decided(got, want, schemas.Withdrawn)
+	if h.r.IntN(4) == 0 {
+		h.m.current[strategy].early = &a
+		h.decided(h.x.acceptEarly(a, e, h.now), want, schemas.Withdrawn)
+		return
+	}
+	h.decided(h.x.accept(a, e, h.now), want, schemas.Withdrawn)
+}
+
+// complete completes the answers that were accepted early.
+func (h *history) complete() {
+	for _, a := range h.m.current {
+		if early := a.early; early != nil {
+			a.early = nil
+			h.decided(h.x.completed(keyOf(*early), early.Scope, h.now), nil, schemas.Withdrawn)
+		}
+	}
 }
 
 // decided compares verdicts that the table made by itself, and checks that none is in flight.
@@ -581,6 +630,9 @@ func (h *history) dropped(e schemas.Event) {
 			continue
 		}
 		a.drops++
+		if a.early != nil {
+			h.t.Errorf("answer %s was dropped before it was completed", e.ID)
+		}
 		for _, w := range a.listed {
 			if !w.reported {
 				h.t.Errorf("answer %s was dropped before the verdict on %s was stored", e.ID, w.id)

@@ -52,6 +52,7 @@ type term struct {
 	closed  bool                 // nothing is added to queue any more
 	told    map[key]*lastNews    // what was told last of maintenances
 	blocked map[string]time.Time // when it was told last that a node of a maintenance is held up
+	failing map[string]time.Time // when it was told last that a step on a node fails
 	// unwritten are the keys of the ledger for which a change is queued or being made.
 	unwritten map[string]*unwritten
 
@@ -83,8 +84,8 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
-		errands: map[key]*errand{}, told: map[key]*lastNews{}, blocked: map[string]time.Time{}, leading: saving,
-		moves: newMoves(), departures: newDepartures(), counted: newCounts(),
+		errands: map[key]*errand{}, told: map[key]*lastNews{}, blocked: map[string]time.Time{}, failing: map[string]time.Time{},
+		leading: saving, moves: newMoves(), departures: newDepartures(), counted: newCounts(),
 		loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{},

@@ -153,7 +153,8 @@ func (s MaintenanceScope) ScopedPods() []ScopedPod {
 
 // MaintenanceSteps is what an answer to a [MaintenanceScope] wants besides that pods move. The status is written first, and
 // only if nobody has changed the object since; then the nodes are changed in their order; then the pods move. When the
-// status cannot be written, nothing else is done, and the maintenance is evaluated again.
+// status cannot be written, nothing else is done, and the maintenance is evaluated again. When a node cannot be changed, that
+// is tried again, and pods on other nodes move meanwhile.
 type MaintenanceSteps struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`

@@ -27,10 +27,10 @@ func (c *Steps) Do(ctx context.Context, s schemas.MaintenanceSteps) (Result, err
 	}
 	var failed []error
 	for _, n := range s.Nodes {
-		done, err := c.node(ctx, s, n)
+		done := c.node(ctx, s, n)
 		r.Nodes = append(r.Nodes, done)
-		if err != nil {
-			failed = append(failed, err)
+		if done.Err != nil {
+			failed = append(failed, done.Err)
 		}
 		if ctx.Err() != nil {
 			break

@@ -99,7 +99,8 @@ type Result struct {
 	Before *v1alpha1.NodeMaintenance
 	// Wrote: its status was written. If not, it was that of the answer already, or Dropped says why not.
 	Wrote bool
-	// Nodes are the steps on nodes, in their order, as far as it came.
+	// Nodes are the steps on nodes, in their order, as far as it came. There is none before the status and the finalizer are as
+	// they are to be.
 	Nodes []Done
 }
 
@@ -111,6 +112,8 @@ type Done struct {
 	Message string
 	// Again: the node had been cordoned for the maintenance, and somebody has uncordoned it.
 	Again bool
+	// Err is why it is to be tried again. nil: it is not.
+	Err error
 }
 
 // Outcome is what became of a step on a node.

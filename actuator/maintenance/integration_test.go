@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,6 +58,7 @@ func TestStepsAndTheAPIServer(t *testing.T) {
 		{"a mark whose name no maintenance can have holds nothing", testNoName},
 		{"who holds a node is only asked when it is to be cordoned", testAsked},
 		{"a node that was made anew, or is gone, is left as it is", testNodeMadeAnew},
+		{"a step that is refused keeps no other from being done, and is the one to be tried again", testRefused},
 		{"what was said about an earlier maintenance is taken away", testMaintained},
 		{"the finalizer goes last, and its maintenance with it", testDeletion},
 		{"a dry run changes nothing", testDryRun},
@@ -477,6 +479,70 @@ func testAsked(p *place) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func testRefused(p *place) {
+	a, b, told, c := p.node("a"), p.node("b"), p.node("told"), p.node("c")
+	m := p.maintenance("kernel")
+	mark := p.step(told, schemas.NodeMark)
+	mark.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+	s := p.answer(m, p.cordon(m, a), p.cordon(m, b), mark, p.cordon(m, c))
+	p.refuse(b, told)
+	r, err := p.steps().Do(p.Context(), s)
+	var got, again []string
+	for _, n := range r.Nodes {
+		got = append(got, string(n.Outcome))
+		if n.Err != nil {
+			again = append(again, n.Name)
+		}
+	}
+	check(p.T, "outcomes", got, []string{"changed", "failed", "failed", "changed"})
+	check(p.T, "to be tried again", again, []string{b.Name, told.Name})
+	if err == nil || strings.Count(err.Error(), "hands off") != 2 {
+		p.Errorf("got error %v, want that of both", err)
+	}
+	check(p.T, "cordoned", []bool{p.look(a).Unschedulable, p.look(b).Unschedulable, p.look(c).Unschedulable}, []bool{true, false, true})
+}
+
+// refuse lets an admission policy refuse every change of these nodes, from when it returns on.
+func (p *place) refuse(nodes ...*corev1.Node) {
+	p.Helper()
+	var names []string
+	for _, n := range nodes {
+		names = append(names, fmt.Sprintf("%q", n.Name))
+	}
+	name := p.name("hands-off")
+	policies := p.client.AdmissionregistrationV1()
+	_, err := policies.ValidatingAdmissionPolicies().Create(p.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes", "nodes/status"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{
+				Expression: "!(object.metadata.name in [" + strings.Join(names, ", ") + "])", Message: "hands off",
+			}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(p.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(100 * time.Millisecond) {
+		_, err = p.client.CoreV1().Nodes().Patch(p.Context(), nodes[0].Name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "hands off") {
+			return
+		}
+	}
+	p.Fatalf("the admission policy is not effective: %v", err)
+}
 
 func testNodeMadeAnew(p *place) {
 	m, n, gone := p.maintenance("kernel"), p.node("a"), p.node("b")

@@ -17,50 +17,56 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// node carries one step out. An error is about what is to be tried again.
-func (c *Steps) node(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep) (Done, error) {
+// node carries one step out.
+func (c *Steps) node(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep) Done {
 	var d Done
-	var err error
 	for range tries {
-		var live *corev1.Node
-		live, err = c.look(ctx, n.Name)
-		if apierrors.IsNotFound(err) {
-			return Done{NodeStep: n, Outcome: Outdated, Message: "the node is gone"}, nil
+		live, err := c.look(ctx, n.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return Done{NodeStep: n, Outcome: Outdated, Message: "the node is gone"}
+		case err != nil:
+			return failure(n, err)
 		}
-		if err != nil {
-			return Done{NodeStep: n, Outcome: Failed, Message: err.Error()}, err
-		}
-		d, err = c.once(ctx, s, n, live)
-		if !overtaken(err) {
+		if d = c.once(ctx, s, n, live); !overtaken(d.Err) {
 			break
 		}
 	}
-	return d, err
+	return d
 }
 
-// once carries a step out on the node as it is.
-func (c *Steps) once(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep, live *corev1.Node) (Done, error) {
+func failure(n schemas.NodeStep, err error) Done {
+	return Done{NodeStep: n, Outcome: Failed, Message: err.Error(), Err: err}
+}
+
+// once carries a step out on the node as it is. When only the conditions could not be set, the outcome is that of all else, unless
+// there is nothing else.
+func (c *Steps) once(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep, live *corev1.Node) Done {
 	d := Done{NodeStep: n}
 	held, err := c.held(ctx, s, n, live)
 	if err != nil {
-		return Done{NodeStep: n, Outcome: Failed, Message: err.Error()}, err
+		return failure(n, err)
 	}
 	var patch []operation
 	patch, d.Outcome, d.Message = plan(n, live, held, c.cfg.Now())
 	d.Again = n.Action == schemas.NodeCordon && d.Outcome == Changed && isMark(n.Marked, n.Mark.UID) && !live.Spec.Unschedulable
 	if len(patch) > 0 {
 		if err := c.change(ctx, live, types.JSONPatchType, patch); err != nil {
-			return Done{NodeStep: n, Outcome: Failed, Message: err.Error()}, err
+			return failure(n, err)
 		}
 	}
 	if d.Outcome != Changed && d.Outcome != Unchanged {
-		return d, nil
+		return d
 	}
 	set, err := c.conditions(ctx, live, n.Conditions)
-	if set && n.Action == schemas.NodeMark && err == nil {
+	switch {
+	case err != nil && n.Action == schemas.NodeMark:
+		return failure(n, err)
+	case set && n.Action == schemas.NodeMark:
 		d.Outcome = Changed
 	}
-	return d, err
+	d.Err = err
+	return d
 }
 
 // plan says how the node is changed: not at all, unless the outcome is Changed. held is the name of another maintenance because
