@@ -40,6 +40,7 @@ const (
 	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: it was given up
 	ReceiptDeadlineExceeded ReceiptReason = "DeadlineExceeded" // finished: its time is over
 	ReceiptRefused          ReceiptReason = "Refused"          // finished: a guard refused the maintenance, and nothing was done
+	ReceiptHeldByAnother    ReceiptReason = "HeldByAnother"    // finished: another maintenance holds the node, which stays cordoned
 )
 
 // Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted one is finished. An

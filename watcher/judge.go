@@ -12,12 +12,18 @@ import (
 )
 
 // judge says whether a request for a maintenance is over, and why in words. is is the maintenance; nil: there is none. uid is
-// that of the one that the request has asked for; empty: it is not known. It is a pure function.
-func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance) (end schemas.ReceiptReason, why string) {
+// that of the one that the request has asked for; empty: it is not known. other is another one whose mark is on the node; empty:
+// none is. It is a pure function.
+func judge(
+	want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string,
+) (end schemas.ReceiptReason, why string) {
 	completes := want.Stage == v1alpha1.Complete
 	switch {
 	case is == nil || uid != "" && is.UID != uid:
-		if completes {
+		switch {
+		case completes && other != "":
+			return schemas.ReceiptHeldByAnother, heldBy(other, want.Node)
+		case completes:
 			return schemas.ReceiptDone, "node " + want.Node + " is given back"
 		}
 		return schemas.ReceiptCancelled, "the maintenance of node " + want.Node + " is over"
@@ -34,6 +40,15 @@ func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance
 		return "", ""
 	}
 	return reached(want, n)
+}
+
+// heldBy says why a node stays cordoned that requests do not hold, and who can change that.
+func heldBy(other, node string) string {
+	text := fmt.Sprintf("node %s stays cordoned: maintenance %s holds it", node, other)
+	if other == schemas.SignMaintenance(node) {
+		return text + " until its sign is gone from the node"
+	}
+	return text + ": complete that"
 }
 
 // nodeIn is how far the node of a maintenance is.

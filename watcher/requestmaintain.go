@@ -132,8 +132,11 @@ func (r *requests) maintain(
 	case no != nil:
 		return r.reject(ctx, e, answer, no)
 	case is == nil:
-		answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptNothingToDo
-		answer.Message = "node " + wanted.Node + " is not maintained"
+		answer.State, answer.Reason, answer.Message = schemas.RequestFinished, schemas.ReceiptNothingToDo,
+			"node "+wanted.Node+" is not maintained"
+		if other := r.l.w.cluster.heldByAnother(wanted.Node); other != "" {
+			answer.Reason, answer.Message = schemas.ReceiptHeldByAnother, heldBy(other, wanted.Node)
+		}
 		return r.close(ctx, e, answer)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, deadlineOf(request, stored)
@@ -179,6 +182,18 @@ func leftOn(node *corev1.Node, name string) types.UID {
 	return ""
 }
 
+// heldByAnother is the maintenance that has cordoned a node, if it is not the one that requests have asked for. Empty: none has.
+func (c *cluster) heldByAnother(node string) string {
+	n, err := c.nodes.Get(node)
+	if err != nil {
+		return "" // it is not there
+	}
+	if mark := markOn(n); mark != nil && mark.Name != schemas.RequestedMaintenance(node) {
+		return mark.Name
+	}
+	return ""
+}
+
 // done is what a node is when it has come to a stage.
 func done(stage v1alpha1.Stage) string {
 	switch stage {
@@ -216,7 +231,7 @@ func (r *requests) maintained(ctx context.Context, a *asking) error {
 	if err != nil {
 		return err
 	}
-	end, why := judge(want, uid, is)
+	end, why := judge(want, uid, is, r.l.w.cluster.heldByAnother(want.Node))
 	if end == "" && !r.l.w.now().Before(a.deadline) {
 		end, why = schemas.ReceiptDeadlineExceeded, late(want, is)
 	}

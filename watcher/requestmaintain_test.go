@@ -293,9 +293,13 @@ func TestARequestForAMaintenanceIsOverWhenTheNodeIsAsFarAsWantedOrWillNeverBe(t 
 		{"given back, and still there", complete, in(complete, v1alpha1.Returned, status(v1alpha1.Completed, "True")), "", ""},
 		{"not given back yet", complete, in(complete, v1alpha1.Returning, status(v1alpha1.Completed, "False")), "", ""},
 	} {
-		end, why := judge(schemas.NodeRequest{Node: "n1", Stage: c.want}, "u", c.is)
+		end, why := judge(schemas.NodeRequest{Node: "n1", Stage: c.want}, "u", c.is, "")
 		if end != c.end || why != c.why {
 			t.Errorf("%s: got %q, %q, want %q, %q", c.name, end, why, c.end, c.why)
 		}
+	}
+	end, why := judge(schemas.NodeRequest{Node: "n1", Stage: drain}, "u", nil, "rack-7")
+	if want := "the maintenance of node n1 is over"; end != schemas.ReceiptCancelled || why != want {
+		t.Errorf("over meanwhile, and another one holds it: got %q, %q, want %q", end, why, want)
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
@@ -120,6 +122,14 @@ func (o *office) entry(name string) *v1alpha1.NodeMaintenance {
 		o.t.Fatal(err)
 	}
 	return m
+}
+
+// cordonedFor is how the maintenance of a mark has left a node that it has cordoned.
+func cordonedFor(t *testing.T, name string, uid types.UID) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Unschedulable = true
+		markedBy(t, schemas.CordonMark{Name: name, UID: uid, At: time.Unix(1000, 0).UTC()})(n)
+	}
 }
 
 // writes stores a status as an actuator does, or with stage empty removes the entry.
@@ -265,16 +275,30 @@ func TestAMaintenanceThatAGuardRefusesIsGivenUpUnlessItWasBegun(t *testing.T) {
 
 func TestAMaintenanceWhoseTableWasLostIsFoundAgainByItsMark(t *testing.T) {
 	o := newOffice(t, policy.Policy{})
-	n := machine("n1", "a")
-	n.Spec.Unschedulable = true
-	n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"node/n1","uid":"lost","cordonedBefore":false,"at":"2026-11-20T11:00:00Z"}`}
-	o.set(n)
+	o.set(machine("n1", "a", cordonedFor(t, "node/n1", "lost")))
 	running(t, o.w.leadOn)
 	o.asks("complete", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete})
 	o.answered("complete", "accepted Accepted: node n1 is to be given back")
 	if m := o.entry("node/n1"); m.UID != "lost" || m.Spec.Stage != v1alpha1.Complete {
 		t.Errorf("got %+v, want one that can take the mark back", m)
 	}
+}
+
+func TestANodeThatAnotherMaintenanceHoldsIsNotSaidToBeGivenBack(t *testing.T) {
+	o := newOffice(t, policy.Policy{})
+	o.set(machine("n1", "a", cordonedFor(t, "rack-7", "u7")), machine("n2", "b", cordonedFor(t, "sign/n2", "u2")))
+	running(t, o.w.leadOn)
+	o.asks("n1", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete})
+	o.answered("n1", "finished HeldByAnother: node n1 stays cordoned: maintenance rack-7 holds it: complete that")
+	o.asks("n2", schemas.NodeRequest{Node: "n2", Stage: v1alpha1.Complete})
+	o.answered("n2", "finished HeldByAnother: node n2 stays cordoned: maintenance sign/n2 holds it until its sign is gone from the node")
+
+	o.asks("waits", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain})
+	o.answered("waits", "accepted Accepted: node n1 is to be drained")
+	o.asks("complete", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete})
+	o.answered("complete", "accepted Accepted: node n1 is to be given back")
+	o.writes("node/n1", "")
+	o.answered("complete", "finished HeldByAnother: node n1 stays cordoned: maintenance rack-7 holds it: complete that")
 }
 
 func TestNothingIsDecidedBeforeBothTheTableAndTheKindsAreKnown(t *testing.T) {
