@@ -108,8 +108,21 @@ func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) string {
 	if is != nil && is.Status.Summary.Message != "" {
 		text += ": " + is.Status.Summary.Message
 	}
-	return text + goesOn
+	return text + goesOn(is)
 }
 
-// goesOn is what whoever does not wait any more is to know.
-const goesOn = "; its maintenance goes on until Complete is asked for"
+// goesOn is what whoever does not wait any more is to know of the maintenance, which does the rest by itself. nil: it is not known.
+func goesOn(is *v1alpha1.NodeMaintenance) string {
+	text := "; its maintenance goes on until Complete is asked for"
+	switch {
+	case is == nil:
+	case is.Spec.Stage == v1alpha1.Complete:
+		return "; the node is given back as soon as that can be done"
+	case is.Spec.Deadline == nil:
+	case is.Spec.OnDeadline == v1alpha1.Hold:
+		return fmt.Sprintf("%s; when the drain has taken %v no more pods move", text, is.Spec.Deadline.Duration)
+	case is.Spec.OnDeadline == v1alpha1.Release:
+		return fmt.Sprintf("%s, or the drain has taken %v: then the node is given back", text, is.Spec.Deadline.Duration)
+	}
+	return text
+}

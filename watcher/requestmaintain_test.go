@@ -235,6 +235,37 @@ func TestTheReasonOfAMaintenanceNamesWhoAskedInAsManyCharactersAsItMayHave(t *te
 	}
 }
 
+func TestWhoDoesNotWaitAnyMoreIsToldWhatTheMaintenanceDoesByItself(t *testing.T) {
+	of := func(stage v1alpha1.Stage, deadline *metav1.Duration, then v1alpha1.OnDeadline) *v1alpha1.NodeMaintenance {
+		m := &v1alpha1.NodeMaintenance{
+			Spec: v1alpha1.NodeMaintenanceSpec{Stage: stage, Deadline: deadline, OnDeadline: then},
+		}
+		m.Status.Summary.Message = "cannot move shop/db-0"
+		return m
+	}
+	const drain, complete = v1alpha1.Drain, v1alpha1.Complete
+	const before = "node n1 is not drained yet: cannot move shop/db-0; "
+	for _, c := range []struct {
+		name string
+		want v1alpha1.Stage
+		is   *v1alpha1.NodeMaintenance
+		text string
+	}{
+		{"without a deadline", drain, of(drain, nil, ""), before + "its maintenance goes on until Complete is asked for"},
+		{"Continue", drain, of(drain, within(time.Hour), v1alpha1.Continue), before + "its maintenance goes on until Complete is asked for"},
+		{"Hold", drain, of(drain, within(time.Hour), v1alpha1.Hold), before +
+			"its maintenance goes on until Complete is asked for; when the drain has taken 1h0m0s no more pods move"},
+		{"Release", drain, of(drain, within(time.Hour), v1alpha1.Release), before +
+			"its maintenance goes on until Complete is asked for, or the drain has taken 1h0m0s: then the node is given back"},
+		{"Complete was asked for", complete, of(complete, within(time.Hour), v1alpha1.Release),
+			"node n1 is not given back yet: cannot move shop/db-0; the node is given back as soon as that can be done"},
+	} {
+		if got := late(schemas.NodeRequest{Node: "n1", Stage: c.want}, c.is); got != c.text {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.text)
+		}
+	}
+}
+
 func TestARequestForAMaintenanceIsOverWhenTheNodeIsAsFarAsWantedOrWillNeverBe(t *testing.T) {
 	const cordon, drain, complete = v1alpha1.Cordon, v1alpha1.Drain, v1alpha1.Complete
 	in := func(wanted v1alpha1.Stage, stage v1alpha1.NodeStage, change ...func(*v1alpha1.NodeMaintenance)) *v1alpha1.NodeMaintenance {

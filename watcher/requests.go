@@ -251,7 +251,7 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, answer schemas.R
 		r.kick(key)
 		answer.Reason, answer.Message = schemas.ReceiptDone, "request "+request.Request+" is given up"
 		if a.maintain != nil {
-			a.why += goesOn
+			a.why += goesOn(r.l.w.table.get(schemas.RequestedMaintenance(a.maintain.Node)))
 		}
 	}
 	r.mu.Unlock()

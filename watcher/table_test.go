@@ -249,6 +249,10 @@ func TestAMaintenanceGoesOnWhenNobodyWaitsForItAnyMore(t *testing.T) {
 	if m := o.entry("node/n1"); m.Spec.Stage != v1alpha1.Drain || m.Generation != 1 {
 		t.Errorf("got %+v, want it as it was asked for", m)
 	}
+	hold := drain
+	hold.Deadline, hold.OnDeadline = within(time.Hour), v1alpha1.Hold
+	o.asks("held", hold, func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Second) })
+	o.answered("held", "finished DeadlineExceeded: node n1 is not drained yet"+goes+"; when the drain has taken 1h0m0s no more pods move")
 	o.asks("three", drain)
 	o.answered("three", "accepted Accepted: node n1 is to be drained")
 	o.asks("complete", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete})

@@ -38,6 +38,9 @@ func requestCommand() *cobra.Command {
 	return c
 }
 
+// longestRequest is how long a request may be worked on.
+const longestRequest = 24 * time.Hour
+
 // requestFlags are those that all requests have, and those about pods that only some have.
 type requestFlags struct {
 	name, sender, reason, profile, method, output string
@@ -96,7 +99,6 @@ func (f requestFlags) request(now time.Time) (schemas.Request, error) {
 	if f.method != string(schemas.UseAuto) {
 		r.Method = schemas.RequestMethod(f.method)
 	}
-	const most = 24 * time.Hour
 	switch {
 	case f.reason == "":
 		return r, errors.New("--reason: want words that say why, got none")
@@ -108,8 +110,8 @@ func (f requestFlags) request(now time.Time) (schemas.Request, error) {
 		return r, fmt.Errorf("--name: want 1 to 63 of a-z, 0-9 and -, got %q", r.Name)
 	case r.Method != "" && !slices.Contains(schemas.RequestMethods(), r.Method):
 		return r, fmt.Errorf("--method: want auto, evict or restart, got %q", r.Method)
-	case f.deadline < 0 || f.deadline > most:
-		return r, fmt.Errorf("--deadline: want at most %v, such as 30m, got %v", most, f.deadline)
+	case f.deadline < 0 || f.deadline > longestRequest:
+		return r, fmt.Errorf("--deadline: want at most %v, such as 30m, got %v", longestRequest, f.deadline)
 	case f.output != "text" && f.output != "json":
 		return r, fmt.Errorf("--output: want text or json, got %q", f.output)
 	}

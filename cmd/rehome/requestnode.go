@@ -20,6 +20,10 @@ type nodeFlags struct {
 	force                   []string
 }
 
+// afterDrain is how much longer a request lasts than its drain may take, whose time begins later: with its turn. What becomes of
+// the node then is seen.
+const afterDrain = time.Minute
+
 func requestNodeCommand() *cobra.Command {
 	f := &nodeFlags{}
 	c := &cobra.Command{
@@ -28,9 +32,9 @@ func requestNodeCommand() *cobra.Command {
 		Long: "Ask for all pods of a node to be moved, once. Nothing keeps others from coming to it.\n\n" +
 			"With --cordon or --drain the node is maintained: cordoned, and with --drain emptied, until it is asked for with\n" +
 			"--complete that it is given back as it was before. The stages only go forwards. It is waited for until the node is as\n" +
-			"far as is wanted; the maintenance goes on without anybody who waits. The deadline is how long the drain may take, and\n" +
-			"how long it is waited for; --on-deadline says what becomes of the node then. The exit code is 0 when the node is as far\n" +
-			"as was asked for.",
+			"far as is wanted; the maintenance goes on without anybody who waits. The deadline is how long the drain may take;\n" +
+			"--on-deadline says what becomes of the node then, which is waited for a minute longer. The exit code is 0 when the node\n" +
+			"is as far as was asked for.",
 		Example: "  rehome request node worker-9 --reason 'its pods hang'\n" +
 			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request node worker-9 --complete --reason 'the fan is new'",
@@ -71,8 +75,13 @@ func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration
 		return fmt.Errorf("--method, --override, --profile: want them without %s", f.chosen())
 	}
 	r.Action = schemas.ActionMaintain
-	r.Maintenance, err = f.request(node, stage, deadline)
-	return err
+	if r.Maintenance, err = f.request(node, stage, deadline); err != nil {
+		return err
+	}
+	if r.Maintenance.Deadline != nil {
+		r.Deadline = r.Deadline.Add(min(afterDrain, longestRequest-deadline))
+	}
+	return nil
 }
 
 // stage is the one that is asked for. Empty: none is.

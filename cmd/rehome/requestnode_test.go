@@ -46,6 +46,31 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 	}
 }
 
+func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testing.T) {
+	busOf(t)
+	for flags, want := range map[string]time.Duration{
+		"--drain --deadline 4h":     4*time.Hour + time.Minute,
+		"--drain --deadline 23h59m": 24 * time.Hour,
+		"--drain --deadline 24h":    24 * time.Hour, // the longest that a request may have
+		"--cordon --deadline 4h":    4 * time.Hour,
+		"--complete --deadline 4h":  4 * time.Hour,
+	} {
+		before := time.Now()
+		out, err := command(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
+			strings.Fields(flags)...)...)
+		after := time.Now()
+		var line struct {
+			Data schemas.Request `json:"data"`
+		}
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
+			t.Fatalf("%s: %v in %s", flags, err, out)
+		}
+		if got := line.Data.Deadline; got.Before(before.Add(want)) || got.After(after.Add(want)) {
+			t.Errorf("%s: until %v, want %v after %v", flags, got, want, before)
+		}
+	}
+}
+
 func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
 	for flags, want := range map[string]string{
 		"n1 --drain --cordon":                       "want one of --cordon, --drain and --complete",
