@@ -42,6 +42,14 @@ func judge(
 	return reached(want, n)
 }
 
+// notOurs is the answer to who wants a node back that requests do not hold. other is who holds it; empty: nobody.
+func notOurs(node, other string) (end schemas.ReceiptReason, why string) {
+	if other == "" {
+		return schemas.ReceiptNothingToDo, "node " + node + " is not maintained"
+	}
+	return schemas.ReceiptHeldByAnother, heldBy(other, node)
+}
+
 // heldBy says why a node stays cordoned that requests do not hold, and who can change that.
 func heldBy(other, node string) string {
 	text := fmt.Sprintf("node %s stays cordoned: maintenance %s holds it", node, other)

@@ -132,11 +132,8 @@ func (r *requests) maintain(
 	case no != nil:
 		return r.reject(ctx, e, answer, no)
 	case is == nil:
-		answer.State, answer.Reason, answer.Message = schemas.RequestFinished, schemas.ReceiptNothingToDo,
-			"node "+wanted.Node+" is not maintained"
-		if other := r.l.w.cluster.heldByAnother(wanted.Node); other != "" {
-			answer.Reason, answer.Message = schemas.ReceiptHeldByAnother, heldBy(other, wanted.Node)
-		}
+		answer.State = schemas.RequestFinished
+		answer.Reason, answer.Message = notOurs(wanted.Node, r.l.w.cluster.heldByAnother(wanted.Node))
 		return r.close(ctx, e, answer)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, deadlineOf(request, stored)
@@ -235,8 +232,9 @@ func (r *requests) maintained(ctx context.Context, a *asking) error {
 	if end == "" && !r.l.w.now().Before(a.deadline) {
 		end, why = schemas.ReceiptDeadlineExceeded, late(want, is)
 	}
+	var no *objection
 	if end == schemas.ReceiptRefused && !begun(is) {
-		_, _, err = r.l.w.table.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *objection) {
+		_, no, err = r.l.w.table.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *objection) {
 			if now == nil || now.UID != is.UID || now.Generation != is.Generation {
 				return nil, nil
 			}
@@ -244,7 +242,7 @@ func (r *requests) maintained(ctx context.Context, a *asking) error {
 			return give.of(now, r.l.w.now())
 		})
 	}
-	if err == nil && end != "" {
+	if err == nil && no == nil && end != "" { // what a dry run cannot give up stays open
 		r.mu.Lock()
 		a.end, a.why = end, why
 		r.mu.Unlock()

@@ -305,6 +305,36 @@ func TestANodeThatAnotherMaintenanceHoldsIsNotSaidToBeGivenBack(t *testing.T) {
 	o.answered("complete", "finished HeldByAnother: node n1 stays cordoned: maintenance rack-7 holds it: complete that")
 }
 
+func TestInADryRunNoMaintenanceIsStoredThatWouldBecomeRealLater(t *testing.T) {
+	o := newOffice(t, starting())
+	o.set(machine("n1", "a", taintedBy("cloud.example.com/interruption")))
+	kept := wish{name: "sign/n2", node: "n2", reason: "why", NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Drain}}.first(time.Now())
+	if _, err := o.bus.Maintenances().Put(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	o.w.config.DryRun = true
+	bustest.Eventually(t, "the table is known", func() bool { return len(o.w.table.list()) == 1 })
+	s := newLead(o.w, o.w.plan.Load(), newOutbox(o.out, o.w.log, o.w.metrics)).signs
+	for _, node := range []string{"n1", "n2"} {
+		if err := s.at(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if began, ended := o.entry("sign/n1"), o.entry("sign/n2"); began != nil || ended.Spec.Stage != v1alpha1.Drain {
+		t.Errorf("a sign that came, and one that went: got %+v, %+v, want none, and what was there before", began, ended)
+	}
+	running(t, o.w.leadOn)
+	const refused = "rejected NotAllowed: the watcher runs with --dry-run, and changes no maintenance: nothing was stored; " +
+		"ask when it runs without"
+	o.asks("drain", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain})
+	o.answered("drain", refused)
+	o.asks("complete", schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete})
+	o.answered("complete", refused)
+	if m := o.entry("node/n1"); m != nil {
+		t.Errorf("got %+v, want none", m)
+	}
+}
+
 func TestNothingIsDecidedBeforeBothTheTableAndTheKindsAreKnown(t *testing.T) {
 	o := newOffice(t, policy.Policy{})
 	bustest.Eventually(t, "the table is known", o.w.maintained.known.Load) // which nobody asks about from then on

@@ -45,6 +45,8 @@ type Config struct {
 	Requests Requests
 	// Maintenances are those that requests and signs on nodes ask for. nil: there are none, and none can be asked for.
 	Maintenances Maintenances
+	// DryRun changes nothing that is wanted of those Maintenances: it would become real with the first process that runs without.
+	DryRun bool
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
 	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen

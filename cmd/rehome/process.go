@@ -296,7 +296,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
 		Client: p.client, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
-		Maintenances: p.bus.Maintenances(), Policy: p.policy,
+		Maintenances: p.bus.Maintenances(), DryRun: p.settings.DryRun, Policy: p.policy,
 		Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
