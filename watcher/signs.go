@@ -23,7 +23,7 @@ const (
 )
 
 // signs makes maintenances of nodes with a sign by which the policy begins a drain, and completes those whose sign is gone and
-// those whose node is gone, while a watcher leads. Its methods may be called from many goroutines. Make one with newSigns.
+// those whose node is gone, while a watcher leads. The mark on a node outlives a table that is lost with the bus. Its methods may be called from many goroutines. Make one with newSigns.
 type signs struct {
 	l      *lead
 	kicked chan struct{} // capacity 1: some of dirty are to be looked at
@@ -74,7 +74,7 @@ func (s *signs) look(nodes ...string) {
 	}
 }
 
-// run looks at nodes until ctx ends, and once a minute at all with a sign or a maintenance of the table.
+// run looks at nodes until ctx ends, and once a minute at all with a sign, the mark of one, or a maintenance of the table.
 func (s *signs) run(ctx context.Context) {
 	if s.l.w.table == nil {
 		return
@@ -121,7 +121,7 @@ func (s *signs) lookAtAll() {
 		return
 	}
 	for _, n := range nodes {
-		if s.l.scopes.plan.startedBy(n) != "" {
+		if s.l.scopes.plan.startedBy(n) != "" || leftOn(n, schemas.SignMaintenance(n.Name)) != "" {
 			s.look(n.Name)
 		}
 	}
@@ -139,15 +139,20 @@ func (s *signs) at(ctx context.Context, node string) error {
 		n = nil // fails only for one that is not there
 	}
 	name := schemas.SignMaintenance(node)
-	sign, is := s.l.scopes.plan.startedBy(n), s.l.w.table.get(name)
+	sign, is, mark := s.l.scopes.plan.startedBy(n), s.l.w.table.get(name), leftOn(n, name)
 	switch {
 	case sign != "" && is == nil:
 		err = s.want(ctx, wish{
-			name: name, node: node, reason: sign + " on the node", uid: leftOn(n, name),
+			name: name, node: node, reason: sign + " on the node", uid: mark,
 			NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Drain},
 		})
 	case sign == "" && is != nil:
 		err = s.complete(ctx, name)
+	case is == nil && mark != "":
+		err = s.giveBack(ctx, wish{
+			name: name, node: node, reason: "the sign is gone from the node", uid: mark,
+			NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete},
+		})
 	default:
 		err = nil
 	}
@@ -196,5 +201,16 @@ func (s *signs) want(ctx context.Context, w wish) error {
 	if err == nil && no == nil {
 		s.l.w.log.Info("a sign on a node begins a maintenance", "node", w.node, "sign", w.reason)
 	}
+	return err
+}
+
+// giveBack makes a maintenance that takes back what one has left on the node that the table has lost. One that is there does it.
+func (s *signs) giveBack(ctx context.Context, w wish) error {
+	_, _, err := s.l.w.table.change(ctx, w.name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *objection) {
+		if is != nil {
+			return nil, nil
+		}
+		return w.first(s.l.w.now()), nil
+	})
 	return err
 }

@@ -1,10 +1,12 @@
 package watcher
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/maintenance"
@@ -57,6 +59,37 @@ func TestASignOnANodeBeginsAMaintenanceForAsLongAsItIsThere(t *testing.T) {
 	o.is("one that came while nobody led", "sign/n2", v1alpha1.Drain)
 	o.remove(machine("n2", "b"), false)
 	o.is("the node is gone, and the sign with it", "sign/n2", v1alpha1.Complete)
+}
+
+func TestANodeOfASignIsGivenBackWhenTheSignWentWhileTheTableWasLost(t *testing.T) {
+	o := newOffice(t, starting())
+	o.set(
+		machine("n1", "a", cordonedFor(t, "sign/n1", "lost-1")),
+		machine("n2", "b", cordonedFor(t, "sign/n2", "lost-2"), taintedBy("cloud.example.com/interruption")),
+		machine("n3", "b", cordonedFor(t, "sign/n1", "lost-3")), machine("n4", "b", cordonedFor(t, "node/n4", "lost-4")),
+	)
+	running(t, o.w.leadOn)
+	type entry struct {
+		uid   types.UID
+		stage v1alpha1.Stage
+	}
+	want := map[string]entry{"sign/n1": {"lost-1", v1alpha1.Complete}, "sign/n2": {"lost-2", v1alpha1.Drain}}
+	got := map[string]entry{}
+	bustest.Eventually(t, "both are in the table", func() bool {
+		for _, m := range o.w.table.list() {
+			got[m.Name] = entry{m.UID, m.Spec.Stage}
+		}
+		return len(got) >= 2
+	})
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	o.set(machine("n1", "a"))
+	o.writes("sign/n1", "") // it is given back
+	bustest.Eventually(t, "the table has seen that", func() bool { return o.w.table.get("sign/n1") == nil })
+	if err := newSigns(o.w.lead.Load()).at(t.Context(), "n1"); err != nil || o.entry("sign/n1") != nil {
+		t.Errorf("got %+v, %v, want none again", o.entry("sign/n1"), err)
+	}
 }
 
 func TestWhatRehomeSaysOnANodeIsNoSign(t *testing.T) {
