@@ -1,7 +1,11 @@
 package chart
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -55,23 +59,67 @@ func TestTheFilesOfTheBusAreNeverSharedByTwoPods(t *testing.T) {
 	}
 }
 
-// TestAnotherPolicyMakesAnotherJob since a Job cannot be changed.
-func TestAnotherPolicyMakesAnotherJob(t *testing.T) {
-	name := func(args ...string) (names string) {
-		for _, o := range rendered(t, "rehome", args...) {
+// TestAnotherPolicyOrAnotherPodMakesAnotherJob since a Job cannot be changed.
+func TestAnotherPolicyOrAnotherPodMakesAnotherJob(t *testing.T) {
+	job := func(t *testing.T, from string, args ...string) batchv1.Job {
+		var found objects
+		for _, o := range parse(t, must(t, helm(t, append([]string{"template", "rehome", from, "--namespace", "rehome"}, args...)...))) {
 			if o.GetKind() == "Job" && o.GetAnnotations()["helm.sh/hook"] == "" {
-				names += o.GetName()
+				found = append(found, o)
 			}
 		}
-		return names
+		if len(found) != 1 {
+			t.Fatalf("there are %d Jobs, want one: %q", len(found), found.names())
+		}
+		return into[batchv1.Job](t, found[0])
 	}
 	for _, kind := range []string{"kind=Job", "mode=distributed,nats.enabled=true"} {
-		one, same := name("--set", kind), name("--set", kind)
-		other := name("--set", kind, "--set-json", `{"policyAdditions":{"rate":{"burst":3}}}`)
-		if one == "" || one != same || one == other {
-			t.Errorf("%s: %q, %q and %q", kind, one, same, other)
+		one, same := job(t, chart, "--set", kind), job(t, chart, "--set", kind)
+		if !reflect.DeepEqual(one, same) {
+			t.Errorf("%s: the same values make\n%+v and\n%+v", kind, one, same)
+		}
+		for change, values := range map[string]string{
+			"another policy":      `{"policyAdditions":{"rate":{"burst":3}}}`,
+			"another level":       `{"logging":{"level":"DEBUG"}}`,
+			"a common label":      `{"commonLabels":{"team":"a"}}`,
+			"a label of pods":     `{"podLabels":{"team":"a"}}`,
+			"an annotation":       `{"podAnnotations":{"team":"a"}}`,
+			"another chart":       "version: ",
+			"another application": "appVersion: ",
+		} {
+			t.Run(kind+" and "+change, func(t *testing.T) {
+				t.Parallel()
+				from, set := chart, values
+				if !strings.HasPrefix(values, "{") {
+					from, set = chartWith(t, "\n"+values+"0.1.0\n", "\n"+values+"0.1.1\n"), "{}"
+				}
+				other := job(t, from, "--set", kind, "--set-json", set)
+				if other.Name == one.Name {
+					t.Errorf("it is still %s, with pods of %+v and %+v", one.Name, one.Spec.Template.ObjectMeta, other.Spec.Template.ObjectMeta)
+				}
+				if same := reflect.DeepEqual(one.Spec.Template, other.Spec.Template); same != (change == "another policy") {
+					t.Errorf("whether the pods stay as they are: got %t", same)
+				}
+			})
 		}
 	}
+}
+
+// chartWith is a copy of the chart in whose Chart.yaml one text stands for another.
+func chartWith(t *testing.T, old, with string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "rehome")
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	text := read(t, "deploy/helm/rehome/Chart.yaml")
+	if !strings.Contains(text, old) {
+		t.Fatalf("Chart.yaml has no %q", old)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(strings.ReplaceAll(text, old, with)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // TestAVariableOfTheValuesCountsMoreThanThatOfTheChart so that there is never one twice, which the API server would refuse.
