@@ -127,7 +127,8 @@ func setupCommand() *cobra.Command {
 			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
 			"are kept, so it can be run again to add somebody.\n\n" +
 			"With --secrets it prints the same as Secrets of Kubernetes, one for the servers and one for each participant with its\n" +
-			"own key and nobody else's. What it did is said on standard error.",
+			"own key and nobody else's. What it did is said on standard error. --prefix names them for one of several releases of the\n" +
+			"chart, whose notes have the command with it.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
 			"  # For a policy that declares strategies of its own:\n" +
 			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +

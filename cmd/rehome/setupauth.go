@@ -18,6 +18,7 @@ type authFlags struct {
 	dir                       string
 	functions, senders, hosts []string
 	secrets                   string // a namespace
+	prefix                    string // of the names of Secrets
 	manifests                 bool   // --secrets was given
 }
 
@@ -28,10 +29,14 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
 	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
 	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
+	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, what the names of the Secrets begin with, such as NAME-server")
 }
 
-// check refuses what only makes sense with --auth.
+// check refuses what only makes sense with --auth or --secrets.
 func (a authFlags) check() error {
+	if a.prefix != secretPrefix && !a.manifests {
+		return usageError{fmt.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)}
+	}
 	if a.dir == "" && (a.manifests || len(a.functions)+len(a.senders)+len(a.hosts) > 0) {
 		return usageError{errors.New("--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth")}
 	}
@@ -64,7 +69,7 @@ func (a authFlags) write(out, notes io.Writer) error {
 	if !a.manifests {
 		return a.writeFiles(c, out)
 	}
-	if err := checkSecrets(a.dir, a.secrets, c); err != nil {
+	if err := checkSecrets(a.dir, a.secrets, a.prefix, c); err != nil {
 		return err
 	}
 	if err := a.writeFiles(c, notes); err != nil {
@@ -74,7 +79,7 @@ func (a authFlags) write(out, notes io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--secrets: %w", err)
 	}
-	return printSecrets(out, secretsOf(bundles, a.secrets))
+	return printSecrets(out, secretsOf(bundles, a.secrets, a.prefix))
 }
 
 // writeFiles writes the files and says to w what was done.

@@ -34,6 +34,7 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		says      string
 	}{
 		{[]string{"--sender", "batch"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--prefix", "moving"}, `--prefix: want it with --secrets NAMESPACE, got "moving" and no --secrets`},
 		{[]string{"--secrets", "rehome"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--auth", dir, "--function", "F"},
 			`--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got "F"`},

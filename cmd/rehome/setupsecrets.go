@@ -13,8 +13,9 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// secretPrefix begins the names of all Secrets.
-const secretPrefix = "rehome-nats-"
+// secretPrefix begins the names of all Secrets, with a dash behind it, unless there is another one. It is also what the servers
+// are called in the manifests.
+const secretPrefix = "rehome-nats"
 
 // secret is a Secret of Kubernetes as it is printed. Its data are in base64, in the order of their names.
 type secret struct {
@@ -32,13 +33,16 @@ type secretMetadata struct {
 }
 
 // checkSecrets refuses what cannot become Secrets in the namespace, before anything is written into dir.
-func checkSecrets(dir, namespace string, c credentials.Config) error {
+func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
 		return usageError{fmt.Errorf("--secrets: want the name of a namespace such as rehome, got %q", namespace)}
 	}
+	if len(validation.IsDNS1123Subdomain(prefix)) > 0 {
+		return usageError{fmt.Errorf("--prefix: want what names of Secrets can begin with, such as %s, got %q", secretPrefix, prefix)}
+	}
 	of := map[string]string{}
 	for _, p := range c.Participants() {
-		name := secretName(p.String())
+		name := secretName(prefix, p.String())
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 			return usageError{fmt.Errorf("--secrets: %s %s: want a name that can end the name of a Secret, got %q: %s",
 				p.Role, p.Name, name, strings.Join(problems, ", "))}
@@ -51,7 +55,7 @@ func checkSecrets(dir, namespace string, c credentials.Config) error {
 	}
 	err := credentials.CheckBundles(dir, c)
 	if errors.Is(err, credentials.ErrNoCertificates) {
-		service := secretPrefix[:len(secretPrefix)-1] + "." + namespace + ".svc"
+		service := prefix + "." + namespace + ".svc"
 		return usageError{fmt.Errorf("--secrets: %w: want those, or --tls with the names of the servers, such as --tls '%s,*.%s'",
 			err, service, service)}
 	}
@@ -59,14 +63,14 @@ func checkSecrets(dir, namespace string, c credentials.Config) error {
 }
 
 // secretsOf are the Secrets with what the participants and the servers need, in the same order.
-func secretsOf(bundles []credentials.Bundle, namespace string) []secret {
+func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret {
 	var all []secret
 	for _, b := range bundles {
 		data := make(map[string]string, len(b.Files))
 		for name, text := range b.Files {
 			data[name] = base64.StdEncoding.EncodeToString(text)
 		}
-		all = append(all, secret{"v1", "Secret", secretMetadata{secretName(b.Name), namespace, map[string]string{
+		all = append(all, secret{"v1", "Secret", secretMetadata{secretName(prefix, b.Name), namespace, map[string]string{
 			"app.kubernetes.io/name": "rehome", "app.kubernetes.io/part-of": "rehome", "app.kubernetes.io/component": "nats",
 		}}, "Opaque", data})
 	}
@@ -75,8 +79,8 @@ func secretsOf(bundles []credentials.Bundle, namespace string) []secret {
 
 // secretName is the name of the Secret of a participant: names of Kubernetes have no capitals, and fewer other characters
 // than those of strategies and senders.
-func secretName(participant string) string {
-	return secretPrefix + strings.Map(func(r rune) rune {
+func secretName(prefix, participant string) string {
+	return prefix + "-" + strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'A' && r <= 'Z':
 			return r - 'A' + 'a'

@@ -84,6 +84,19 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 	}
 }
 
+func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
+	dir := given(t)
+	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test"}
+	plain, _, err := apart(t, arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefixed, _, err := apart(t, append(arguments, "--prefix", "moving-rehome-nats")...)
+	if want := strings.ReplaceAll(plain, "name: rehome-nats-", "name: moving-rehome-nats-"); err != nil || prefixed != want {
+		t.Errorf("got error %v and\n%s\nwant\n%s", err, prefixed, want)
+	}
+}
+
 func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
 	dir := given(t)
 	out, _, err := apart(t, "setup", "--auth", dir, "--secrets", "rehome-test")
@@ -118,6 +131,13 @@ func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			`--secrets: sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
 		"a sender with a name that is too long": {append(tls, "--secrets", "rehome", "--sender", long),
 			"--secrets: sender " + long + ": want a name that can end the name of a Secret, got "},
+		"a prefix with a capital": {append(tls, "--secrets", "rehome", "--prefix", "Moving"),
+			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got "Moving"`},
+		"no prefix": {append(tls, "--secrets", "rehome", "--prefix", ""),
+			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got ""`},
+		"no certificates under another name": {[]string{"--secrets", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("--secrets: no certificates: "+
+			"%s has no ca.crt, server.crt, server.key, client.crt, client.key: want those, or --tls with the names of the servers, such as "+
+			"--tls 'moving-nats.prod.svc,*.moving-nats.prod.svc'", dir)},
 		"no certificates": {[]string{"--secrets", "prod"}, fmt.Sprintf("--secrets: no certificates: %s has no ca.crt, server.crt, server.key, "+
 			"client.crt, client.key: want those, or --tls with the names of the servers, such as "+
 			"--tls 'rehome-nats.prod.svc,*.rehome-nats.prod.svc'", dir)},
