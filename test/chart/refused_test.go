@@ -57,6 +57,18 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
 				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, Maintenance, got Sort"},
+		"functions that nobody asks": {`{"mode":"distributed","nats":{"enabled":true},"policyAdditions":{"functions":[` +
+			`{"name":"PodLifeTime","http":{"url":"http://a"}},{"name":"RemoveDuplicates","nats":{"subject":"a"}}]}}`,
+			"dispatcher.enabled: want true with functions in the policy, PodLifeTime, RemoveDuplicates, since nobody else asks them " +
+				"in the mode distributed; got false"},
+		"functions with nothing to answer": {"mode=distributed,nats.enabled=true,functions.strategies={PodLifeTime},knative.enabled=true," +
+			"knative.strategies={PodLifeTime}",
+			"functions.strategies: want one at least that is not asked elsewhere, got PodLifeTime; the functions of the policy and " +
+				"knative.strategies are PodLifeTime, and without a name rehome functions would answer all"},
+		"functions with nothing to answer, by the policy": {`{"mode":"distributed","nats":{"enabled":true},"dispatcher":{"enabled":true},` +
+			`"functions":{"strategies":["PodLifeTime"]},"policyAdditions":{"functions":[{"name":"PodLifeTime","http":{"url":"http://a"}}]}}`,
+			"functions.strategies: want one at least that is not asked elsewhere, got PodLifeTime; the functions of the policy and " +
+				"knative.strategies are PodLifeTime, and without a name rehome functions would answer all"},
 		"files of nobody": {"metrics.tls=files",
 			"metrics.tlsSecret: want the Secret with tls.crt and tls.key, since metrics.tls is files, got none"},
 		"files that nobody reads": {"metrics.tlsSecret=rehome-http",

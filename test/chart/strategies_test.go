@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"reflect"
 	"regexp"
+	"slices"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/functions"
 )
@@ -24,5 +27,45 @@ func TestTheChartKnowsEveryStrategy(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestFunctionsLeaveToOthersWhatThePolicyAsksElsewhere since two would answer otherwise. What the program is called with is all
+// that says it: functions do not read the policy.
+func TestFunctionsLeaveToOthersWhatThePolicyAsksElsewhere(t *testing.T) {
+	const elsewhere = `"policyAdditions":{"functions":[{"name":"PodLifeTime","http":{"url":"http://life"}},` +
+		`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}`
+	without := func(names ...string) (all []string) {
+		for _, f := range functions.Hosted() {
+			if !slices.Contains(names, f.Strategy.Name) {
+				all = append(all, f.Strategy.Name)
+			}
+		}
+		return all
+	}
+	for rule, c := range map[string]struct {
+		values string
+		want   []string
+	}{
+		"nothing elsewhere":  {`{}`, nil},
+		"one of the program": {`{"dispatcher":{"enabled":true},` + elsewhere + `}`, without("PodLifeTime")},
+		"one that the program does not have": {`{"dispatcher":{"enabled":true},"policyAdditions":{"functions":[` +
+			`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}}`, nil},
+		"in the policy itself": {`{"dispatcher":{"enabled":true},"deschedulerPolicyAPIVersion":"rehome.dev/v1alpha1",` +
+			`"deschedulerPolicy":{"profiles":[],"functions":[{"name":"RemoveDuplicates","http":{"url":"http://a"}}]}}`, without("RemoveDuplicates")},
+		"of those that are chosen": {`{"dispatcher":{"enabled":true},"functions":{"strategies":["Request","PodLifeTime"]},` + elsewhere + `}`,
+			[]string{"Request"}},
+		"by Knative too": {`{"knative":{"enabled":true,"strategies":["RemoveDuplicates"]},` + elsewhere + `}`,
+			without("PodLifeTime", "RemoveDuplicates")},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true", "--set-json", c.values).
+				one(t, "Deployment", "rehome-functions"))
+			got := d.Spec.Template.Spec.Containers[0].Args
+			if want := append([]string{"functions"}, c.want...); !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -45,15 +45,25 @@
 ["RemovePodsViolatingNodeTaints","RemovePodsHavingTooManyRestarts","PodLifeTime","RemoveFailedPods","RemoveDuplicates","RemovePodsViolatingInterPodAntiAffinity","RemovePodsViolatingNodeAffinity","RemovePodsViolatingTopologySpreadConstraint","LowNodeUtilization","HighNodeUtilization","Request","Maintenance"]
 {{- end }}
 
-{{/* Those that the functions of the mode distributed answer. None: all. */}}
-{{- define "rehome.answered" -}}
-{{- $names := .Values.functions.strategies -}}
-{{- if .Values.knative.enabled -}}
-{{- $left := list -}}
-{{- range $names | default (include "rehome.strategies" . | fromJsonArray) -}}
-{{- if not (has . $.Values.knative.strategies) -}}{{- $left = append $left . -}}{{- end -}}
-{{- end -}}
-{{- $names = $left -}}
+{{/* The names of the functions in the policy, those of Knative among them: who is asked elsewhere. */}}
+{{- define "rehome.asked" -}}
+{{- $names := list -}}
+{{- range (include "rehome.policy" . | fromJson).functions -}}
+{{- $names = append $names .name -}}
 {{- end -}}
 {{- toJson $names -}}
+{{- end }}
+
+{{/* Those that the functions of the mode distributed answer: none that is asked elsewhere, or both would answer. Empty: all. */}}
+{{- define "rehome.answered" -}}
+{{- $asked := include "rehome.asked" . | fromJsonArray -}}
+{{- $names := .Values.functions.strategies | default (include "rehome.strategies" . | fromJsonArray) -}}
+{{- $left := list -}}
+{{- range $names -}}
+{{- if not (has . $asked) -}}{{- $left = append $left . -}}{{- end -}}
+{{- end -}}
+{{- if empty $left -}}
+{{- fail (printf "functions.strategies: want one at least that is not asked elsewhere, got %s; the functions of the policy and knative.strategies are %s, and without a name rehome functions would answer all" (join ", " $names) (join ", " $asked)) -}}
+{{- end -}}
+{{- toJson (ternary .Values.functions.strategies $left (eq (len $left) (len $names))) -}}
 {{- end }}

@@ -5,7 +5,7 @@
 {{- include "rehome.validateScaling" . -}}
 {{- include "rehome.validateServing" . -}}
 {{- include "rehome.validateRest" . -}}
-{{- $_ := include "rehome.policy" . -}}
+{{- include "rehome.validatePolicy" . -}}
 {{- end }}
 
 {{- define "rehome.validateMode" -}}
@@ -74,6 +74,13 @@
 {{- if not (has . (include "rehome.strategies" $ | fromJsonArray)) -}}
 {{- fail (printf "functions.strategies: want some of %s, got %s" (join ", " (include "rehome.strategies" $ | fromJsonArray)) .) -}}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "rehome.validatePolicy" -}}
+{{- $asked := include "rehome.asked" . | fromJsonArray -}}
+{{- if and $asked (eq .Values.mode "distributed") (not (has "dispatcher" (include "rehome.parts" . | fromJsonArray))) -}}
+{{- fail (printf "dispatcher.enabled: want true with functions in the policy, %s, since nobody else asks them in the mode distributed; got false" (join ", " $asked)) -}}
 {{- end -}}
 {{- end }}
 
