@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestTheKindFollowsFromTheValues has what a file for the peer's chart can leave out.
@@ -56,6 +57,23 @@ func TestTheFilesOfTheBusAreNeverSharedByTwoPods(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || *d.Spec.Replicas != 1 {
 		t.Errorf("strategy %v, replicas %d", d.Spec.Strategy, *d.Spec.Replicas)
+	}
+}
+
+// TestEveryDeploymentSaysHowItsPodsAreReplaced one more at a time, as those of the other manifests. What the API server would fill in
+// is not helm's, and stays when the strategy becomes another one: with Recreate it is refused then.
+func TestEveryDeploymentSaysHowItsPodsAreReplaced(t *testing.T) {
+	want := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": int64(1), "maxUnavailable": int64(0)}}
+	for _, name := range []string{"default", "distributed"} {
+		for _, o := range rendered(t, "rehome", "--values", combinations(t)[name]) {
+			if o.GetKind() != "Deployment" {
+				continue
+			}
+			got, _, err := unstructured.NestedMap(o.Object, "spec", "strategy")
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %s: got %v, error %v, want %v", name, o.GetName(), got, err, want)
+			}
+		}
 	}
 }
 

@@ -26,6 +26,8 @@ func TestAReleaseIsInstalledUpgradedTestedAndUninstalled(t *testing.T) {
 		t.Errorf("installed: got %q, want %q", got, want)
 	}
 	must(t, inCluster(t, "test", "rehome", "-n", in, "--timeout", "1m"))
+	install(t, "upgrade", in, "--values", combinations(t)["persistent"], "--reset-values")
+	install(t, "upgrade", in, "--values", combinations(t)["standby"], "--reset-values")
 	install(t, "upgrade", in, "--values", combinations(t)["distributed"], "--reset-values",
 		"--set", "metrics.tls=off,metrics.auth=false")
 	got := names()
