@@ -39,6 +39,25 @@ func settings(t *testing.T) []string {
 	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
 }
 
+// TestEveryObjectSaysWhichNamespaceItIsIn unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
+func TestEveryObjectSaysWhichNamespaceItIsIn(t *testing.T) {
+	ofTheCluster := []string{
+		"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding",
+	}
+	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
+		for _, o := range objects {
+			want := namespace
+			if slices.Contains(ofTheCluster, o.GetKind()) {
+				want = ""
+			}
+			if got := o.GetNamespace(); got != want {
+				t.Errorf("%s %s: got namespace %q, want %q", o.GetKind(), o.GetName(), got, want)
+			}
+		}
+	})
+}
+
 func TestEveryVariableIsASetting(t *testing.T) {
 	known := settings(t)
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {

@@ -41,7 +41,7 @@ func TestTheDashboardComesToGrafanaByItsLabel(t *testing.T) {
 		"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component",
 		"resources": []any{"servicemonitor.yaml", "alerts.yaml"},
 		"configMapGenerator": []any{map[string]any{
-			"name": "rehome-dashboard", "files": []any{"dashboard.json"},
+			"name": "rehome-dashboard", "namespace": "rehome", "files": []any{"dashboard.json"},
 			"options": map[string]any{"disableNameSuffixHash": true, "labels": map[string]any{
 				"app.kubernetes.io/name": "rehome", "app.kubernetes.io/part-of": "rehome", "grafana_dashboard": "1",
 			}},
