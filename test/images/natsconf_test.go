@@ -19,7 +19,7 @@ type natsFacts struct {
 	Name, Listen, Monitor, Peers, Store string
 	Routes                              []string
 	JetStream, Sync, Verify, PeersTLS   bool
-	Participants                        int
+	Participants, Payload               int
 }
 
 // natsAs reads the configuration and the command line of a service as the server itself does, with the files in dir.
@@ -38,7 +38,7 @@ func natsAs(t *testing.T, dir string, s service) natsFacts {
 		Name: o.ServerName, Listen: fmt.Sprintf("%s:%d", o.Host, o.Port), Monitor: fmt.Sprintf("%s:%d", o.HTTPHost, o.HTTPPort),
 		Peers: fmt.Sprintf("%s:%d", o.Cluster.Host, o.Cluster.Port), Store: filepath.Base(o.StoreDir),
 		JetStream: o.JetStream, Sync: o.SyncAlways, Verify: verifies(o.TLSConfig), PeersTLS: verifies(o.Cluster.TLSConfig),
-		Participants: len(o.Nkeys),
+		Participants: len(o.Nkeys), Payload: int(o.MaxPayload),
 	}
 	for _, r := range o.Routes {
 		got.Routes = append(got.Routes, r.Host)
@@ -73,7 +73,7 @@ func TestTheServersOfComposeAreAClusterThatKnowsWhoTakesPart(t *testing.T) {
 			Name: name, Listen: fmt.Sprintf("127.0.0.1:%d", 4222+i), Monitor: fmt.Sprintf("127.0.0.1:%d", 8222+i),
 			Peers: fmt.Sprintf("127.0.0.1:%d", 6222+i), Store: name,
 			Routes:    []string{"127.0.0.1:6222", "127.0.0.1:6223", "127.0.0.1:6224"},
-			JetStream: true, Sync: true, Verify: true, PeersTLS: true, Participants: len(keys),
+			JetStream: true, Sync: true, Verify: true, PeersTLS: true, Participants: len(keys), Payload: 8 << 20,
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
