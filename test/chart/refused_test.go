@@ -38,6 +38,9 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 		"files that two would share": {"replicas=2,persistence.enabled=true",
 			"replicas: want 1 with persistence.enabled, since two processes cannot share the files of a bus, got 2; " +
 				"without persistence each has its own, and with nats they share one"},
+		"requests to who stands by alone": {"replicas=2,requests.enabled=true",
+			"requests.enabled: want replicas: 1, or nats with a bus that the replicas share, got replicas: 2; " +
+				"a standby would take requests on a bus of its own, which nobody works on until it leads"},
 		"two autoscalers": {"mode=distributed,nats.enabled=true,keda.enabled=true,functions.autoscaling.enabled=true",
 			"functions.autoscaling.enabled and keda.enabled: want one of them, got both; they would undo what the other does"},
 		"an autoscaler of nothing": {"functions.autoscaling.enabled=true",

@@ -45,6 +45,9 @@
 {{- if and .Values.persistence.enabled (gt (int .Values.replicas) 1) -}}
 {{- fail (printf "replicas: want 1 with persistence.enabled, since two processes cannot share the files of a bus, got %d; without persistence each has its own, and with nats they share one" (int .Values.replicas)) -}}
 {{- end -}}
+{{- if and .Values.requests.enabled (gt (int .Values.replicas) 1) (not (include "rehome.external" .)) -}}
+{{- fail (printf "requests.enabled: want replicas: 1, or nats with a bus that the replicas share, got replicas: %d; a standby would take requests on a bus of its own, which nobody works on until it leads" (int .Values.replicas)) -}}
+{{- end -}}
 {{- end }}
 
 {{- define "rehome.validateScaling" -}}
