@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -73,6 +74,33 @@ func TestEveryDeploymentSaysHowItsPodsAreReplaced(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, %s: got %v, error %v, want %v", name, o.GetName(), got, err, want)
 			}
+		}
+	}
+}
+
+// TestADryRunHasNobodyWhoStandsBy since it takes no lease: two would both lead, and decide and tell everything twice.
+func TestADryRunHasNobodyWhoStandsBy(t *testing.T) {
+	replicas := func(args ...string) map[string]int32 {
+		of := map[string]int32{}
+		for _, o := range rendered(t, "rehome", args...) {
+			if o.GetKind() == "Deployment" {
+				of[o.GetName()] = *into[appsv1.Deployment](t, o).Spec.Replicas
+			}
+		}
+		return of
+	}
+	const distributed = "mode=distributed,nats.enabled=true,dispatcher.enabled=true,dispatcher.replicas=2,watcher.replicas=3"
+	for values, want := range map[string]map[string]int32{
+		"replicas=2":                             {"rehome": 2},
+		"replicas=2,dryRun=true":                 {"rehome": 1},
+		"replicas=2,cmdOptions.dry-run=true":     {"rehome": 1},
+		"replicas=0,dryRun=true":                 {"rehome": 0},
+		distributed:                              {"rehome-watcher": 3, "rehome-actuator": 2, "rehome-functions": 2, "rehome-dispatcher": 2},
+		distributed + ",dryRun=true":             {"rehome-watcher": 1, "rehome-actuator": 1, "rehome-functions": 2, "rehome-dispatcher": 2},
+		distributed + ",cmdOptions.dry-run=true": {"rehome-watcher": 1, "rehome-actuator": 1, "rehome-functions": 2, "rehome-dispatcher": 2},
+	} {
+		if got := replicas("--set", values); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", values, got, want)
 		}
 	}
 }

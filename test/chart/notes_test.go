@@ -1,9 +1,11 @@
 package chart
 
 import (
+	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,4 +66,102 @@ func secrets(t *testing.T, spec map[string]any) (names []string) {
 		}
 	}
 	return names
+}
+
+// TestTheLogsOfAllPodsCanBeFollowedAtOnce as the notes say it: kubectl follows five by itself, and gives up where there are more.
+func TestTheLogsOfAllPodsCanBeFollowedAtOnce(t *testing.T) {
+	for name, file := range combinations(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, most := rendered(t, "rehome", "--values", file), int64(5)
+			if m := regexp.MustCompile(`kubectl logs .* -f(?: --max-log-requests=(\d+))?\n`).FindStringSubmatch(notes(t, "rehome", "--values", file)); m == nil {
+				return // nothing stays that could be followed
+			} else if m[1] != "" {
+				most, _ = strconv.ParseInt(m[1], 10, 64)
+			}
+			if pods := mostPods(t, all); pods > most {
+				t.Errorf("there are up to %d pods, and %d are followed", pods, most)
+			}
+		})
+	}
+}
+
+// mostPods is how many pods there are when autoscalers have made as many as they may.
+func mostPods(t *testing.T, all objects) (pods int64) {
+	t.Helper()
+	for _, o := range all {
+		for _, path := range [][]string{{"spec", "replicas"}, {"spec", "maxReplicas"}, {"spec", "maxReplicaCount"}} {
+			n, _, err := unstructured.NestedInt64(o.Object, path...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods += n
+		}
+		if o.GetKind() == "Job" {
+			pods++
+		}
+	}
+	return pods
+}
+
+// TestTheNotesWarnOfTooLittleMemory that a values file for the peer's chart brings along.
+func TestTheNotesWarnOfTooLittleMemory(t *testing.T) {
+	const warning = "The limit of memory is "
+	for set, want := range map[string]string{
+		"resources.limits.memory=2Gi":                                      "",
+		"resources.limits.memory=512Mi":                                    "",
+		"resources.limits=null":                                            "",
+		"resources.limits.memory=256Mi":                                    "256 MiB. One process",
+		"resources.limits.memory=268435456":                                "256 MiB. One process",
+		"resources.limits.memory=0.25Gi":                                   "256 MiB. One process",
+		"resources.limits.memory=256Mi,kind=Job":                           "",
+		"resources.limits.memory=256Mi,mode=distributed,nats.enabled=true": "",
+	} {
+		_, got, found := strings.Cut(notes(t, "rehome", "--set", set), "\n"+warning)
+		if found != (want != "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got %.40q, want %q", set, got, want)
+		}
+	}
+}
+
+// TestGoKnowsNineTenthsOfTheLimitOfMemory so that it clears up before the kernel ends the process.
+func TestGoKnowsNineTenthsOfTheLimitOfMemory(t *testing.T) {
+	limits := func(args ...string) map[string]string {
+		of := map[string]string{}
+		for owner, spec := range rendered(t, "rehome", args...).pods(t) {
+			for _, c := range spec["containers"].([]any) {
+				env, _, _ := unstructured.NestedSlice(c.(map[string]any), "env")
+				for _, v := range env {
+					if v := v.(map[string]any); v["name"] == "GOMEMLIMIT" && c.(map[string]any)["name"] != "nats" {
+						of[owner] += v["value"].(string)
+					}
+				}
+			}
+		}
+		return of
+	}
+	for values, want := range map[string]map[string]string{
+		`{}`: {"Deployment/rehome": "1843MiB"},
+		`{"resources":{"limits":{"memory":"256Mi"}}}`:                      {"Deployment/rehome": "230MiB"},
+		`{"resources":{"limits":{"memory":"1.5G"}}}`:                       {"Deployment/rehome": "1287MiB"},
+		`{"resources":{"limits":{"memory":268435456}}}`:                    {"Deployment/rehome": "230MiB"},
+		`{"resources":{"limits":{"memory":null}}}`:                         {},
+		`{"resources":{"limits":null}}`:                                    {},
+		`{"resources":{"limits":{"memory":"1e9"}}}`:                        {},
+		`{"extraEnv":[{"name":"GOMEMLIMIT","value":"1GiB"}]}`:              {"Deployment/rehome": "1GiB"},
+		`{"schedule":"0 3 * * *","resources":{"limits":{"memory":"1Gi"}}}`: {"CronJob/rehome": "921MiB"},
+		`{"mode":"distributed","nats":{"enabled":true},"actuator":{"resources":{"limits":{"memory":"512Mi"}}},"knative":{"enabled":true,` +
+			`"strategies":["PodLifeTime"],"resources":{"limits":{"memory":"1Gi"}}}}`: {
+			"Deployment/rehome-watcher": "1843MiB", "Deployment/rehome-actuator": "460MiB", "Deployment/rehome-functions": "1843MiB",
+			"Deployment/rehome-dispatcher": "1843MiB", "Service/rehome-podlifetime": "921MiB", "Job/rehome-setup": "1843MiB",
+		},
+	} {
+		got := map[string]string{}
+		for owner, limit := range limits("--set-json", values) {
+			got[regexp.MustCompile(`-[0-9a-f]{8}$`).ReplaceAllString(owner, "")] = limit
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", values, got, want)
+		}
+	}
 }

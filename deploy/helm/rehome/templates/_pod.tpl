@@ -9,11 +9,12 @@
 {{- $env := dict "REHOME_CLUSTER" $v.cluster -}}
 {{- $_ := set $env "REHOME_LOG_LEVEL" ($v.logging.level | default $flags.env.REHOME_LOG_LEVEL | default "INFO") -}}
 {{- $_ := set $env "REHOME_LOG_FORMAT" ($v.logging.format | default $flags.env.REHOME_LOG_FORMAT | default "text") -}}
+{{- with include "rehome.resources" (list $root $part) | fromYaml | include "rehome.goMemLimit" -}}{{- $_ := set $env "GOMEMLIMIT" . -}}{{- end -}}
 {{- if has $part (list "all" "watcher" "actuator" "dispatcher" "once" "setup") -}}
 {{- $_ := set $env "REHOME_POLICY" "/etc/rehome/policy/policy.yaml" -}}
 {{- end -}}
 {{- if has $part (list "all" "watcher" "actuator" "once") -}}
-{{- if or $v.dryRun (eq ($flags.env.REHOME_DRY_RUN | default "false") "true") -}}{{- $_ := set $env "REHOME_DRY_RUN" "true" -}}{{- end -}}
+{{- if include "rehome.dryRun" $root -}}{{- $_ := set $env "REHOME_DRY_RUN" "true" -}}{{- end -}}
 {{- with $flags.env.REHOME_KUBECONFIG -}}{{- $_ := set $env "REHOME_KUBECONFIG" . -}}{{- end -}}
 {{- $_ := set $env "REHOME_NAMESPACE" (include "rehome.leaseNamespace" $root) -}}
 {{- with $v.leaderElection.leaseDuration | default $flags.env.REHOME_LEASE_DURATION -}}
@@ -176,8 +177,6 @@
 {{- $rightful := has $part (list "all" "watcher" "actuator" "once") -}}
 {{- $serves := not (has $part (list "once" "setup")) -}}
 {{- $volumes := include "rehome.volumes" (list $root $part) | fromJson -}}
-{{- $own := dict -}}
-{{- if hasKey $v $part -}}{{- $own = (index $v $part).resources | default dict -}}{{- end -}}
 serviceAccountName: {{ include "rehome.serviceAccount" (list $root (ternary "all" $part (eq $part "once"))) }}
 automountServiceAccountToken: {{ and $rightful $v.automountServiceAccountToken }}
 enableServiceLinks: false
@@ -237,7 +236,7 @@ containers:
   readinessProbe: {{- include "rehome.probe" (list $root .) | nindent 4 }}
   {{- end }}
   {{- end }}
-  {{- with mergeOverwrite (deepCopy $v.resources) (deepCopy $own) }}
+  {{- with include "rehome.resources" (list $root $part) | fromYaml }}
   resources: {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with $v.securityContext }}

@@ -32,6 +32,20 @@ Deployment
 {{- if or .Values.nats.enabled .Values.nats.url -}}true{{- end -}}
 {{- end }}
 
+{{/* "true" in a dry run, by the value or by the flag of the peer. */}}
+{{- define "rehome.dryRun" -}}
+{{- if or .Values.dryRun (eq ((include "rehome.flags" . | fromJson).env.REHOME_DRY_RUN | default "false") "true") -}}true{{- end -}}
+{{- end }}
+
+{{/* How many pods a part has: a list of root and component. A dry run takes no lease, so there is nobody who stands by. */}}
+{{- define "rehome.replicas" -}}
+{{- $root := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $replicas := ternary $root.Values.replicas (index $root.Values $part | default dict).replicas (eq $part "all") | int -}}
+{{- if and (include "rehome.dryRun" $root) (has $part (list "all" "watcher" "actuator")) -}}{{- $replicas = min $replicas 1 -}}{{- end -}}
+{{- $replicas -}}
+{{- end }}
+
 {{/* The parts that are Deployments, in this order. */}}
 {{- define "rehome.parts" -}}
 {{- $parts := list -}}
@@ -78,6 +92,33 @@ Deployment
 {{- $sum = addf $sum (mulf (trimSuffix $unit . | float64) (index $units $unit)) -}}
 {{- end -}}
 {{- $sum | int64 -}}
+{{- end }}
+
+{{/* The resources of a part: a list of root and component. */}}
+{{- define "rehome.resources" -}}
+{{- $root := index . 0 -}}
+{{- $own := (index $root.Values (index . 1) | default dict).resources | default dict -}}
+{{- toYaml (mergeOverwrite (deepCopy $root.Values.resources) (deepCopy $own)) -}}
+{{- end }}
+
+{{/* How many bytes the limit of memory in some resources is. 0: there is none, or it is written in another way than most do. */}}
+{{- define "rehome.memoryLimit" -}}
+{{- $limit := (.limits | default dict).memory -}}
+{{- $text := ternary ($limit | int64 | toString) (toString $limit) (kindIs "float64" $limit) -}}
+{{- if regexMatch "^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$" $text -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (trimSuffix $unit $text | float64) (index $units $unit) | int64 -}}
+{{- else -}}
+0
+{{- end -}}
+{{- end }}
+
+{{/* GOMEMLIMIT for some resources: nine tenths of the limit of memory. Near it Go clears up more often, before the kernel ends the
+process; the rest is for what is not Go's, such as what the bus reads of its files. Empty without a limit. */}}
+{{- define "rehome.goMemLimit" -}}
+{{- $mebibytes := div (include "rehome.memoryLimit" . | int64 | mul 9) (mul 10 1048576) -}}
+{{- if gt $mebibytes 0 -}}{{- printf "%dMiB" $mebibytes -}}{{- end -}}
 {{- end }}
 
 {{- define "rehome.port" -}}
