@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAReleaseIsInstalledUpgradedTestedAndUninstalled has helm do it. What runs is kwok's word, for the Job of helm test too: that
+// TestAReleaseIsInstalledUpgradedTestedAndUninstalled has helm do it, with upgrades among them that change how pods are replaced, and
+// the pods of a Job, which cannot be changed. What runs is kwok's word, for the Job of helm test too: that
 // /readyz is asked is not seen here.
 func TestAReleaseIsInstalledUpgradedTestedAndUninstalled(t *testing.T) {
 	clean(t)
@@ -28,8 +29,10 @@ func TestAReleaseIsInstalledUpgradedTestedAndUninstalled(t *testing.T) {
 	must(t, inCluster(t, "test", "rehome", "-n", in, "--timeout", "1m"))
 	install(t, "upgrade", in, "--values", combinations(t)["persistent"], "--reset-values")
 	install(t, "upgrade", in, "--values", combinations(t)["standby"], "--reset-values")
-	install(t, "upgrade", in, "--values", combinations(t)["distributed"], "--reset-values",
-		"--set", "metrics.tls=off,metrics.auth=false")
+	for _, label := range []string{"one", "another"} {
+		install(t, "upgrade", in, "--values", combinations(t)["distributed"], "--reset-values",
+			"--set", "metrics.tls=off,metrics.auth=false,podLabels.team="+label)
+	}
 	got := names()
 	if want := []string{
 		"deployment.apps/rehome-actuator", "deployment.apps/rehome-dispatcher", "deployment.apps/rehome-functions",
