@@ -28,7 +28,7 @@ const (
 	ReceiptAccepted ReceiptReason = "Accepted" // accepted
 
 	ReceiptMalformed       ReceiptReason = "Malformed"       // rejected: it is not what the contract asks for
-	ReceiptNotAllowed      ReceiptReason = "NotAllowed"      // rejected: the policy does not allow it to this sender, nor a dry run to anybody
+	ReceiptNotAllowed      ReceiptReason = "NotAllowed"      // rejected: not to this sender by the policy, or in a dry run
 	ReceiptUnknownTarget   ReceiptReason = "UnknownTarget"   // rejected: there is nothing of that name
 	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than one request may have
 	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: the sender asks too often, or has too many open

@@ -119,7 +119,8 @@ func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) string {
 	return text + goesOn(is)
 }
 
-// goesOn is what whoever does not wait any more is to know of the maintenance, which does the rest by itself. nil: it is not known.
+// goesOn is what whoever does not wait any more is to know of the maintenance, which does the rest by itself. nil: it is not
+// known.
 func goesOn(is *v1alpha1.NodeMaintenance) string {
 	text := "; its maintenance goes on until Complete is asked for"
 	switch {

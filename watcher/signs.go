@@ -23,8 +23,8 @@ const (
 )
 
 // signs makes maintenances of nodes with a sign by which the policy begins a drain, and completes those whose sign is gone and
-// those whose node is gone, while a watcher leads. The mark on a node outlives a table that is lost with the bus. Its methods may be
-// called from many goroutines. Make one with newSigns.
+// those whose node is gone, while a watcher leads. The mark on a node outlives a table that is lost with the bus. Its methods
+// may be called from many goroutines. Make one with newSigns.
 type signs struct {
 	l      *lead
 	kicked chan struct{} // capacity 1: some of dirty are to be looked at

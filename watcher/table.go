@@ -94,8 +94,8 @@ func (t *table) read(ctx context.Context, name string) (*v1alpha1.NodeMaintenanc
 }
 
 // change stores what want makes of a maintenance, or of nil if there is none. want is called again when somebody else was
-// faster, and answers nil when nothing is to be changed. The result is what is stored then, nil if there is none. A dry run changes
-// nothing: the actuator would carry it out as soon as one runs that is none.
+// faster, and answers nil when nothing is to be changed. The result is what is stored then, nil if there is none. A dry run
+// changes nothing: the actuator would carry it out as soon as one runs that is none.
 func (t *table) change(
 	ctx context.Context, name string, want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *objection),
 ) (*v1alpha1.NodeMaintenance, *objection, error) {

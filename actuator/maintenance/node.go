@@ -39,8 +39,8 @@ func failure(n schemas.NodeStep, err error) Done {
 	return Done{NodeStep: n, Outcome: Failed, Message: err.Error(), Err: err}
 }
 
-// once carries a step out on the node as it is. When only the conditions could not be set, the outcome is that of all else, unless
-// there is nothing else.
+// once carries a step out on the node as it is. When only the conditions could not be set, the outcome is that of all else,
+// unless there is nothing else.
 func (c *Steps) once(ctx context.Context, s schemas.MaintenanceSteps, n schemas.NodeStep, live *corev1.Node) Done {
 	d := Done{NodeStep: n}
 	held, err := c.held(ctx, s, n, live)

@@ -29,7 +29,7 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
 	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
 	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
-	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, what the names of the Secrets begin with, such as NAME-server")
+	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, how the names of the Secrets begin, such as NAME-server")
 }
 
 // check refuses what only makes sense with --auth or --secrets.
