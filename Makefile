@@ -134,15 +134,19 @@ tested: controlplane $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 
+# The limit is there to end what hangs. test/images builds everything for two platforms, which takes a quarter of an hour when
+# nothing of it is cached and the machine is busy.
+UNIT_LIMIT = 40m
+
 .PHONY: unit-parts unit-whole
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
-	go test $(RACE) -p 3 -timeout 15m ./actuator ./bus ./cmd/rehome \
+	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./bus ./cmd/rehome \
 	  $$(go list ./... | grep -vE '/test/(e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 unit-whole:
-	go test -p 3 -timeout 15m ./test/deploy ./test/images ./test/docs $$($(WHOLE))
+	go test -p 3 -timeout $(UNIT_LIMIT) ./test/deploy ./test/images ./test/docs $$($(WHOLE))
 	cd test/monitoring && go test -timeout 10m ./...
 	cd test/tools/kinds && go test -timeout 5m ./...
 
