@@ -163,13 +163,13 @@ e2e-moves:
 
 e2e-maintenances:
 	$(END_TO_END) -run "^($(MAINTENANCES))$$"
-	go test -v -count 1 ./test/faults
+	go test -v -count 1 -timeout 20m ./test/faults
 
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and see that it holds at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)
 
 faults: controlplane ## Kill and restart everything for MINUTES=10 while pods are moved, and see that nothing is lost.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 10))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
+	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 bench: ## Measure Rehome at scale and print each figure beside its target.
 	go run ./test/bench $(ARGS)

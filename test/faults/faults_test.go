@@ -37,8 +37,11 @@ const (
 	window       = 10 * time.Second
 	mostInFlight = 3 // of a workload
 
-	// leastIntents is how many intents each minute has to bring at least, so that a run in which nothing was wanted fails.
+	// leastIntents is how many intents a run has to bring at least for each minute that it is to last, so that a run in which
+	// nothing was wanted fails.
 	leastIntents = 100
+	// enoughWithin is how much longer than that a run may take on a slow machine until it has them.
+	enoughWithin = 4 * time.Minute
 	// quietWithin is how long it may take until everything is over. The longest of it are a lease, a control plane that has
 	// to find back after its API server was away, and intents that wait for room.
 	quietWithin = 4 * time.Minute
@@ -219,19 +222,39 @@ func (r *run) end() {
 // random is a source of its own for each kind of fault, so that they do not wait for each other.
 func (r *run) random(kind uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, kind)) }
 
-// disturb wishes for moves and breaks things, for as long as the run is to be.
+// disturb wishes for moves and breaks things, for as long as the run is to be. How long a restart takes is up to the machine:
+// the run goes on until all restarts are done and enough was wished for.
 func (r *run) disturb() {
 	all := time.Duration(r.minutes) * time.Minute
-	ctx, cancel := context.WithTimeout(r.t.Context(), all)
+	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	var work sync.WaitGroup
+	var work, restarts sync.WaitGroup
 	work.Go(func() { r.taint(ctx, r.random(1)) })
 	work.Go(func() { r.killActuators(ctx, r.random(2)) })
 	work.Go(func() { r.killOthers(ctx, r.random(3)) })
-	work.Go(func() { r.restartAPIServer(ctx, all, r.random(4)) })
-	work.Go(func() { r.restartBus(ctx, all, r.random(5)) })
+	restarts.Go(func() { r.restartAPIServer(ctx, all, r.random(4)) })
+	restarts.Go(func() { r.restartBus(ctx, all, r.random(5)) })
+	pause(ctx, all)
+	restarts.Wait()
+	r.untilEnough(ctx)
+	cancel()
 	work.Wait()
 }
+
+// untilEnough waits until there are enough intents. If they do not come, it is judge that says so.
+func (r *run) untilEnough(ctx context.Context) {
+	for deadline := time.Now().Add(enoughWithin); time.Now().Before(deadline); pause(ctx, time.Second) {
+		s := newStory()
+		if err := r.readBus(ctx, &s); err != nil {
+			r.t.Logf("count the intents: %v", err)
+		} else if s.intents() >= r.leastIntents() {
+			return
+		}
+	}
+}
+
+// leastIntents is how many intents the whole run has to bring.
+func (r *run) leastIntents() int { return leastIntents * r.minutes }
 
 // pause waits, and says whether the run goes on after that.
 func pause(ctx context.Context, d time.Duration) bool {
@@ -305,7 +328,7 @@ func (r *run) killOthers(ctx context.Context, random *rand.Rand) {
 func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *rand.Rand) {
 	for range 2 {
 		if !pause(ctx, between(random, all/4, all*2/5)) {
-			r.fail("there was no time for a restart of the API server")
+			r.fail("the test ended before a restart of the API server")
 			return
 		}
 		r.mu.Lock()
@@ -326,7 +349,7 @@ func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *r
 func (r *run) restartBus(ctx context.Context, all time.Duration, random *rand.Rand) {
 	for range 2 {
 		if !pause(ctx, between(random, all/5, all*2/5)) {
-			r.fail("there was no time for a restart of the bus")
+			r.fail("the test ended before a restart of the bus")
 			return
 		}
 		for i := range 3 {

@@ -35,6 +35,10 @@ type story struct {
 	restarts []time.Time
 }
 
+func newStory() story {
+	return story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}}
+}
+
 // wish is one intent, with when it was made.
 type wish struct {
 	schemas.Intent
@@ -84,7 +88,7 @@ func (r *run) judge() {
 	for _, wrong := range first(20, slices.Concat(open, s.twice(), s.unmoved(), s.exceeded(&r.pods))) {
 		r.fail("%s", wrong)
 	}
-	if n, least := s.intents(), leastIntents*r.minutes; n < least {
+	if n, least := s.intents(), r.leastIntents(); n < least {
 		r.fail("%d intents, want at least %d: too little happened for a test", n, least)
 	}
 }
@@ -137,7 +141,8 @@ func (r *run) report(s story) {
 func (r *run) read() (story, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
-	s := story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}, restarts: r.restarts}
+	s := newStory()
+	s.restarts = r.restarts
 	if err := r.readBus(ctx, &s); err != nil {
 		return s, err
 	}
