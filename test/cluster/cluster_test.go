@@ -38,6 +38,7 @@ func TestARealControlPlane(t *testing.T) {
 		run  func(*testing.T, *cluster.Cluster)
 	}{
 		{"a deployment becomes Ready on the nodes", deploymentBecomesReady},
+		{"a deployment that has just lost a pod is not Ready before it has another one", lostPodIsReplaced},
 		{"a bare pod becomes Ready", barePodBecomesReady},
 		{"a mirror pod becomes Ready and can be deleted", mirrorPodLives},
 		{"a DaemonSet runs on every node", daemonSetRuns},
@@ -93,6 +94,34 @@ func deploymentBecomesReady(t *testing.T, c *cluster.Cluster) {
 		if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodRunning {
 			t.Errorf("pod %s is %s on node %q", pod.Name, pod.Status.Phase, pod.Spec.NodeName)
 		}
+	}
+}
+
+// lostPodIsReplaced looks right after the deletion, when the status of the Deployment still counts the pod.
+func lostPodIsReplaced(t *testing.T, c *cluster.Cluster) {
+	pods := c.Client().CoreV1().Pods("lost")
+	lost := deploy(t, c, "lost", 4)[0]
+	for range 5 {
+		if err := pods.Delete(t.Context(), lost.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitReady(t.Context(), "lost", "app"); err != nil {
+			t.Fatal(err)
+		}
+		list, err := pods.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := 0
+		for i := range list.Items {
+			if cluster.IsReady(&list.Items[i]) {
+				ready++
+			}
+		}
+		if len(list.Items) != 4 || ready != 4 {
+			t.Fatalf("%d pods, %d of them Ready, want 4", len(list.Items), ready)
+		}
+		lost = &list.Items[0]
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -64,19 +65,71 @@ func newDeployment(namespace, name string, replicas int32) *appsv1.Deployment {
 
 // WaitReady waits until the Deployment has exactly the replicas that it wants, all
 // of its newest template and Ready. If that does not come about, the error says
-// what the scheduler said about a pod that waits for a node.
+// what the scheduler said about a pod that waits for a node. The pods themselves
+// count, too: the status of a Deployment follows them a moment later. Those that
+// terminate or have ended do not.
 func (c *Cluster) WaitReady(ctx context.Context, namespace, name string) error {
-	q := query{client: c.client.AppsV1().RESTClient(), resource: "deployments", namespace: namespace, name: name}
-	err := until(ctx, c, q, func(found objects[*appsv1.Deployment]) string {
-		for _, deployment := range found {
-			return unready(deployment)
-		}
-		return "the Deployment itself"
-	})
-	if err != nil {
+	if err := c.waitReady(ctx, namespace, name); err != nil {
 		return fmt.Errorf("wait for deployment %s/%s: %w%s", namespace, name, err, c.schedulingTrouble(namespace))
 	}
 	return nil
+}
+
+func (c *Cluster) waitReady(ctx context.Context, namespace, name string) error {
+	ctx, cancel := c.bound(ctx, waitTimeout)
+	defer cancel()
+	q := query{client: c.client.AppsV1().RESTClient(), resource: "deployments", namespace: namespace, name: name}
+	var deployment *appsv1.Deployment
+	for {
+		err := until(ctx, c, q, func(found objects[*appsv1.Deployment]) string {
+			for _, deployment = range found {
+				return unready(deployment)
+			}
+			return "the Deployment itself"
+		})
+		if err != nil {
+			return err
+		}
+		missing, err := c.unreadyPods(ctx, deployment)
+		if err == nil && missing == "" {
+			return nil
+		}
+		if err != nil { // For instance while the API server restarts.
+			missing = err.Error()
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("%w; still missing: %s", context.Cause(ctx), missing)
+		}
+	}
+}
+
+// unreadyPods says what the pods of a Deployment lack.
+func (c *Cluster) unreadyPods(ctx context.Context, deployment *appsv1.Deployment) (missing string, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return "", err
+	}
+	list, err := c.client.CoreV1().Pods(deployment.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return "", err
+	}
+	var there, ready int32
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+			continue
+		}
+		there++
+		if pod.Spec.NodeName != "" && IsReady(pod) {
+			ready++
+		}
+	}
+	if want := *deployment.Spec.Replicas; there != want || ready != want {
+		return fmt.Sprintf("%d Ready pods; there are %d, %d Ready", want, there, ready), nil
+	}
+	return "", nil
 }
 
 // unready says what a Deployment lacks.
