@@ -62,7 +62,7 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 }
 
 // stopKubelets keeps pods as they are: terminating ones terminate until they are removed by force. The nodes stay Ready
-// for five minutes.
+// for five minutes after [judge.renewLeases].
 func stopKubelets(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	pid := c.Pids()[binaries.Kwok]
@@ -74,6 +74,23 @@ func stopKubelets(t *testing.T, c *cluster.Cluster) {
 			t.Error(err)
 		}
 	})
+}
+
+// renewLeases says for the nodes that they live, as their kubelets would. All scenes together can take longer than a node
+// counts as alive without it.
+func (j *judge) renewLeases() {
+	j.t.Helper()
+	leases := j.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	for _, node := range j.nodes {
+		lease, err := leases.Get(j.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		lease.Spec.RenewTime = new(metav1.NowMicro())
+		if _, err := leases.Update(j.ctx, lease, metav1.UpdateOptions{}); err != nil {
+			j.t.Fatal(err)
+		}
+	}
 }
 
 // scene is one state of the cluster.
@@ -101,6 +118,7 @@ type state struct {
 // set makes a random state and waits until it is settled.
 func (j *judge) set(number int) *scene {
 	j.t.Helper()
+	j.renewLeases()
 	s := &scene{judge: j, number: number}
 	want := s.randomState()
 	s.makeStorage(want)
