@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -38,11 +37,7 @@ func (s *scene) works(meanwhile func(map[types.UID]string)) (took time.Duration,
 	got := s.evicted(from, len(before))
 	doing.Wait()
 	s.ready("api")
-	s.untaint(s.nodes[0])
-	eventually(s.t, "all pods are back", func() (bool, string) { // the scheduler may hear late that the taint is gone
-		s.restart("api")
-		return len(s.pods(s.nodes[0])) == 4, fmt.Sprint(s.pods(s.nodes[0]))
-	})
+	s.back("api", 4)
 	if !reflect.DeepEqual(uids(got), before) || len(got) != 4 {
 		s.t.Fatalf("evicted %v, want %v", got, before)
 	}

@@ -50,8 +50,7 @@ func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
 			if took := time.Since(ended); took > c.most {
 				t.Errorf("the other took over after %v, want at most %v", took, c.most)
 			}
-			s.untaint(s.nodes[0])
-			s.restart("api")
+			s.back("api", 4)
 			s.handles(4)
 			others.until("all four have a verdict", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 4 })
 		})

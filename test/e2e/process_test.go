@@ -29,7 +29,7 @@ import (
 )
 
 // patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // process is one running rehome.
 type process struct {
