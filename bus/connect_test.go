@@ -120,7 +120,7 @@ func TestWhatTheServerForbidsIsSaidAndKeepsTheBusFromBeingReady(t *testing.T) {
 	bustest.SetUp(t, admin, bus.Setup{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", URL: fmt.Sprintf(url, "tester:t")})
 	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
 	defer cancel()
 	_, published := b.Publish(ctx, delta(t, "a"))
 	const says = `not permitted: tester may not publish on "rehome.delta.node.taints.a"`
