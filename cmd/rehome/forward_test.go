@@ -286,7 +286,7 @@ func TestASlowSinkGetsNoMorePostsAtOnceThanAllowedAndOneThatHangsIsAskedAgain(t 
 		}
 		<-time.After(10 * time.Millisecond)
 	})
-	forwarding(t, b, "--to", url, "--parallel", "4", "--timeout", "500ms")
+	forwarding(t, b, "--to", url, "--parallel", "4", "--timeout", "5s")
 	done(t, b)
 	close(over)
 	if got := s.counts(); !reflect.DeepEqual(got, want) {

@@ -27,9 +27,9 @@ import (
 
 const (
 	blind = "blind" // a user that may look at a lease and write it, but not watch it
-	// long is a lease of which a seventh is 8.6 seconds: who leads within soon has seen something.
-	long = time.Minute
-	soon = 4 * time.Second
+	// long is a lease of which a seventh is 86 seconds: who leads within soon has seen something.
+	long = 10 * time.Minute
+	soon = 30 * time.Second
 	// short is a lease that is asked for often enough without being seen.
 	short = 3 * time.Second
 )
