@@ -28,7 +28,7 @@ func TestANodeThatIsToBeEmptiedGoesBeforeBalanceAndLowPriorityBeforeHigh(t *test
 	events := s.follow(s.profiles([]string{
 		profile("balance", "balance", "RemoveDuplicates", "{name: RemoveDuplicates}"),
 		profile("default", "deschedule", "RemovePodsViolatingNodeTaints", "{name: RemovePodsViolatingNodeTaints}"),
-	}, "rate: {evictionsPerSecond: 1, burst: 1}"))
+	}, "rate: {evictionsPerSecond: 0.3, burst: 1}"))
 
 	// Half of the twins are to move to the node that joins. They wait for their turn when the other node is tainted.
 	s.addNodes(1, as("twins"))

@@ -13,26 +13,26 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// lease is how long a lost leader is waited for in these scenes, see [scene.environment]. The election looks every
-// seventh of it and adds up to 1.2 times that at random, and the machine may be busy.
-const lease = 3 * time.Second
-
 func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(*process)
-		most time.Duration // until the other leads
+		// lease is how long a lost leader is waited for.
+		lease time.Duration
+		most  time.Duration // until the other leads
 	}{
-		{"at once when it is stopped", func(p *process) { p.stop() }, lease},
-		{"after a lease when it is killed", (*process).kill, 2 * lease},
+		// The one is long before the lease would be over by itself, the other leaves a busy machine as long again.
+		{"at once when it is stopped", func(p *process) { p.stop() }, time.Minute, 20 * time.Second},
+		{"after a lease when it is killed", (*process).kill, 15 * time.Second, 30 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t, 2)
 			s.deployment("api", 4, preferring(s.nodes[0]))
 			policy, first, second := s.policy(), store(t), store(t)
-			leader := s.rehome(policy, first)
+			duration := "REHOME_LEASE_DURATION=" + c.lease.String()
+			leader := s.rehome(policy, first, duration)
 			leader.says("lease held")
-			standby := s.rehome(policy, second)
+			standby := s.rehome(policy, second, duration)
 			events, others := record(t, at(first)), record(t, at(second))
 
 			s.handles(4)

@@ -48,8 +48,8 @@ func newPacked(t *testing.T, first func(*upkeep)) packed {
 func nothing(*upkeep) {}
 
 // slowly is a policy that moves so many pods a second.
-func (p packed) slowly(perSecond int) string {
-	return p.quiet(fmt.Sprintf("rate: {evictionsPerSecond: %d, burst: 1}", perSecond))
+func (p packed) slowly(perSecond float64) string {
+	return p.quiet(fmt.Sprintf("rate: {evictionsPerSecond: %v, burst: 1}", perSecond))
 }
 
 // begin wants the nodes drained, and waits until some pods have moved, but not all of the first two nodes.

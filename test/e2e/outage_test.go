@@ -142,8 +142,9 @@ func TestATerminatedProcessLeavesNothingHalfDoneAndTheNextOneFinishes(t *testing
 	if code := first.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	if took := time.Since(terminated); took > 5*time.Second {
-		t.Errorf("it took %v to end, want at most 5s", took)
+	const grace = 30 * time.Second // what it has in every manifest before it is killed
+	if took := time.Since(terminated); took > grace {
+		t.Errorf("it took %v to end, want at most %v", took, grace)
 	}
 	done := uids(d.evictions())
 	if len(done) == len(d.before) {

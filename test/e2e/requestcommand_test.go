@@ -44,7 +44,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	if audit := uids(s.evicted(0, 2)); fmt.Sprint(audit) != fmt.Sprint(moved) {
 		t.Errorf("evicted %v, want %v", audit, moved)
 	}
-	got = request("workload", "deployment/"+s.namespace+"/held", "--name", "held", "--deadline", "5s")
+	got = request("workload", "deployment/"+s.namespace+"/held", "--name", "held", "--deadline", "15s")
 	if got.code != 1 || !strings.Contains(got.stdout, "remains: deferred: DisruptionBudget: ") ||
 		got.stderr != "1 pod of request admin/held did not become what was asked for\n" {
 		t.Errorf("%s", got)

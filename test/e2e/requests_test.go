@@ -275,7 +275,7 @@ func cancelledRequests(t *testing.T) {
 
 func requestsEnd(t *testing.T) {
 	a, pods, target := held(t)
-	request := a.move("drain", target, func(r *schemas.Request) { r.Deadline = time.Now().Add(4 * time.Second) })
+	request := a.move("drain", target, func(r *schemas.Request) { r.Deadline = time.Now().Add(15 * time.Second) })
 	a.isHeld(len(pods))
 	a.ends(request, "DeadlineExceeded, 0 gone, deferred DisruptionBudget, deferred DisruptionBudget")
 	a.changeBudget("keep", 0)
