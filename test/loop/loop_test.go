@@ -49,20 +49,23 @@ profiles:
 
 func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared(t *testing.T) {
 	w := newWorld(t)
-	var moved []int // minutes after the start
+	moved := 0
+	var back time.Time        // when the last one came back
+	var waits []time.Duration // from there to the next try
 	var open []schemas.Verdict
 	for w.since() < time.Hour {
 		v := w.want()
 		if v.Outcome == schemas.Evicted {
-			moved = append(moved, int(w.since().Minutes()))
-			w.cameBack(v)
+			moved++
+			back = w.cameBack(v)
 			continue
 		}
-		open = append(open, v)
+		open, waits = append(open, v), append(waits, v.Again.Sub(back).Round(time.Minute))
 		w.waitUntil(v.Again)
 	}
-	if want := []int{0, 2, 6, 14, 30}; !reflect.DeepEqual(moved, want) {
-		t.Errorf("moved after %v minutes, want %v", moved, want)
+	const m = time.Minute
+	if want := []time.Duration{2 * m, 4 * m, 8 * m, 16 * m, 32 * m}; moved != 5 || !reflect.DeepEqual(waits, want) {
+		t.Errorf("moved %d times, left alone for %v after each return; want 5 times, %v", moved, waits, want)
 	}
 	for i, v := range open {
 		w.held(v, i+1)
@@ -201,29 +204,30 @@ func (w *world) want() schemas.Verdict {
 	e, err := schemas.NewEvent("/test/functions", answer, w.now(), schemas.Event{})
 	w.must(err)
 	w.must(w.bus.Answer(w.Context(), e, answer))
-	return w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == intent.ID })
+	v, _ := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == intent.ID })
+	return v
 }
 
-// verdict waits for the next verdict that matches.
-func (w *world) verdict(matches func(schemas.Verdict) bool) schemas.Verdict {
+// verdict waits for the next verdict that matches, and says when it was made.
+func (w *world) verdict(matches func(schemas.Verdict) bool) (found schemas.Verdict, at time.Time) {
 	w.Helper()
-	var found schemas.Verdict
-	w.events.Find(w.T, func(e schemas.Event) bool {
+	e := w.events.Find(w.T, func(e schemas.Event) bool {
 		v, err := schemas.Decode[schemas.Verdict](e)
 		w.must(err)
 		found = v
 		return matches(v)
 	})
-	return found
+	return found, e.Time
 }
 
-// cameBack waits until the move is over: the replacement runs on the same node.
-func (w *world) cameBack(of schemas.Verdict) {
+// cameBack waits until the move is over: the replacement runs on the same node. It returns since when.
+func (w *world) cameBack(of schemas.Verdict) time.Time {
 	w.Helper()
-	v := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == of.Intent.ID && v.Outcome == schemas.Settled })
+	v, at := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == of.Intent.ID && v.Outcome == schemas.Settled })
 	if v.Reason != schemas.ReasonCameBack || v.Settlement == nil || v.Settlement.Node != w.node {
 		w.Fatalf("settled %s, %+v: want that it came back to %s", v.Reason, v.Settlement, w.node)
 	}
+	return at
 }
 
 // held checks what the verdict says after so many returns.
