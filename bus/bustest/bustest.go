@@ -19,7 +19,7 @@ import (
 
 // Patience is how long helpers wait for what must happen: far longer than it takes, so that a test fails only when it
 // does not happen at all.
-const Patience = 30 * time.Second
+const Patience = 2 * time.Minute
 
 // Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
 func Main(m *testing.M) {

@@ -28,7 +28,7 @@ const (
 const budgeted = "payments"
 
 // patience ends a demo in which something does not happen.
-const patience = 2 * time.Minute
+const patience = 6 * time.Minute
 
 // stage is where the demo plays.
 type stage struct {

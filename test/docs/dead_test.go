@@ -109,8 +109,8 @@ func until(t *testing.T, b *bus.Bus, n int, work func(context.Context) error) {
 	}
 }
 
-// varying is what is another each time: an age of some seconds, and the number of a message.
-var varying = regexp.MustCompile(`\b\ds  |\b\d{16}\b`)
+// varying is what is another each time: an age of some seconds with what fills its column, and the number of a message.
+var varying = regexp.MustCompile(`\b\d+s {2,}|\b\d{16}\b`)
 
 // TestEveryCommandOfThePageAboutDeadLettersWorks runs each of them against a bus of its own with two dead letters, and
 // compares what is printed where the page says what.

@@ -29,7 +29,7 @@ const (
 	// namespace is where Rehome is deployed.
 	namespace = "rehome"
 	// patience is how long is waited for what must happen. It only ends a scene that fails.
-	patience = 45 * time.Second
+	patience = 2 * time.Minute
 )
 
 // auditPolicy makes the API server write down every request of a service account, and who made it.
