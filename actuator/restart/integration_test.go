@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -301,6 +303,8 @@ func (p *place) watch() func() watched {
 	w, err := p.client.CoreV1().Pods(p.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	p.must(err)
 	ready, seen, leaving := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var mu sync.Mutex
+	heard := versions(list) // of what there is, by what the watch has told
 	for _, pod := range list.Items {
 		seen[pod.Name] = true
 		if cluster.IsReady(&pod) {
@@ -327,16 +331,37 @@ func (p *place) watch() func() watched {
 				told.Deleted = append(told.Deleted, pod.Name)
 			}
 			told.Least = min(told.Least, len(ready))
+			mu.Lock()
+			if delete(heard, pod.UID); e.Type != "DELETED" {
+				heard[pod.UID] = pod.ResourceVersion
+			}
+			mu.Unlock()
 		}
 	}()
 	return func() watched {
 		p.pause(200 * time.Millisecond) // what came of the last step
+		p.until("the watch tells what there is", func() bool {
+			list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
+			p.must(err)
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Equal(heard, versions(list))
+		})
 		cancel()
 		w.Stop()
 		<-ended
 		told.Names = len(seen)
 		return told
 	}
+}
+
+// versions are those of pods, by UID.
+func versions(list *corev1.PodList) map[types.UID]string {
+	all := map[types.UID]string{}
+	for _, pod := range list.Items {
+		all[pod.UID] = pod.ResourceVersion
+	}
+	return all
 }
 
 // write is one write that the API server wrote down.
