@@ -30,26 +30,41 @@ func TestTheDashboardAndTheAlertsShowWhatHappensInALiveRun(t *testing.T) {
 	began := time.Now()
 	p := newServer(t)
 	p.scrape(readMonitor(t).Spec.Endpoints[0].HonorLabels, s.run.Address, s.serves.Address, s.forwards.Address)
-	s.until("they are scraped", func() bool {
-		seen, err := p.at("count(up == 1)", time.Now())
-		return err == nil && len(seen) == 1 && seen[0].F == 3
-	})
+	s.scraped(p)
 
 	s.well()
-	t.Run("no alert is near while all is well", func(t *testing.T) { alertsNear(t, p, nil) })
+	fine := s.scraped(p)
+	t.Run("no alert is near while all is well", func(t *testing.T) {
+		if got := alertsNear(t, p, fine); len(got) > 0 {
+			t.Errorf("got %q, want none", got)
+		}
+	})
 
 	s.trouble()
 	found := families{}
 	found.add(t, s.run, s.serves, s.forwards)
 	time.Sleep(5 * scrapeEvery) // more samples of what is there now
-	ended := time.Now()
+	ended := s.scraped(p)
 	t.Run("each query of the dashboard has something to show", func(t *testing.T) { queriesShow(t, p, began, ended) })
 	t.Run("each list of the dashboard has something to choose", func(t *testing.T) { listsChoose(t, p, ended) })
 	t.Run("the dashboard counts the pods that were moved", func(t *testing.T) { movedIsCounted(t, p, ended) })
 	t.Run("the namespaces are those of the pods", func(t *testing.T) { namespacesAreThoseOfPods(t, p, ended) })
-	t.Run("the alerts are near whose trouble is there, and no others", func(t *testing.T) { alertsNear(t, p, troubled) })
+	t.Run("the alerts are near whose trouble is there, and no others", func(t *testing.T) { alertsComeNear(t, p, troubled) })
 	t.Run("each alert asks for metrics and labels that there are", func(t *testing.T) { alertsAskForWhatThereIs(t, p, ended) })
 	t.Run("the page about metrics lists all of them and no others", func(t *testing.T) { found.areThoseOfThePage(t) })
+}
+
+// processes is how many are scraped.
+const processes = 3
+
+// scraped waits for a moment at which there is something of every process.
+func (s *scene) scraped(p *server) (when time.Time) {
+	s.t.Helper()
+	s.until("they are scraped", func() (whole bool) {
+		when, whole = p.whole(processes)
+		return whole
+	})
+	return when
 }
 
 // well is what happens while all is well: a node is tainted, its pods move, and their replacements become ready.
@@ -197,12 +212,27 @@ func namespacesAreThoseOfPods(t *testing.T, p *server, when time.Time) {
 	}
 }
 
-// alertsNear checks whose condition is met now: they fire if it stays so.
-func alertsNear(t *testing.T, p *server, want []string) {
+// alertsComeNear waits until the conditions of these alerts are met, and of no others.
+func alertsComeNear(t *testing.T, p *server, want []string) {
 	var got []string
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		when, whole := p.whole(processes)
+		if !whole {
+			continue
+		}
+		if got = alertsNear(t, p, when); slices.Equal(got, want) {
+			return
+		}
+	}
+	t.Errorf("got %q, want %q", got, want)
+}
+
+// alertsNear is whose condition is met at a time: they fire if it stays so.
+func alertsNear(t *testing.T, p *server, when time.Time) (got []string) {
+	t.Helper()
 	for _, r := range readRules(t) {
 		rule := p.rule(r)
-		p.evaluate(rule, time.Now())
+		p.evaluate(rule, when)
 		for _, a := range rule.ActiveAlerts() {
 			if text := a.Annotations.Get("summary") + a.Annotations.Get("description"); strings.Contains(text, "<error") || strings.Contains(text, "{{") {
 				t.Errorf("%s says %q", r.Alert, text)
@@ -213,9 +243,7 @@ func alertsNear(t *testing.T, p *server, want []string) {
 		}
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	return got
 }
 
 func alertsAskForWhatThereIs(t *testing.T, p *server, when time.Time) {

@@ -101,6 +101,15 @@ func (s *server) at(expr string, when time.Time) (promql.Vector, error) {
 	return nil, fmt.Errorf("%s is a %s", expr, r.Value.Type())
 }
 
+// whole is a moment, and whether the last scrape of each of n processes until then came through. On a busy machine one can take
+// too long: until the next one there is nothing of the process.
+func (s *server) whole(n int) (when time.Time, whole bool) {
+	when = time.Now()
+	time.Sleep(2 * scrapeEvery) // what was under way is over
+	seen, err := s.at("count(up == 1)", when)
+	return when, err == nil && len(seen) == 1 && seen[0].F == float64(n)
+}
+
 // over asks for the values of an expression from one time to another, and counts the series that have a number anywhere.
 func (s *server) over(expr string, from, to time.Time) (series int, err error) {
 	q, err := s.engine.NewRangeQuery(context.Background(), s.db, nil, expr, from, to, scrapeEvery)
