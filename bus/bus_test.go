@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -106,27 +107,42 @@ func newRig(t testing.TB, s bus.Setup) rig {
 // messages lists the bodies of a stream by their channels, in no order.
 func (r rig) messages(t testing.TB, stream string) map[string]string {
 	t.Helper()
-	s, err := r.raw.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.stream(t, stream)
 	all := make(map[string]string)
 	state := s.CachedInfo().State
 	for sequence := state.FirstSeq; sequence <= state.LastSeq && state.Msgs > 0; sequence++ {
-		if m, err := s.GetMsg(t.Context(), sequence); err == nil {
+		m, err := answered(t, func() (*jetstream.RawStreamMsg, error) { return s.GetMsg(t.Context(), sequence) })
+		if err == nil {
 			all[m.Subject] += string(m.Data)
 		}
 	}
 	return all
 }
 
-// first is the number of the first message that a stream ever had.
-func (r rig) first(t testing.TB, stream string) uint64 {
+// stream is a stream as it is now.
+func (r rig) stream(t testing.TB, name string) jetstream.Stream {
 	t.Helper()
-	s, err := r.raw.Stream(t.Context(), stream)
+	s, err := answered(t, func() (jetstream.Stream, error) { return r.raw.Stream(t.Context(), name) })
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// answered asks until there is an answer: eight megabytes take a busy server its time.
+func answered[T any](t testing.TB, ask func() (T, error)) (T, error) {
+	for {
+		answer, err := ask()
+		if !errors.Is(err, context.DeadlineExceeded) || t.Context().Err() != nil {
+			return answer, err
+		}
+	}
+}
+
+// first is the number of the first message that a stream ever had.
+func (r rig) first(t testing.TB, stream string) uint64 {
+	t.Helper()
+	s := r.stream(t, stream)
 	return max(s.CachedInfo().Config.FirstSeq, 1)
 }
 
@@ -139,10 +155,7 @@ func (r rig) empty(t testing.TB, stream string) {
 // deadLetters waits for n dead letters and returns them.
 func (r rig) deadLetters(t testing.TB, n int) (letters []*jetstream.RawStreamMsg) {
 	t.Helper()
-	s, err := r.raw.Stream(t.Context(), bus.StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.stream(t, bus.StreamDead)
 	for sequence := range uint64(n) {
 		bustest.Eventually(t, fmt.Sprintf("dead letter %d is there", sequence+1), func() bool {
 			m, err := s.GetMsg(t.Context(), sequence+1)

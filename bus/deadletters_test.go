@@ -38,7 +38,7 @@ func numbers(t testing.TB, b *bus.Bus, q bus.DeadQuery) []uint64 {
 // deadLetter reads a dead letter.
 func deadLetter(t testing.TB, b *bus.Bus, number uint64) bus.DeadLetter {
 	t.Helper()
-	d, err := b.DeadLetter(t.Context(), number)
+	d, err := answered(t, func() (bus.DeadLetter, error) { return b.DeadLetter(t.Context(), number) })
 	if err != nil {
 		t.Fatal(err)
 	}

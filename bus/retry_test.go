@@ -37,10 +37,7 @@ func (r rig) refused(t *testing.T, number uint64, want error, says string) {
 		return all
 	}
 	before := all()
-	sequence, err := r.bus.RetryDead(t.Context(), number)
-	for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // eight megabytes take a busy server its time
-		sequence, err = r.bus.RetryDead(t.Context(), number)
-	}
+	sequence, err := answered(t, func() (uint64, error) { return r.bus.RetryDead(t.Context(), number) })
 	if !errors.Is(err, want) || sequence != 0 || err.Error() != fmt.Sprintf("retry dead letter %d: %s", number, says) {
 		t.Errorf("retry of %d: got %d, %v\nwant retry dead letter %d: %s", number, sequence, err, number, says)
 	}
