@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,12 +105,33 @@ func (p *place) pods() []*corev1.Pod {
 	return pods
 }
 
-// full lets no more pods onto the nodes of the scene.
+// full lets no more pods onto the nodes of the scene, from when it returns on: a scheduler that is busy hears late of a node.
 func (p *place) full() {
 	p.Helper()
 	for _, name := range p.nodes {
 		p.patchNode(name, `{"spec":{"unschedulable":true}}`)
 	}
+	p.until("the scheduler knows that there is no room", func() bool { return !p.room() })
+}
+
+// room says whether the scheduler finds a node of the scene for another pod, by one that is in none of the scene's namespaces.
+func (p *place) room() bool {
+	p.Helper()
+	pods := p.client.CoreV1().Pods(metav1.NamespaceDefault)
+	pod, err := pods.Create(p.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "room-"},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{sceneMark + p.namespace: "yes"}, Containers: []corev1.Container{{Name: "main", Image: "none:v1"}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	p.until("the scheduler has looked at a pod", func() bool {
+		pod, err = pods.Get(p.Context(), pod.Name, metav1.GetOptions{})
+		p.must(err)
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	})
+	p.must(pods.Delete(p.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	return pod.Spec.NodeName != ""
 }
 
 // empty takes full back.
