@@ -81,7 +81,7 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 		if err != nil || refusal == nil {
 			return v, err
 		}
-		if w.skip {
+		if w.skip || refusal.Wait {
 			return a.verdict(s.Open, Objection{refusal.Outcome, refusal.Reason, refusal.Message}), nil
 		}
 		if instead == nil {

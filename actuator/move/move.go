@@ -32,6 +32,8 @@ type Refusal struct {
 	Outcome schemas.Outcome // deferred, rejected or failed
 	Reason  schemas.ReasonCode
 	Message string
+	// Wait: the pod is on its way by what goes on already, and is not to be moved in any other way meanwhile.
+	Wait bool
 }
 
 // Stage is where a move is.

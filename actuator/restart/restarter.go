@@ -112,7 +112,11 @@ func (r *Restarter) find(ctx context.Context, pod *corev1.Pod) (*candidate, erro
 func (r *Restarter) withBudgets(ctx context.Context, c candidate) (*candidate, error) {
 	n := replicasOf(c.Deployment)
 	switch {
-	case n < 1, n > 1 && !c.Policy.BlockedByBudget:
+	case n < 1:
+		return nil, nil
+	case n > 1 && restarting(c.Deployment): // whatever its budgets allow now that there is a pod more
+		return &c, nil
+	case n > 1 && !c.Policy.BlockedByBudget:
 		return nil, nil
 	case n == 1 && c.Method == schemas.MethodRestart:
 		return &c, nil

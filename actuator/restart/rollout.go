@@ -33,6 +33,10 @@ func stuck(d *appsv1.Deployment) (string, bool) {
 	return "", false
 }
 
+// restarting says whether a restart of this package is still on its way through the pods. The controller, which does it, asks
+// no budget when it takes them away one by one.
+func restarting(d *appsv1.Deployment) bool { return d.Annotations[restartUndo] != "" && !rolledOut(d) }
+
 // surging says whether the Deployment has one replica more because of a surge. A mark that was left behind, on a
 // Deployment with any other number of replicas, counts for nothing.
 func surging(d *appsv1.Deployment) bool {

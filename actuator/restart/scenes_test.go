@@ -44,6 +44,7 @@ func scenes() []scene {
 		{"a pod that goes by itself while the restart is stuck", testPodGoesByItself},
 		{"a Deployment that is deleted during the restart", testDeploymentDeleted},
 		{"a second pod of a Deployment that restarts, and one that was restarted, wait", testOneAtATime},
+		{"pods of a restart wait for it, also when their budget has room meanwhile", testTheOthersWait},
 		{"a surge starts one pod, then the old one goes", surgeGoes(drive{})},
 		{"a surge whose every step is repeated changes nothing twice", surgeGoes(drive{stutter: true})},
 		{"a surge of two replicas takes the pod that is to go", testSurgeOfTwo},
@@ -394,6 +395,33 @@ func testOneAtATime(p *place) {
 	_, refusal, err = again.Plan(p.Context(), p.pods()[0], time.Now())
 	p.must(err)
 	same(p.T, "reason after the rollout", refusal.Reason, schemas.ReasonRestartCooldown)
+}
+
+// testTheOthersWait: the controller takes one of the old pods away when the new one is ready, and asks no budget. An eviction that
+// the budget allowed at the same moment would be one too many.
+func testTheOthersWait(p *place) {
+	_, pods := p.deployment(2)
+	p.budget(2)
+	r := p.restarter(func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+	})
+	m, s := p.begun(r, pods[0])
+	p.must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	other, name, _, err := r.For(p.Context(), pods[1])
+	p.must(err)
+	same(p.T, "method", name, schemas.MethodRestart)
+	_, refusal, err := other.Plan(p.Context(), pods[1], time.Now())
+	p.must(err)
+	if refusal == nil || !refusal.Wait || refusal.Outcome != schemas.Deferred || refusal.Reason != schemas.ReasonRestartRunning {
+		p.Errorf("the other pod is answered %+v, want that it waits for the restart", refusal)
+	}
+	p.empty()
+	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	none, _, _, err := r.For(p.Context(), p.pods()[0])
+	p.must(err)
+	if none != nil {
+		p.Error("after the restart a pod that no budget holds is still moved by its Deployment")
+	}
 }
 
 func surgeGoes(how drive) func(*place) {

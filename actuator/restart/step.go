@@ -84,6 +84,11 @@ func (m *method) plan(ctx context.Context, c *candidate, now time.Time) (state, 
 		return state{}, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning,
 			Message: "the pod's Deployment does not take part in this way, or does not any more"}, nil
 	}
+	if replicasOf(c.Deployment) > 1 && restarting(c.Deployment) {
+		refusal := not(*c, schemas.ReasonRestartRunning, "%s", situation(c.Deployment))
+		refusal.Wait = true
+		return state{}, refusal, nil
+	}
 	full, err := m.r.complement(ctx, *c, now)
 	if err != nil {
 		return state{}, nil, err
