@@ -284,8 +284,8 @@ func testOvertaken(p *place) {
 	progress, err := second.Step(p.Context(), secondState, time.Now())
 	p.must(err)
 	message := progress.Message // the controller may have seen the first change by then, or not
-	same(p.T, "progress of the second pod", progress, move.Progress{Stage: move.Released, Message: message,
-		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: message}})
+	same(p.T, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message,
+		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: message, Wait: true}})
 	same(p.T, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
 }
 
@@ -319,11 +319,12 @@ func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
 func (p *place) begun(r *Restarter, pod *corev1.Pod) (move.Method, move.State) {
 	p.Helper()
 	p.full()
+	more := int(replicasOf(p.live())) + 1
 	m, s := p.planned(r, pod)
 	progress, err := m.Step(p.Context(), s, time.Now())
 	p.must(err)
 	same(p.T, "stage", progress.Stage, move.Working)
-	p.until("the second pod waits", func() bool { return len(p.pods()) == 2 })
+	p.until("one pod more waits", func() bool { return len(p.pods()) == more })
 	return m, progress.State
 }
 
