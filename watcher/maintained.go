@@ -322,45 +322,42 @@ func (m *maintained) outline(name string) (outline, bool) {
 // others are what a maintenance sees of those that are about its nodes, and of those that hold a node of the control plane if it
 // is about one, too.
 func (m *maintained) others(name string, nodes, about map[string]bool) (list []schemas.OtherMaintenance) {
-	var holding map[string]map[string]v1alpha1.NodeStage
+	controls := false
 	for node := range nodes {
-		if maintenance.ControlPlane(m.nodes[node]) {
-			holding = m.holdingControlPlane()
-			break
-		}
+		controls = controls || maintenance.ControlPlane(m.nodes[node])
 	}
-	for other := range holding {
-		about[other] = true
+	for node := range m.working.byNode {
+		if n := m.nodes[node]; controls && n != nil && maintenance.ControlPlane(n) {
+			maps.Copy(about, m.working.byNode[node])
+		}
 	}
 	delete(about, name)
 	for _, other := range m.existing(about) {
 		s := m.shown(other)
+		if controls {
+			s.ControlPlane = m.holding(s)
+		}
 		maps.DeleteFunc(s.Nodes, func(node string, _ v1alpha1.NodeStage) bool { return !nodes[node] })
-		s.ControlPlane = holding[other]
-		list = append(list, s)
+		if len(s.Nodes)+len(s.ControlPlane) > 0 {
+			list = append(list, s)
+		}
 	}
 	return list
 }
 
-// holdingControlPlane are the maintenances that hold a node of the control plane, with how far they are.
-func (m *maintained) holdingControlPlane() map[string]map[string]v1alpha1.NodeStage {
-	holding := map[string]map[string]v1alpha1.NodeStage{}
-	for node, names := range m.working.byNode {
-		if n := m.nodes[node]; n == nil || !maintenance.ControlPlane(n) {
+// holding are the nodes of the control plane that a maintenance holds, with how far it is. nil: none.
+func (m *maintained) holding(o schemas.OtherMaintenance) map[string]v1alpha1.NodeStage {
+	var list map[string]v1alpha1.NodeStage
+	for node, stage := range o.Nodes {
+		if n := m.nodes[node]; n == nil || !maintenance.ControlPlane(n) || !maintenance.Holds(stage) {
 			continue
 		}
-		for name := range names {
-			stage := m.shown(name).Nodes[node]
-			if !maintenance.Holds(stage) {
-				continue
-			}
-			if holding[name] == nil {
-				holding[name] = map[string]v1alpha1.NodeStage{}
-			}
-			holding[name][node] = stage
+		if list == nil {
+			list = map[string]v1alpha1.NodeStage{}
 		}
+		list[node] = stage
 	}
-	return holding
+	return list
 }
 
 // aboutControlPlane adds the maintenances that are about a node of the control plane.
