@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/filter"
+	"github.com/rehome-dev/rehome/bus/filter"
 )
 
 // filterFlags are the flags by which a person says which events are meant.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/history"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 func explainCommand() *cobra.Command {
@@ -67,7 +67,7 @@ func explainPodCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		x, err := explain(c.Context(), s, pod, since)
+		x, err := explainPod(c.Context(), s, pod, since)
 		if err != nil {
 			return err
 		}
@@ -106,14 +106,14 @@ type explanation struct {
 	Time time.Time `json:"time"`
 	Pod  subject   `json:"pod"`
 	// History is that of every pod that had the name, oldest first. nil: it is not known.
-	History []history.Life `json:"history,omitempty"`
+	History []explain.Life `json:"history,omitempty"`
 	// Since is when the history that was read begins. Zero: with what is kept.
 	Since time.Time `json:"since,omitzero"`
 	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
-	Opinions []simulation.Opinion `json:"opinions,omitempty"`
-	Guards   []simulation.Guard   `json:"guards,omitempty"`
-	Budgets  []budgetOver         `json:"budgets,omitempty"`
-	Held     held                 `json:"held"`
+	Opinions []simulate.Opinion `json:"opinions,omitempty"`
+	Guards   []simulate.Guard   `json:"guards,omitempty"`
+	Budgets  []budgetOver       `json:"budgets,omitempty"`
+	Held     held               `json:"held"`
 	// Unknown is what could not be found out.
 	Unknown []unknown `json:"unknown,omitempty"`
 }
@@ -136,7 +136,7 @@ type held struct {
 	Storm        []actuator.StormCondition `json:"storm,omitempty"`
 	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
 	// Maintenances want it off its node and cannot move it.
-	Maintenances []history.Block `json:"maintenances,omitempty"`
+	Maintenances []explain.Block `json:"maintenances,omitempty"`
 }
 
 // unknown is a part of an explanation that is missing, and why.
@@ -159,9 +159,9 @@ const (
 	partHeld     = "what holds it"
 )
 
-// explain finds out about a pod what it can. It fails when neither the bus nor the cluster can be asked, or both know
+// explainPod finds out about a pod what it can. It fails when neither the bus nor the cluster can be asked, or both know
 // nothing of the pod.
-func explain(ctx context.Context, s settings, pod types.NamespacedName, since time.Duration) (explanation, error) {
+func explainPod(ctx context.Context, s settings, pod types.NamespacedName, since time.Duration) (explanation, error) {
 	now := time.Now()
 	x := explanation{Time: now.UTC(), Pod: subject{PodRef: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name}}}
 	if since > 0 {
@@ -213,15 +213,15 @@ func (x *explanation) askBus(ctx context.Context, b *bus.Bus) error {
 	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
 		return b.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 	}
-	query := history.Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
+	query := explain.Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
 	var err error
-	if x.History, err = history.Read(ctx, read, query); err != nil {
+	if x.History, err = explain.Read(ctx, read, query); err != nil {
 		x.unknown(partHistory, err)
 		return err
 	}
 	if x.Pod.Node != "" {
 		query.Since = time.Time{} // what holds it may have been told before
-		if x.Held.Maintenances, err = history.Blocks(ctx, read, query); err != nil {
+		if x.Held.Maintenances, err = explain.Blocks(ctx, read, query); err != nil {
 			x.unknown(partHeld, err)
 			return nil
 		}

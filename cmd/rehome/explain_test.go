@@ -13,10 +13,10 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/history"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 // sec is so many seconds after clock.
@@ -29,7 +29,7 @@ func local(at time.Time) string { return at.Local().Format(time.DateTime) }
 func explained() explanation {
 	api := &schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "uid-shop"}
 	replacement := schemas.PodRef{Namespace: "shop", Name: "api-3", UID: "u-3"}
-	wish := history.Step{
+	wish := explain.Step{
 		Time: sec(0.017), Profile: "p", Strategy: "RemovePodsViolatingNodeTaints", Scope: "node/worker-1", Node: "worker-1",
 		Why: "does not tolerate gone:NoSchedule", Times: 1, Said: sec(0.14), Last: sec(0.14),
 	}
@@ -40,7 +40,7 @@ func explained() explanation {
 	evicted.Time, evicted.Said, evicted.Instead = sec(1801), sec(1802), &schemas.Instead{
 		Method: schemas.MethodRestart, Reason: schemas.ReasonRestartRunning,
 	}
-	evicted.Settled = &history.Settled{Time: sec(1805), Reason: schemas.ReasonReplaced, Settlement: schemas.Settlement{
+	evicted.Settled = &explain.Settled{Time: sec(1805), Reason: schemas.ReasonReplaced, Settlement: schemas.Settlement{
 		Replacement: &replacement, Node: "worker-2", Seconds: 3.2,
 	}}
 	open.Expires, open.Scope, open.Strategy = sec(4000), "pod/shop/api-1", "PodLifeTime"
@@ -50,28 +50,28 @@ func explained() explanation {
 			PodRef: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-1"}, There: new(true), Node: "worker-1", Phase: "Running",
 			Created: sec(-7200), Workload: api,
 		},
-		History: []history.Life{{
+		History: []explain.Life{{
 			Pod:     schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-1"},
 			CameFor: &schemas.PodRef{Namespace: "shop", Name: "api-0", UID: "u-0"},
-			Chains: []history.Chain{
-				{ID: "d", Began: clock, Steps: []history.Step{deferred, evicted}, Delta: &schemas.Delta{
+			Chains: []explain.Chain{
+				{ID: "d", Began: clock, Steps: []explain.Step{deferred, evicted}, Delta: &schemas.Delta{
 					Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
 					After: &schemas.State{Taints: []corev1.Taint{{Key: "gone", Effect: corev1.TaintEffectNoSchedule}}},
 				}},
-				{ID: "s", Began: sec(0.017), Without: "no change: everything was evaluated anew", Steps: []history.Step{open}},
+				{ID: "s", Began: sec(0.017), Without: "no change: everything was evaluated anew", Steps: []explain.Step{open}},
 			},
-			Changes: []history.Changes{
+			Changes: []explain.Changes{
 				{Kind: schemas.PodScheduled, Times: 1, First: sec(-1), Last: sec(-1)}, {Kind: schemas.PodLabels, Times: 3, First: clock, Last: sec(1)},
 			},
 		}},
-		Opinions: []simulation.Opinion{
+		Opinions: []simulate.Opinion{
 			{Profile: "p", Strategy: "RemovePodsViolatingNodeTaints", Wants: true, Reason: "does not tolerate gone:NoSchedule"},
 			{Profile: "p", Strategy: "PodLifeTime", Due: sec(86400)},
 			{Profile: "p", Strategy: "RemoveDuplicates", Protected: true, Reason: "2 pods of shop/replicaset/api run on worker-1"},
 			{Profile: "p", Strategy: "LowNodeUtilization"},
 			{Profile: "p", Strategy: "KeepOffSpot", Unknown: "it is asked outside of this program"},
 		},
-		Guards: []simulation.Guard{{Profile: "p", Rules: []schemas.Protection{
+		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{
 			{Rule: "PodsWithLocalStorage", Detail: "its volume scratch is an emptyDir"}, {Rule: "MinReplicas", Detail: "its owner has 1 pod"},
 		}}},
 		Budgets: []budgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
@@ -79,7 +79,7 @@ func explained() explanation {
 			Storm:        []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
 			LoopBreakers: []loopBreaker{{breakerOf("api", sec(9000)), true}},
 			Moves:        []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
-			Maintenances: []history.Block{
+			Maintenances: []explain.Block{
 				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},
 				{Maintenance: "kernel", Node: "worker-1", Said: sec(31), BlockedPod: v1alpha1.BlockedPod{
 					Namespace: "shop", Name: "api-1", Reason: "DisruptionBudget", By: "poddisruptionbudget/shop/api",
@@ -97,13 +97,13 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	gone := full
 	gone.Pod, gone.Since, gone.Unknown = subject{PodRef: full.Pod.PodRef, There: new(false)}, time.Time{}, nil
 	gone.Pod.UID, gone.Opinions, gone.Guards, gone.Budgets, gone.Held = "", nil, nil, nil, held{}
-	gone.History = []history.Life{{Pod: full.Pod.PodRef, Chains: full.History[0].Chains[1:]}}
+	gone.History = []explain.Life{{Pod: full.Pod.PodRef, Chains: full.History[0].Chains[1:]}}
 	gone.Time = sec(5000)
 	again := gone
 	again.Pod.UID, again.Pod.There, again.Pod.Phase, again.Pod.Created = "u-2", new(true), "Pending", sec(4990)
-	again.History = append(again.History, history.Life{Pod: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-2"}})
-	again.Guards = []simulation.Guard{{Profile: "p"}, {Profile: "q"}}
-	again.Opinions = []simulation.Opinion{{Profile: "p", Strategy: "A"}, {Profile: "q", Strategy: "A"}}
+	again.History = append(again.History, explain.Life{Pod: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-2"}})
+	again.Guards = []simulate.Guard{{Profile: "p"}, {Profile: "q"}}
+	again.Opinions = []simulate.Opinion{{Profile: "p", Strategy: "A"}, {Profile: "q", Strategy: "A"}}
 	noBus := explanation{Time: sec(0), Pod: again.Pod, Unknown: []unknown{
 		{partHistory, "bus unix:/x: not connected"}, {partOpinions, "no policy"}, {partHeld, "the same"},
 	}}

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
@@ -126,11 +126,11 @@ func (x *explanation) askStrategies(ctx context.Context, client kubernetes.Inter
 	if err != nil {
 		return err
 	}
-	var loads simulation.Loads
+	var loads simulate.Loads
 	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, client, *p); err != nil {
 		return err
 	}
-	x.Opinions, x.Guards, err = simulation.Opinions(simulation.Config{
+	x.Opinions, x.Guards, err = simulate.Opinions(simulate.Config{
 		Policy: *p, Functions: functions.All(), Now: func() time.Time { return x.Time }, TwoNodes: true, Loads: loads,
 	}, objects, x.Pod.UID)
 	return err

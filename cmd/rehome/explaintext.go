@@ -7,9 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/history"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 // pageWidth is how wide the lines of an explanation are at most, as long as a single word is not wider.
@@ -127,7 +127,7 @@ func (x *explanation) writeHistory(p *page) {
 	}
 }
 
-func (x *explanation) writeLife(p *page, l history.Life) {
+func (x *explanation) writeLife(p *page, l explain.Life) {
 	if l.CameFor != nil {
 		p.line(2, "", "It came in the place of "+l.CameFor.String()+", which was moved.")
 	}
@@ -156,7 +156,7 @@ func (x *explanation) writeLife(p *page, l history.Life) {
 }
 
 // writeStep writes a wish, and below it what came of it.
-func (x *explanation) writeStep(p *page, s history.Step, began time.Time) {
+func (x *explanation) writeStep(p *page, s explain.Step, began time.Time) {
 	where := ""
 	if s.Node != "" {
 		where = " off " + s.Node
@@ -179,7 +179,7 @@ func (x *explanation) writeStep(p *page, s history.Step, began time.Time) {
 }
 
 // describeStep says what the verdict of a step is, and how often it was that.
-func (x *explanation) describeStep(s history.Step) string {
+func (x *explanation) describeStep(s explain.Step) string {
 	v := schemas.Verdict{Method: s.Method, Instead: s.Instead}
 	text := string(s.Outcome)
 	if s.DryRun {
@@ -201,7 +201,7 @@ func (x *explanation) describeStep(s history.Step) string {
 	return text
 }
 
-func describeEnd(s history.Settled) string {
+func describeEnd(s explain.Settled) string {
 	text := fmt.Sprintf("settled after %.1fs: %s", s.Seconds, s.Reason)
 	if s.Replacement == nil {
 		return text + ": " + s.Message
@@ -238,14 +238,14 @@ func (x *explanation) writeOpinions(p *page) {
 }
 
 // nameOf is the strategy, with its profile if there are several.
-func (x *explanation) nameOf(o simulation.Opinion) string {
+func (x *explanation) nameOf(o simulate.Opinion) string {
 	if len(x.Guards) > 1 {
 		return o.Profile + ": " + o.Strategy
 	}
 	return o.Strategy
 }
 
-func describeOpinion(o simulation.Opinion) string {
+func describeOpinion(o simulate.Opinion) string {
 	switch {
 	case o.Unknown != "":
 		return "not known: " + o.Unknown
@@ -309,7 +309,7 @@ func (h held) write(p *page, x *explanation) {
 }
 
 // describeBlock says which maintenance wants a pod off its node, and why it cannot move.
-func describeBlock(b history.Block) string {
+func describeBlock(b explain.Block) string {
 	text := fmt.Sprintf("maintenance %s wants it off %s and cannot move it", b.Maintenance, b.Node)
 	if b.DryRun {
 		text = fmt.Sprintf("maintenance %s (dry run) would want it off %s and could not move it", b.Maintenance, b.Node)

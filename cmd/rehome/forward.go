@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/filter"
+	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 )

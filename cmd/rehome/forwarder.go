@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/filter"
+	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 	"github.com/rehome-dev/rehome/schemas/delivery"

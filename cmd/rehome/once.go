@@ -14,10 +14,10 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/workload"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
@@ -88,7 +88,7 @@ type once struct {
 	settings settings
 	policy   policy.Policy
 	client   kubernetes.Interface
-	output   simulation.Output
+	output   simulate.Output
 	notes    io.Writer
 }
 
@@ -132,7 +132,7 @@ func (o once) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var loads simulation.Loads
+	var loads simulate.Loads
 	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, o.client, o.policy); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (o once) round(ctx context.Context) error {
 	}
 	defer batches.close()
 	failed := 0
-	err = simulation.Run(ctx, simulation.Config{
+	err = simulate.Run(ctx, simulate.Config{
 		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
 		Carry: func(ctx context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
 			verdicts, err := batches.Handle(ctx, intents)

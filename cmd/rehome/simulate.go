@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/objects"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/simulate/objects"
 )
 
 func simulateCommand() *cobra.Command {
@@ -101,7 +101,7 @@ func (q simulateQuestion) answer(ctx context.Context, stdin io.Reader, out, note
 		return usageError{err}
 	}
 	found, loads := apartLoads(found)
-	err = simulation.Run(ctx, simulation.Config{
+	err = simulate.Run(ctx, simulate.Config{
 		Policy: withoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now },
 		NoLimits: q.noLimits, Loads: loads,
 	}, found, output.Verdicts)
@@ -109,12 +109,12 @@ func (q simulateQuestion) answer(ctx context.Context, stdin io.Reader, out, note
 }
 
 // outputOf makes the output of a name. title says what the verdicts are.
-func outputOf(name string, w io.Writer, title string) (simulation.Output, error) {
+func outputOf(name string, w io.Writer, title string) (simulate.Output, error) {
 	switch name {
 	case "table":
-		return simulation.NewTable(w, title), nil
+		return simulate.NewTable(w, title), nil
 	case "json":
-		return simulation.NewJSON(w), nil
+		return simulate.NewJSON(w), nil
 	}
 	return nil, usageError{fmt.Errorf("--output: want table or json, got %q", name)}
 }

@@ -15,16 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 // lines reads what `rehome once -o json` has printed.
-func (r result) lines(t *testing.T) []simulation.Line {
+func (r result) lines(t *testing.T) []simulate.Line {
 	t.Helper()
-	var all []simulation.Line
+	var all []simulate.Line
 	for text := bufio.NewScanner(strings.NewReader(r.stdout)); text.Scan(); {
-		var l simulation.Line
+		var l simulate.Line
 		if err := json.Unmarshal(text.Bytes(), &l); err != nil {
 			t.Fatalf("%v in %s", err, r)
 		}
@@ -34,7 +34,7 @@ func (r result) lines(t *testing.T) []simulation.Line {
 }
 
 // said is what a set of lines says, by the name of the pod's workload.
-func said(lines []simulation.Line) map[string]string {
+func said(lines []simulate.Line) map[string]string {
 	all := map[string]string{}
 	for _, l := range lines {
 		workload, _, _ := strings.Cut(l.Pod.Name, "-")

@@ -1,4 +1,4 @@
-package simulation_test
+package simulate_test
 
 import (
 	"reflect"
@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *testing.T) {
@@ -21,46 +21,46 @@ func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *test
 	)
 	const taints = "RemovePodsViolatingNodeTaints"
 	const reason = "does not tolerate gone:NoSchedule"
-	wants := func(profile string) simulation.Opinion {
-		return simulation.Opinion{Profile: profile, Strategy: taints, Wants: true, Scope: "node/n1", Reason: reason}
+	wants := func(profile string) simulate.Opinion {
+		return simulate.Opinion{Profile: profile, Strategy: taints, Wants: true, Scope: "node/n1", Reason: reason}
 	}
 	none := []schemas.Protection{}
 	for _, c := range []struct {
 		pod      types.UID
-		opinions []simulation.Opinion
-		guards   []simulation.Guard
+		opinions []simulate.Opinion
+		guards   []simulate.Guard
 	}{
-		{"u-moves", []simulation.Opinion{wants("all"), {Profile: "all", Strategy: "PodLifeTime", Due: dueAt()}, wants("daemons")},
-			[]simulation.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
-		{"u-tolerates", []simulation.Opinion{
+		{"u-moves", []simulate.Opinion{wants("all"), {Profile: "all", Strategy: "PodLifeTime", Due: dueAt()}, wants("daemons")},
+			[]simulate.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
+		{"u-tolerates", []simulate.Opinion{
 			{Profile: "all", Strategy: taints}, {Profile: "all", Strategy: "PodLifeTime", Due: dueAt()},
 			{Profile: "daemons", Strategy: taints},
-		}, []simulation.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
-		{"u-critical-agent", []simulation.Opinion{
+		}, []simulate.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
+		{"u-critical-agent", []simulate.Opinion{
 			{Profile: "all", Strategy: taints, Protected: true, Scope: "node/n1", Reason: reason},
 			{Profile: "all", Strategy: "PodLifeTime", Due: dueAt()}, wants("daemons"),
-		}, []simulation.Guard{
+		}, []simulate.Guard{
 			{Profile: "all", Rules: []schemas.Protection{
 				{Rule: "SystemCriticalPods", Detail: "its priority 2000000000 is system-critical: at least 2000000000"},
 				{Rule: "DaemonSetPods", Detail: "it belongs to the DaemonSet agent"},
 			}},
 			{Profile: "daemons", Rules: none},
 		}},
-		{"u-silent", []simulation.Opinion{
+		{"u-silent", []simulate.Opinion{
 			{Profile: "all", Strategy: taints}, {Profile: "all", Strategy: "PodLifeTime", Due: dueAt()},
 			{Profile: "daemons", Strategy: taints},
-		}, []simulation.Guard{
+		}, []simulate.Guard{
 			{Profile: "all", Rules: []schemas.Protection{{Rule: "NodeNotUsable", Detail: "node n3 is not ready"}}},
 			{Profile: "daemons", Rules: []schemas.Protection{{Rule: "NodeNotUsable", Detail: "node n3 is not ready"}}},
 		}},
-		{"u-unplaced", []simulation.Opinion{
+		{"u-unplaced", []simulate.Opinion{
 			{Profile: "all", Strategy: taints}, {Profile: "all", Strategy: "PodLifeTime", Due: dueAt()},
 			{Profile: "daemons", Strategy: taints},
-		}, []simulation.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
+		}, []simulate.Guard{{Profile: "all", Rules: none}, {Profile: "daemons", Rules: none}}},
 		{"u-nobody", nil, nil},
 	} {
 		t.Run(string(c.pod), func(t *testing.T) {
-			opinions, guards, err := simulation.Opinions(simulation.Config{
+			opinions, guards, err := simulate.Opinions(simulate.Config{
 				Policy: p, Functions: functions.All(), Now: at, TwoNodes: true,
 			}, started(t, read(t, "taints.yaml")), c.pod)
 			if err != nil || !reflect.DeepEqual(opinions, c.opinions) || !reflect.DeepEqual(guards, c.guards) {
@@ -72,8 +72,8 @@ func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *test
 
 func TestAStrategyThatIsNotInTheProgramHasNoOpinion(t *testing.T) {
 	p := parse(t, profile("all", "{}", "RemovePodsViolatingNodeTaints {}"))
-	opinions, _, err := simulation.Opinions(simulation.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
-	want := []simulation.Opinion{{
+	opinions, _, err := simulate.Opinions(simulate.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
+	want := []simulate.Opinion{{
 		Profile: "all", Strategy: "RemovePodsViolatingNodeTaints", Unknown: "it is asked outside of this program",
 	}}
 	if err != nil || !reflect.DeepEqual(opinions, want) {

@@ -1,11 +1,11 @@
-package simulation_test
+package simulate_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 // One row for each outcome: of a pod that is moved why, of any other the reason code and the message.
@@ -37,7 +37,7 @@ web api n1 S settled Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1
 func body(t *testing.T, verdicts []schemas.Verdict) string {
 	t.Helper()
 	var out strings.Builder
-	table := simulation.NewTable(&out, "counts")
+	table := simulate.NewTable(&out, "counts")
 	if err := table.Verdicts(verdicts); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package simulation_test
+package simulate_test
 
 import (
 	"bytes"
@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/cmd/rehome/objects"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/simulate/objects"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
@@ -75,13 +75,13 @@ func read(t testing.TB, name string) []metav1.Object {
 }
 
 // round is what one round prints as a table.
-func round(t testing.TB, c simulation.Config, cluster []metav1.Object) []string {
+func round(t testing.TB, c simulate.Config, cluster []metav1.Object) []string {
 	t.Helper()
 	c.Functions = functions.All()
 	c.Now = at
 	var out bytes.Buffer
-	table := simulation.NewTable(&out, "counts")
-	if err := simulation.Run(t.Context(), c, cluster, table.Verdicts); err != nil {
+	table := simulate.NewTable(&out, "counts")
+	if err := simulate.Run(t.Context(), c, cluster, table.Verdicts); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.End(); err != nil {
@@ -105,17 +105,17 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 	const byRestarts = " RemovePodsHavingTooManyRestarts "
 	for _, c := range []struct {
 		name, cluster string
-		config        simulation.Config
+		config        simulate.Config
 		want          []string
 	}{
-		{"what a taint moves, and what protects the others", "taints.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
+		{"what a taint moves, and what protects the others", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
 			header,
 			"a moves n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
 			"a critical-agent n1" + byTaint + "rejected Protected: SystemCriticalPods: its priority 2000000000 is system-critical: at least 2000000000; " +
 				"DaemonSetPods: it belongs to the DaemonSet agent",
 			"counts: 1 evicted, 0 deferred, 1 rejected",
 		}},
-		{"what budgets hold", "budgets.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
+		{"what budgets hold", "budgets.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
 			header,
 			"a a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
 			"a b-one-again n1" + byTaint + "deferred DisruptionBudget: poddisruptionbudget a/one: 2 of 2 healthy pods needed",
@@ -128,7 +128,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"b a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
 			"counts: 5 evicted, 3 deferred, 0 rejected, 1 failed",
 		}},
-		{"a pod is moved once, by the first strategy that wants it", "turns.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", taints, restarts))}, []string{
+		{"a pod is moved once, by the first strategy that wants it", "turns.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints, restarts))}, []string{
 			header,
 			"a both n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
 			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it",
@@ -136,7 +136,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
 			"counts: 2 evicted, 0 deferred, 2 rejected",
 		}},
-		{"the order of the policy is that of the turns", "turns.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", restarts, taints))}, []string{
+		{"the order of the policy is that of the turns", "turns.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts, taints))}, []string{
 			header,
 			"a alone n1" + byRestarts + "rejected Protected: FailedBarePods: it has no owner that would replace it",
 			"a both n1" + byRestarts + "evicted restarted 5 times, the threshold is 3",
@@ -144,7 +144,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it",
 			"counts: 2 evicted, 0 deferred, 2 rejected",
 		}},
-		{"each profile protects by its own rules, and sees what the one before has moved", "turns.yaml", simulation.Config{Policy: parse(t,
+		{"each profile protects by its own rules, and sees what the one before has moved", "turns.yaml", simulate.Config{Policy: parse(t,
 			profile("strict", "{labelSelector: {matchLabels: {none: such}}}", taints), profile("lax", "{}", restarts))}, []string{
 			header,
 			"a alone n1" + byTaint + "rejected Protected: FailedBarePods: it has no owner that would replace it; LabelSelector: its labels do not match none=such",
@@ -154,13 +154,13 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
 			"counts: 2 evicted, 0 deferred, 3 rejected",
 		}},
-		{"one node alone is decided", "budgets.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", "RemovePodsViolatingNodeTaints {namespaces: {include: [b]}}"))}, []string{
+		{"one node alone is decided", "budgets.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", "RemovePodsViolatingNodeTaints {namespaces: {include: [b]}}"))}, []string{
 			header, "b a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule", "counts: 1 evicted, 0 deferred, 0 rejected",
 		}},
-		{"but not in a real cluster", "budgets.yaml", simulation.Config{TwoNodes: true, Policy: parse(t, profile("p", "{}", taints))}, []string{
+		{"but not in a real cluster", "budgets.yaml", simulate.Config{TwoNodes: true, Policy: parse(t, profile("p", "{}", taints))}, []string{
 			"counts: 0 evicted, 0 deferred, 0 rejected",
 		}},
-		{"nothing to do", "taints.yaml", simulation.Config{Policy: parse(t, profile("p", "{}", restarts))}, []string{
+		{"nothing to do", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts))}, []string{
 			"counts: 0 evicted, 0 deferred, 0 rejected",
 		}},
 	} {
@@ -174,9 +174,9 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 
 func TestALineIsAnObjectForPrograms(t *testing.T) {
 	var out bytes.Buffer
-	err := simulation.Run(t.Context(), simulation.Config{
+	err := simulate.Run(t.Context(), simulate.Config{
 		Policy: parse(t, profile("p", "{}", taints)), Functions: functions.All(), Now: at,
-	}, read(t, "taints.yaml"), simulation.NewJSON(&out).Verdicts)
+	}, read(t, "taints.yaml"), simulate.NewJSON(&out).Verdicts)
 	got, _, _ := strings.Cut(out.String(), "\n")
 	want := `{"pod":{"namespace":"a","name":"moves","uid":"u-moves"},"node":"n1","strategy":"RemovePodsViolatingNodeTaints","profile":"p",` +
 		`"outcome":"evicted","reason":"EvictionAccepted","message":"does not tolerate gone:NoSchedule"}`
@@ -193,8 +193,8 @@ func whole(t testing.TB, p policy.Policy, text []byte) []byte {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	err = simulation.Run(t.Context(), simulation.Config{Policy: p, Functions: functions.All(), Now: at}, found.Objects,
-		simulation.NewJSON(&out).Verdicts)
+	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: at}, found.Objects,
+		simulate.NewJSON(&out).Verdicts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
 		return verdicts, broken
 	}
 	var got []string
-	err := simulation.Run(t.Context(), simulation.Config{
+	err := simulate.Run(t.Context(), simulate.Config{
 		Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at, TwoNodes: true, Carry: carry,
 	}, read(t, "turns.yaml"), func(list []schemas.Verdict) error {
 		for _, v := range list {
@@ -302,16 +302,16 @@ func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
 }
 
 func TestARoundEndsAfterTheTurnInWhichItIsToldTo(t *testing.T) {
-	c := simulation.Config{Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at}
+	c := simulate.Config{Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at}
 	full := errors.New("disk full")
 	turns := 0
-	err := simulation.Run(t.Context(), c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; return full })
+	err := simulate.Run(t.Context(), c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; return full })
 	if !errors.Is(err, full) || turns != 1 {
 		t.Errorf("got error %v after %d turns, want %v after 1", err, turns, full)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	turns = 0
-	err = simulation.Run(ctx, c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; cancel(); return nil })
+	err = simulate.Run(ctx, c, read(t, "turns.yaml"), func([]schemas.Verdict) error { turns++; cancel(); return nil })
 	if !errors.Is(err, context.Canceled) || turns != 1 {
 		t.Errorf("got error %v after %d turns, want %v after 1", err, turns, context.Canceled)
 	}

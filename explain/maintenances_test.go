@@ -1,4 +1,4 @@
-package history_test
+package explain_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/history"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -26,30 +26,30 @@ func TestAMaintenanceThatCannotMoveAPodIsFoundByTheLastThatItTells(t *testing.T)
 	forgotten, whole, dry, disks := kernel(nil), kernel(nil), kernel(node("n1", budget)), kernel(node("n1", protected))
 	forgotten.Forgotten, whole.Whole, dry.DryRun = []string{"n1"}, true, true
 	disks.Name, disks.UID = "disks", "d"
-	block := func(maintenance string, b v1alpha1.BlockedPod, second int) history.Block {
-		return history.Block{Maintenance: maintenance, Node: "n1", BlockedPod: b, Said: at(second)}
+	block := func(maintenance string, b v1alpha1.BlockedPod, second int) explain.Block {
+		return explain.Block{Maintenance: maintenance, Node: "n1", BlockedPod: b, Said: at(second)}
 	}
 	ofDryRun := block("kernel", budget, 0)
 	ofDryRun.DryRun = true
 	for _, test := range []struct {
 		name string
 		told []schemas.Maintenance // one in a second
-		want []history.Block
+		want []explain.Block
 	}{
 		{"nothing is told", nil, nil},
 		{"another pod cannot move", []schemas.Maintenance{kernel(node("n1", sibling))}, nil},
 		{"a pod of that name cannot move off another node", []schemas.Maintenance{kernel(node("n2", budget))}, nil},
-		{"it cannot move", []schemas.Maintenance{kernel(node("n1", sibling, budget))}, []history.Block{block("kernel", budget, 0)}},
-		{"it would not in a dry run", []schemas.Maintenance{dry}, []history.Block{ofDryRun}},
+		{"it cannot move", []schemas.Maintenance{kernel(node("n1", sibling, budget))}, []explain.Block{block("kernel", budget, 0)}},
+		{"it would not in a dry run", []schemas.Maintenance{dry}, []explain.Block{ofDryRun}},
 		{"for another reason since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", protected))},
-			[]history.Block{block("kernel", protected, 1)}},
+			[]explain.Block{block("kernel", protected, 1)}},
 		{"what is told of other nodes changes nothing", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n2"))},
-			[]history.Block{block("kernel", budget, 0)}},
+			[]explain.Block{block("kernel", budget, 0)}},
 		{"it can since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", sibling))}, nil},
 		{"the node is not meant any more", []schemas.Maintenance{kernel(node("n1", budget)), forgotten}, nil},
 		{"the whole does not have the node", []schemas.Maintenance{kernel(node("n1", budget)), whole}, nil},
 		{"two maintenances", []schemas.Maintenance{kernel(node("n1", budget)), disks},
-			[]history.Block{block("disks", protected, 1), block("kernel", budget, 0)}},
+			[]explain.Block{block("disks", protected, 1), block("kernel", budget, 0)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -59,7 +59,7 @@ func TestAMaintenanceThatCannotMoveAPodIsFoundByTheLastThatItTells(t *testing.T)
 			read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
 				return w.bus.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 			}
-			got, err := history.Blocks(t.Context(), read, history.Query{Namespace: "shop", Name: "db-0", Node: "n1"})
+			got, err := explain.Blocks(t.Context(), read, explain.Query{Namespace: "shop", Name: "db-0", Node: "n1"})
 			if err != nil || !reflect.DeepEqual(got, test.want) {
 				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, test.want)
 			}

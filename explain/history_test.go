@@ -1,4 +1,4 @@
-package history_test
+package explain_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
-	"github.com/rehome-dev/rehome/cmd/rehome/history"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -111,20 +111,20 @@ func (w *world) verdict(id string, second int, p schemas.PodRef, node, chain, ca
 }
 
 // read is the history of the pod shop/db-0.
-func (w *world) read(q history.Query) []history.Life {
+func (w *world) read(q explain.Query) []explain.Life {
 	w.Helper()
 	q.Namespace, q.Name = "shop", "db-0"
 	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
 		return w.bus.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 	}
-	got, err := history.Read(w.Context(), read, q)
+	got, err := explain.Read(w.Context(), read, q)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return got
 }
 
-func (w *world) same(got, want []history.Life) {
+func (w *world) same(got, want []explain.Life) {
 	w.Helper()
 	if reflect.DeepEqual(got, want) {
 		return
@@ -146,8 +146,8 @@ func held() schemas.Verdict {
 }
 
 // step is a wish for the pod on n1 that was made and judged at these seconds.
-func step(made, said, last, times int) history.Step {
-	return history.Step{
+func step(made, said, last, times int) explain.Step {
+	return explain.Step{
 		Time: at(made), Profile: "p", Strategy: "Taints", Scope: "node/n1", Node: "n1", Why: "does not tolerate gone:NoSchedule",
 		Times: times, Said: at(said), Last: at(last),
 	}
@@ -178,15 +178,15 @@ func TestAMoveIsAChainFromTheChangeToTheReplacement(t *testing.T) {
 	evicted := step(8, 9, 9, 1)
 	evicted.Outcome, evicted.Reason, evicted.Message = schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from n1"
 	evicted.Method = schemas.MethodEviction
-	evicted.Settled = &history.Settled{Time: at(12), Reason: schemas.ReasonReplaced, Message: "replaced", Settlement: settlement}
-	w.same(w.read(history.Query{}), []history.Life{
+	evicted.Settled = &explain.Settled{Time: at(12), Reason: schemas.ReasonReplaced, Message: "replaced", Settlement: settlement}
+	w.same(w.read(explain.Query{}), []explain.Life{
 		{
-			Pod: db0, Chains: []history.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []history.Step{deferred, evicted}}},
-			Changes: []history.Changes{{Kind: schemas.PodLabels, Times: 2, First: at(1), Last: at(2)}},
+			Pod: db0, Chains: []explain.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []explain.Step{deferred, evicted}}},
+			Changes: []explain.Changes{{Kind: schemas.PodLabels, Times: 2, First: at(1), Last: at(2)}},
 		},
 		{
-			Pod: db0b, CameFor: &db0, Chains: []history.Chain{},
-			Changes: []history.Changes{{Kind: schemas.PodScheduled, Times: 1, First: at(10), Last: at(10)}},
+			Pod: db0b, CameFor: &db0, Chains: []explain.Chain{},
+			Changes: []explain.Changes{{Kind: schemas.PodScheduled, Times: 1, First: at(10), Last: at(10)}},
 		},
 	})
 }
@@ -200,15 +200,15 @@ func TestEvaluationsThatNothingLedToAreOneChainWhileTheySayTheSame(t *testing.T)
 		w.verdict("v-"+id, i, db0, "n1", "s-"+id, "answer-"+id, v)
 	}
 	first, second, third := step(0, 0, 1, 2), step(2, 2, 2, 1), step(3, 3, 3, 1)
-	for _, s := range []*history.Step{&first, &third} {
+	for _, s := range []*explain.Step{&first, &third} {
 		s.Outcome, s.Reason, s.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
 	}
 	second.Outcome, second.Reason, second.Message = schemas.Rejected, schemas.ReasonProtected, "it is"
 	const without = "no change: everything was evaluated anew, or a time was reached"
-	w.same(w.read(history.Query{}), []history.Life{{Pod: db0, Chains: []history.Chain{
-		{ID: "s-a", Began: at(0), Without: without, Steps: []history.Step{first}},
-		{ID: "s-c", Began: at(2), Without: without, Steps: []history.Step{second}},
-		{ID: "s-d", Began: at(3), Without: without, Steps: []history.Step{third}},
+	w.same(w.read(explain.Query{}), []explain.Life{{Pod: db0, Chains: []explain.Chain{
+		{ID: "s-a", Began: at(0), Without: without, Steps: []explain.Step{first}},
+		{ID: "s-c", Began: at(2), Without: without, Steps: []explain.Step{second}},
+		{ID: "s-d", Began: at(3), Without: without, Steps: []explain.Step{third}},
 	}}})
 }
 
@@ -224,11 +224,11 @@ func TestAWishWithoutAVerdictIsShownUnlessALaterVerdictStandsForIt(t *testing.T)
 	deferred, open := step(1, 3, 3, 1), step(4, 0, 0, 1)
 	deferred.Outcome, deferred.Reason, deferred.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
 	open.Said, open.Last, open.Expires = time.Time{}, time.Time{}, at(600)
-	want := []history.Life{{
-		Pod: db0, Chains: []history.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []history.Step{deferred, open}}},
+	want := []explain.Life{{
+		Pod: db0, Chains: []explain.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []explain.Step{deferred, open}}},
 	}}
-	w.same(w.read(history.Query{}), want)
-	w.same(w.read(history.Query{Node: "n1"}), want)
+	w.same(w.read(explain.Query{}), want)
+	w.same(w.read(explain.Query{Node: "n1"}), want)
 }
 
 func TestAWishIsFoundByTheNodeThatThePodIsOn(t *testing.T) {
@@ -236,12 +236,12 @@ func TestAWishIsFoundByTheNodeThatThePodIsOn(t *testing.T) {
 	w.wants("a1", 1, "n1", "gone", "s1", db0)
 	open := step(1, 0, 0, 1)
 	open.Said, open.Last, open.Expires = time.Time{}, time.Time{}, at(600)
-	want := []history.Life{{Pod: db0, Chains: []history.Chain{{
-		ID: "gone", Began: at(1), Without: "the change that began it is not kept any more", Steps: []history.Step{open},
+	want := []explain.Life{{Pod: db0, Chains: []explain.Chain{{
+		ID: "gone", Began: at(1), Without: "the change that began it is not kept any more", Steps: []explain.Step{open},
 	}}}}
-	w.same(w.read(history.Query{}), want)
-	w.same(w.read(history.Query{Node: "n1"}), want)
-	w.same(w.read(history.Query{Node: "n2"}), []history.Life{})
+	w.same(w.read(explain.Query{}), want)
+	w.same(w.read(explain.Query{Node: "n1"}), want)
+	w.same(w.read(explain.Query{Node: "n2"}), []explain.Life{})
 }
 
 func TestTheChangeThatBeganAChainIsFoundWhereverItWas(t *testing.T) {
@@ -253,8 +253,8 @@ func TestTheChangeThatBeganAChainIsFoundWhereverItWas(t *testing.T) {
 	deferred := step(3, 3, 3, 1)
 	deferred.Scope = "workload/shop/Deployment/db"
 	deferred.Outcome, deferred.Reason, deferred.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
-	w.same(w.read(history.Query{}), []history.Life{{
-		Pod: db0, Chains: []history.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []history.Step{deferred}}},
+	w.same(w.read(explain.Query{}), []explain.Life{{
+		Pod: db0, Chains: []explain.Chain{{ID: "d1", Began: at(0), Delta: d, Steps: []explain.Step{deferred}}},
 	}})
 }
 
@@ -266,15 +266,15 @@ func TestAMoveThatWasAskedForNamesTheRequest(t *testing.T) {
 	deferred := step(3, 3, 3, 1)
 	deferred.Scope = "request/admin/drain"
 	deferred.Outcome, deferred.Reason, deferred.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
-	w.same(w.read(history.Query{}), []history.Life{{Pod: db0, Chains: []history.Chain{{
-		ID: "r1", Began: at(3), Without: "it was asked for: request admin/drain", Steps: []history.Step{deferred},
+	w.same(w.read(explain.Query{}), []explain.Life{{Pod: db0, Chains: []explain.Chain{{
+		ID: "r1", Began: at(3), Without: "it was asked for: request admin/drain", Steps: []explain.Step{deferred},
 	}}}})
 }
 
 func TestWhatWasStoredBeforeTheTimeThatIsAskedForIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.verdict("v1", 3, db0, "n1", "d1", "a1", held())
-	w.same(w.read(history.Query{Since: time.Now().Add(time.Hour)}), []history.Life{})
+	w.same(w.read(explain.Query{Since: time.Now().Add(time.Hour)}), []explain.Life{})
 }
 
 func TestOnlyThePodOfTheNameIsReadOfManyInTheNamespace(t *testing.T) {
@@ -285,7 +285,7 @@ func TestOnlyThePodOfTheNameIsReadOfManyInTheNamespace(t *testing.T) {
 		asked = append(asked, channels...)
 		return w.bus.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 	}
-	got, err := history.Read(t.Context(), read, history.Query{Namespace: "shop", Name: "db-0", Node: "n.1"})
+	got, err := explain.Read(t.Context(), read, explain.Query{Namespace: "shop", Name: "db-0", Node: "n.1"})
 	want := []string{
 		"rehome.verdict.*.*.shop.db-0", "rehome.delta.pod.*.shop.db-0", "rehome.verdict.settled.*.shop.*",
 		"rehome.intents.*.*.pod.shop=2Fdb-0", "rehome.intents.*.*.node.n_1", "rehome.intents.*.*.workload.*",

@@ -1,4 +1,4 @@
-package simulation
+package simulate
 
 import (
 	corev1 "k8s.io/api/core/v1"

@@ -1,4 +1,4 @@
-// Package simulation decides once about everything: what a policy would move in a cluster that is given as objects. It is
+// Package simulate decides once about everything: what a policy would move in a cluster that is given as objects. It is
 // the one place where watcher, functions and actuator meet without a bus and without a cluster.
 //
 // # The round
@@ -21,4 +21,4 @@
 //
 // Everything derives from the objects, the policy and the time. What differs between two runs, such as the IDs of events,
 // is in no verdict.
-package simulation
+package simulate

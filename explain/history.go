@@ -1,9 +1,9 @@
-// Package history tells what became of a pod, from the events of the bus: chains from the change that began each of them,
+// Package explain tells what became of a pod, from the events of the bus: chains from the change that began each of them,
 // over what strategies wanted and what the actuator said to that, to where the replacement runs.
 //
 // [Read] asks for the events that it needs, by their subjects where these name the pod or its node, and orders them.
 // Scopes are not kept on the bus: that one lies between a change and an answer is known, and what it held is not.
-package history
+package explain
 
 import (
 	"time"

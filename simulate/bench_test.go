@@ -1,4 +1,4 @@
-package simulation_test
+package simulate_test
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/objects"
-	"github.com/rehome-dev/rehome/cmd/rehome/simulation"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/simulate/objects"
 )
 
 // podText is a pod as kubectl prints it, in about three kilobytes: number, node, workload and namespace are filled in.
@@ -239,7 +239,7 @@ func BenchmarkSimulate(b *testing.B) {
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "load-s/op")
 		outcomes := map[schemas.Outcome]int{}
-		err = simulation.Run(b.Context(), simulation.Config{
+		err = simulate.Run(b.Context(), simulate.Config{
 			Policy: p, Functions: functions.All(), Now: func() time.Time { return now },
 		}, found.Objects, func(verdicts []schemas.Verdict) error {
 			for _, v := range verdicts {
