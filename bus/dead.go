@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,7 +18,7 @@ import (
 const (
 	HeaderError     = "Rehome-Error"     // what was wrong, on one line
 	HeaderSubject   = "Rehome-Subject"   // where the message was published
-	HeaderStream    = "Rehome-Stream"    // the stream it was in
+	HeaderStream    = "Rehome-Stream"    // the stream it was in, for other programs: Rehome takes it from the subject
 	HeaderSequence  = "Rehome-Sequence"  // its number in that stream
 	HeaderTruncated = "Rehome-Truncated" // how long its body was, if it had to be cut
 )
@@ -32,9 +33,9 @@ const (
 	letterRoom = 4096
 )
 
-// Bury stores a copy of the event e, as it came from stream, on rehome.dead.STREAM.BY with the headers above, BY being
-// the name of this bus. It does not remove e from its stream. [Bus.Work] and [Bus.FollowIntents] bury by themselves
-// what their handlers call invalid.
+// Bury stores a copy of the event e, as it came from stream, on rehome.dead.STREAM.BY with the headers above. BY is the
+// strategy of a scope, and the name of this bus for every other event. It does not remove e from its stream. [Bus.Work] and
+// [Bus.FollowIntents] bury by themselves what their handlers call invalid.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
 	m, err := encode(e)
 	if err != nil {
@@ -43,7 +44,11 @@ func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why erro
 	l := letter{
 		Stream: stream, Subject: e.Channel, Sequence: e.Sequence, Stored: e.Time, Header: m.Header, Data: m.Data,
 	}
-	return b.bury(ctx, l, b.name, why)
+	by := b.name
+	if token := strategyOf(e.Channel); stream == StreamScopes && token != "" {
+		by, _ = schemas.FromToken(token)
+	}
+	return b.bury(ctx, l, cmp.Or(by, b.name), why)
 }
 
 // bury stores a dead letter. Burying the same message again within two minutes does nothing.

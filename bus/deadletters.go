@@ -36,8 +36,9 @@ type DeadLetter struct {
 	// Error is what was wrong, on one line.
 	Error string
 
-	// Stream is the stream that the message was in, Sequence its number there, and Channel where it was published. They
-	// are empty in what somebody else stored among the letters.
+	// Stream is the stream that the message was in, as the subject of the letter says, on which only roles that read that
+	// stream can publish. Sequence is the message's number there, and Channel where it was published; both are claims of the
+	// letter. They are empty in what another program stored among the letters.
 	Stream   string
 	Sequence uint64
 	Channel  string
@@ -128,13 +129,13 @@ func (b *Bus) dead(ctx context.Context, number uint64) (*jetstream.RawStreamMsg,
 func deadLetterOf(m *jetstream.RawStreamMsg) DeadLetter {
 	d := DeadLetter{
 		Number: m.Sequence, Buried: m.Time.UTC(), Body: m.Data, Header: map[string][]string{},
-		Error: m.Header.Get(HeaderError), Stream: m.Header.Get(HeaderStream), Channel: m.Header.Get(HeaderSubject),
+		Error: m.Header.Get(HeaderError), Channel: m.Header.Get(HeaderSubject),
 	}
 	// What is not a number was not written by Rehome: it stays 0.
 	d.Sequence, _ = strconv.ParseUint(m.Header.Get(HeaderSequence), 10, 64)
 	d.WholeSize, _ = strconv.Atoi(m.Header.Get(HeaderTruncated))
-	if _, by, ok := strings.Cut(strings.TrimPrefix(m.Subject, deadSubjects), "."); ok {
-		d.By = by
+	if stream, by, ok := strings.Cut(strings.TrimPrefix(m.Subject, deadSubjects), "."); ok {
+		d.Stream, d.By = stream, by
 		if name, ok := schemas.FromToken(by); ok {
 			d.By = name
 		}

@@ -64,7 +64,8 @@ func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testi
 	}
 	bury(t, r.bus, bus.StreamScopes, scope(t, "a", 1))
 	bury(t, r.bus, bus.StreamIntents, intents)
-	bury(t, dotted, bus.StreamScopes, scope(t, "b", 1))
+	other, _ := answer(t, "b", 1, "pod-1")
+	bury(t, dotted, bus.StreamIntents, other)
 	r.garbage(t, "rehome.dead.somewhere", nil, "a stranger's")
 	third := deadLetter(t, r.bus, 3).Buried
 	for name, test := range map[string]struct {
@@ -72,14 +73,15 @@ func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testi
 		want  []uint64
 	}{
 		"all":                         {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
-		"of a stream":                 {bus.DeadQuery{Stream: bus.StreamScopes}, []uint64{3, 1}},
-		"by somebody":                 {bus.DeadQuery{By: "tester"}, []uint64{2, 1}},
-		"by somebody with a dot":      {bus.DeadQuery{By: "the.other"}, []uint64{3}},
-		"of a stream and by somebody": {bus.DeadQuery{Stream: bus.StreamScopes, By: "tester"}, []uint64{1}},
+		"of a stream":                 {bus.DeadQuery{Stream: bus.StreamIntents}, []uint64{3, 2}},
+		"by a process":                {bus.DeadQuery{By: "tester"}, []uint64{2}},
+		"by a process with a dot":     {bus.DeadQuery{By: "the.other"}, []uint64{3}},
+		"by a strategy":               {bus.DeadQuery{By: strategy}, []uint64{1}},
+		"of a stream and by somebody": {bus.DeadQuery{Stream: bus.StreamIntents, By: "tester"}, []uint64{2}},
 		"of a stream that has none":   {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
 		"since one of them":           {bus.DeadQuery{Since: third}, []uint64{4, 3}},
-		"since just after it":         {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamScopes}, []uint64{}},
-		"since before all":            {bus.DeadQuery{Since: at, Stream: bus.StreamIntents}, []uint64{2}},
+		"since just after it":         {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamIntents}, []uint64{}},
+		"since before all":            {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := numbers(t, r.bus, test.query); !reflect.DeepEqual(got, test.want) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,17 +15,22 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// RetryDead publishes the message of a dead letter again, as it was and where it was, and then removes the letter. It
-// returns the number that its stream gave the message. A retry that broke off can be repeated: within two minutes the
-// message is stored once, also if it has been worked on in the meantime.
+// RetryDead publishes the message of a dead letter again where it was, and then removes the letter. It returns the number that
+// its stream gave the message. A retry that was interrupted can be repeated: within two minutes the message is stored once,
+// also if it has been worked on in the meantime.
 //
-// Of scopes and answers the newest of a key stands. So one is refused with an error that wraps [ErrNewer] when its stream
-// has a newer one, and a scope also when the table has the answer to a newer one. What has come and gone without a trace
-// in the table is not known; then an old scope is evaluated, or an old answer put into the table, for what it is.
+// A letter is only published where the role that wrote it works: the stream follows from the subject of the letter, which the
+// NATS server has checked against the rights of the writer. A scope must be of the strategy that buried it. An event of the
+// history is copied from the history, not from the letter. Requests and maintenances are never published again, in any form:
+// their overrides would then rest on the word of the letter alone.
 //
-// It fails with [ErrNoDeadLetter], [ErrCut] or [ErrNewer], and with an error that wraps [schemas.ErrInvalid] when the
-// letter does not say where Rehome could have published its message. Then it has published nothing. Other errors are those
-// of [Bus.Publish]. In any case the letter stays when it fails.
+// The newest scope and the newest answer of a key stand. So one is refused with an error that wraps [ErrNewer] when its stream
+// has a newer one, and a scope also when the table has the answer to a newer one. A newer one that has left no trace in the
+// table is not known; then an old scope is evaluated, or an old answer put into the table.
+//
+// It fails with [ErrNoDeadLetter], [ErrCut] or [ErrNewer], and with an error that wraps [schemas.ErrInvalid] when the message
+// may not be published from a letter. Then it has published nothing. Other errors are those of [Bus.Publish]. In any case the
+// letter stays when it fails.
 func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, err error) {
 	d, err := b.DeadLetter(ctx, number)
 	if err != nil {
@@ -42,29 +48,74 @@ func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, er
 	return sequence, nil
 }
 
-// retriable says why the message of a letter cannot be published again. Anybody who may write letters could name a subject
-// by which the server is administered, so only those are taken that the stream of the letter has.
+// retriable returns an error if the message of a letter may not be published again. The writer of a letter chooses its headers
+// and its body, so that the channel is only taken if it lies in the stream of the letter's own subject.
 func (d DeadLetter) retriable() error {
-	switch stream := streamOf(d.Channel); {
+	strategy := strategyOf(d.Channel)
+	switch {
 	case d.WholeSize > 0:
 		return fmt.Errorf("%w: %d of its %d bytes are left", ErrCut, len(d.Body), d.WholeSize)
-	case stream != StreamScopes && stream != StreamIntents && stream != StreamEvents, stream != d.Stream,
+	case d.Stream != StreamScopes && d.Stream != StreamIntents && d.Stream != StreamEvents, streamOf(d.Channel) != d.Stream,
 		strings.ContainsAny(d.Channel, " \t\r\n*>"):
 		return fmt.Errorf("%w: no event of stream %q is published on %q", schemas.ErrInvalid, d.Stream, d.Channel)
+	case strategy == schemas.RequestStrategy, strategy == schemas.MaintenanceStrategy, hasPrefix(d.Channel, MaintenanceChannels):
+		return fmt.Errorf("%w: requests and maintenances are not published from letters, on %q: make them again",
+			schemas.ErrInvalid, d.Channel)
+	case d.Stream == StreamScopes && strategy != schemas.Token(d.By):
+		return fmt.Errorf("%w: the strategy %q buries no scope of another, on %q", schemas.ErrInvalid, d.By, d.Channel)
 	}
 	return nil
 }
 
+// strategyOf is the token of the strategy in the channel of a scope or of an answer. Empty: it is neither.
+func strategyOf(channel string) string {
+	for _, filter := range []string{ScopeChannels, IntentsChannels} {
+		if rest, ok := strings.CutPrefix(channel, strings.TrimSuffix(filter, ">")); ok {
+			token, _, _ := strings.Cut(rest, ".")
+			return token
+		}
+	}
+	return ""
+}
+
+// fromHistory is d with the header and the body that the history has under its number.
+func (b *Bus) fromHistory(ctx context.Context, d DeadLetter) (DeadLetter, error) {
+	stream, err := b.stream(ctx, StreamEvents)
+	if err != nil {
+		return d, err
+	}
+	var stored *jetstream.RawStreamMsg
+	if d.Sequence > 0 { // the server does not understand the question for 0
+		if stored, err = stream.GetMsg(ctx, d.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return d, notSetUp("stream "+StreamEvents, err)
+		}
+	}
+	if stored == nil || stored.Subject != d.Channel {
+		return d, fmt.Errorf("%w: the history has no message %d on %q (any more)", schemas.ErrInvalid, d.Sequence, d.Channel)
+	}
+	d.Header, d.Body = map[string][]string{}, stored.Data
+	for key, values := range stored.Header {
+		if !isOfLetter(key) {
+			d.Header[key] = values
+		}
+	}
+	return d, nil
+}
+
 // republish stores the message again, unless that was done before.
 func (b *Bus) republish(ctx context.Context, d DeadLetter) (sequence uint64, err error) {
-	m := d.message()
 	if d.Stream == StreamEvents { // which keeps all messages of a subject
-		ack, err := b.publish(ctx, m)
+		began := time.Now()
+		if d, err = b.fromHistory(ctx, d); err != nil {
+			return 0, b.explain(began, err)
+		}
+		ack, err := b.publish(ctx, d.message())
 		if err != nil {
 			return 0, err
 		}
 		return ack.Sequence, nil
 	}
+	m := d.message()
 	for range answerTries {
 		last, err := b.last(ctx, d.Stream, d.Channel)
 		if err != nil {

@@ -149,6 +149,9 @@ func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, bus.Setup{})
+			if test.stream == bus.StreamEvents { // which is retried as the history has it
+				test.event = r.stored(t, test.event)
+			}
 			bury(t, r.bus, test.stream, test.event)
 			dead, err := r.raw.Stream(t.Context(), bus.StreamDead)
 			if err != nil {
@@ -297,20 +300,56 @@ func TestAMessageThatWasCutCannotBeRetried(t *testing.T) {
 	r.refused(t, 1, bus.ErrCut, "the message was cut and cannot be published again: 8384512 of its 8387608 bytes are left")
 }
 
-func TestAForgedLetterIsNotPublishedOutsideOfItsStream(t *testing.T) {
+// forge stores a dead letter whose subject, headers, and body are chosen freely, and returns its number.
+func (r rig) forge(t *testing.T, subject, stream, channel string, sequence uint64, body string) uint64 {
+	t.Helper()
+	r.garbage(t, subject, nats.Header{
+		bus.HeaderStream: {stream}, bus.HeaderSubject: {channel}, bus.HeaderSequence: {fmt.Sprint(sequence)},
+	}, body)
+	return numbers(t, r.bus, bus.DeadQuery{})[0]
+}
+
+func TestForgedDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	for i, test := range []struct{ stream, channel string }{
-		{"", ""},
-		{bus.StreamScopes, "$JS.API.STREAM.DELETE." + bus.StreamEvents},
-		{bus.StreamDead, "rehome.dead.REHOME_SCOPES.me"},
-		{bus.StreamLedger, "$KV.REHOME_LEDGER.move.1"},
-		{bus.StreamScopes, "rehome.intents.S.default.node.a"},
-		{bus.StreamEvents, "rehome.intents.S.default.node.a"}, // a copy in the history: its number is not that of the table
-		{bus.StreamScopes, "rehome.scope.S.default.node.*"},
-		{bus.StreamScopes, "rehome.scope.S.default.node.a b"},
+	const (
+		ofScopes, ofIntents = "rehome.dead.REHOME_SCOPES.S", "rehome.dead.REHOME_INTENTS.actuator"
+		ofEvents            = "rehome.dead.REHOME_EVENTS.audit"
+	)
+	v := r.stored(t, verdict(t, "pod-1"))
+	nothing, again := "no event of stream %q is published on %q", "requests and maintenances are not published from letters, on %q: make them again"
+	for name, test := range map[string]struct {
+		subject, header, channel string
+		sequence                 uint64
+		says                     string
+	}{
+		"no channel":                  {ofScopes, "", "", 1, fmt.Sprintf(nothing, bus.StreamScopes, "")},
+		"server administration":       {ofScopes, bus.StreamScopes, "$JS.API.STREAM.DELETE.REHOME_EVENTS", 1, fmt.Sprintf(nothing, bus.StreamScopes, "$JS.API.STREAM.DELETE.REHOME_EVENTS")},
+		"another letter":              {"rehome.dead.REHOME_DEAD.x", bus.StreamDead, ofScopes, 1, fmt.Sprintf(nothing, bus.StreamDead, ofScopes)},
+		"the ledger":                  {"rehome.dead.KV_REHOME_LEDGER.x", bus.StreamLedger, "$KV.REHOME_LEDGER.move.1", 1, fmt.Sprintf(nothing, bus.StreamLedger, "$KV.REHOME_LEDGER.move.1")},
+		"an open request":             {"rehome.dead.REHOME_REQUESTS.x", bus.StreamRequests, "rehome.request.batch.one", 1, fmt.Sprintf(nothing, bus.StreamRequests, "rehome.request.batch.one")},
+		"a wildcard":                  {ofScopes, bus.StreamScopes, "rehome.scope.S.default.node.*", 1, fmt.Sprintf(nothing, bus.StreamScopes, "rehome.scope.S.default.node.*")},
+		"a space":                     {ofScopes, bus.StreamScopes, "rehome.scope.S.default.node.a b", 1, fmt.Sprintf(nothing, bus.StreamScopes, "rehome.scope.S.default.node.a b")},
+		"intents from a forwarder":    {ofEvents, bus.StreamIntents, "rehome.intents.S.default.node.a", 1, fmt.Sprintf(nothing, bus.StreamEvents, "rehome.intents.S.default.node.a")},
+		"intents from a function":     {ofScopes, bus.StreamIntents, "rehome.intents.S.default.node.a", 1, fmt.Sprintf(nothing, bus.StreamScopes, "rehome.intents.S.default.node.a")},
+		"the scope of another":        {ofScopes, bus.StreamScopes, "rehome.scope.T.default.node.a", 1, `the strategy "S" buries no scope of another, on "rehome.scope.T.default.node.a"`},
+		"the scope of a request":      {"rehome.dead.REHOME_SCOPES.Request", bus.StreamScopes, "rehome.scope.Request.default.node.a", 1, fmt.Sprintf(again, "rehome.scope.Request.default.node.a")},
+		"intents of a request":        {ofIntents, bus.StreamIntents, "rehome.intents.Request.default.node.a", 1, fmt.Sprintf(again, "rehome.intents.Request.default.node.a")},
+		"intents of a maintenance":    {ofIntents, bus.StreamIntents, "rehome.intents.Maintenance.default.node.a", 1, fmt.Sprintf(again, "rehome.intents.Maintenance.default.node.a")},
+		"the status of a maintenance": {ofEvents, bus.StreamEvents, "rehome.maintenance.kernel", 1, fmt.Sprintf(again, "rehome.maintenance.kernel")},
+		"an event that never was":     {ofEvents, bus.StreamEvents, v.Channel, v.Sequence + 1, fmt.Sprintf("the history has no message %d on %q (any more)", v.Sequence+1, v.Channel)},
+		"an event without a number":   {ofEvents, bus.StreamEvents, v.Channel, 0, fmt.Sprintf("the history has no message 0 on %q (any more)", v.Channel)},
+		"an event of another channel": {ofEvents, bus.StreamEvents, "rehome.verdict.other", v.Sequence, fmt.Sprintf("the history has no message %d on %q (any more)", v.Sequence, "rehome.verdict.other")},
 	} {
-		h := nats.Header{bus.HeaderStream: {test.stream}, bus.HeaderSubject: {test.channel}, bus.HeaderSequence: {"1"}}
-		r.garbage(t, "rehome.dead.REHOME_SCOPES.stranger", h, "{}")
-		r.refused(t, uint64(i+1), schemas.ErrInvalid, fmt.Sprintf("invalid event: no event of stream %q is published on %q", test.stream, test.channel))
+		t.Run(name, func(t *testing.T) {
+			number := r.forge(t, test.subject, test.header, test.channel, test.sequence, "{}")
+			r.refused(t, number, schemas.ErrInvalid, "invalid event: "+test.says)
+		})
 	}
+	t.Run("another body under a number of the history", func(t *testing.T) {
+		number := r.forge(t, ofEvents, bus.StreamEvents, v.Channel, v.Sequence, "{}")
+		retry(t, r.bus, number)
+		if got, want := ids(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
+			t.Errorf("history: got %v, want the stored event twice, %v", got, want)
+		}
+	})
 }

@@ -168,9 +168,9 @@ func forwarding() []string {
 // operating is what people do: read everything, retry and drop dead letters, clear loop breakers, remove listeners.
 func operating() []string {
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels, MaintenanceChannels},
+		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},
 		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
-		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
+		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents, StreamEvents),
 		readingLedger(), writingLedger(), readingStatus(),
 	)
 }

@@ -677,9 +677,14 @@ func (p part) operate() error {
 	}{
 		{bus.StreamScopes, scope(p.t, node, 1)}, {bus.StreamIntents, answered},
 		{bus.StreamEvents, delta(p.t, node)}, {bus.StreamEvents, verdict(p.t, node)},
-		{bus.StreamEvents, maintenance(p.t, node)},
 	} {
 		dead.event.Sequence = uint64(time.Now().UnixMicro())
+		if dead.stream == bus.StreamEvents { // which is retried as the history has it
+			var err error
+			if dead.event.Sequence, err = p.admin.Publish(ctx, dead.event); err != nil {
+				p.t.Fatal(err)
+			}
+		}
 		if err := p.admin.Bury(ctx, dead.stream, dead.event, errors.New("nobody can read it")); err != nil {
 			p.t.Fatal(err)
 		}

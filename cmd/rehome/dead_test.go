@@ -249,9 +249,9 @@ func deadSays(t *testing.T, wantOut, wantErr string, code int, arguments ...stri
 
 const (
 	deadHead = "NUMBER   AGE   STREAM           BY            TYPE                    SUBJECT         ERROR\n"
-	deadOne  = "1        0s    REHOME_SCOPES    rehome-test   dev.rehome.scope.v1     node/worker-1   no function knows scope-1\n"
+	deadOne  = "1        0s    REHOME_SCOPES    PodLifeTime   dev.rehome.scope.v1     node/worker-1   no function knows scope-1\n"
 	deadTwo  = "2        0s    REHOME_INTENTS   rehome-test   dev.rehome.intents.v1   node/worker-1   no function knows answer-1\n"
-	deadTri  = "3        0s    REHOME_SCOPES    rehome-test   dev.rehome.scope.v1     node/worker-2   no function knows scope-2\n"
+	deadTri  = "3        0s    REHOME_SCOPES    PodLifeTime   dev.rehome.scope.v1     node/worker-2   no function knows scope-2\n"
 )
 
 func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
@@ -259,7 +259,7 @@ func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
 	deadSays(t, "3 dead letters\n\n"+deadHead+deadTri+deadTwo+deadOne, "", 0, "list")
 	deadSays(t, "3 dead letters, the newest 2 of them; --limit 0 shows all\n\n"+deadHead+deadTri+deadTwo, "", 0, "list", "--limit", "2")
 	deadSays(t, "1 dead letter\n\n"+deadHead+deadTwo, "", 0, "list", "--stream", "REHOME_INTENTS", "--since", "1h", "--by", "rehome-test")
-	deadSays(t, "no dead letter\n", "", 0, "list", "--by", "PodLifeTime")
+	deadSays(t, "no dead letter\n", "", 0, "list", "--by", "RemoveDuplicates")
 	deadSays(t, "no dead letter\n", "", 0, "list", "--since", "1ns")
 
 	two, err := b.DeadLetter(t.Context(), 2)
@@ -301,7 +301,7 @@ func TestDeadLettersAreRetriedAndWhatIsRefusedStays(t *testing.T) {
 	deadSays(t, "", refused, exitFailure, "retry", "--all", "--yes")
 	deadSays(t, "1 dead letter\n\n"+
 		"NUMBER   AGE   STREAM          BY            TYPE                  SUBJECT         ERROR\n"+
-		"3        0s    REHOME_SCOPES   rehome-test   dev.rehome.scope.v1   node/worker-2   no function knows scope-2\n", "", 0, "list")
+		"3        0s    REHOME_SCOPES   PodLifeTime   dev.rehome.scope.v1   node/worker-2   no function knows scope-2\n", "", 0, "list")
 }
 
 func TestDeadLettersAreDropped(t *testing.T) {

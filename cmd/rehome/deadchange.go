@@ -16,9 +16,10 @@ func deadRetryCommand() *cobra.Command {
 		Use:   "retry NUMBER... | --all",
 		Short: "Publish the messages of dead letters again, each where it was, and remove the letters",
 		Long: "Publish the messages of dead letters again, each where it was, and remove the letters. Do it when the cause is gone;\n" +
-			"else they come back as new letters. With --all the newest goes first, since of scopes and of answers it stands.\n\n" +
-			"A letter stays when its message was too large and had to be cut, when a newer message has taken its place, and when\n" +
-			"it was not written by Rehome. A retry that broke off can be repeated at once: nothing is published twice.\n\n" +
+			"else they come back as new letters. With --all the newest goes first, since the newest scope and answer of a key stand.\n\n" +
+			"A letter stays when its message was too large and was cut, when a newer message has taken its place, when it belongs\n" +
+			"to a request or a maintenance, and when its writer could not have published it there. A retry that was interrupted\n" +
+			"can be repeated at once: nothing is published twice.\n\n" +
 			"The exit code is 0 when all were published, 1 when one was not, and 2 when the command is wrong or there is no bus.",
 		Example: "  rehome dead retry 3 5\n" +
 			"  rehome dead retry --all --by PodLifeTime --since 1h    # what one strategy failed on in the last hour",

@@ -547,7 +547,7 @@ func TestAFunctionThatHangsLeavesOneDeadLetterAndOneThatIsAwayNone(t *testing.T)
 		t.Fatal(err)
 	}
 	got := [3]string{letter.Stream, letter.By, letter.Error}
-	want := [3]string{bus.StreamScopes, "test", "the function of KeepOffSpot hangs, its scopes wait: post to " + s.URL +
+	want := [3]string{bus.StreamScopes, keepOff, "the function of KeepOffSpot hangs, its scopes wait: post to " + s.URL +
 		": unreachable: no answer within 100ms"}
 	if got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
