@@ -29,8 +29,8 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	}
 	a := New(Config{Policy: policy.Policy{Profiles: []policy.Profile{{
 		Name:       "default",
-		Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: other.Strategy, Point: policy.Deschedule}}},
-	}}}})
+		Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: other.Strategy}}},
+	}}, Known: map[string]policy.Traits{other.Strategy: {Priority: policy.PriorityNode}}}})
 	type seen struct {
 		dry, enabled bool
 		protections  []schemas.Protection

@@ -27,7 +27,7 @@ func loopKey(k brake.Key) string {
 
 // leaves notes that a pod was moved off its node. The caller holds mu.
 func (t *term) leaves(x *moving, now time.Time) {
-	if !loops(x.Open.Strategy) {
+	if !loops(t.traits(x)) {
 		return
 	}
 	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
@@ -39,7 +39,7 @@ func (t *term) leaves(x *moving, now time.Time) {
 // landed notes where the replacement of a pod runs, and says so when the loop breaker opens. The caller holds mu.
 func (t *term) landed(x *moving, e ended, now time.Time) {
 	node := e.settlement.Node
-	if node == "" || x.at.workload == "" || !loops(x.Open.Strategy) {
+	if node == "" || x.at.workload == "" || !loops(t.traits(x)) {
 		return
 	}
 	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: node}

@@ -25,8 +25,8 @@
 //
 // # Lanes and holds
 //
-// Intents wait in lanes: those that are about a failing node or one that is maintained come before those about pods that must not
-// be where they are, and these before those that balance. Within a lane low priority comes first, then the lower quality of
+// Intents wait in lanes, by the [policy.Priority] of their strategy: failing nodes and nodes under maintenance, requests,
+// violations, balance. Within a lane low priority comes first, then the lower quality of
 // service, then who has waited longer. A lane in which somebody waits gets one turn after eight of others, so none starves.
 //
 // When an intent's turn comes, it is asked in this order whether it may go:

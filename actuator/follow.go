@@ -116,7 +116,7 @@ func (t *term) overBy(x *moving, replacement func() workload.Pod, now time.Time)
 		found = replacement()
 	}
 	pod, _ := t.cfg.View.Pod(x.Open.Intent.Pod.UID)
-	e, over := settled(x, pod, found, t.cfg.View.Tally(x.at.workload), now)
+	e, over := settled(x, t.traits(x), pod, found, t.cfg.View.Tally(x.at.workload), now)
 	if !over {
 		return nil
 	}

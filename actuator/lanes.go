@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/schemas"
 )
 
 // lane is what an intent waits with: those of an earlier lane go first.
@@ -16,30 +15,22 @@ type lane int
 // The lanes.
 const (
 	laneNodes      lane = iota // the node fails, or is to be emptied
+	laneManual                 // a person asked
 	laneViolations             // the pod must not be where it is
 	laneBalance                // it would be better elsewhere
-	laneManual                 // a person asked
 	laneCount
 )
 
-// nodeTaints is the strategy by which the failure and the maintenance of a node are told.
-const nodeTaints = "RemovePodsViolatingNodeTaints"
+// traits are those of the strategy of a move.
+func (t *term) traits(x *moving) policy.Traits { return t.policy.Load().Traits(x.Open.Strategy) }
 
-// renews says whether a strategy is content with a replacement on the same node: it wants a new pod, not another place.
-func renews(strategy string) bool {
-	return slices.Contains([]string{"PodLifeTime", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts"}, strategy)
-}
+// loops says whether a pod that comes back to the node which it had to leave is moved in vain.
+func loops(t policy.Traits) bool { return !t.RenewsPods && !t.MayReturn }
 
-// loops says whether a pod that comes back to the node which it had to leave is moved in vain by the strategy. From a node that
-// is maintained no pod is moved in vain: it keeps pods away as long as that lasts, and is to have them again afterwards.
-func loops(strategy string) bool { return !renews(strategy) && strategy != schemas.MaintenanceStrategy }
-
-func laneOf(s policy.Strategy) lane {
-	switch {
-	case s.Name == nodeTaints:
-		return laneNodes
-	case s.Point == policy.Balance:
-		return laneBalance
+// laneOf is the lane of a priority. One that is not known waits with the violations.
+func laneOf(p policy.Priority) lane {
+	if i := slices.Index(policy.Priorities(), p); i >= 0 {
+		return lane(i)
 	}
 	return laneViolations
 }

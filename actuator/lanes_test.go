@@ -3,6 +3,7 @@ package actuator
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,12 +43,12 @@ func TestTurnsComeByLaneThenPriorityThenQualityOfServiceThenAge(t *testing.T) {
 		want []string
 	}{
 		{"nobody waits", nil, nil},
-		{"nodes before violations before balance before what a person asked for",
+		{"nodes before what a person asked for before violations before balance",
 			[]one{
 				{"manual", rank{lane: laneManual}}, {"balance", rank{lane: laneBalance}},
 				{"violation", rank{lane: laneViolations}}, {"node", rank{lane: laneNodes}},
 			},
-			[]string{"node", "violation", "balance", "manual"}},
+			[]string{"node", "manual", "violation", "balance"}},
 		{"the lane counts more than the priority",
 			[]one{{"low", rank{laneBalance, -100, best}}, {"high", rank{laneNodes, 1000, sure}}}, []string{"high", "low"}},
 		{"low priority first",
@@ -127,16 +128,38 @@ func TestALaneInWhichNobodyWaitsAnyMoreBeginsAnew(t *testing.T) {
 	check(t, "next", l.front().claims[0].open.Intent.ID, "n8")
 }
 
-func TestAStrategyHasItsLane(t *testing.T) {
-	for _, c := range []struct {
-		strategy policy.Strategy
-		want     lane
-	}{
-		{policy.Strategy{Name: "RemovePodsViolatingNodeTaints", Point: policy.Deschedule}, laneNodes},
-		{policy.Strategy{Name: "RemovePodsViolatingNodeAffinity", Point: policy.Deschedule}, laneViolations},
-		{policy.Strategy{Name: "PodLifeTime", Point: policy.Deschedule}, laneViolations},
-		{policy.Strategy{Name: "LowNodeUtilization", Point: policy.Balance}, laneBalance},
-	} {
-		t.Run(c.strategy.Name, func(t *testing.T) { check(t, "lane", laneOf(c.strategy), c.want) })
+// prioritized is a policy that enables a strategy of each priority, named for it.
+func prioritized(r policy.Rate) policy.Policy {
+	p := enabling(r, "node", "violation", "balance")
+	p.Known = map[string]policy.Traits{}
+	for _, priority := range []policy.Priority{policy.PriorityNode, policy.PriorityViolation, policy.PriorityBalance} {
+		p.Known[string(priority)] = policy.Traits{Priority: priority}
 	}
+	return p
+}
+
+func TestPriority(t *testing.T) {
+	t.Run("nodes_then_requests_then_violations_then_balance", func(t *testing.T) {
+		cfg := Config{Policy: prioritized(policy.Rate{EvictionsPerSecond: 1, Burst: 1})}
+		inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, ms), func(t *testing.T, b *bench) {
+			b.put("node", 1, "1") // takes the only token
+			time.Sleep(10 * ms)
+			b.put("balance", 2, "2")
+			b.put("violation", 3, "3")
+			b.put(schemas.RequestStrategy, 4, "4")
+			b.put("node", 6, "6")
+			time.Sleep(time.Minute)
+			var got []string
+			for _, v := range b.bus.heard(t, b.start) {
+				got = append(got, v.ID)
+			}
+			check(t, "order", got, []string{"node-1.1", "node-6.6", "Request-4.4", "violation-3.3", "balance-2.2"})
+		})
+	})
+	t.Run("declared_by_any_strategy", func(t *testing.T) {
+		for i, p := range policy.Priorities() {
+			check(t, "lane of "+string(p), laneOf(p), lane(i))
+		}
+		check(t, "lane of none", laneOf(""), laneViolations)
+	})
 }

@@ -229,11 +229,12 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 }
 
 func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMaintenances(t *testing.T) {
-	for strategy, want := range map[string]int{"RemoveDuplicates": 1, "PodLifeTime": 0, schemas.MaintenanceStrategy: 0} {
+	known := map[string]policy.Traits{"Move": {}, "Renewal": {RenewsPods: true}}
+	for strategy, want := range map[string]int{"Move": 1, "Renewal": 0, schemas.MaintenanceStrategy: 0} {
 		t.Run(strategy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory()
-				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes(), Known: known}, nil)
 				term := a.term.Load()
 				x := &moving{record: before("1", 0), at: mark{"worker-1", "web", api.UID}}
 				x.Open.Strategy = strategy

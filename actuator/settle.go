@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -56,13 +57,13 @@ func replacementOf(
 
 // settled says whether a move is over at the time now, and how. pod is the one that was moved, the zero value when it is
 // gone; replacement is the zero value when there is none.
-func settled(x *moving, pod, replacement workload.Pod, tally workload.Tally, now time.Time) (ended, bool) {
+func settled(x *moving, of policy.Traits, pod, replacement workload.Pod, tally workload.Tally, now time.Time) (ended, bool) {
 	var e ended
 	since := now.Sub(x.Moved)
 	if replacement.Ref.UID == "" {
 		e.reason, e.message = unreplaced(x, pod, tally, since)
 	} else {
-		e.reason, e.message = replaced(x, replacement, since)
+		e.reason, e.message = replaced(x, of, replacement, since)
 		e.settlement.Replacement, e.settlement.Node = &replacement.Ref, replacement.Node
 	}
 	if e.reason == "" {
@@ -73,10 +74,10 @@ func settled(x *moving, pod, replacement workload.Pod, tally workload.Tally, now
 }
 
 // replaced is how a move ended that long after it was accepted, for which there is a replacement. Empty: it is not over.
-func replaced(x *moving, by workload.Pod, since time.Duration) (schemas.ReasonCode, string) {
+func replaced(x *moving, of policy.Traits, by workload.Pod, since time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {
-	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node && !renews(x.Open.Strategy):
+	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node && !of.RenewsPods:
 		return schemas.ReasonCameBack, arrived
 	case by.Ready || by.Ended:
 		return schemas.ReasonReplaced, arrived

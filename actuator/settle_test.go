@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -116,7 +117,7 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
 		{"one on the node that was to be left", nil, none, back, enough, time.Second,
 			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
-		{"one there of a strategy that only wants a new pod", func(x *moving) { x.Open.Strategy = "PodLifeTime" }, none, back, enough,
+		{"one there of a strategy that only wants a new pod", func(x *moving) { x.Open.Strategy = "Renewal" }, none, back, enough,
 			time.Second, over(time.Second, schemas.ReasonReplaced, &back, "web/1 runs on worker-1, after 1s")},
 		{"one that has done its work already", nil, none, done, enough, time.Second,
 			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
@@ -142,7 +143,7 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			if c.but != nil {
 				c.but(x)
 			}
-			got, over := settled(x, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
+			got, over := settled(x, policy.Traits{RenewsPods: x.Open.Strategy == "Renewal"}, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
 			check(t, "end", got, c.want)
 			check(t, "over", over, c.want.reason != "")
 		})

@@ -98,20 +98,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 
 // rank is where an intent waits, by its strategy and by what is known of its pod.
 func (t *term) rank(o Open) rank {
-	r := rank{lane: laneViolations}
-	if profile, ok := t.policy.Load().Profile(o.Profile); ok {
-		for _, s := range profile.Strategies {
-			if s.Name == o.Strategy {
-				r.lane = laneOf(s.Strategy)
-			}
-		}
-	}
-	switch o.Strategy {
-	case schemas.RequestStrategy:
-		r.lane = laneManual
-	case schemas.MaintenanceStrategy:
-		r.lane = laneNodes
-	}
+	r := rank{lane: laneOf(t.policy.Load().Traits(o.Strategy).Priority)}
 	if p, ok := t.cfg.View.Pod(o.Intent.Pod.UID); ok {
 		r.priority, r.quality = p.Priority, qualityOf(p.QoS)
 	}

@@ -7,18 +7,9 @@
 //	Validate() error                          what is wrong with the arguments, each error a *policy.FieldError
 //	Decide(scope S) []schemas.Intent          the pods that should move; S is the kind of scope it needs
 //
-// A strategy that decides about single pods has a third:
-//
-//	Due(pod *corev1.Pod) (at time.Time, ever bool)
-//
-// the moment from which on the pod, as it is now, is to move, or that it never is unless it changes. The watcher asks for
-// an evaluation at that moment, and never for pods that are not due.
-//
-// Further methods say what else the scope has to hold; they are the interfaces Seeker, Spreading and Gauged of package
-// policy.
-//
-// The line in [All] names the strategy, says in a sentence which pods it moves, and lists the deltas that wake it. What
-// scope it gets follows from the type of Decide; a type that does not fit does not compile.
+// The line in [All] is data about the strategy: its name, the deltas that can change its answer, and its [policy.Traits], such
+// as its priority and the facts that its scopes have to hold. A fact needs one more method of Args, such as Due of
+// [policy.Timed]. The kind of scope follows from the type of Decide; a type that does not fit does not compile.
 //
 // # What a strategy may do
 //
@@ -60,72 +51,96 @@ const IntentTTL = 10 * time.Minute
 // Hosted lists every function that answers scopes: the strategies, [Request] and [Maintenance].
 func Hosted() []Function { return append(All(), Request(), Maintenance()) }
 
-// Request is the function that answers the scopes of requests. It is no strategy that a policy enables: whoever the policy
-// lets ask is answered.
+// Request is the function that answers the scopes of requests. No policy enables it: everybody whom the policy lets ask gets
+// an answer.
 func Request() Function {
-	return function(schemas.RequestStrategy, policy.Deschedule, "Moves pods that somebody asked for.", request.Args{})
+	return function(request.Args{}, policy.Strategy{
+		Name: schemas.RequestStrategy, Point: policy.Deschedule, Traits: policy.RequestTraits(),
+		Summary: "Moves pods that a person or another program asked for.",
+	})
 }
 
-// Maintenance is the function that answers the scopes of maintenances. It is no strategy that a policy enables: whoever may
-// make a maintenance is answered.
+// Maintenance is the function that answers the scopes of maintenances. No policy enables it: everybody who may make a
+// maintenance gets an answer.
 func Maintenance() Function {
-	return hosted(schemas.MaintenanceStrategy, policy.Deschedule, "Moves pods from nodes that are to be worked on.", drain.Args{},
-		func(a drain.Args, s schemas.MaintenanceScope) decision {
-			intents, steps := a.Decide(s)
-			return decision{intents, &steps}
-		})
+	return hosted(drain.Args{}, policy.Strategy{
+		Name: schemas.MaintenanceStrategy, Point: policy.Deschedule, Traits: policy.MaintenanceTraits(),
+		Summary: "Moves pods from nodes under maintenance.",
+	}, func(a drain.Args, s schemas.MaintenanceScope) decision {
+		intents, steps := a.Decide(s)
+		return decision{intents, &steps}
+	})
 }
 
 // All lists every strategy of this binary.
 func All() []Function {
+	violation := policy.Traits{Priority: policy.PriorityViolation}
+	balance := policy.Traits{Priority: policy.PriorityBalance}
+	renewal := policy.Traits{Priority: policy.PriorityViolation, RenewsPods: true, Facts: []policy.Fact{policy.FactDue}}
 	return []Function{
-		function("RemovePodsViolatingNodeTaints", policy.Deschedule, "Moves pods from a node that has a taint they do not tolerate.",
-			nodetaints.Args{},
-			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints, schemas.PodScheduled, schemas.PodLabels),
-		function("RemovePodsHavingTooManyRestarts", policy.Deschedule, "Moves pods whose containers were restarted too often.",
-			toomanyrestarts.Args{},
-			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
-			schemas.PodScheduled, schemas.PodLabels, schemas.PodRestarted, schemas.PodStatus),
-		function("PodLifeTime", policy.Deschedule, "Moves pods that have lived too long, or too long as they are.",
-			podlifetime.Args{},
-			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
-			schemas.PodScheduled, schemas.PodLabels, schemas.PodStatus),
-		function("RemoveFailedPods", policy.Deschedule, "Moves pods that have failed, so that what owns them replaces them.",
-			failedpods.Default(),
-			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels,
-			schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
-		function("RemoveDuplicates", policy.Balance, "Moves replicas of one owner that crowd on a node to others that could run them.",
-			duplicates.Args{},
-			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
-			schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
-		function("RemovePodsViolatingInterPodAntiAffinity", policy.Deschedule,
-			"Moves pods that are beside a pod which their required anti-affinity forbids.",
-			podantiaffinity.Args{},
-			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels,
-			schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
-		function("RemovePodsViolatingNodeAffinity", policy.Deschedule,
-			"Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
-			nodeaffinity.Args{},
-			schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints, schemas.NodeUnschedulable,
-			schemas.NodeAllocatable, schemas.PodScheduled, schemas.PodLabels),
-		function("RemovePodsViolatingTopologySpreadConstraint", policy.Balance,
-			"Moves pods that are spread more unevenly than their topology spread constraint allows.",
-			topologyspread.Args{},
-			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
-			schemas.NodeUnschedulable, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
-		function("LowNodeUtilization", policy.Balance,
-			"Moves pods from nodes that are used too much while others are hardly used.",
-			lownodeutilization.Args{},
-			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
-			schemas.NodeUnschedulable, schemas.NodeAllocatable, schemas.NodeLoad,
-			schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
-		function("HighNodeUtilization", policy.Balance,
-			"Moves pods from nodes that are hardly used, so that they can be switched off.",
-			highnodeutilization.Args{},
-			schemas.NodeAdded, schemas.NodeRemoved, schemas.NodeReady, schemas.NodeLabels, schemas.NodeTaints,
-			schemas.NodeUnschedulable, schemas.NodeAllocatable,
-			schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
+		function(nodetaints.Args{}, policy.Strategy{
+			Name: "RemovePodsViolatingNodeTaints", Point: policy.Deschedule, Traits: policy.Traits{Priority: policy.PriorityNode},
+			Summary: "Moves pods from a node that has a taint they do not tolerate.",
+			Wakes:   onChanges(schemas.NodeTaints, schemas.PodScheduled, schemas.PodLabels),
+		}),
+		function(toomanyrestarts.Args{}, policy.Strategy{
+			Name: "RemovePodsHavingTooManyRestarts", Point: policy.Deschedule, Traits: renewal,
+			Summary: "Moves pods whose containers were restarted too often.",
+			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodRestarted, schemas.PodStatus),
+		}),
+		function(podlifetime.Args{}, policy.Strategy{
+			Name: "PodLifeTime", Point: policy.Deschedule, Traits: renewal,
+			Summary: "Moves pods that have lived too long, or too long as they are.",
+			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodStatus),
+		}),
+		function(failedpods.Default(), policy.Strategy{
+			Name: "RemoveFailedPods", Point: policy.Deschedule, Traits: renewal,
+			Summary: "Moves pods that have failed, so that what owns them replaces them.",
+			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
+		}),
+		function(duplicates.Args{}, policy.Strategy{
+			Name: "RemoveDuplicates", Point: policy.Balance, Traits: balance,
+			Summary: "Moves replicas of one owner that crowd on a node to others that could run them.",
+			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints,
+				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		}),
+		function(podantiaffinity.Args{}, policy.Strategy{
+			Name: "RemovePodsViolatingInterPodAntiAffinity", Point: policy.Deschedule, Traits: violation,
+			Summary: "Moves pods that are beside a pod which their required anti-affinity forbids.",
+			Wakes:   onChanges(schemas.NodeRemoved, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		}),
+		function(nodeaffinity.Args{}, policy.Strategy{
+			Name: "RemovePodsViolatingNodeAffinity", Point: policy.Deschedule,
+			Traits:  policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere}},
+			Summary: "Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
+			Wakes: onChanges(schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
+				schemas.PodScheduled, schemas.PodLabels),
+		}),
+		function(topologyspread.Args{}, policy.Strategy{
+			Name: "RemovePodsViolatingTopologySpreadConstraint", Point: policy.Balance, Traits: balance,
+			Summary: "Moves pods that are spread more unevenly than their topology spread constraint allows.",
+			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable,
+				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
+		}),
+		function(lownodeutilization.Args{}, policy.Strategy{
+			Name: "LowNodeUtilization", Point: policy.Balance, Traits: balance,
+			Summary: "Moves pods from nodes that are used too much while others are hardly used.",
+			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
+				schemas.NodeLoad, schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
+		}),
+		function(highnodeutilization.Args{}, policy.Strategy{
+			Name: "HighNodeUtilization", Point: policy.Balance, Traits: balance,
+			Summary: "Moves pods from nodes that are hardly used, so that they can be switched off.",
+			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
+				schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
+		}),
 	}
+}
+
+// onChanges are the given deltas, and the three that can change the answer of every strategy: they make a node one that the
+// policy looks at.
+func onChanges(wakes ...schemas.DeltaKind) []schemas.DeltaKind {
+	return append([]schemas.DeltaKind{schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels}, wakes...)
 }
 
 // Function is one strategy, ready to be hosted.
@@ -158,26 +173,19 @@ type arguments[S scope] interface {
 // checked is arguments that say what is wrong with them.
 type checked interface{ Validate() error }
 
-// function is the line of one strategy. summary says in one sentence which pods it moves. Its arguments in the policy are
-// decoded over defaults.
-func function[A arguments[S], S scope](
-	name string, point policy.Point, summary string, defaults A, wakes ...schemas.DeltaKind,
-) Function {
-	decide := func(a A, s S) decision { return decision{intents: a.Decide(s)} }
-	return hosted(name, point, summary, defaults, decide, wakes...)
+// function is the line of one strategy. The type of args says which kind of scope it gets. Arguments in the policy are decoded
+// over args.
+func function[A arguments[S], S scope](args A, line policy.Strategy) Function {
+	return hosted(args, line, func(a A, s S) decision { return decision{intents: a.Decide(s)} })
 }
 
 // hosted is a function that decides as decide does, under arguments like defaults.
-func hosted[A checked, S scope](
-	name string, point policy.Point, summary string, defaults A, decide func(A, S) decision, wakes ...schemas.DeltaKind,
-) Function {
+func hosted[A checked, S scope](defaults A, strategy policy.Strategy, decide func(A, S) decision) Function {
 	var s S
-	strategy := policy.Strategy{
-		Name: name, Point: point, Summary: summary, Scope: kindOf(s), Wakes: wakes,
-		NewArgs: func() policy.Args {
-			a := defaults
-			return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
-		},
+	strategy.Scope = kindOf(s)
+	strategy.NewArgs = func() policy.Args {
+		a := defaults
+		return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
 	}
 	return Function{
 		Strategy: strategy,
@@ -191,8 +199,8 @@ func hosted[A checked, S scope](
 		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, decision, error) {
 			s, ok := p.(S)
 			if !ok {
-				return schemas.ScopeHead{}, decision{}, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w", id, p, name,
-					schemas.ErrInvalid)
+				return schemas.ScopeHead{}, decision{}, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w",
+					id, p, strategy.Name, schemas.ErrInvalid)
 			}
 			return answer(strategy, s, id, defaults, decide)
 		},

@@ -88,19 +88,31 @@ func TestTheDefaultArgumentsOfEveryStrategySurviveJSON(t *testing.T) {
 	}
 }
 
-func TestAStrategyAboutSinglePodsSaysWhenTheyAreDue(t *testing.T) {
-	for _, s := range strategies() {
-		if _, timed := s.NewArgs().(policy.Timed); timed != (s.Scope == schemas.PodKind) {
-			t.Errorf("%s: it decides on a %s, has Due: %v", s.Name, s.Scope, timed)
-		}
-	}
-}
-
-func TestAStrategyAboutSpreadingSaysWhichConstraintsItLooksAt(t *testing.T) {
-	for _, s := range strategies() {
-		if _, spreading := s.NewArgs().(policy.Spreading); spreading != (s.Scope == schemas.SpreadKind) {
-			t.Errorf("%s: it decides on a %s, has Constraints and NeedsRoom: %v", s.Name, s.Scope, spreading)
-		}
+// TestTraits holds that the data of each line fits the methods of its arguments: a fact that has a method is declared, and
+// the other way round.
+func TestTraits(t *testing.T) {
+	for _, f := range Hosted() {
+		s := f.Strategy
+		t.Run(s.Name, func(t *testing.T) {
+			args := s.NewArgs()
+			_, timed := args.(policy.Timed)
+			_, seeker := args.(policy.Seeker)
+			_, spreading := args.(policy.Spreading)
+			_, gauged := args.(policy.Gauged)
+			got := []bool{timed, seeker, spreading, gauged}
+			want := []bool{
+				s.Needs(policy.FactDue), s.Needs(policy.FactElsewhere), s.Scope == schemas.SpreadKind, s.Scope == schemas.UsageKind,
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the arguments have Due, Seeks, Constraints, Sources: %v; the line says %v", got, want)
+			}
+			if s.Needs(policy.FactDue) != (s.Scope == schemas.PodKind) {
+				t.Errorf("it decides on a %s and needs the fact due: %v", s.Scope, s.Needs(policy.FactDue))
+			}
+			if !slices.Contains(policy.Priorities(), s.Priority) {
+				t.Errorf("priority %q is not one of %v", s.Priority, policy.Priorities())
+			}
+		})
 	}
 }
 
@@ -150,6 +162,7 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 		t.Errorf("got %s on %s, want RemovePodsViolatingNodeTaints on %s", got.Name, got.Scope, schemas.NodeKind)
 	}
 	got.Strategy = policy.Strategy{} // holds a function, which cannot be compared
+	p.Known = nil
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}

@@ -21,6 +21,10 @@ type fileFunction struct {
 	Scope      schemas.ScopeKind          `json:"scope,omitzero"`
 	Wakes      []schemas.DeltaKind        `json:"wakes,omitzero"`
 	Point      Point                      `json:"point,omitzero"`
+	Priority   Priority                   `json:"priority,omitzero"`
+	RenewsPods bool                       `json:"renewsPods,omitzero"`
+	MayReturn  bool                       `json:"mayReturn,omitzero"`
+	Facts      []Fact                     `json:"facts,omitzero"`
 	Summary    string                     `json:"summary,omitzero"`
 	Args       map[string]json.RawMessage `json:"args,omitzero"`
 	ArgsSchema map[string]json.RawMessage `json:"argsSchema,omitzero"`
@@ -102,6 +106,8 @@ func (f fileFunction) onlyTransport() error {
 		right string
 	}{
 		{"scope", f.Scope != "", "remove it"}, {"wakes", f.Wakes != nil, "remove it"}, {"point", f.Point != "", "remove it"},
+		{"priority", f.Priority != "", "remove it"}, {"renewsPods", f.RenewsPods, "remove it"},
+		{"mayReturn", f.MayReturn, "remove it"}, {"facts", f.Facts != nil, "remove it"},
 		{"summary", f.Summary != "", "remove it"}, {"args", f.Args != nil, "write them in the pluginConfig of a profile"},
 		{"argsSchema", f.ArgsSchema != nil, "remove it"},
 	} {
@@ -124,6 +130,7 @@ func (f fileFunction) strategy() (Strategy, error) {
 		found.Add("point", f.Point, "is not known", fmt.Sprintf("want %s or %s", Deschedule, Balance))
 		f.Point = anyPoint
 	}
+	found.Join("", f.validateTraits())
 	maps.DeleteFunc(f.Args, func(_ string, value json.RawMessage) bool { return value == nil }) // a null is no entry
 	defaults := ownArguments{fields: f.Args}
 	if f.ArgsSchema != nil {
@@ -136,8 +143,34 @@ func (f fileFunction) strategy() (Strategy, error) {
 	}
 	return Strategy{
 		Name: f.Name, Point: cmp.Or(f.Point, Deschedule), Summary: f.Summary, Scope: f.Scope, Wakes: f.Wakes,
+		Traits: Traits{
+			Priority: cmp.Or(f.Priority, DefaultPriority(f.Point)), RenewsPods: f.RenewsPods, MayReturn: f.MayReturn,
+			Facts: f.Facts, Opaque: true,
+		},
 		NewArgs: newOwnArgs(f.Scope, defaults),
 	}, found.Err()
+}
+
+func (f fileFunction) validateTraits() error {
+	var found Findings
+	switch f.Priority {
+	case "", PriorityNode, PriorityViolation, PriorityBalance:
+	case PriorityManual:
+		found.Add("priority", f.Priority, "is for requests alone", "want node, violation or balance")
+	default:
+		found.Add("priority", f.Priority, "is not known", "want node, violation or balance")
+	}
+	for i, fact := range f.Facts {
+		switch {
+		case fact != FactElsewhere:
+			found.Add("facts"+Item(i), fact, "is not known", "want "+string(FactElsewhere))
+		case f.Scope != schemas.NodeKind:
+			found.Add("facts"+Item(i), fact, "is only in scopes of the kind node", "remove it")
+		case slices.Contains(f.Facts[:i], fact):
+			found.Add("facts"+Item(i), fact, "is given twice", "keep one")
+		}
+	}
+	return found.Err()
 }
 
 // anyPoint stands for an extension point that could not be read: where the strategy is enabled is no second problem.
@@ -250,8 +283,12 @@ func (o Outside) written() fileFunction {
 	f := fileFunction{Name: s.Name}
 	if args, own := o.arguments(); own {
 		f.Scope, f.Wakes, f.Summary, f.Args = s.Scope, s.Wakes, s.Summary, args.fields
+		f.RenewsPods, f.MayReturn, f.Facts = s.RenewsPods, s.MayReturn, s.Facts
 		if s.Point != Deschedule {
 			f.Point = s.Point
+		}
+		if s.Priority != DefaultPriority(s.Point) {
+			f.Priority = s.Priority
 		}
 		if args.schema != nil {
 			f.ArgsSchema = fieldsOfJSON(args.schema.written)

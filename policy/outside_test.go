@@ -16,6 +16,10 @@ const keepOff = `functions:
   scope: node
   wakes: [node.labels, pod.scheduled]
   point: balance
+  priority: node
+  renewsPods: true
+  mayReturn: true
+  facts: [elsewhere]
   summary: Moves them.
   args: {label: spot, weight: 1}
   argsSchema:
@@ -35,7 +39,8 @@ func plain(outside []Outside) []Outside {
 
 func TestAFunctionOfTheFileIsAStrategyThatIsAskedElsewhere(t *testing.T) {
 	short := func(name string, kind schemas.ScopeKind) Strategy {
-		return Strategy{Name: name, Point: Deschedule, Scope: kind, Wakes: []schemas.DeltaKind{schemas.PodLabels}}
+		return Strategy{Name: name, Point: Deschedule, Scope: kind, Wakes: []schemas.DeltaKind{schemas.PodLabels},
+			Traits: Traits{Priority: PriorityViolation, Opaque: true}}
 	}
 	for _, c := range []struct {
 		name, text string
@@ -45,6 +50,9 @@ func TestAFunctionOfTheFileIsAStrategyThatIsAskedElsewhere(t *testing.T) {
 			Strategy: Strategy{
 				Name: "KeepOffSpot", Point: Balance, Summary: "Moves them.", Scope: schemas.NodeKind,
 				Wakes: []schemas.DeltaKind{schemas.NodeLabels, schemas.PodScheduled},
+				Traits: Traits{
+					Priority: PriorityNode, RenewsPods: true, MayReturn: true, Facts: []Fact{FactElsewhere}, Opaque: true,
+				},
 			},
 			URL: "https://keep-off-spot.default.svc/decide?strict=1", Timeout: 2 * time.Second, Parallel: 3,
 		}},
@@ -95,6 +103,7 @@ profiles:
 `, scope, c.defaults, c.args))
 				want := Enabled{Args: json.RawMessage(c.want), Strategy: Strategy{
 					Name: "Own", Point: Deschedule, Scope: scope, Wakes: []schemas.DeltaKind{schemas.PodLabels},
+					Traits: Traits{Priority: PriorityViolation, Opaque: true},
 				}}
 				if got := p.Profiles[0].Strategies; !reflect.DeepEqual(got, []Enabled{want}) {
 					t.Errorf("got  %+v\nwant %+v", got, want)

@@ -55,8 +55,8 @@ func (a *ownArguments) MarshalJSON() ([]byte, error) {
 // Validate holds the fields against the schema, if there is one.
 func (a *ownArguments) Validate() error { return a.schema.validate(a.fields, whole) }
 
-// Opaque is true: somebody else decides.
-func (*ownArguments) Opaque() bool { return true }
+// Seeks is true for every pod of a strategy that needs to know where else pods fit.
+func (*ownArguments) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 
 // ownSpread are arguments of a strategy that decides about topology spread constraints.
 type ownSpread struct{ ownArguments }

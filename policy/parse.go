@@ -21,6 +21,10 @@ func Parse(file string, data []byte, known []Strategy) (Policy, error) {
 	p := r.read(data)
 	all := append(r.problems, r.found...)
 	if len(all) == 0 {
+		p.Known = map[string]Traits{}
+		for _, s := range r.known {
+			p.Known[s.Name] = s.Traits
+		}
 		return p, nil
 	}
 	for i := range all {

@@ -37,7 +37,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -59,13 +58,6 @@ type Args interface {
 	Validate() error
 }
 
-// Timed are the arguments of a strategy that decides about single pods.
-type Timed interface {
-	// Due is the moment from which on the pod, as it is now, is to move as far as this strategy is concerned; in the past
-	// when it is already. ever is false when it is not to move unless it changes.
-	Due(pod *corev1.Pod) (at time.Time, ever bool)
-}
-
 // Strategy describes a strategy to the policy: the names that may stand in the file, and what they mean.
 type Strategy struct {
 	Name  string
@@ -76,6 +68,7 @@ type Strategy struct {
 	Scope schemas.ScopeKind
 	// Wakes are the deltas that can change its answer.
 	Wakes []schemas.DeltaKind
+	Traits
 	// NewArgs returns new arguments with their defaults.
 	NewArgs func() Args
 }
@@ -107,6 +100,8 @@ type Policy struct {
 	Metrics Metrics
 	// Deltas says which deltas are published. The zero value is [DeltasNeeded].
 	Deltas Deltas
+	// Known are the traits of all strategies that the file may name: the built-in ones, and those that it declares.
+	Known map[string]Traits
 	// Outside are the strategies that are asked outside of this process, whether a profile enables them or not.
 	Outside []Outside
 	// Signals are the marks of other systems on pods and nodes that are honoured. Those of pods are also a part of every

@@ -107,9 +107,9 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 	if o.Protected {
 		return o, nil
 	}
-	values, err := s.Values()
-	if timed, ok := values.(policy.Timed); ok && err == nil {
-		if due, ever := timed.Due(pod); ever && due.After(now) {
+	rules, err := s.ScopeRules()
+	if rules.Timed != nil {
+		if due, ever := rules.Timed.Due(pod); ever && due.After(now) {
 			o.Due = due.UTC()
 		}
 	}

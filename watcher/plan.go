@@ -57,13 +57,11 @@ func newPlan(p policy.Policy) (*plan, error) {
 	for i := range p.Profiles {
 		for _, s := range p.Profiles[i].Strategies {
 			e := enabled{profile: &p.Profiles[i], strategy: s}
-			values, err := s.Values()
+			rules, err := s.ScopeRules()
 			if err != nil {
 				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
 			}
-			if err := e.needs(values); err != nil {
-				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
-			}
+			e.timed, e.seeker, e.spreading, e.gauged, e.opaque = rules.Timed, rules.Seeker, rules.Spreading, rules.Gauged, s.Opaque
 			e.at = len(pl.all)
 			pl.all = append(pl.all, e)
 			for _, kind := range s.Wakes {
@@ -72,21 +70,6 @@ func newPlan(p policy.Policy) (*plan, error) {
 		}
 	}
 	return pl, nil
-}
-
-// needs takes over what the arguments say that the strategy needs.
-func (e *enabled) needs(values policy.Args) error {
-	e.timed, _ = values.(policy.Timed)
-	e.seeker, _ = values.(policy.Seeker)
-	e.spreading, _ = values.(policy.Spreading)
-	e.gauged, _ = values.(policy.Gauged)
-	opaque, says := values.(policy.Opaque)
-	e.opaque = says && opaque.Opaque()
-	if e.strategy.Scope == schemas.SpreadKind && e.spreading == nil || e.strategy.Scope == schemas.UsageKind && e.gauged == nil {
-		return fmt.Errorf("strategy %s decides on scopes of kind %s, and %T does not say what they need",
-			e.strategy.Name, e.strategy.Scope, values)
-	}
-	return nil
 }
 
 // grouped says whether the strategy decides about groups of pods.

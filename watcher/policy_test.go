@@ -149,8 +149,9 @@ func nodesStrategy() policy.Strategy {
 
 func podsStrategy(age time.Duration) policy.Strategy {
 	return policy.Strategy{
-		Name: "pods", Scope: schemas.PodKind, NewArgs: func() policy.Args { return &olderThan{age} },
-		Wakes: []schemas.DeltaKind{schemas.PodLabels},
+		Name: "pods", Scope: schemas.PodKind, Traits: policy.Traits{Facts: []policy.Fact{policy.FactDue}},
+		NewArgs: func() policy.Args { return &olderThan{age} },
+		Wakes:   []schemas.DeltaKind{schemas.PodLabels},
 	}
 }
 

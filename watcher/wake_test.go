@@ -25,6 +25,7 @@ func agePolicy() policy.Policy {
 	p := taintPolicy("")
 	s := &p.Profiles[0].Strategies[0].Strategy
 	s.Scope, s.NewArgs = schemas.PodKind, func() policy.Args { return &age{} }
+	s.Facts = []policy.Fact{policy.FactDue}
 	s.Wakes = []schemas.DeltaKind{schemas.NodeReady, schemas.PodScheduled, schemas.PodLabels}
 	return p
 }
