@@ -30,12 +30,6 @@ type Bus interface {
 	FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error
 	// DropIntents removes a settled answer from the table. nil, too, when it was replaced or is gone.
 	DropIntents(ctx context.Context, answer schemas.Event) error
-	// History hands over the answers and verdicts that were stored since then, in that order, up to those that are there
-	// when it is called.
-	History(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// FollowAnswers hands over the answers of the history that were stored since then, and then each new one, until ctx ends:
-	// also those that newer ones have replaced in the table before anybody read them. It may hand over the same one again.
-	FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// Publish returns when e is stored.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 }
@@ -93,7 +87,8 @@ type Actuator struct {
 	term    atomic.Pointer[term]          // nil: not leading
 	metrics metrics
 	line    line
-	limits  *limits // used by the term alone, and outlives it
+	bad     atomic.Pointer[[]error] // what of the ledger could not be read
+	limits  *limits                 // used by the term alone, and outlives it
 	ledger  Ledger
 	virtual virtual // of a dry run
 
@@ -224,10 +219,8 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 
 	var dispatcher, reporter sync.WaitGroup
 	reporter.Go(t.reportQueue)
-	began := a.cfg.Now()
 	err := t.recall(ctx)
 	if err == nil {
-		dispatcher.Go(func() { t.listen(ctx, began) })
 		dispatcher.Go(func() { t.dispatch(ctx) })
 		dispatcher.Go(func() { t.followLedger(ctx) })
 		err = a.cfg.Bus.FollowIntents(ctx, t.accept)
@@ -244,5 +237,12 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	return err
 }
 
-// Ready says whether the API server answered the last time it was asked. nil: yes, or it was never asked.
-func (a *Actuator) Ready() error { return a.line.ready() }
+// Ready says whether the API server answered the last time it was asked, and which ledger records were set aside. nil: all
+// is well, or nothing was asked or read yet.
+func (a *Actuator) Ready() error {
+	err := a.line.ready()
+	if bad := a.bad.Load(); bad != nil {
+		err = errors.Join(append([]error{err}, *bad...)...)
+	}
+	return err
+}

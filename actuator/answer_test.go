@@ -202,15 +202,3 @@ func TestAForgedAnswerIsADeadLetterAndMovesNothing(t *testing.T) {
 		})
 	}
 }
-
-func TestAForgedAnswerOfTheHistoryMovesNothingUnderTheNextLeader(t *testing.T) {
-	for _, f := range forgeries() {
-		t.Run(f.name, func(t *testing.T) {
-			x := newTable()
-			x.seed(storyOf(f.forged(t, noon)).past(), noon)
-			if c := x.next(); c != nil {
-				t.Errorf("intent %s is to be worked on, want none", c.open.Intent.ID)
-			}
-		})
-	}
-}

@@ -157,15 +157,6 @@ func (d *desk) FollowIntents(ctx context.Context, handle func(context.Context, s
 // DropIntents implements [Bus]: an answer is gone once it was handed over.
 func (d *desk) DropIntents(context.Context, schemas.Event) error { return nil }
 
-// History implements [Bus]: there is none.
-func (d *desk) History(context.Context, time.Time, func(schemas.Event)) error { return nil }
-
-// FollowAnswers implements [Bus]: there is no history.
-func (d *desk) FollowAnswers(ctx context.Context, _ time.Time, _ func(schemas.Event)) error {
-	<-ctx.Done()
-	return nil
-}
-
 // Publish implements [Bus].
 func (d *desk) Publish(_ context.Context, e schemas.Event) (uint64, error) {
 	v, err := schemas.Decode[schemas.Verdict](e)

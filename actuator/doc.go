@@ -68,11 +68,15 @@
 // Lead changes nothing before the ledger has it. In a dry run the ledger is in memory. Handle by itself and [Batches]
 // remember nothing.
 //
-// A process that begins to lead reads the ledger and the latest answers and verdicts of the bus's history, before it starts
-// anything. An intent that has a verdict there is over. A move that was begun and has none is looked into: if its pod is gone
-// or going, or its method has more steps to take, it gets the verdict that was lost; if not, it was never made, and the
-// intent waits for its turn. So an intent has one verdict across restarts, too. The exceptions are a bus that loses what it
-// has, and a leader that is cut off while it stores a verdict and another one takes over: of two verdicts the first counts.
+// A new leader reads the ledger, and then the table of intents messages; it replays no stream. A move that was begun and not
+// accepted, as far as the ledger says, is looked into: if its pod is gone or terminating, or its method has more steps to take,
+// it gets the verdict that may be lost; if not, it was never made, and the intent is tried again. The ID of a verdict's event is
+// that of the intent with the outcome, so that a verdict which is stored twice is one event. An intent of which the message is
+// still in the table, and which did not begin a move, is tried again: it may get a second verdict with another outcome.
+// An intents message that was replaced before the actuator read it needs no verdict.
+//
+// A record of the ledger that cannot be read is set aside, named in the log, in a metric and in [Actuator.Ready]; everything else
+// continues.
 //
 // # When others are away
 //

@@ -14,6 +14,12 @@ type steps interface {
 	Do(ctx context.Context, s schemas.MaintenanceSteps) (maintenance.Result, error)
 }
 
+// entry is an answer with its event.
+type entry struct {
+	answer schemas.Intents
+	event  schemas.Event
+}
+
 // errand is the newest answer of a maintenance that wants more than moves. Its intents enter the table after everything else
 // was done, or early, while steps on nodes that have failed are tried again. Until all is done the answer stays in the bus's
 // table, so that the next leader begins with it anew. It is guarded by the mu of its term.
@@ -36,39 +42,28 @@ const (
 
 // send lets an answer with steps be carried out, beside all others. Of those of one maintenance the newest counts: one that
 // waits is not carried out any more when a newer one comes, and one that is at work is finished first. One that is older than
-// the newest is dropped, and the same one again changes nothing. What is dropped lists has its verdicts when the next one is
-// carried out; first: it was not heard of before. The caller holds mu.
-func (t *term) send(a schemas.Intents, e schemas.Event, first bool, now time.Time) {
+// the newest is dropped, and the same one again changes nothing. The caller holds mu.
+func (t *term) send(a schemas.Intents, e schemas.Event, now time.Time) {
 	t.forgetErrands(now)
 	e.Data = nil
 	k := keyOf(a)
 	x := t.errands[k]
 	switch {
 	case t.steps == nil: // nobody can carry it out
-		if first {
-			t.table.heard.wait(entry{a, e}, now)
-		}
 		t.apply(changes{done: []schemas.Event{e}})
 		return
 	case x == nil:
 		x = &errand{renewed: make(chan struct{}, 1)}
 		t.errands[k] = x
 	case a.Scope.Sequence < x.answer.Scope.Sequence:
-		if first {
-			t.table.heard.wait(entry{a, e}, now)
-		}
 		t.apply(changes{done: []schemas.Event{e}})
 		return
 	case a.Scope.Sequence == x.answer.Scope.Sequence && a.Scope.Event == x.answer.Scope.Event:
 		t.again(x, a, e, now)
 		return
 	}
-	switch x.state {
-	case errandOpen:
-		t.table.heard.wait(x.entry, now)
-	case errandEarly:
+	if x.state == errandEarly {
 		t.apply(t.table.completed(k, x.answer.Scope, now))
-	case errandDone, errandDropped:
 	}
 	x.entry, x.state = entry{a, e}, errandOpen
 	if x.running {
@@ -166,7 +161,6 @@ func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool
 		x.state, x.at = errandDone, now
 		t.apply(t.table.completed(keyOf(x.answer), x.answer.Scope, now))
 	case r.Dropped != "":
-		t.table.heard.wait(x.entry, now)
 		x.state, x.at = errandDropped, now
 		t.apply(changes{done: []schemas.Event{x.event}})
 	default:

@@ -107,7 +107,7 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 		return t.table.land(f.claim, v.Outcome)
 	}
 	t.limits.end(originOf(f.open), true, now)
-	f.move.Moved = now
+	f.move.Moved, f.move.answer = now, f.claim.answer
 	t.moves.accepted(f.move)
 	t.table.release(holder{"workload", string(f.move.at.workload)}) // until when the others pause is known only now
 	t.leaves(f.move, now)
@@ -139,7 +139,7 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 	t.moves.remove(x)
 	t.releaseFor(x.at)
 	if x.claimed {
-		t.change(t.counted.entry(x.key()))
+		t.change(t.keptEntry(x.Open.Intent.Pod.UID))
 	}
 }
 

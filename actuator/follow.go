@@ -127,7 +127,7 @@ func (t *term) overBy(x *moving, replacement func() workload.Pod, now time.Time)
 func (t *term) arrive(x *moving, e ended, now time.Time) {
 	t.moves.remove(x)
 	if x.replacement != "" {
-		t.replacements[x.replacement] = now
+		t.replacements[x.replacement], x.Replacement = now, x.replacement
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	t.releaseFor(x.at)

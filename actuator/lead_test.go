@@ -133,31 +133,6 @@ func (m *memory) Publish(_ context.Context, e schemas.Event) (uint64, error) {
 	return m.sequence, nil
 }
 
-func (m *memory) History(_ context.Context, since time.Time, handle func(schemas.Event)) error {
-	m.mu.Lock()
-	list := slices.Clone(m.stored)
-	m.mu.Unlock()
-	for _, e := range list {
-		if !e.Time.Before(since) {
-			handle(e)
-		}
-	}
-	return nil
-}
-
-func (m *memory) FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	var fresh []schemas.Event
-	for seen := 0; m.await(ctx, func() bool { fresh = slices.Clone(m.stored[seen:]); return len(fresh) > 0 }) == nil; {
-		seen += len(fresh)
-		for _, e := range fresh {
-			if e.Type == schemas.IntentsType && !e.Time.Before(since) {
-				handle(e)
-			}
-		}
-	}
-	return nil
-}
-
 func (m *memory) Entries(context.Context) (map[string][]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -561,7 +536,7 @@ func TestTheNextLeaderWorksOnWhatHasNoVerdictYet(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		next := New(Config{Bus: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
+		next := New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
 		if err := next.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)); err != nil {
 			t.Fatal(err)
 		}

@@ -3,11 +3,16 @@ package actuator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
@@ -47,6 +52,8 @@ type record struct {
 	Moved time.Time `json:"moved,omitzero"`
 	// Settled: it is not in flight any more.
 	Settled bool `json:"settled,omitempty"`
+	// Replacement is the pod that ended the move, and ends no other one.
+	Replacement types.UID `json:"replacement,omitempty"`
 	// State is what its method is told at the next step. nil: an eviction, which needs none.
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began it, without data.
@@ -60,29 +67,63 @@ type stormRecord struct {
 	Conditions []StormCondition `json:"conditions"`
 }
 
-// readLedger reads what is remembered. What cannot be read is named in bad, and ignored.
+// readLedger reads what is remembered. What is not a record that this program wrote is named in bad, and left out.
 func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, storm stormRecord, bad []error) {
-	for key, value := range entries {
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		value := entries[key]
 		var err error
 		switch {
 		case strings.HasPrefix(key, keyMove):
 			var r record
 			if err = json.Unmarshal(value, &r); err == nil {
+				err = r.check(key)
+			}
+			if err == nil {
 				moves = append(moves, r)
 			}
 		case strings.HasPrefix(key, keyLoop):
 			var r loopRecord
-			if err = json.Unmarshal(value, &r); err == nil {
+			if err = json.Unmarshal(value, &r); err == nil && (r.Workload == "" || loopKey(r.Key) != key) {
+				err = errors.New("it is not about the workload, strategy and node of its key")
+			}
+			if err == nil {
 				loops = append(loops, r)
 			}
 		case key == keyStorm:
 			err = json.Unmarshal(value, &storm)
+		case !strings.HasPrefix(key, keyClear):
+			err = errors.New("the key is unknown")
 		}
 		if err != nil {
-			bad = append(bad, fmt.Errorf("ledger key %s: %w", key, err))
+			bad = append(bad, fmt.Errorf("ledger record %s is set aside: %w", key, err))
 		}
 	}
 	return moves, loops, storm, bad
+}
+
+// check says what is wrong with a record that was stored under the key.
+func (r record) check(key string) error {
+	i := r.Open.Intent
+	switch {
+	case r.key() != key:
+		return fmt.Errorf("it is about the pod with UID %q", i.Pod.UID)
+	case i.ID == "" || i.Node == "" || r.Open.Profile == "" || r.Open.Strategy == "":
+		return errors.New("it names no intent")
+	case len(validation.IsDNS1123Label(i.Pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(i.Pod.Name)) > 0:
+		return fmt.Errorf("its pod is named %q", i.Pod)
+	case r.Begun.IsZero():
+		return errors.New("it does not say when the move began")
+	}
+	return nil
+}
+
+// setBadRecords names the records that were set aside, in the log, in a metric, and in [Actuator.Ready].
+func (a *Actuator) setBadRecords(bad []error) {
+	for _, err := range bad {
+		a.cfg.Log.Error("ledger record is set aside; delete it from the bucket", "error", err)
+	}
+	a.metrics.bad.Set(float64(len(bad)))
+	a.bad.Store(&bad)
 }
 
 // shortLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.

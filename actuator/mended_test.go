@@ -225,64 +225,6 @@ func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
 	})
 }
 
-// wished is the event of an answer that lists one pod, made after so long.
-func wished(strategy string, sequence uint64, pod types.UID, after time.Duration) (Open, schemas.Event) {
-	a, _ := answerTo(strategy, sequence, pod)
-	a.Intents[0].Expires = noon.Add(after + 10*time.Minute)
-	e, err := schemas.NewEvent("/test", a, noon.Add(after), schemas.Event{})
-	if err != nil {
-		panic(err)
-	}
-	return openOf(a, a.Intents[0], e), e
-}
-
-func said(v schemas.Verdict, at time.Time) schemas.Event {
-	e, err := schemas.NewEvent("/test", v, at, schemas.Event{})
-	if err != nil {
-		panic(err)
-	}
-	return e
-}
-
-func TestAVerdictThatIsStoredLateDoesNotEndANewWishUnlessThePodIsOnItsWay(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		outcome schemas.Outcome
-		reason  schemas.ReasonCode
-		over    bool
-	}{
-		{"withdrawn", schemas.Withdrawn, schemas.ReasonSuperseded, false},
-		{"expired", schemas.Expired, schemas.ReasonExpired, false},
-		{"deferred", schemas.Deferred, schemas.ReasonLimitNode, false},
-		{"evicted", schemas.Evicted, schemas.ReasonEvictionAccepted, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			first, e1 := wished("A", 1, "1", 0)
-			_, e2 := wished("A", 2, "1", time.Minute)
-			h := newChronicle()
-			h.add(e1)
-			h.add(e2)
-			h.add(said(first.Verdict(c.outcome, c.reason, ""), noon.Add(time.Second)))
-			want := map[string]bool{"A-1.1": true}
-			if c.over {
-				want["A-2.1"] = true
-			}
-			check(t, "over", h.past().over, want)
-		})
-	}
-}
-
-func TestAWishThatIsTakenUpAgainHasTheNewestWords(t *testing.T) {
-	first, e1 := wished("A", 1, "1", 0)
-	second, e2 := wished("A", 2, "1", time.Minute)
-	h := newChronicle()
-	h.add(e1)
-	h.add(e2)
-	got := h.past().wishes[demand{key{"default", "A", schemas.NodeKind, "worker-1"}, "1"}]
-	check(t, "ID", got.Intent.ID, first.Intent.ID)
-	check(t, "expiry", got.Intent.Expires.UTC(), second.Intent.Expires.UTC())
-}
-
 func TestAMoveLeavesTheLedgerWhenItsWindowIsOverThoughNothingElseHappens(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1)), Window: time.Minute}}, View: &crowd{}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
@@ -360,7 +302,7 @@ func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
 	term := newTerm(t.Context(), func() bool { return false }, a, a.handle, recorder{})
 	answer, e := answerTo("A", 1, "1", "2")
 	records := []record{{Open: openOf(answer, answer.Intents[0], e)}, {Open: openOf(answer, answer.Intents[1], e)}}
-	_, _, _, err := term.resolve(t.Context(), records, newChronicle())
+	_, _, _, err := term.resolve(t.Context(), records)
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
 	}

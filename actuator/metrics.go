@@ -24,6 +24,7 @@ type metrics struct {
 	storm     *prometheus.GaugeVec
 	loops     *prometheus.CounterVec
 	loopsOpen prometheus.Gauge
+	bad       prometheus.Gauge
 
 	maintenance maintenanceMetrics
 }
@@ -77,6 +78,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 		loopsOpen: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_loop_breakers_open",
 			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+		}),
+		bad: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_ledger_bad_records",
+			Help: "Records of the ledger that cannot be read and were set aside.",
 		}),
 		maintenance: newMaintenanceMetrics(auto),
 	}

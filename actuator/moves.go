@@ -44,6 +44,10 @@ type moving struct {
 	// seen is the newest pod that was known when the move began; its replacement is newer. 0: the move is older than this
 	// process, and its replacement is told by the time at which it was made.
 	seen uint64
+	// answer is the intents message that asked for it. nil: it is not known.
+	answer *answer
+	// recovered is until when the move stays in the ledger because a process before this one began it. Zero: this one did.
+	recovered time.Time
 	// claimed: the ledger has it.
 	claimed bool
 	// told: the verdict that began it is stored.

@@ -115,15 +115,6 @@ func departed(v schemas.Verdict, now time.Time) time.Time {
 	return now
 }
 
-// recall takes up what a verdict of the history says.
-func (d *departures) recall(v schemas.Verdict, stored time.Time) {
-	var workload types.UID
-	if v.Workload != nil {
-		workload = v.Workload.UID
-	}
-	d.end(v.Intent.Pod.UID, v.Scope, workload, departed(v, stored))
-}
-
 // forget forgets what no intent was decided before that can still come.
 func (d *departures) forget(now time.Time) {
 	forget(d.workloads, now)

@@ -91,8 +91,9 @@ func (t *term) write(ctx context.Context, e entryChange) error {
 func (t *term) remember(x *moving, now time.Time) {
 	e := entryChange{key: x.key(), value: x.record}
 	if x.Settled {
-		if now.Before(x.Moved.Add(t.kept())) {
-			t.counted.add(x.record)
+		if due := t.forgottenAt(x, now); now.Before(due) {
+			t.kept[x.Open.Intent.Pod.UID] = x
+			t.forgetAt = sooner(t.forgetAt, due)
 		} else {
 			e.value = nil
 		}
@@ -100,29 +101,69 @@ func (t *term) remember(x *moving, now time.Time) {
 	t.change(e)
 }
 
-// kept is how long the ledger has a move that has settled: as long as a limit counts it, or a pause follows from it.
-func (t *term) kept() time.Duration {
+// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from
+// it, and the intents message that asked for it is out of the table, from which the next leader would else carry it out again.
+func (t *term) forgottenAt(x *moving, now time.Time) time.Time {
+	due := x.Moved.Add(t.limits.Pause)
 	if t.limits.Any() {
-		return max(t.limits.Over(), t.limits.Pause)
+		due = x.Moved.Add(max(t.limits.Over(), t.limits.Pause))
 	}
-	return t.limits.Pause
+	inTable := x.answer != nil && !x.answer.closed
+	others := x.Replacement != "" && len(t.moves.workloads[x.at.workload]) > 0 // which it must not end under the next leader
+	if (inTable || others) && due.Before(now.Add(sweepEvery)) {
+		due = now.Add(sweepEvery)
+	}
+	if due.Before(x.recovered) {
+		due = x.recovered
+	}
+	return due
 }
 
-// forgetCounted deletes the settled moves that nothing follows from any more. The caller holds mu.
-func (t *term) forgetCounted(now time.Time) {
-	for len(t.counted.list) > 0 && !now.Before(t.counted.list[0].Moved.Add(t.kept())) {
-		old := t.counted.drop()
-		if t.moves.all[old.Open.Intent.Pod.UID] == nil { // else it is moved again, and the entry is of that
-			t.change(t.counted.entry(old.key()))
+// sooner is the earlier of two times, of which the zero time is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) && !b.IsZero() {
+		return b
+	}
+	return a
+}
+
+// forgetKept deletes the settled moves that nothing follows from any more. The caller holds mu.
+func (t *term) forgetKept(now time.Time) {
+	if t.forgetAt.IsZero() || now.Before(t.forgetAt) {
+		return
+	}
+	t.forgetAt = time.Time{}
+	for uid, x := range t.kept {
+		if due := t.forgottenAt(x, now); now.Before(due) {
+			t.forgetAt = sooner(t.forgetAt, due)
+			continue
+		}
+		delete(t.kept, uid)
+		if t.moves.all[uid] == nil { // else it is moved again, and the entry is of that
+			t.change(entryChange{key: x.key()})
 		}
 	}
 }
 
-// lookBack is how much of the history is read when a term begins: what is older has expired, or is in the ledger.
-const lookBack = remember + 2*time.Minute
+// keptEntry is what the ledger is to have of a pod of which no move is in flight.
+func (t *term) keptEntry(pod types.UID) entryChange {
+	if x := t.kept[pod]; x != nil {
+		return entryChange{key: x.key(), value: x.record}
+	}
+	return entryChange{key: keyMove + string(pod)}
+}
 
-// recall begins the term with what the ledger and the history have of the ones before, trying again until it has both or
-// ctx ends.
+// begun returns the move that was begun for an intent. nil: none is remembered.
+func (t *term) begun(o Open) *moving {
+	for _, x := range []*moving{t.moves.all[o.Intent.Pod.UID], t.kept[o.Intent.Pod.UID]} {
+		if x != nil && x.Open.Intent.ID == o.Intent.ID {
+			return x
+		}
+	}
+	return nil
+}
+
+// recall begins the term with what the ledger has of the ones before, trying again until it has it or ctx ends.
 func (t *term) recall(ctx context.Context) error {
 	return persist(ctx, func() error { return t.recallOnce(ctx) }, func(error) bool { return false }, func(err error) {
 		t.cfg.Log.Warn("what was going on cannot be read yet, trying again", "error", err)
@@ -134,15 +175,9 @@ func (t *term) recallOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the ledger: %w", err)
 	}
-	chronicle := newChronicle()
-	if err := t.cfg.Bus.History(ctx, t.cfg.Now().Add(-lookBack), chronicle.add); err != nil {
-		return fmt.Errorf("read the history: %w", err)
-	}
 	records, loops, storm, bad := readLedger(entries)
-	for _, err := range bad {
-		t.cfg.Log.Error("ledger entry is ignored", "error", err)
-	}
-	open, verdicts, never, err := t.resolve(ctx, records, chronicle)
+	t.setBadRecords(bad)
+	moves, verdicts, never, err := t.resolve(ctx, records)
 	if err != nil {
 		return err
 	}
@@ -151,13 +186,8 @@ func (t *term) recallOnce(ctx context.Context) error {
 	for _, r := range never {
 		t.change(entryChange{key: r.key()})
 	}
-	for uid := range chronicle.replaced {
-		t.replacements[uid] = t.cfg.Now()
-	}
-	t.departures = chronicle.departures
-	t.begin(open, loops)
-	c := t.table.seed(chronicle.past(), t.cfg.Now())
-	t.apply(changes{verdicts: append(verdicts, c.verdicts...)})
+	t.begin(moves, loops)
+	t.apply(changes{verdicts: verdicts})
 	for key := range entries {
 		if strings.HasPrefix(key, keyClear) {
 			t.clear(key) // a wish that nobody was there to hear
@@ -169,33 +199,23 @@ func (t *term) recallOnce(ctx context.Context) error {
 	return nil
 }
 
-// resolve finds out what became of the moves in the ledger: which are to be followed or counted, which of them need a
-// verdict that was not stored, and which were never made. It changes nothing but c, which takes those verdicts as given.
-func (t *term) resolve(
-	ctx context.Context, records []record, c *chronicle,
-) (open []*moving, verdicts []decided, never []record, err error) {
+// readTableWithin is how long after its beginning a term has surely read the table of intents messages.
+const readTableWithin = time.Minute
+
+// resolve finds out what became of the moves in the ledger: which are to be followed or counted, which of them need the
+// verdict that may be lost, and which were never made. It changes nothing.
+func (t *term) resolve(ctx context.Context, records []record) (open []*moving, verdicts []decided, never []record, err error) {
 	slices.SortFunc(records, func(a, b record) int {
 		return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.Open.Intent.ID, b.Open.Intent.ID))
 	})
 	for _, r := range records {
-		x := &moving{record: r, at: marked(r.Open, t.cfg.View), claimed: true, told: true}
+		x := &moving{
+			record: r, at: marked(r.Open, t.cfg.View), claimed: true, told: true, recovered: t.cfg.Now().Add(readTableWithin),
+		}
 		if x.at.workload == "" && r.Workload != nil {
 			x.at.workload = r.Workload.UID
 		}
-		id := r.Open.Intent.ID
-		moved, told := c.moves[id]
-		if told && x.Moved.IsZero() {
-			x.Moved = moved.Time
-		}
-		switch {
-		case c.settled[id]:
-			x.Settled = true
-		case told:
-			x.Cause = moved
-		case r.Moved.IsZero() && c.judged[id]:
-			never = append(never, r) // it has another verdict: it was not moved
-			continue
-		case r.Moved.IsZero():
+		if r.Moved.IsZero() {
 			v, happened, err := t.doubtful(ctx, r)
 			if err != nil {
 				return nil, nil, nil, err
@@ -205,7 +225,6 @@ func (t *term) resolve(
 				continue
 			}
 			x.Moved, x.told = t.cfg.Now(), false
-			c.verdict(v)
 			verdicts = append(verdicts, decided{&claim{open: r.Open, state: claimSettled}, v, x})
 		}
 		open = append(open, x)
@@ -256,7 +275,11 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 			t.departures.end(x.Open.Intent.Pod.UID, x.Open.Scope, x.at.workload, x.Moved)
 		}
 		if x.Settled {
-			t.remember(x, now)
+			if x.Replacement != "" {
+				t.replacements[x.Replacement] = now
+			}
+			t.kept[x.Open.Intent.Pod.UID] = x
+			t.forgetAt = sooner(t.forgetAt, t.forgottenAt(x, now))
 			continue
 		}
 		t.moves.add(x)
@@ -274,41 +297,4 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
-}
-
-// counts are settled moves that a limit still counts, in the order in which they were settled. Not safe for concurrent use.
-// newCounts makes one.
-type counts struct {
-	list []record
-	last map[string]record // the latest of each key
-}
-
-func newCounts() counts { return counts{last: map[string]record{}} }
-
-func (c *counts) add(r record) {
-	c.list = append(c.list, r)
-	c.last[r.key()] = r
-}
-
-// drop takes out the first.
-func (c *counts) drop() record {
-	r := c.list[0]
-	c.list = c.list[1:]
-	if c.last[r.key()].Open.Intent.ID == r.Open.Intent.ID {
-		delete(c.last, r.key())
-	}
-	return r
-}
-
-func (c *counts) has(pod types.UID) bool {
-	_, ok := c.last[keyMove+string(pod)]
-	return ok
-}
-
-// entry is what the ledger is to have under the key when no move of the pod is in flight.
-func (c *counts) entry(key string) entryChange {
-	if r, ok := c.last[key]; ok {
-		return entryChange{key: key, value: r}
-	}
-	return entryChange{key: key}
 }

@@ -100,24 +100,8 @@ func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
 			m := remembering(t, map[string]any{r.key(): r})
 			tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Pause: c.pause}})
 			check(t, "the latest moves", tm.moves.last, c.want)
-			check(t, "entries of the ledger", len(m.ledger), len(c.want))
 		})
 	}
-}
-
-func TestAMoveThatIsOnlyKnownToHaveSettledCountsFromItsVerdict(t *testing.T) {
-	r := before("1", time.Minute)
-	r.Moved, r.Settled = time.Time{}, false
-	m := remembering(t, map[string]any{r.key(): r})
-	for _, outcome := range []schemas.Outcome{schemas.Evicted, schemas.Settled} {
-		e, err := schemas.NewEvent("/test", r.Open.Verdict(outcome, "R", "m"), noon.Add(-time.Minute), schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.stored = append(m.stored, e)
-	}
-	tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Total: new(uint(1))}})
-	check(t, "moves that count", tm.limits.log, []counted{{originOf(r.Open), noon.Add(-time.Minute)}})
 }
 
 func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {

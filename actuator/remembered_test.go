@@ -62,11 +62,11 @@ func TestWhatIsRememberedCanBeRead(t *testing.T) {
 }
 
 func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
-	a, b := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon)
+	a, b, none := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon), loopOf("worker-3", 0, time.Time{})
 	storm := []StormCondition{{schemas.ReasonStormNodes, "7 of 9", noon}}
 	m := remembering(t, map[string]any{
 		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.Key): b, loopKey(a.Key): a,
-		"loop.none": loopOf("worker-3", 0, time.Time{}), keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
+		loopKey(none.Key): none, keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
 	})
 	got, bad := ReadLedger(m.ledger)
 	first, second := before("1", time.Minute), before("2", time.Second)
@@ -79,18 +79,24 @@ func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 		}
 	}
 	check(t, "errors", len(messages), 2)
-	check(t, "keys", []string{messages[0][:17], messages[1][:17]}, []string{"ledger key loop.x", "ledger key move.3"})
+	check(t, "keys", []string{messages[0][:20], messages[1][:20]}, []string{"ledger record loop.x", "ledger record move.3"})
 }
 
 // leading is an actuator that leads with what m remembers, until stop.
 func leading(t *testing.T, m *memory, p policy.Policy, v View) (a *Actuator, stop func()) {
 	t.Helper()
 	a = New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: v, Log: slog.New(slog.DiscardHandler)})
+	return a, leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+}
+
+// leads lets a lead until stop.
+func leads(t *testing.T, a *Actuator, handle handleFunc) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)) }()
+	go func() { ended <- a.lead(ctx, handle) }()
 	synctest.Wait()
-	return a, func() {
+	return func() {
 		cancel()
 		check(t, "error of Lead", <-ended, nil)
 	}

@@ -22,6 +22,7 @@ func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schema
 	}
 	e, err := schemas.NewEvent(t.cfg.Source, v, now, cause)
 	if err == nil {
+		e.ID = verdictID(v)
 		err = t.store(e, "verdicts", "pod", v.Intent.Pod.String())
 	}
 	if err != nil {
@@ -33,6 +34,9 @@ func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schema
 	t.events.record(v, t.policy.Load().FailureEvents)
 	return e, nil
 }
+
+// verdictID is the ID of the event of a verdict: a verdict that is stored again after a crash is the same event.
+func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.Outcome) }
 
 // store publishes e, trying again until it is stored, or the term has ended, or it turns out to be invalid. what names events
 // of its kind in the log, with about, a key and its value.

@@ -65,9 +65,9 @@ func (t *term) underWay() bool {
 	case x != nil:
 		o = Objection{schemas.Rejected, schemas.ReasonMoving,
 			fmt.Sprintf("on the move for %s of profile %s", x.Open.Strategy, x.Open.Profile)}
-	case t.counted.has(uid) && !known:
+	case t.kept[uid] != nil && !known:
 		o = Objection{schemas.Rejected, schemas.ReasonPodGone, "the pod was moved, and is gone"}
-	case t.counted.has(uid) && pod.Leaving:
+	case t.kept[uid] != nil && pod.Leaving:
 		o = Objection{schemas.Rejected, schemas.ReasonPodTerminating, "the pod was moved, and is being deleted"}
 	default:
 		return false

@@ -39,10 +39,8 @@ type table struct {
 	rank func(Open) rank
 	// taken is told of each intent that is open from now on. nil: nobody.
 	taken func(Open)
-	// past is what became of intents before this table began.
-	past past
-	// heard are the answers that it was told of.
-	heard hearings
+	// begun returns the move that this process or one before it began for an intent. nil: none is remembered.
+	begun func(Open) *moving
 }
 
 // key identifies an answer: a newer one of the same key replaces it.
@@ -62,6 +60,7 @@ type answer struct {
 	claims     []*claim           // in the order of the answer
 	lists      map[types.UID]bool // all pods of an answer that counts them together; nil: it does not
 	unreported int                // claims whose verdict is not stored yet, and one for what else is still to be done
+	closed     bool               // settled, or replaced by a newer one
 }
 
 // quiet is an answer that has been settled since at.
@@ -87,7 +86,9 @@ func (c changes) and(next changes) changes {
 }
 
 func newTable() *table {
-	return &table{answers: map[key]*answer{}, pods: map[types.UID]*pod{}, held: holds{}}
+	return &table{
+		answers: map[key]*answer{}, pods: map[types.UID]*pod{}, held: holds{}, begun: func(Open) *moving { return nil },
+	}
 }
 
 // accept takes an answer that readAnswer has read from e. One that is older than the known answer of its key is withdrawn
@@ -107,15 +108,11 @@ func (t *table) take(a schemas.Intents, e schemas.Event, besides int, now time.T
 	t.forget(now)
 	e.Data = nil
 	k := keyOf(a)
-	old, first := t.answers[k], t.heard.add(messagesOf(a, e), now)
+	old := t.answers[k]
 	switch {
 	case old == nil:
 	case a.Scope.Sequence < old.scope.Sequence:
-		c := changes{done: []schemas.Event{e}}
-		if first {
-			c.verdicts = t.overtaken(entry{a, e})
-		}
-		return c
+		return changes{done: []schemas.Event{e}}
 	case a.Scope.Sequence == old.scope.Sequence && a.Scope.Event == old.scope.Event:
 		if e.Sequence > old.event.Sequence {
 			old.event = e // stored again: this is the one to drop
@@ -128,19 +125,19 @@ func (t *table) take(a schemas.Intents, e schemas.Event, besides int, now time.T
 	next := &answer{scope: a.Scope, event: e, lists: listed(a)}
 	t.answers[k] = next
 	for _, intent := range a.Intents {
-		if !t.past.over[intent.ID] {
-			next.claims = append(next.claims, t.claim(k, next, openOf(a, intent, e)))
+		open := openOf(a, intent, e)
+		if x := t.begun(open); x != nil {
+			x.answer = next // its verdict was stored, or is about to be
+			continue
 		}
+		next.claims = append(next.claims, t.claim(k, next, open))
 	}
 	next.unreported = len(next.claims) + besides
 	var c changes
 	if old != nil {
 		c.verdicts = t.withdraw(old)
+		old.closed = true
 	}
-	if a.Maintenance != nil {
-		c.verdicts = append(c.verdicts, t.past.abandon(func(other key) bool { return other == k })...)
-	}
-	c.verdicts = append(c.verdicts, t.arrived(k)...)
 	if next.unreported == 0 {
 		c.done = append(c.done, t.settledAnswer(k, next, now))
 	}
@@ -162,7 +159,7 @@ func (t *table) claim(k key, a *answer, o Open) *claim {
 		}
 		return c
 	}
-	c := &claim{open: t.past.recall(k, o), key: k, answer: a}
+	c := &claim{open: o, key: k, answer: a}
 	p.claims = append(p.claims, c)
 	heap.Push(&t.expiry, c)
 	t.open++
@@ -301,11 +298,7 @@ func (t *table) land(c *claim, outcome schemas.Outcome) changes {
 // expire settles the waiting claims whose time is over.
 func (t *table) expire(now time.Time) changes {
 	var out changes
-	if now.Sub(t.past.at) >= remember { // what is left of it is of maintenances that nobody has said anything about since
-		out.verdicts = t.past.abandon(func(key) bool { return true })
-	}
 	t.forget(now)
-	out.verdicts = append(out.verdicts, t.missed(now)...)
 	for len(t.expiry) > 0 && expired(t.expiry[0].open.Intent, now) {
 		c := t.expiry[0]
 		t.settle(c)
@@ -315,17 +308,12 @@ func (t *table) expire(now time.Time) changes {
 	return out
 }
 
-// nextExpiry is when the next waiting claim expires, or something is given up that was to come, and whether there is one.
+// nextExpiry is when the next waiting claim expires, and whether there is one.
 func (t *table) nextExpiry() (next time.Time, found bool) {
-	if len(t.expiry) > 0 {
-		next, found = t.expiry[0].open.Intent.Expires, true
+	if len(t.expiry) == 0 {
+		return next, false
 	}
-	if len(t.heard.early) > 0 {
-		if due := t.heard.early[0].at.Add(heardPatience); !found || due.Before(next) {
-			next, found = due, true
-		}
-	}
-	return next, found
+	return t.expiry[0].open.Intent.Expires, true
 }
 
 // reported says that the verdict on c is stored. It returns the answer of c when that was its last one.
@@ -388,17 +376,13 @@ func (t *table) settle(c *claim) {
 
 // settledAnswer remembers that a is settled, and returns what is to be dropped.
 func (t *table) settledAnswer(k key, a *answer, now time.Time) schemas.Event {
-	a.claims = nil
+	a.claims, a.closed = nil, true
 	t.quiet = append(t.quiet, quiet{k, a, now})
 	return a.event
 }
 
 // forget drops what was remembered for long enough.
 func (t *table) forget(now time.Time) {
-	t.heard.forget(now)
-	if t.past.over != nil && now.Sub(t.past.at) >= remember && len(t.past.wishes) == 0 {
-		t.past = past{}
-	}
 	for len(t.quiet) > 0 && now.Sub(t.quiet[0].at) >= remember {
 		if q := t.quiet[0]; t.answers[q.key] == q.answer {
 			delete(t.answers, q.key)

@@ -61,7 +61,8 @@ type term struct {
 	// replacements are the pods that ended moves, and when. They end no other one: of two pods that were moved together, the
 	// first replacement that is ready would else end both.
 	replacements map[types.UID]time.Time
-	counted      counts // settled moves that a limit still counts, or a pause follows from
+	kept         map[types.UID]*moving // settled moves that the ledger still has
+	forgetAt     time.Time             // when the next of them may be forgotten; zero: there are none
 	loop         *brake.Loop
 	left         map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
 	storm        *brake.Storm
@@ -85,7 +86,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
 		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
 		errands: map[key]*errand{}, told: map[key]*lastNews{}, blocked: map[string]time.Time{}, failing: map[string]time.Time{},
-		leading: saving, moves: newMoves(), departures: newDepartures(), counted: newCounts(),
+		leading: saving, moves: newMoves(), departures: newDepartures(), kept: map[types.UID]*moving{},
 		loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
 		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{},
@@ -93,6 +94,7 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 	}
 	t.table.rank = t.rank
 	t.table.taken = t.metrics.taken
+	t.table.begun = t.begun
 	return t
 }
 
@@ -118,7 +120,7 @@ func (t *term) accept(_ context.Context, e schemas.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if answer.Maintenance != nil {
-		t.send(answer, e, t.table.heard.add(messagesOf(answer, e), now), now)
+		t.send(answer, e, now)
 		return nil
 	}
 	t.apply(t.table.accept(answer, e, now))
@@ -155,7 +157,7 @@ func (t *term) step(now time.Time) (tasks []task, pause time.Duration) {
 	if c := t.table.expire(now); len(c.verdicts) > 0 { // else apply would wake its own caller, for ever
 		t.apply(c)
 	}
-	t.forgetCounted(now)
+	t.forgetKept(now)
 	t.sweep(now)
 	t.brake(now)
 	tasks = t.follow(now)
@@ -167,13 +169,10 @@ func (t *term) step(now time.Time) (tasks []task, pause time.Duration) {
 	if next, ok := t.table.nextExpiry(); ok {
 		pause = min(pause, next.Sub(now))
 	}
-	if len(t.counted.list) > 0 {
-		pause = min(pause, t.counted.list[0].Moved.Add(t.kept()).Sub(now))
-	}
 	if len(t.moves.all) > 0 {
 		pause = min(pause, t.followed.Add(followEvery).Sub(now))
 	}
-	for _, at := range []time.Time{t.due, t.calm} {
+	for _, at := range []time.Time{t.due, t.calm, t.forgetAt} {
 		if !at.IsZero() {
 			pause = min(pause, at.Sub(now))
 		}

@@ -38,7 +38,9 @@ type world struct {
 	pods      map[types.UID]*worldPod
 	order     []*worldPod
 	evictions []worldEviction
-	stored    map[string]bool // events, by ID
+	stored    map[string]bool    // events, by ID
+	readers   map[string][]*life // of an intents message, by its ID
+	ends      []time.Time        // of processes
 	actuator  *Actuator
 	sequence  uint64
 	back      [2]time.Time // when each server is back that is away
@@ -69,6 +71,7 @@ type worldEviction struct {
 func newWorld(seed uint64) *world {
 	w := &world{
 		bus: newMemory(), random: rand.New(rand.NewPCG(seed, 1)), pods: map[types.UID]*worldPod{}, stored: map[string]bool{},
+		readers: map[string][]*life{},
 	}
 	for i := range worldWorkloads * worldReplicas {
 		p := w.add(types.UID(fmt.Sprint("workload-", i%worldWorkloads)))
@@ -103,6 +106,21 @@ func (w *world) first(id string) bool {
 	known := w.stored[id]
 	w.stored[id] = true
 	return !known
+}
+
+// hasRead says that a process has read an intents message.
+func (w *world) hasRead(e schemas.Event, l *life) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readers[e.ID] = append(w.readers[e.ID], l)
+}
+
+// died says that a process was killed.
+func (w *world) died(l *life) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.over = time.Now()
+	w.ends = append(w.ends, l.over)
 }
 
 // away says whether a server is away. Now and then it goes away for some seconds.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -46,26 +45,4 @@ func (b *Bus) DropIntents(ctx context.Context, e schemas.Event) error {
 		return fmt.Errorf("drop answer %s on %s: %w", e.ID, e.Channel, err)
 	}
 	return nil
-}
-
-// History hands over the answers and the verdicts that were stored since then, in that order, up to those that are there when
-// it is called.
-func (b *Bus) History(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := Query{Channels: []string{IntentsChannels, VerdictChannels}, Since: since}
-	return b.Events(ctx, query, always(handle))
-}
-
-// FollowAnswers hands over the answers of the history that were stored since then, and then each new one, until ctx ends: also
-// those that newer ones have replaced in the table, unless that was before the history had copied them. It may hand over the
-// same one again.
-func (b *Bus) FollowAnswers(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	return b.Events(ctx, Query{Channels: []string{IntentsChannels}, Since: since, Follow: true}, always(handle))
-}
-
-// always handles events without fail.
-func always(handle func(schemas.Event)) func(schemas.Event) error {
-	return func(e schemas.Event) error {
-		handle(e)
-		return nil
-	}
 }

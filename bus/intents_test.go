@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,26 +73,6 @@ func TestAFollowerGetsTheTableOldestFirstAndThenEachNewAnswer(t *testing.T) {
 	got.end <- nil
 	if !reflect.DeepEqual(got.event, fourth) {
 		t.Errorf("got  %+v\nwant %+v", got.event, fourth)
-	}
-}
-
-func TestWhoFollowsTheHistoryIsToldOfAnswersThatNewerOnesReplacedInTheTable(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	began := time.Now()
-	first, second := give(t, r.bus, "a", 1, "pod-1"), give(t, r.bus, "a", 2, "pod-2")
-	c := make(chan string)
-	background(t, func(ctx context.Context) error {
-		return r.bus.FollowAnswers(ctx, began.Add(-time.Minute), func(e schemas.Event) {
-			select {
-			case c <- e.ID:
-			case <-ctx.Done():
-			}
-		})
-	})
-	got := []string{next(t, c), next(t, c)}
-	third := give(t, r.bus, "a", 3, "pod-3")
-	if got, want := append(got, next(t, c)), []string{first.ID, second.ID, third.ID}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

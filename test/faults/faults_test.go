@@ -73,6 +73,7 @@ type run struct {
 	roles    map[string]*program.Program
 	counts   map[string]int // of what was done
 	restarts []time.Time    // of the API server
+	breaks   []time.Time    // when the actuator or the bus was killed
 	wrong    []string       // what failed so far
 }
 
@@ -314,8 +315,16 @@ func (r *run) count(what string) {
 
 func (r *run) killActuators(ctx context.Context, random *rand.Rand) {
 	for pause(ctx, between(random, 5*time.Second, 20*time.Second)) {
+		r.broken()
 		r.kill("actuator")
 	}
+}
+
+// broken notes that the actuator or the bus is killed now.
+func (r *run) broken() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.breaks = append(r.breaks, time.Now())
 }
 
 func (r *run) killOthers(ctx context.Context, random *rand.Rand) {
@@ -352,6 +361,7 @@ func (r *run) restartBus(ctx context.Context, all time.Duration, random *rand.Ra
 			r.fail("the test ended before a restart of the bus")
 			return
 		}
+		r.broken()
 		for i := range 3 {
 			r.servers.Stop(i)
 		}

@@ -33,10 +33,12 @@ type story struct {
 	pods     map[types.UID]*corev1.Pod
 	answers  int // left in the table
 	restarts []time.Time
+	breaks   []time.Time            // of the actuator and of the bus
+	messages map[demand][]time.Time // intents messages, by what they are about, without a pod
 }
 
 func newStory() story {
-	return story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}}
+	return story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}, messages: map[demand][]time.Time{}}
 }
 
 // wish is one intent, with when it was made.
@@ -142,7 +144,7 @@ func (r *run) read() (story, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
 	s := newStory()
-	s.restarts = r.restarts
+	s.restarts, s.breaks = r.restarts, r.breaks
 	if err := r.readBus(ctx, &s); err != nil {
 		return s, err
 	}
@@ -192,6 +194,8 @@ func (s *story) add(e schemas.Event) error {
 		if err != nil {
 			return err
 		}
+		about := demand{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
+		s.messages[about] = append(s.messages[about], e.Time)
 		for _, i := range a.Intents {
 			d := demand{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key, i.Pod.UID}
 			s.wishes = append(s.wishes, wish{i, d, e.Time, s.events})
@@ -246,7 +250,7 @@ func (s *story) open() (lines []string) {
 		}
 	}
 	for _, w := range s.wishes {
-		if len(s.final[w.ID]) == 0 && latest[w.demand].Before(w.at) && last[w.demand] < w.place {
+		if len(s.final[w.ID]) == 0 && latest[w.demand].Before(w.at) && last[w.demand] < w.place && !s.replacedUnread(w) {
 			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %v, has no verdict, nor any that came later", w.ID, w.Pod, w.at))
 		}
 	}
@@ -254,6 +258,24 @@ func (s *story) open() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d answers are left in the table", s.answers))
 	}
 	return append(lines, s.unsaid()...)
+}
+
+// replacedUnread says whether a newer intents message took the place of the one of a wish before an actuator read it, or before
+// one that had read it could say so.
+func (s *story) replacedUnread(w wish) bool {
+	about := w.demand
+	about.pod = ""
+	for _, at := range s.messages[about] {
+		if at.After(w.at) {
+			return at.Sub(w.at) < time.Second || s.brokenBetween(w.at, at.Add(10*time.Second))
+		}
+	}
+	return false
+}
+
+// brokenBetween says whether the actuator or the bus was killed between two times.
+func (s *story) brokenBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(s.breaks, func(at time.Time) bool { return at.After(from) && at.Before(to) })
 }
 
 // unsaid lists the evictions that no verdict tells of, and the moves that none ends. One whose caller was gone counts when
@@ -319,7 +341,7 @@ func (s *story) about(uid types.UID) string {
 func (s *story) twice() (lines []string) {
 	for _, verdicts := range []map[string][]verdict{s.final, s.ends} {
 		for id, list := range verdicts {
-			if len(list) > 1 {
+			if len(list) > 1 && !s.triedAgain(list) {
 				lines = append(lines, fmt.Sprintf("intent %s has %d verdicts: %s", id, len(list), s.about(list[0].Intent.Pod.UID)))
 			}
 		}
@@ -344,6 +366,21 @@ func (s *story) twice() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// triedAgain says whether several verdicts on one intent are those of several leaders. An intents message stays in the table until
+// all of its intents have a verdict, so the next leader tries again what did not begin a move.
+func (s *story) triedAgain(list []verdict) bool {
+	for i, v := range list[1:] {
+		before := list[i]
+		if before.Outcome == v.Outcome || before.Outcome.Moves() {
+			return false
+		}
+		if !s.brokenBetween(before.at.Add(-lostWith), v.at) {
+			return false
+		}
+	}
+	return true
 }
 
 // lostWith is how long before the verdict an API server may have died that took the entry of an eviction with it: the

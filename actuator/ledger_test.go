@@ -1,0 +1,52 @@
+package actuator
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// TestLedgerRecord: one record that this program did not write is set aside, and everything else goes on.
+func TestLedgerRecord(t *testing.T) {
+	for _, c := range []struct{ name, key, value, says string }{
+		{"empty_object", "move.1", `{}`, `ledger record move.1 is set aside: it is about the pod with UID ""`},
+		{"garbage", "move.1", "\x00garbage", `ledger record move.1 is set aside: invalid character '\x00' looking for beginning of value`},
+		{"of_another_pod", "move.9", `{"open":{"Intent":{"pod":{"namespace":"web","name":"a","uid":"1"}}}}`,
+			`ledger record move.9 is set aside: it is about the pod with UID "1"`},
+		{"of_nobody", "loop.x", `{}`, "ledger record loop.x is set aside: it is not about the workload, strategy and node of its key"},
+		{"foreign_key", "strange", `1`, "ledger record strange is set aside: the key is unknown"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				m.ledger[c.key] = []byte(c.value)
+				registry := prometheus.NewRegistry()
+				a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: fast, Metrics: registry})
+				b := &bench{Actuator: a, bus: m, start: time.Now()}
+				end := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+				b.put("A", 1, "2")
+				time.Sleep(time.Second)
+				check(t, "verdicts", m.heard(t, b.start), []heard{{"A-1.2", schemas.ReasonEvictionAccepted, 0}})
+				if err := a.Ready(); err == nil || err.Error() != c.says {
+					t.Errorf("readiness: got %v, want %s", err, c.says)
+				}
+				check(t, "metric", testutil.ToFloat64(a.metrics.bad), 1)
+				end()
+			})
+		})
+	}
+}
+
+// TestVerdictID: a verdict that is stored again after a crash is the same event.
+func TestVerdictID(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1")
+		synctest.Wait()
+		check(t, "event", b.bus.published[0].ID, "A-1.1.evicted")
+	})
+}
