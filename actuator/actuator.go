@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/background"
 	"github.com/rehome-dev/rehome/actuator/evictionrequest"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/restart"
@@ -88,7 +89,7 @@ type Actuator struct {
 	metrics metrics
 	line    line
 	bad     atomic.Pointer[[]error] // what of the ledger could not be read
-	limits  *limits                 // used by the term alone, and outlives it
+	limits  *limit.Windows          // used by the term alone, and outlives it
 	ledger  Ledger
 	virtual virtual // of a dry run
 
@@ -128,7 +129,7 @@ func New(cfg Config) *Actuator {
 		cfg.View = blank{}
 	}
 	a := &Actuator{
-		cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: newLimits(cfg.Policy.Limits), ledger: cfg.Ledger,
+		cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger,
 	}
 	if cfg.Ledger == nil || cfg.DryRun {
 		a.ledger = newShortLedger()

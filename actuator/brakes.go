@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -20,7 +20,7 @@ import (
 type loopRecord LoopBreaker
 
 // loopKey is the ledger's key of a loop breaker. The workload comes first, for whoever clears its breakers.
-func loopKey(k brake.Key) string {
+func loopKey(k limit.BreakerKey) string {
 	rest := base64.RawURLEncoding.EncodeToString([]byte(k.Strategy + "\x00" + k.Node))
 	return keyLoop + string(k.Workload) + "." + rest
 }
@@ -30,7 +30,7 @@ func (t *term) leaves(x *moving, now time.Time) {
 	if !loops(t.traits(x)) {
 		return
 	}
-	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
+	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: x.at.node}
 	t.loop.Moved(k, now)
 	t.left[k] = x.seen
 	t.rememberLoop(k, x.Workload)
@@ -42,7 +42,7 @@ func (t *term) landed(x *moving, e ended, now time.Time) {
 	if node == "" || x.at.workload == "" || !loops(t.traits(x)) {
 		return
 	}
-	k := brake.Key{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: node}
+	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Open.Strategy, Node: node}
 	if node != x.at.node && t.cfg.View.Seen(x.replacement) <= t.left[k] {
 		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
 	}
@@ -70,12 +70,12 @@ func nameOf(x *moving) string {
 // rememberLoop queues what the ledger is to know of the loop breaker of a workload of that name, nil where it is not known.
 // A node that no pod has come back to yet is not worth a write for each move: without it, a return in a circle goes
 // uncounted once.
-func (t *term) rememberLoop(k brake.Key, name *schemas.ObjectRef) {
+func (t *term) rememberLoop(k limit.BreakerKey, name *schemas.ObjectRef) {
 	if name != nil {
 		t.names[k.Workload] = *name
 	}
 	if r, ok := t.loop.Record(k); ok && r.Returns > 0 {
-		t.change(t.loopEntry(brake.Entry{Key: k, Record: r, Until: t.loop.Holds(k, t.cfg.Now())}))
+		t.change(t.loopEntry(limit.BreakerEntry{BreakerKey: k, BreakerRecord: r, Until: t.loop.Holds(k, t.cfg.Now())}))
 	}
 }
 
@@ -89,7 +89,7 @@ func (t *term) sweep(now time.Time) {
 	}
 	t.swept = now
 	t.departures.forget(now)
-	maps.DeleteFunc(t.spaces, func(_ string, b *bucket) bool { return b.idle(now) })
+	maps.DeleteFunc(t.spaces, func(_ string, b *limit.Bucket) bool { return b.Idle(now) })
 	for _, old := range t.loop.Forget(now) {
 		delete(t.left, old)
 		t.change(entryChange{key: loopKey(old)})
@@ -105,17 +105,17 @@ func (t *term) sweep(now time.Time) {
 }
 
 // loopEntry is what the ledger is to know of a loop breaker.
-func (t *term) loopEntry(e brake.Entry) entryChange {
-	r := loopRecord{Entry: e}
+func (t *term) loopEntry(e limit.BreakerEntry) entryChange {
+	r := loopRecord{BreakerEntry: e}
 	if name, ok := t.names[e.Workload]; ok {
 		r.Name = &name
 	}
-	return entryChange{key: loopKey(e.Key), value: r}
+	return entryChange{key: loopKey(e.BreakerKey), value: r}
 }
 
 // forgetLoops deletes from the ledger what is not remembered of these keys: the loop breaker is switched off. The caller
 // holds mu.
-func (t *term) forgetLoops(keys ...brake.Key) {
+func (t *term) forgetLoops(keys ...limit.BreakerKey) {
 	for _, k := range keys {
 		if _, ok := t.loop.Record(k); !ok {
 			t.change(entryChange{key: loopKey(k)})
@@ -147,11 +147,11 @@ func (t *term) clear(key string) {
 	cleared := 0
 	for _, e := range t.loop.All() {
 		if uid == everyWorkload || e.Workload == uid {
-			t.change(entryChange{key: loopKey(e.Key)})
+			t.change(entryChange{key: loopKey(e.BreakerKey)})
 			cleared++
 		}
 	}
-	t.loop.Clear(func(k brake.Key) bool { return uid == everyWorkload || k.Workload == uid })
+	t.loop.Clear(func(k limit.BreakerKey) bool { return uid == everyWorkload || k.Workload == uid })
 	t.change(entryChange{key: key})
 	t.cfg.Log.Info("loop breakers cleared", "workload", uid, "breakers", cleared)
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
@@ -166,11 +166,14 @@ func (t *term) brake(now time.Time) {
 		return
 	}
 	t.stormy = false
-	s := brake.Situation{Now: now, Nodes: t.cfg.View.Nodes()}
+	s := limit.Situation{Now: now, Nodes: t.cfg.View.Nodes()}
 	for _, x := range t.moves.all {
 		if !x.Moved.IsZero() && x.State == nil {
 			s.Pending = append(s.Pending, x.Moved)
 		}
+	}
+	for _, x := range t.pending {
+		s.Pending = append(s.Pending, x.Moved)
 	}
 	open, changed := t.storm.Look(s)
 	t.open, t.calm = open, t.storm.Next(s)

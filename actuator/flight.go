@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -16,7 +17,7 @@ type flight struct {
 	// scope is what it comes from, the newest that lists the pod.
 	scope schemas.ScopeRef
 	// all and space are where its tokens are from; space is nil when its namespace has no rate of its own.
-	all, space *bucket
+	all, space *limit.Bucket
 }
 
 // work takes one intent to its verdict, or puts it back.
@@ -93,8 +94,9 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 	pretended := f.open.asked().DryRun
 	moved := v.Outcome.Moves() && !pretended
 	f.tokens(spent(v.Outcome), moved, now)
-	if failed, called := callFailed(v); called {
-		t.storm.Called(!failed, now)
+	if r := resultOf(v); r != noCall {
+		t.storm.Called(f.move.at.namespace, r != callFailed, now)
+		t.storm.Refused(f.move.at.namespace, r == callRefused || r == callFailed, now)
 		t.stormy = true
 	}
 	t.departures.end(f.open.Intent.Pod.UID, f.scope, f.move.at.workload, departed(v, now))
@@ -106,7 +108,7 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 		}
 		return t.table.land(f.claim, v.Outcome)
 	}
-	t.limits.end(originOf(f.open), true, now)
+	t.limits.End(originOf(f.open), true, now)
 	f.move.Moved, f.move.answer = now, f.claim.answer
 	t.moves.accepted(f.move)
 	t.table.release(holder{"workload", string(f.move.at.workload)}) // until when the others pause is known only now
@@ -115,16 +117,27 @@ func (t *term) land(f flight, v schemas.Verdict, now time.Time) changes {
 	return t.table.land(f.claim, v.Outcome)
 }
 
-// callFailed says whether an eviction call failed, and whether there was one. Budgets and a server that is busy are no
-// failures.
-func callFailed(v schemas.Verdict) (failed, called bool) {
+// callResult is how an eviction call ended, for the circuit breakers.
+type callResult int
+
+const (
+	noCall callResult = iota
+	callAnswered
+	callRefused // for good: by several budgets, an admission policy, or a missing right
+	callFailed  // the API server itself failed
+)
+
+// resultOf is how the eviction call of a verdict ended. A budget and a server that is busy refuse only for now.
+func resultOf(v schemas.Verdict) callResult {
 	switch {
 	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:
-		return false, true
-	case v.Outcome == schemas.Failed, v.Reason == schemas.ReasonAPIUnavailable:
-		return true, true
+		return callAnswered
+	case v.Outcome == schemas.Failed:
+		return callRefused
+	case v.Reason == schemas.ReasonAPIUnavailable:
+		return callFailed
 	}
-	return false, false
+	return noCall
 }
 
 // abandon undoes what the beginning of a work has counted. The caller holds mu.
@@ -135,7 +148,7 @@ func (t *term) abandon(f flight, now time.Time) {
 }
 
 func (t *term) abandonMove(x *moving, now time.Time) {
-	t.limits.end(originOf(x.Open), false, now)
+	t.limits.End(originOf(x.Open), false, now)
 	t.moves.remove(x)
 	t.releaseFor(x.at)
 	if x.claimed {
@@ -146,14 +159,14 @@ func (t *term) abandonMove(x *moving, now time.Time) {
 // tokens ends what the flight holds of the rates. That of a namespace is spent by moves alone.
 func (f flight) tokens(spent, moved bool, now time.Time) {
 	if spent {
-		f.all.spend(now)
+		f.all.Spend(now)
 	} else {
-		f.all.giveBack()
+		f.all.GiveBack()
 	}
 	if moved {
-		f.space.spend(now)
+		f.space.Spend(now)
 	} else {
-		f.space.giveBack()
+		f.space.GiveBack()
 	}
 }
 

@@ -46,6 +46,8 @@ func (t *term) follow(now time.Time) (steps []task) {
 	}
 	if !now.Before(t.followed.Add(followEvery)) {
 		t.followed = now
+		maps.DeleteFunc(t.pending, func(_ types.UID, x *moving) bool { return !t.isPending(x) })
+		t.stormy = t.stormy || len(t.pending) > 0
 		maps.DeleteFunc(t.replacements, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*followFor })
 		t.moves.forgetPauses(t.limits.Pause, now)
 		for w := range t.moves.workloads {
@@ -126,6 +128,7 @@ func (t *term) overBy(x *moving, replacement func() workload.Pod, now time.Time)
 // arrive ends a move in flight: it makes room for others, and says how it ended.
 func (t *term) arrive(x *moving, e ended, now time.Time) {
 	t.moves.remove(x)
+	t.stormy = true // a replacement less is pending, or the same one for longer than it is followed
 	if x.replacement != "" {
 		t.replacements[x.replacement], x.Replacement = now, x.replacement
 	}
@@ -133,9 +136,26 @@ func (t *term) arrive(x *moving, e ended, now time.Time) {
 	t.releaseFor(x.at)
 	t.landed(x, e, now)
 	x.Settled = true
+	if x.Pending = e.pending(); x.Pending {
+		t.pending[x.Open.Intent.Pod.UID] = x
+	}
 	t.remember(x, now)
 	t.queue.settled = append(t.queue.settled, followed{x.record, x.verdict(e)})
 	t.signalQueue()
+}
+
+// isPending says whether the replacement of a move that is not followed any more is still to become ready.
+func (t *term) isPending(x *moving) bool {
+	if uid := x.Replacement; uid != "" {
+		p, known := t.cfg.View.Pod(uid)
+		x.Pending = known && !p.Ready && !p.Ended && !p.Leaving
+	} else {
+		_, known := t.cfg.View.Pod(x.Open.Intent.Pod.UID)
+		tally := t.cfg.View.Tally(x.at.workload)
+		x.Pending = known || tally.Ready < tally.Wanted
+	}
+	t.stormy = t.stormy || !x.Pending
+	return x.Pending
 }
 
 // followed is a move with the verdict that ends it.

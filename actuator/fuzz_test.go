@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -24,8 +24,8 @@ func FuzzLedger(f *testing.F) {
 	intent := schemas.Intent{ID: "1.uid", Pod: schemas.PodRef{Namespace: "shop", Name: "cart-0", UID: "uid"}, Node: "worker-7", Expires: at}
 	r := record{Open: Open{Profile: "default", Strategy: "A", Intent: intent}, Method: schemas.MethodSurge, Begun: at, Moved: at, State: json.RawMessage(`{"a":1}`)}
 	add(r.key(), r)
-	add(loopKey(brake.Key{Workload: "uid", Strategy: "A", Node: "worker-7"}), loopRecord{Entry: brake.Entry{
-		Key: brake.Key{Workload: "uid", Strategy: "A", Node: "worker-7"}, Record: brake.Record{Returns: 3}, Until: at,
+	add(loopKey(limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}), loopRecord{BreakerEntry: limit.BreakerEntry{
+		BreakerKey: limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}, BreakerRecord: limit.BreakerRecord{Returns: 3}, Until: at,
 	}})
 	add(keyStorm, stormRecord{Conditions: []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "many", Since: at}}})
 	f.Add(keyMove, []byte(`{"open":null,"state":null,"cause":{"Data":7}}`))

@@ -54,6 +54,8 @@ type record struct {
 	Settled bool `json:"settled,omitempty"`
 	// Replacement is the pod that ended the move, and ends no other one.
 	Replacement types.UID `json:"replacement,omitempty"`
+	// Pending: it is settled, and its replacement is not ready, which counts for the circuit breaker.
+	Pending bool `json:"pending,omitempty"`
 	// State is what its method is told at the next step. nil: an eviction, which needs none.
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began it, without data.
@@ -83,7 +85,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, 
 			}
 		case strings.HasPrefix(key, keyLoop):
 			var r loopRecord
-			if err = json.Unmarshal(value, &r); err == nil && (r.Workload == "" || loopKey(r.Key) != key) {
+			if err = json.Unmarshal(value, &r); err == nil && (r.Workload == "" || loopKey(r.BreakerKey) != key) {
 				err = errors.New("it is not about the workload, strategy and node of its key")
 			}
 			if err == nil {

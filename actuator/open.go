@@ -1,6 +1,9 @@
 package actuator
 
-import "github.com/rehome-dev/rehome/schemas"
+import (
+	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/schemas"
+)
 
 // Open is one intent that has no verdict yet.
 type Open struct {
@@ -29,4 +32,9 @@ func (o Open) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, messag
 func (o Open) renewed(i schemas.Intent) Open {
 	o.Intent.Reason, o.Intent.Node, o.Intent.Expires, o.Intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
 	return o
+}
+
+// originOf is what a move of the intent's pod counts against.
+func originOf(o Open) limit.Origin {
+	return limit.Origin{Node: o.Intent.Node, Namespace: o.Intent.Pod.Namespace}
 }

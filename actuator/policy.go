@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -41,14 +42,14 @@ func (t *term) policyReplaced() {
 		return // what waits is left to the next leader
 	}
 	p := t.policy.Load()
-	if fresh := newBucket(p.Rate); fresh.interval != t.bucket.interval || fresh.depth != t.bucket.depth {
+	if fresh := limit.NewBucket(p.Rate); !fresh.Same(t.bucket) {
 		t.bucket = fresh
 	}
-	t.limits.set(p.Limits, t.cfg.Now())
+	t.limits.Set(p.Limits, t.cfg.Now())
 	before := t.loop.All()
 	t.loop.Set(p.Brakes.Loop)
 	for _, e := range before {
-		t.forgetLoops(e.Key)
+		t.forgetLoops(e.BreakerKey)
 	}
 	for _, e := range t.loop.All() {
 		t.change(t.loopEntry(e)) // it holds until another time

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -61,7 +62,7 @@ func TestAPolicyThatComesBeforeTheTermHolds(t *testing.T) {
 	a := New(Config{Policy: enabling(slow, "A")})
 	a.SetPolicy(enabling(quick, "A"))
 	got := newTerm(context.Background(), nil, a, nil, recorder{}).bucket
-	check(t, "bucket", got, newBucket(quick))
+	check(t, "bucket", got, limit.NewBucket(quick))
 }
 
 func TestAPolicyWithoutARateHasTheDefault(t *testing.T) {

@@ -2,7 +2,6 @@ package actuator
 
 import (
 	"context"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -10,36 +9,6 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
-
-func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
-	b := newBucket(policy.Rate{EvictionsPerSecond: 10, Burst: 3})
-	var got []time.Duration
-	now := noon
-	spend := func() {
-		wait := b.wait(now)
-		now = now.Add(wait)
-		b.take()
-		b.spend(now)
-		got = append(got, now.Sub(noon))
-	}
-	for range 5 { // three at once, then one each 100 ms
-		spend()
-	}
-	now = now.Add(b.wait(now))
-	b.take()
-	b.giveBack()
-	spend() // at once again
-	spend()
-	now = now.Add(time.Hour) // full again, and no fuller
-	for range 4 {
-		spend()
-	}
-	hour := time.Hour + 400*ms
-	want := []time.Duration{0, 0, 0, 100 * ms, 200 * ms, 300 * ms, 400 * ms, hour, hour, hour, hour + 100*ms}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("tokens at\n got %v\nwant %v", got, want)
-	}
-}
 
 // TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake looks at all that a server can see when each call takes long: of
 // those that begin before the end of a span and end after its beginning, no more may be there than the rate allows in it.

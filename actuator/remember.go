@@ -110,7 +110,7 @@ func (t *term) forgottenAt(x *moving, now time.Time) time.Time {
 	}
 	inTable := x.answer != nil && !x.answer.closed
 	others := x.Replacement != "" && len(t.moves.workloads[x.at.workload]) > 0 // which it must not end under the next leader
-	if (inTable || others) && due.Before(now.Add(sweepEvery)) {
+	if (inTable || others || x.Pending) && due.Before(now.Add(sweepEvery)) {
 		due = now.Add(sweepEvery)
 	}
 	if due.Before(x.recovered) {
@@ -265,16 +265,19 @@ func (t *term) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, e
 // begin takes over the moves and the loop breakers of the terms before. The caller holds mu.
 func (t *term) begin(moves []*moving, loops []loopRecord) {
 	now := t.cfg.Now()
-	t.limits.restart()
+	t.limits.Restart()
 	slices.SortStableFunc(moves, func(a, b *moving) int { return a.Moved.Compare(b.Moved) }) // as limits expect it
 	for _, x := range moves {
-		t.limits.begin(originOf(x.Open))
-		t.limits.end(originOf(x.Open), true, x.Moved)
+		t.limits.Begin(originOf(x.Open))
+		t.limits.End(originOf(x.Open), true, x.Moved)
 		t.moves.accepted(x)
 		if !t.unfollowed {
 			t.departures.end(x.Open.Intent.Pod.UID, x.Open.Scope, x.at.workload, x.Moved)
 		}
 		if x.Settled {
+			if x.Pending {
+				t.pending[x.Open.Intent.Pod.UID] = x
+			}
 			if x.Replacement != "" {
 				t.replacements[x.Replacement] = now
 			}
@@ -289,11 +292,11 @@ func (t *term) begin(moves []*moving, loops []loopRecord) {
 	}
 	t.moves.forgetPauses(t.limits.Pause, now)
 	for _, l := range loops {
-		t.loop.Restore(l.Key, l.Record)
+		t.loop.Restore(l.BreakerKey, l.BreakerRecord)
 		if l.Name != nil {
 			t.names[l.Workload] = *l.Name
 		}
-		t.forgetLoops(l.Key)
+		t.forgetLoops(l.BreakerKey)
 	}
 	t.metrics.moving.Set(float64(len(t.moves.all)))
 	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -105,8 +105,8 @@ func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
 }
 
 func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
-	k := brake.Key{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
-	l := loopRecord{Entry: brake.Entry{Key: k, Record: brake.Record{Returns: 1, Returned: noon, Last: noon}}}
+	k := limit.BreakerKey{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
+	l := loopRecord{BreakerEntry: limit.BreakerEntry{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}}
 	t.Run("in the next process", func(t *testing.T) {
 		m := remembering(t, map[string]any{loopKey(k): l})
 		recalled(t, m, policy.Policy{})
@@ -114,7 +114,7 @@ func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	})
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := remembering(t, map[string]any{loopKey(k): loopRecord{Entry: brake.Entry{Key: k, Record: brake.Record{Returns: 1, Returned: time.Now(), Last: time.Now()}}}})
+			m := remembering(t, map[string]any{loopKey(k): loopRecord{BreakerEntry: limit.BreakerEntry{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}}})
 			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{Brakes: policy.DefaultBrakes()},
 				Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())

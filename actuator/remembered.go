@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -42,7 +42,7 @@ func (m Move) InFlight() bool { return m.WaitsFor != "" }
 
 // LoopBreaker keeps the pods of a workload on a node from a strategy.
 type LoopBreaker struct {
-	brake.Entry
+	limit.BreakerEntry
 	// Name is the workload of the UID. nil: it is not known.
 	Name *schemas.ObjectRef `json:"name,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/policy"
@@ -20,9 +20,9 @@ import (
 
 // loopOf is a loop breaker of Deployment web/api on a node.
 func loopOf(node string, returns int, until time.Time) LoopBreaker {
-	return LoopBreaker{Name: &api, Entry: brake.Entry{
-		Key:    brake.Key{Workload: api.UID, Strategy: "A", Node: node},
-		Record: brake.Record{Returns: returns, Returned: noon, Last: noon}, Until: until,
+	return LoopBreaker{Name: &api, BreakerEntry: limit.BreakerEntry{
+		BreakerKey:    limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: node},
+		BreakerRecord: limit.BreakerRecord{Returns: returns, Returned: noon, Last: noon}, Until: until,
 	}}
 }
 
@@ -65,8 +65,8 @@ func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 	a, b, none := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon), loopOf("worker-3", 0, time.Time{})
 	storm := []StormCondition{{schemas.ReasonStormNodes, "7 of 9", noon}}
 	m := remembering(t, map[string]any{
-		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.Key): b, loopKey(a.Key): a,
-		loopKey(none.Key): none, keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
+		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.BreakerKey): b, loopKey(a.BreakerKey): a,
+		loopKey(none.BreakerKey): none, keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
 	})
 	got, bad := ReadLedger(m.ledger)
 	first, second := before("1", time.Minute), before("2", time.Second)
@@ -173,7 +173,7 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						m.ledger[loopKey(l.Key)] = b
+						m.ledger[loopKey(l.BreakerKey)] = b
 					}
 					if when == "before anybody leads" {
 						m.ledger[c.key] = []byte("now")
@@ -208,7 +208,7 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.ledger[loopKey(l.Key)] = b
+		m.ledger[loopKey(l.BreakerKey)] = b
 		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
 
 		p := policy.Policy{Brakes: policy.DefaultBrakes()}

@@ -29,6 +29,12 @@ type ended struct {
 	settlement schemas.Settlement
 }
 
+// pending says whether a move ended though its replacement is not ready.
+func (e ended) pending() bool {
+	return e.reason == schemas.ReasonReplacementPending ||
+		e.reason == schemas.ReasonNotReplaced && e.settlement.Seconds >= followFor.Seconds()
+}
+
 // replacementOf finds the pod that took the place of one that was moved, among the pods of its workload in the order in which
 // they were made; seen is that of [View]. Those of taken are the replacements of others. ok is false when there is none yet.
 func replacementOf(

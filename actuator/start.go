@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -21,7 +21,7 @@ func (t *term) start(now time.Time) (flights []flight, pause time.Duration) {
 			t.storm.Trial() && t.running > 0 {
 			break // while somebody is away, one intent at a time tries it; its end wakes
 		}
-		if wait = max(wait, t.bucket.wait(now)); wait > 0 {
+		if wait = max(wait, t.bucket.Wait(now)); wait > 0 {
 			return flights, wait
 		}
 		flights = append(flights, t.takeOff(now))
@@ -36,10 +36,10 @@ const storingMost = 256
 func (t *term) takeOff(now time.Time) flight {
 	c := t.table.next()
 	at := marked(c.open, t.cfg.View)
-	t.limits.begin(originOf(c.open))
+	t.limits.Begin(originOf(c.open))
 	all, space := t.bucket, t.space(at.namespace)
-	all.take()
-	space.take()
+	all.Take()
+	space.Take()
 	x := &moving{
 		record: record{
 			Open: c.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(t.cfg.View, c.open.Intent.Pod.UID),
@@ -104,24 +104,26 @@ func (t *term) forbidden(o Open, of *answer, now time.Time) (why Objection, agai
 		return Objection{schemas.Deferred, t.open[0].Reason, t.open[0].Message}, now.Add(policy.StormPause), true
 	}
 	workload := marked(o, t.cfg.View).workload
+	if why, until := t.storm.Refuses(o.Intent.Pod.Namespace, now); why != "" {
+		return Objection{schemas.Deferred, schemas.ReasonStormFailures, why}, until, true
+	}
 	if why, outdated := t.departures.outdated(of, workload); outdated {
 		return why, time.Time{}, true
 	}
-	key := brake.Key{Workload: workload, Strategy: o.Strategy, Node: o.Intent.Node}
+	key := limit.BreakerKey{Workload: workload, Strategy: o.Strategy, Node: o.Intent.Node}
 	if until := t.loop.Holds(key, now); !until.IsZero() {
 		return Objection{schemas.Deferred, schemas.ReasonLoop, fmt.Sprintf(
 			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", o.Intent.Node, clock(until),
 		)}, until, true
 	}
-	why, wait, admitted := t.limits.admits(o, now)
-	if admitted {
+	reason, message, wait := t.limits.Admits(originOf(o), now)
+	if wait == 0 {
 		return Objection{}, time.Time{}, false
 	}
-	why.Message += "; " + roomAgain(wait, now)
-	if wait != never {
+	if wait != limit.Never {
 		again = now.Add(wait)
 	}
-	return why, again, true
+	return Objection{schemas.Deferred, reason, message + "; " + limit.RoomAgain(wait, now)}, again, true
 }
 
 // hold lets the intent whose turn it is wait for something that is on the move, if it has to, and says whether it does.
@@ -130,7 +132,7 @@ func (t *term) hold(now time.Time) bool {
 	p := t.policy.Load()
 	at := marked(c.open, t.cfg.View)
 	h, holds := held(candidate{open: c.open, at: at, moves: t.moves, view: t.cfg.View, limits: p.Limits, now: now})
-	if wait := t.space(at.namespace).wait(now); !holds && wait > 0 {
+	if wait := t.space(at.namespace).Wait(now); !holds && wait > 0 {
 		holds, h = true, hold{
 			by: holder{"namespace", at.namespace}, until: now.Add(wait),
 			why: Objection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
@@ -151,13 +153,13 @@ func (t *term) hold(now time.Time) bool {
 }
 
 // space is the bucket of a namespace. nil: the policy has no rate for each of them.
-func (t *term) space(namespace string) *bucket {
+func (t *term) space(namespace string) *limit.Bucket {
 	r := t.policy.Load().Rate.PerNamespace
 	if r == nil {
 		return nil
 	}
 	if t.spaces[namespace] == nil {
-		t.spaces[namespace] = newBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
+		t.spaces[namespace] = limit.NewBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
 	}
 	return t.spaces[namespace]
 }

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -44,10 +44,10 @@ type term struct {
 	mu      sync.Mutex
 	table   *table
 	errands map[key]*errand
-	bucket  *bucket
-	spaces  map[string]*bucket // by namespace, those that are not idle
-	running int                // calls to the API server
-	storing int                // verdicts on their way to the bus
+	bucket  *limit.Bucket
+	spaces  map[string]*limit.Bucket // by namespace, those that are not idle
+	running int                      // calls to the API server
+	storing int                      // verdicts on their way to the bus
 	queue   queue
 	closed  bool                 // nothing is added to queue any more
 	told    map[key]*lastNews    // what was told last of maintenances
@@ -61,13 +61,14 @@ type term struct {
 	// replacements are the pods that ended moves, and when. They end no other one: of two pods that were moved together, the
 	// first replacement that is ready would else end both.
 	replacements map[types.UID]time.Time
+	pending      map[types.UID]*moving // settled moves whose replacements are not ready
 	kept         map[types.UID]*moving // settled moves that the ledger still has
 	forgetAt     time.Time             // when the next of them may be forgotten; zero: there are none
-	loop         *brake.Loop
-	left         map[brake.Key]uint64 // the newest pod that was known when one was moved off a node last
-	storm        *brake.Storm
+	loop         *limit.WorkloadBreaker
+	left         map[limit.BreakerKey]uint64 // the newest pod that was known when one was moved off a node last
+	storm        *limit.ClusterBreaker
 	names        map[types.UID]schemas.ObjectRef  // of the workloads that the loop breaker knows
-	open         []brake.Condition                // of the storm brake
+	open         []limit.Condition                // of the storm brake
 	since        map[schemas.ReasonCode]time.Time // when each of them began
 	stormy       bool                             // the storm brake is to be asked again
 	calm         time.Time                        // or at this time; zero: not by itself
@@ -84,11 +85,11 @@ func newTerm(saving context.Context, lost func() bool, a *Actuator, handle handl
 	t := &term{
 		Actuator: a, handleIntent: handle, events: events, saving: saving, lost: lost,
 		wake: make(chan struct{}, 1), queued: make(chan struct{}, 1),
-		table: newTable(), bucket: newBucket(p.Rate), spaces: map[string]*bucket{},
+		table: newTable(), bucket: limit.NewBucket(p.Rate), spaces: map[string]*limit.Bucket{},
 		errands: map[key]*errand{}, told: map[key]*lastNews{}, blocked: map[string]time.Time{}, failing: map[string]time.Time{},
-		leading: saving, moves: newMoves(), departures: newDepartures(), kept: map[types.UID]*moving{},
-		loop: brake.NewLoop(p.Brakes.Loop), left: map[brake.Key]uint64{},
-		storm: brake.NewStorm(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
+		leading: saving, moves: newMoves(), departures: newDepartures(), kept: map[types.UID]*moving{}, pending: map[types.UID]*moving{},
+		loop: limit.NewWorkloadBreaker(p.Brakes.Loop), left: map[limit.BreakerKey]uint64{},
+		storm: limit.NewClusterBreaker(p.Brakes.Storm), stormy: true, names: map[types.UID]schemas.ObjectRef{},
 		dirty: map[types.UID]bool{}, unwritten: map[string]*unwritten{}, replacements: map[types.UID]time.Time{},
 		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
@@ -169,7 +170,7 @@ func (t *term) step(now time.Time) (tasks []task, pause time.Duration) {
 	if next, ok := t.table.nextExpiry(); ok {
 		pause = min(pause, next.Sub(now))
 	}
-	if len(t.moves.all) > 0 {
+	if len(t.moves.all)+len(t.pending) > 0 {
 		pause = min(pause, t.followed.Add(followEvery).Sub(now))
 	}
 	for _, at := range []time.Time{t.due, t.calm, t.forgetAt} {

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/actuator/brake"
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -42,9 +42,9 @@ func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 
 // breakerOf is a loop breaker of Deployment shop/NAME on worker-1.
 func breakerOf(name string, until time.Time) actuator.LoopBreaker {
-	return actuator.LoopBreaker{Name: deploymentOf(name), Entry: brake.Entry{
-		Key:    brake.Key{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
-		Record: brake.Record{Returns: 2, Returned: until.Add(-time.Minute), Last: until.Add(-time.Minute)}, Until: until,
+	return actuator.LoopBreaker{Name: deploymentOf(name), BreakerEntry: limit.BreakerEntry{
+		BreakerKey:    limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
+		BreakerRecord: limit.BreakerRecord{Returns: 2, Returned: until.Add(-time.Minute), Last: until.Add(-time.Minute)}, Until: until,
 	}}
 }
 

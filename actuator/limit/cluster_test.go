@@ -1,4 +1,4 @@
-package brake
+package limit
 
 import (
 	"fmt"
@@ -96,7 +96,7 @@ func TestTheStormBrakeOpensWhenTheSituationIsBad(t *testing.T) {
 			}, at(10)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := NewStorm(c.policy)
+			s := NewClusterBreaker(c.policy)
 			open, changed := s.Look(c.now)
 			check(t, "open", open, c.open)
 			check(t, "changed", changed, len(c.open) > 0)
@@ -106,7 +106,7 @@ func TestTheStormBrakeOpensWhenTheSituationIsBad(t *testing.T) {
 }
 
 func TestAChangeOfTheReasonsIsToldOnceAndOneOfTheNumbersIsNot(t *testing.T) {
-	s := NewStorm(policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute})
+	s := NewClusterBreaker(policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute})
 	var got []bool
 	for _, now := range []Situation{
 		{Now: at(0), Nodes: nodes(10, 2)},
@@ -126,7 +126,7 @@ func TestAChangeOfTheReasonsIsToldOnceAndOneOfTheNumbersIsNot(t *testing.T) {
 	check(t, "changed", got, []bool{false, true, false, true, true, false, true, false, true, true})
 }
 
-// answer is what a Storm says at a moment.
+// answer is what a ClusterBreaker says at a moment.
 type answer struct {
 	Open  []Condition
 	Next  time.Time
@@ -136,9 +136,9 @@ type answer struct {
 func TestTheStormBrakeOpensWhenTooManyCallsFail(t *testing.T) {
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	// calls makes one call each second: x fails, o is ok.
-	calls := func(s *Storm, from int, ends string) {
+	calls := func(s *ClusterBreaker, from int, ends string) {
 		for i, end := range ends {
-			s.Called(end == 'o', second(from+i))
+			s.Called([]string{"a", "b"}[i%2], end == 'o', second(from+i))
 		}
 	}
 	tooMany := func(failed int, until string) []Condition {
@@ -149,53 +149,53 @@ func TestTheStormBrakeOpensWhenTooManyCallsFail(t *testing.T) {
 	const twenty = "xxxxxxxxxxoooooooooo"
 	for _, c := range []struct {
 		name  string
-		story func(*Storm)
+		story func(*ClusterBreaker)
 		at    int // seconds after noon
 		want  answer
 	}{
-		{"half of twenty are too many", func(s *Storm) { calls(s, 0, twenty) }, 20,
+		{"half of twenty are too many", func(s *ClusterBreaker) { calls(s, 0, twenty) }, 20,
 			answer{tooMany(10, "2026-03-01T12:00:49Z"), second(49), true}},
-		{"fewer are not", func(s *Storm) { calls(s, 0, "xxxxxxxxxooooooooooo") }, 20, answer{}},
-		{"nineteen calls say nothing yet", func(s *Storm) { calls(s, 0, "xxxxxxxxxxxxxxxxxxx") }, 20, answer{}},
-		{"only the latest twenty count", func(s *Storm) { calls(s, 0, "xxxxxxxxx"+"oooooooooooooooooooo"+"xxxxxxxxx") }, 40, answer{}},
-		{"and all of those", func(s *Storm) { calls(s, 0, "ooooooooooooooooooooxxxxxxxxxx") }, 30,
+		{"fewer are not", func(s *ClusterBreaker) { calls(s, 0, "xxxxxxxxxooooooooooo") }, 20, answer{}},
+		{"nineteen calls say nothing yet", func(s *ClusterBreaker) { calls(s, 0, "xxxxxxxxxxxxxxxxxxx") }, 20, answer{}},
+		{"only the latest twenty count", func(s *ClusterBreaker) { calls(s, 0, "xxxxxxxxx"+"oooooooooooooooooooo"+"xxxxxxxxx") }, 40, answer{}},
+		{"and all of those", func(s *ClusterBreaker) { calls(s, 0, "ooooooooooooooooooooxxxxxxxxxx") }, 30,
 			answer{tooMany(10, "2026-03-01T12:00:59Z"), second(59), true}},
-		{"twenty calls within ten minutes are enough", func(s *Storm) {
-			s.Called(false, second(0))
+		{"twenty calls within ten minutes are enough", func(s *ClusterBreaker) {
+			s.Called("c", false, second(0))
 			calls(s, 582, "xxxxxxxxxxxxxxxxxxx") // the last at 600 seconds
 		}, 601, answer{tooMany(20, "2026-03-01T12:10:30Z"), second(630), true}},
-		{"twenty calls in more than ten minutes say nothing about the present", func(s *Storm) {
-			s.Called(false, second(0))
+		{"twenty calls in more than ten minutes say nothing about the present", func(s *ClusterBreaker) {
+			s.Called("c", false, second(0))
 			calls(s, 583, "xxxxxxxxxxxxxxxxxxx") // the last at 601 seconds
 		}, 602, answer{}},
-		{"the pause is over after 30 seconds, and one call is tried", func(s *Storm) { calls(s, 0, twenty) }, 49, answer{Trial: true}},
-		{"calls that were begun before the pause decide nothing", func(s *Storm) { calls(s, 0, twenty+"xoxoxo") }, 49, answer{Trial: true}},
-		{"the trial waits for as long as no call is made", func(s *Storm) { calls(s, 0, twenty) }, 100_000, answer{Trial: true}},
-		{"if it fails, there is a pause at once", func(s *Storm) { calls(s, 0, twenty); s.Called(false, second(51)) }, 52,
+		{"the pause is over after 30 seconds, and one call is tried", func(s *ClusterBreaker) { calls(s, 0, twenty) }, 49, answer{Trial: true}},
+		{"calls that were begun before the pause decide nothing", func(s *ClusterBreaker) { calls(s, 0, twenty+"xoxoxo") }, 49, answer{Trial: true}},
+		{"the trial waits for as long as no call is made", func(s *ClusterBreaker) { calls(s, 0, twenty) }, 100_000, answer{Trial: true}},
+		{"if it fails, there is a pause at once", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", false, second(51)) }, 52,
 			answer{again, second(81), true}},
-		{"if not, the brake is closed", func(s *Storm) { calls(s, 0, twenty); s.Called(true, second(51)) }, 52, answer{}},
-		{"and counts anew: eighteen more failures are not enough", func(s *Storm) {
+		{"if not, the brake is closed", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", true, second(51)) }, 52, answer{}},
+		{"and counts anew: eighteen more failures are not enough", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			calls(s, 51, "oxxxxxxxxxxxxxxxxxx")
 		}, 90, answer{}},
-		{"but nineteen are", func(s *Storm) {
+		{"but nineteen are", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			calls(s, 51, "oxxxxxxxxxxxxxxxxxxx")
 		}, 90, answer{tooMany(19, "2026-03-01T12:01:40Z"), second(100), true}},
-		{"a new policy keeps the pause", func(s *Storm) {
+		{"a new policy keeps the pause", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			s.Set(policy.Storm{Failures: 90})
 		}, 20, answer{tooMany(10, "2026-03-01T12:00:49Z"), second(49), true}},
-		{"one without a limit ends it, and nothing is counted", func(s *Storm) {
+		{"one without a limit ends it, and nothing is counted", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			s.Set(policy.Storm{})
 			calls(s, 20, "xxxxxxxxxxxxxxxxxxx")
 			s.Set(policy.Storm{Failures: 1})
-			s.Called(false, second(40))
+			s.Called("c", false, second(40))
 		}, 41, answer{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := NewStorm(policy.Storm{Failures: 50})
+			s := NewClusterBreaker(policy.Storm{Failures: 50})
 			c.story(s)
 			now := Situation{Now: second(c.at)}
 			open, _ := s.Look(now)
@@ -237,9 +237,9 @@ func TestTheStormBrakeSaysWhenToLookAgain(t *testing.T) {
 			Nodes: random.IntN(4) * 25, Pending: random.IntN(5), PendingFor: time.Duration(random.IntN(4)) * time.Minute,
 			Failures: random.IntN(3) * 40,
 		}
-		s := NewStorm(p)
+		s := NewClusterBreaker(p)
 		for n := range random.IntN(50) {
-			s.Called(random.IntN(2) == 0, at(-20).Add(time.Duration(n)*30*time.Second))
+			s.Called([]string{"a", "b"}[n%2], random.IntN(2) == 0, at(-20).Add(time.Duration(n)*30*time.Second))
 		}
 		var tainted, since []int
 		for range random.IntN(6) {
@@ -275,7 +275,7 @@ func TestTheStormBrakeSaysWhenToLookAgain(t *testing.T) {
 			}
 		}
 		opened += len(first)
-		if n := len(s.calls.latest); n > policy.StormCalls {
+		if n := len(s.failures.latest); n > policy.StormCalls {
 			t.Fatalf("round %d: %d calls are remembered", round, n)
 		}
 	}

@@ -1,4 +1,4 @@
-package brake
+package limit
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ func at(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.M
 func patience() policy.Loop { return policy.Loop{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour} }
 
 // on is the key of the workload web and the strategy S.
-func on(node string) Key { return Key{"web", "S", node} }
+func on(node string) BreakerKey { return BreakerKey{"web", "S", node} }
 
 func check(t *testing.T, what string, got, want any) {
 	t.Helper()
@@ -34,7 +34,7 @@ func check(t *testing.T, what string, got, want any) {
 }
 
 func TestAPodThatAlwaysComesBackAtOnceIsMovedLessAndLess(t *testing.T) {
-	l := NewLoop(patience())
+	l := NewWorkloadBreaker(patience())
 	var moved []time.Duration
 	for now := noon; now.Sub(noon) < 24*time.Hour; now = now.Add(time.Minute) {
 		if l.Holds(on("a"), now).IsZero() {
@@ -58,24 +58,24 @@ func TestAPodThatAlwaysComesBackAtOnceIsMovedLessAndLess(t *testing.T) {
 }
 
 func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
-	type entries []Entry
-	entry := func(k Key, r Record, until time.Time) Entry { return Entry{k, r, until} }
+	type entries []BreakerEntry
+	entry := func(k BreakerKey, r BreakerRecord, until time.Time) BreakerEntry { return BreakerEntry{k, r, until} }
 	for _, c := range []struct {
 		name   string
 		policy policy.Loop
-		story  func(*Loop) []bool
+		story  func(*WorkloadBreaker) []bool
 		opened []bool
 		want   entries
 	}{
-		{"a replacement on another node is none", patience(), func(l *Loop) []bool {
+		{"a replacement on another node is none", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			return []bool{l.Landed("web", "S", "a", "b", at(1))}
-		}, []bool{false}, entries{entry(on("a"), Record{Away: true, Last: at(0)}, time.Time{})}},
-		{"one on the node that its pod had to leave is one", patience(), func(l *Loop) []bool {
+		}, []bool{false}, entries{entry(on("a"), BreakerRecord{Away: true, Last: at(0)}, time.Time{})}},
+		{"one on the node that its pod had to leave is one", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			return []bool{l.Landed("web", "S", "a", "a", at(1))}
-		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
-		{"one on a node that another pod had to leave is one, which ends moves to and fro", patience(), func(l *Loop) []bool {
+		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
+		{"one on a node that another pod had to leave is one, which ends moves to and fro", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			first := l.Landed("web", "S", "a", "b", at(1))
 			l.Moved(on("b"), at(2))
@@ -83,69 +83,69 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 			l.Moved(on("a"), at(5))
 			return []bool{first, second, l.Landed("web", "S", "a", "b", at(6))}
 		}, []bool{false, true, true}, entries{
-			entry(on("a"), Record{Returns: 1, Returned: at(3), Away: true, Last: at(5)}, at(5)),
-			entry(on("b"), Record{Returns: 1, Returned: at(6), Last: at(6)}, at(8)),
+			entry(on("a"), BreakerRecord{Returns: 1, Returned: at(3), Away: true, Last: at(5)}, at(5)),
+			entry(on("b"), BreakerRecord{Returns: 1, Returned: at(6), Last: at(6)}, at(8)),
 		}},
-		{"pods that were moved off together and come back one by one are one", patience(), func(l *Loop) []bool {
+		{"pods that were moved off together and come back one by one are one", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			l.Moved(on("a"), at(0))
 			l.Moved(on("a"), at(0))
 			return []bool{
 				l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(2)), l.Landed("web", "S", "a", "a", at(5)),
 			}
-		}, []bool{true, false, false}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(5)}, at(3))}},
-		{"the next is counted after another move, even in the same moment", patience(), func(l *Loop) []bool {
+		}, []bool{true, false, false}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(5)}, at(3))}},
+		{"the next is counted after another move, even in the same moment", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			first := l.Landed("web", "S", "a", "a", at(1))
 			l.Moved(on("a"), at(1))
 			return []bool{first, l.Landed("web", "S", "a", "a", at(1))}
-		}, []bool{true, true}, entries{entry(on("a"), Record{Returns: 2, Returned: at(1), Last: at(1)}, at(5))}},
-		{"what another strategy or workload did is nothing to it", patience(), func(l *Loop) []bool {
-			l.Moved(Key{"db", "S", "a"}, at(0))
-			l.Moved(Key{"web", "T", "a"}, at(0))
+		}, []bool{true, true}, entries{entry(on("a"), BreakerRecord{Returns: 2, Returned: at(1), Last: at(1)}, at(5))}},
+		{"what another strategy or workload did is nothing to it", patience(), func(l *WorkloadBreaker) []bool {
+			l.Moved(BreakerKey{"db", "S", "a"}, at(0))
+			l.Moved(BreakerKey{"web", "T", "a"}, at(0))
 			return []bool{l.Landed("web", "S", "b", "a", at(1))}
 		}, []bool{false}, entries{
-			entry(Key{"db", "S", "a"}, Record{Away: true, Last: at(0)}, time.Time{}),
-			entry(Key{"web", "T", "a"}, Record{Away: true, Last: at(0)}, time.Time{}),
+			entry(BreakerKey{"db", "S", "a"}, BreakerRecord{Away: true, Last: at(0)}, time.Time{}),
+			entry(BreakerKey{"web", "T", "a"}, BreakerRecord{Away: true, Last: at(0)}, time.Time{}),
 		}},
-		{"a move that another process made is one all the same", patience(), func(l *Loop) []bool {
+		{"a move that another process made is one all the same", patience(), func(l *WorkloadBreaker) []bool {
 			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(1))}
-		}, []bool{true, false}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
-		{"a move of more than an hour ago is forgotten", patience(), func(l *Loop) []bool {
+		}, []bool{true, false}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
+		{"a move of more than an hour ago is forgotten", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			return []bool{l.Landed("web", "S", "b", "a", at(60))}
-		}, []bool{false}, entries{entry(on("a"), Record{Away: true, Last: at(0)}, time.Time{})}},
-		{"one that is forgotten is not added to", patience(), func(l *Loop) []bool {
-			l.Restore(on("a"), Record{Returns: 5, Returned: at(0), Last: at(0)}) // for 32 minutes
+		}, []bool{false}, entries{entry(on("a"), BreakerRecord{Away: true, Last: at(0)}, time.Time{})}},
+		{"one that is forgotten is not added to", patience(), func(l *WorkloadBreaker) []bool {
+			l.Restore(on("a"), BreakerRecord{Returns: 5, Returned: at(0), Last: at(0)}) // for 32 minutes
 			l.Moved(on("a"), at(64))
 			return []bool{l.Landed("web", "S", "a", "a", at(65))}
-		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(65), Last: at(65)}, at(67))}},
-		{"and one that holds for long is remembered for long", patience(), func(l *Loop) []bool {
-			l.Restore(on("a"), Record{Returns: 5, Returned: at(0), Last: at(0)})
+		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(65), Last: at(65)}, at(67))}},
+		{"and one that holds for long is remembered for long", patience(), func(l *WorkloadBreaker) []bool {
+			l.Restore(on("a"), BreakerRecord{Returns: 5, Returned: at(0), Last: at(0)})
 			l.Moved(on("a"), at(63))
 			return []bool{l.Landed("web", "S", "a", "a", at(64))}
-		}, []bool{true}, entries{entry(on("a"), Record{Returns: 6, Returned: at(64), Last: at(64)}, at(128))}},
-		{"pods without a workload have none", patience(), func(l *Loop) []bool {
-			l.Moved(Key{"", "S", "a"}, at(0))
-			l.Restore(Key{"", "S", "a"}, Record{Returns: 1, Returned: at(0), Last: at(0)})
+		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 6, Returned: at(64), Last: at(64)}, at(128))}},
+		{"pods without a workload have none", patience(), func(l *WorkloadBreaker) []bool {
+			l.Moved(BreakerKey{"", "S", "a"}, at(0))
+			l.Restore(BreakerKey{"", "S", "a"}, BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
 			return []bool{l.Landed("", "S", "a", "a", at(1))}
 		}, []bool{false}, nil},
-		{"a delay of 0 knows none", policy.Loop{MaxDelay: time.Hour}, func(l *Loop) []bool {
+		{"a delay of 0 knows none", policy.Loop{MaxDelay: time.Hour}, func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
-			l.Restore(on("b"), Record{Returns: 1, Returned: at(0), Last: at(0)})
+			l.Restore(on("b"), BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
 			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "b", "b", at(1))}
 		}, []bool{false, false}, nil},
-		{"the longest delay bounds the first one too", policy.Loop{Delay: time.Hour, MaxDelay: time.Minute}, func(l *Loop) []bool {
+		{"the longest delay bounds the first one too", policy.Loop{Delay: time.Hour, MaxDelay: time.Minute}, func(l *WorkloadBreaker) []bool {
 			return []bool{l.Landed("web", "S", "a", "a", at(1))}
-		}, []bool{true}, entries{entry(on("a"), Record{Returns: 1, Returned: at(1), Last: at(1)}, at(2))}},
-		{"a clock that goes back shortens nothing", patience(), func(l *Loop) []bool {
-			l.Restore(on("a"), Record{Returns: 1, Returned: at(10), Last: at(10)})
+		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(2))}},
+		{"a clock that goes back shortens nothing", patience(), func(l *WorkloadBreaker) []bool {
+			l.Restore(on("a"), BreakerRecord{Returns: 1, Returned: at(10), Last: at(10)})
 			l.Moved(on("a"), at(8))
 			return []bool{l.Landed("web", "S", "a", "a", at(9))}
-		}, []bool{true}, entries{entry(on("a"), Record{Returns: 2, Returned: at(10), Last: at(10)}, at(14))}},
+		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 2, Returned: at(10), Last: at(10)}, at(14))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := NewLoop(c.policy)
+			l := NewWorkloadBreaker(c.policy)
 			check(t, "opened", c.story(l), c.opened)
 			check(t, "remembered", entries(l.All()), c.want)
 		})
@@ -153,19 +153,19 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 }
 
 func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
-	l := NewLoop(patience())
+	l := NewWorkloadBreaker(patience())
 	l.Moved(on("a"), at(0))
 	l.Landed("web", "S", "a", "a", at(1))
-	ask := func(k Key, now time.Time) time.Time { return l.Holds(k, now) }
+	ask := func(k BreakerKey, now time.Time) time.Time { return l.Holds(k, now) }
 	got := []time.Time{
 		ask(on("a"), at(1)), ask(on("a"), at(3).Add(-1)), ask(on("a"), at(3)),
-		ask(on("b"), at(1)), ask(Key{"db", "S", "a"}, at(1)), ask(Key{"web", "T", "a"}, at(1)),
+		ask(on("b"), at(1)), ask(BreakerKey{"db", "S", "a"}, at(1)), ask(BreakerKey{"web", "T", "a"}, at(1)),
 	}
 	check(t, "held until", got, []time.Time{at(3), at(3), {}, {}, {}, {}})
 }
 
 func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
-	l := NewLoop(patience())
+	l := NewWorkloadBreaker(patience())
 	for range 2 {
 		l.Moved(on("a"), at(0))
 		l.Landed("web", "S", "a", "a", at(0))
@@ -179,11 +179,11 @@ func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
 		got = append(got, l.Holds(on("a"), at(1)))
 	}
 	check(t, "held until", got, []time.Time{at(4), at(120), at(90), at(0).Add(math.MaxInt64), {}, {}, {}})
-	check(t, "remembered after it was switched off", l.All(), []Entry(nil))
+	check(t, "remembered after it was switched off", l.All(), []BreakerEntry(nil))
 }
 
 func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
-	first, second := NewLoop(patience()), NewLoop(patience())
+	first, second := NewWorkloadBreaker(patience()), NewWorkloadBreaker(patience())
 	first.Moved(on("a"), at(0))
 	first.Landed("web", "S", "a", "a", at(1))
 	first.Moved(on("a"), at(4))
@@ -194,11 +194,11 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 		}
 		check(t, "stored", string(raw), `{"workload":"web","strategy":"S","node":"a","returns":1,`+
 			`"returned":"2026-03-01T12:01:00Z","away":true,"last":"2026-03-01T12:04:00Z","until":"2026-03-01T12:03:00Z"}`)
-		var stored Entry
+		var stored BreakerEntry
 		if err := json.Unmarshal(raw, &stored); err != nil {
 			t.Fatal(err)
 		}
-		second.Restore(stored.Key, stored.Record)
+		second.Restore(stored.BreakerKey, stored.BreakerRecord)
 	}
 	check(t, "remembered", second.All(), first.All())
 	check(t, "opened", second.Landed("web", "S", "a", "a", at(5)), true)
@@ -208,31 +208,31 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 }
 
 func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
-	l := NewLoop(patience())
-	for _, k := range []Key{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
+	l := NewWorkloadBreaker(patience())
+	for _, k := range []BreakerKey{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
 		l.Moved(k, at(0))
 		l.Landed(k.Workload, k.Strategy, k.Node, k.Node, at(0))
 	}
-	check(t, "cleared", l.Clear(func(k Key) bool { return k.Workload == "web" && k.Node == "a" }), 2)
-	one := Record{Returns: 1, Returned: at(0), Last: at(0)}
-	check(t, "left", l.All(), []Entry{{Key{"db", "S", "a"}, one, at(2)}, {Key{"web", "S", "b"}, one, at(2)}})
+	check(t, "cleared", l.Clear(func(k BreakerKey) bool { return k.Workload == "web" && k.Node == "a" }), 2)
+	one := BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)}
+	check(t, "left", l.All(), []BreakerEntry{{BreakerKey{"db", "S", "a"}, one, at(2)}, {BreakerKey{"web", "S", "b"}, one, at(2)}})
 	check(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
 }
 
 func TestForgettingSaysWhatItDrops(t *testing.T) {
-	l := NewLoop(patience())
-	l.Restore(on("long"), Record{Returns: 6, Returned: at(0), Last: at(0)}) // 64 minutes, twice
+	l := NewWorkloadBreaker(patience())
+	l.Restore(on("long"), BreakerRecord{Returns: 6, Returned: at(0), Last: at(0)}) // 64 minutes, twice
 	for _, node := range []string{"d", "b", "e", "a", "c"} {
 		l.Moved(on(node), at(0))
 	}
 	l.Moved(on("late"), at(1))
-	check(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []Key(nil))
-	check(t, "dropped after an hour", l.Forget(at(60)), []Key{on("a"), on("b"), on("c"), on("d"), on("e")})
-	check(t, "dropped after two delays", l.Forget(at(128)), []Key{on("late"), on("long")})
-	check(t, "left", l.All(), []Entry(nil))
+	check(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []BreakerKey(nil))
+	check(t, "dropped after an hour", l.Forget(at(60)), []BreakerKey{on("a"), on("b"), on("c"), on("d"), on("e")})
+	check(t, "dropped after two delays", l.Forget(at(128)), []BreakerKey{on("late"), on("long")})
+	check(t, "left", l.All(), []BreakerEntry(nil))
 }
 
-// event is something that a Loop was told.
+// event is something that a WorkloadBreaker was told.
 type event struct {
 	at       time.Time
 	move     bool
@@ -283,7 +283,7 @@ func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
 	held := 0
 	for round := range 200 {
 		p := policy.Loop{Delay: time.Duration(random.IntN(4)) * time.Minute, MaxDelay: time.Duration(1+random.IntN(90)) * time.Minute}
-		l := NewLoop(p)
+		l := NewWorkloadBreaker(p)
 		now := noon
 		var history []event
 		for range 60 {
@@ -322,13 +322,13 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	l := NewLoop(policy.Loop{Delay: time.Minute, MaxDelay: time.Hour})
+	l := NewWorkloadBreaker(policy.Loop{Delay: time.Minute, MaxDelay: time.Hour})
 	now, most := noon, 0
-	lastUsed := map[Key]time.Time{}
-	delays := map[Key][]time.Duration{}
+	lastUsed := map[BreakerKey]time.Time{}
+	delays := map[BreakerKey][]time.Duration{}
 	for i := range 50_000 {
 		now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-		k := Key{types.UID(fmt.Sprint("w", random.IntN(20))), "S", fmt.Sprint("n", random.IntN(200))}
+		k := BreakerKey{types.UID(fmt.Sprint("w", random.IntN(20))), "S", fmt.Sprint("n", random.IntN(200))}
 		if random.IntN(3) == 0 {
 			k.Node += fmt.Sprint("-", now.Unix()) // a node that nothing comes back to, as in a cluster that renews its nodes
 		}
@@ -357,7 +357,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 	}
 	l.Forget(now)
 	for _, e := range l.All() {
-		if age := now.Sub(lastUsed[e.Key]); age >= 2*time.Hour {
+		if age := now.Sub(lastUsed[e.BreakerKey]); age >= 2*time.Hour {
 			t.Errorf("%+v is still remembered after %v", e, age)
 		}
 	}
@@ -365,5 +365,5 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 		t.Errorf("remembered %d keys at most", most)
 	}
 	l.Forget(now.Add(2 * time.Hour))
-	check(t, "left", l.All(), []Entry(nil))
+	check(t, "left", l.All(), []BreakerEntry(nil))
 }

@@ -1,4 +1,4 @@
-package brake
+package limit
 
 import (
 	"fmt"
@@ -10,17 +10,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Storm is the storm brake of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent, and
+// ClusterBreaker is the storm brake of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent, and
 // several can hold at once.
 //
 // A condition about nodes or replacements holds exactly while the numbers reach what the policy says. There is no
 // second, lower threshold at which it ends: nodes go bad and good again slowly by themselves (the control plane waits
 // 40 seconds before it calls one not ready, and a taint counts for minutes), what is moved in between is bounded by the
-// limits, and a message that says 29 percent of a limit of 30 would be understood by nobody. [NewStorm] makes one.
-type Storm struct {
-	policy policy.Storm
-	calls  calls
-	open   []schemas.ReasonCode // what Look said last
+// limits, and a message that says 29 percent of a limit of 30 would be understood by nobody. [NewClusterBreaker] makes one.
+type ClusterBreaker struct {
+	policy   policy.Storm
+	failures failures
+	// refusals are those of each namespace.
+	refusals map[string]*failures
+	open     []schemas.ReasonCode // what Look said last
 }
 
 // Situation is how the cluster is at the time Now.
@@ -37,28 +39,31 @@ type Condition struct {
 	Message string
 }
 
-// NewStorm returns a brake that has seen no calls.
-func NewStorm(p policy.Storm) *Storm { return &Storm{policy: p} }
+// NewClusterBreaker returns a brake that has seen no calls.
+func NewClusterBreaker(p policy.Storm) *ClusterBreaker {
+	return &ClusterBreaker{policy: p, refusals: map[string]*failures{}}
+}
 
 // Set replaces the policy. Calls that were judged by the old one keep the pause that followed; without a limit of
 // failures they are forgotten.
-func (s *Storm) Set(p policy.Storm) {
+func (s *ClusterBreaker) Set(p policy.Storm) {
 	s.policy = p
 	if p.Failures <= 0 {
-		s.calls = calls{}
+		s.failures = failures{}
+		clear(s.refusals)
 	}
 }
 
 // Look returns the conditions that hold, in the order of the reasons in [Condition]; none: the brake is closed. changed
-// says whether they are others than at the last call, whatever their messages. [Storm.Next] says when to look again.
-func (s *Storm) Look(now Situation) (open []Condition, changed bool) {
+// says whether they are others than at the last call, whatever their messages. [ClusterBreaker.Next] says when to look again.
+func (s *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
 	for _, c := range []struct {
 		reason  schemas.ReasonCode
 		message string
 	}{
 		{schemas.ReasonStormNodes, s.nodes(now)},
 		{schemas.ReasonStormPending, s.pending(now)},
-		{schemas.ReasonStormFailures, s.calls.paused(now.Now)},
+		{schemas.ReasonStormFailures, s.failures.paused(now.Now)},
 	} {
 		if c.message != "" {
 			open = append(open, Condition{c.reason, c.message})
@@ -72,23 +77,50 @@ func (s *Storm) Look(now Situation) (open []Condition, changed bool) {
 	return open, !slices.Equal(before, s.open)
 }
 
-// Called notes how an eviction call ended. One that a budget or the API server's own limits put off is ok.
-func (s *Storm) Called(ok bool, now time.Time) {
+// Called notes how an eviction call for a pod of the namespace ended. ok is false when the API server itself failed. One that a
+// budget, an admission policy, or the API server's own limits refused is ok. The breaker opens only when calls in several
+// namespaces fail: what one namespace is refused is none of the others' business.
+func (s *ClusterBreaker) Called(namespace string, ok bool, now time.Time) {
 	if s.policy.Failures > 0 {
-		s.calls.ended(ok, now, s.policy.Failures)
+		s.failures.ended(call{now, namespace, ok}, s.policy.Failures, 2)
 	}
+}
+
+// Refused notes whether an eviction call for a pod of the namespace was refused for good or failed.
+func (s *ClusterBreaker) Refused(namespace string, refused bool, now time.Time) {
+	f := s.refusals[namespace]
+	if s.policy.Failures <= 0 || f == nil && !refused {
+		return
+	}
+	if f == nil {
+		f = &failures{}
+		s.refusals[namespace] = f
+	}
+	f.ended(call{now, namespace, !refused}, s.policy.Failures, 1)
+	if !f.trial && !slices.ContainsFunc(f.latest, func(c call) bool { return !c.ok }) {
+		delete(s.refusals, namespace)
+	}
+}
+
+// Refuses says in words why no pod of the namespace is moved, and until when. Empty: pods of it may be moved.
+func (s *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
+	f := s.refusals[namespace]
+	if f == nil || f.paused(now) == "" {
+		return "", time.Time{}
+	}
+	return "namespace " + namespace + ": " + f.paused(now), f.until
 }
 
 // Trial says whether a single call decides: from the beginning of a pause until the first call after it has ended.
 // While it holds, no more than one call is to be under way; a call that is never made decides nothing and blocks
 // nothing.
-func (s *Storm) Trial() bool { return s.calls.trial }
+func (s *ClusterBreaker) Trial() bool { return s.failures.trial }
 
-// Next is the first time after now at which [Storm.Look] will say something else by itself, if nothing happens until
+// Next is the first time after now at which [ClusterBreaker.Look] will say something else by itself, if nothing happens until
 // then. The zero time: it will not.
-func (s *Storm) Next(now Situation) time.Time {
+func (s *ClusterBreaker) Next(now Situation) time.Time {
 	var next time.Time
-	for _, t := range []time.Time{s.nodesEnd(now), s.pendingBegins(now), s.calls.until} {
+	for _, t := range []time.Time{s.nodesEnd(now), s.pendingBegins(now), s.failures.until} {
 		if t.After(now.Now) && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -97,7 +129,7 @@ func (s *Storm) Next(now Situation) time.Time {
 }
 
 // nodes says in words that too many nodes went bad. Empty: they did not.
-func (s *Storm) nodes(now Situation) string {
+func (s *ClusterBreaker) nodes(now Situation) string {
 	unready, tainted := bad(now)
 	if s.policy.Nodes <= 0 || unready+len(tainted) < s.mostNodes(now) {
 		return ""
@@ -107,7 +139,7 @@ func (s *Storm) nodes(now Situation) string {
 }
 
 // nodesEnd is when so many taints are old that the nodes are no reason any more. Zero: never, or they are none.
-func (s *Storm) nodesEnd(now Situation) time.Time {
+func (s *ClusterBreaker) nodesEnd(now Situation) time.Time {
 	unready, tainted := bad(now)
 	most := s.mostNodes(now)
 	if s.policy.Nodes <= 0 || unready+len(tainted) < most || unready >= most {
@@ -118,7 +150,7 @@ func (s *Storm) nodesEnd(now Situation) time.Time {
 }
 
 // mostNodes is how many bad nodes are a reason: the share of all, rounded up.
-func (s *Storm) mostNodes(now Situation) int {
+func (s *ClusterBreaker) mostNodes(now Situation) int {
 	return max(policy.StormLeast, (s.policy.Nodes*len(now.Nodes)+99)/100)
 }
 
@@ -138,7 +170,7 @@ func bad(now Situation) (unready int, tainted []time.Time) {
 }
 
 // pending says in words that too many replacements wait for too long. Empty: they do not.
-func (s *Storm) pending(now Situation) string {
+func (s *ClusterBreaker) pending(now Situation) string {
 	overdue := 0
 	for _, since := range now.Pending {
 		if now.Now.Sub(since) >= s.policy.PendingFor {
@@ -157,7 +189,7 @@ func (s *Storm) pending(now Situation) string {
 }
 
 // pendingBegins is when so many replacements are overdue that it is a reason. Zero: never.
-func (s *Storm) pendingBegins(now Situation) time.Time {
+func (s *ClusterBreaker) pendingBegins(now Situation) time.Time {
 	if s.policy.Pending <= 0 || len(now.Pending) < s.policy.Pending {
 		return time.Time{}
 	}

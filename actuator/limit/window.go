@@ -1,4 +1,4 @@
-package actuator
+package limit
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// limits holds moves against [policy.Limits]. A pod takes its place when its eviction is begun, keeps it for the window
+// Windows hold moves against [policy.Limits]. A pod takes its place when its eviction is begun, keeps it for the window
 // when it was evicted, and gives it back when it was not. So what is on its way counts, too, and a limit is never exceeded.
 // In a dry run, what would have been moved counts.
 //
 // What was moved before the process began comes from the ledger. Not known are the moves from before the policy had a
-// limit. It is not safe for concurrent use. newLimits makes one.
-type limits struct {
+// limit. It is not safe for concurrent use. NewWindows makes one.
+type Windows struct {
 	policy.Limits
 	log        []counted // the moves that count, in the order in which they were made
 	total      tally
@@ -23,13 +23,11 @@ type limits struct {
 	namespaces map[string]*tally
 }
 
-// origin is what a move counts against.
-type origin struct{ node, namespace string }
-
-func originOf(o Open) origin { return origin{o.Intent.Node, o.Intent.Pod.Namespace} }
+// Origin is what a move counts against.
+type Origin struct{ Node, Namespace string }
 
 type counted struct {
-	origin
+	Origin
 	at time.Time
 }
 
@@ -43,32 +41,31 @@ type tally struct {
 // could not be said any more whether the limit is kept. The default rate makes 3,000 in the default window.
 const mostMoves = 100_000
 
-// never is longer than any wait.
-const never = time.Duration(math.MaxInt64)
+// Never is longer than any wait.
+const Never = time.Duration(math.MaxInt64)
 
-func newLimits(l policy.Limits) *limits {
-	return &limits{Limits: l, nodes: map[string]*tally{}, namespaces: map[string]*tally{}}
+func NewWindows(l policy.Limits) *Windows {
+	return &Windows{Limits: l, nodes: map[string]*tally{}, namespaces: map[string]*tally{}}
 }
 
-// restart forgets everything that was counted.
-func (l *limits) restart() { *l = *newLimits(l.Limits) }
+// Restart forgets everything that was counted.
+func (l *Windows) Restart() { *l = *NewWindows(l.Limits) }
 
-// set replaces the limits. What was counted counts against the new ones.
-func (l *limits) set(next policy.Limits, now time.Time) {
+// Set replaces the limits. What was counted counts against the new ones.
+func (l *Windows) Set(next policy.Limits, now time.Time) {
 	l.Limits = next
 	l.forget(now)
 }
 
-// admits says whether the pod may be moved at the time now. If not, wait is how long it takes until there is room again
-// without an eviction that fails, [never] if that is when the policy changes. Of several limits the one that holds longest
+// Admits says whether the pod may be moved at the time now. If not, wait is how long it takes until there is room again
+// without an eviction that fails, [Never] if that is when the policy changes. Of several limits the one that holds longest
 // is named.
-func (l *limits) admits(o Open, now time.Time) (why Objection, wait time.Duration, ok bool) {
+func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode, message string, wait time.Duration) {
 	if !l.Any() {
-		return Objection{}, 0, true
+		return "", "", 0
 	}
 	l.forget(now)
-	from := originOf(o)
-	node, namespace := l.nodes[from.node], l.namespaces[from.namespace]
+	node, namespace := l.nodes[from.Node], l.namespaces[from.Namespace]
 	remembered := uint(mostMoves)
 	for _, one := range []struct {
 		most   *uint
@@ -77,8 +74,8 @@ func (l *limits) admits(o Open, now time.Time) (why Objection, wait time.Duratio
 		of     string
 	}{
 		{l.Total, &l.total, schemas.ReasonLimitTotal, "the cluster has reached its limit of %s"},
-		{l.PerNode, node, schemas.ReasonLimitNode, "node " + from.node + " has reached its limit of %s"},
-		{l.PerNamespace, namespace, schemas.ReasonLimitNamespace, "namespace " + from.namespace + " has reached its limit of %s"},
+		{l.PerNode, node, schemas.ReasonLimitNode, "node " + from.Node + " has reached its limit of %s"},
+		{l.PerNamespace, namespace, schemas.ReasonLimitNamespace, "namespace " + from.Namespace + " has reached its limit of %s"},
 		{&remembered, &l.total, schemas.ReasonLimitTotal, "the cluster has moved %s, and no more can be counted"},
 	} {
 		if one.most == nil {
@@ -86,17 +83,17 @@ func (l *limits) admits(o Open, now time.Time) (why Objection, wait time.Duratio
 		}
 		if w := one.tally.wait(*one.most, l.Over(), now); w > wait {
 			wait = w
-			why = Objection{schemas.Deferred, one.reason, fmt.Sprintf(one.of, pods(*one.most, l.Over()))}
+			reason, message = one.reason, fmt.Sprintf(one.of, pods(*one.most, l.Over()))
 		}
 	}
-	return why, wait, wait == 0
+	return reason, message, wait
 }
 
 // wait is how long it takes until one more fits below most. nil is an empty tally.
 func (t *tally) wait(most uint, window time.Duration, now time.Time) time.Duration {
 	switch {
 	case most == 0:
-		return never
+		return Never
 	case t == nil || uint(len(t.moved)+t.flying) < most:
 		return 0
 	}
@@ -115,24 +112,24 @@ func pods(most uint, window time.Duration) string {
 	return fmt.Sprintf("%d pods in %v", most, window)
 }
 
-// roomAgain says in words when the wait that admits returned is over.
-func roomAgain(wait time.Duration, now time.Time) string {
-	if wait == never {
+// RoomAgain says in words when the wait that admits returned is over.
+func RoomAgain(wait time.Duration, now time.Time) string {
+	if wait == Never {
 		return "there is no room until the policy changes"
 	}
-	return "there is room again at " + clock(now.Add(wait+time.Second-1)) // clock cuts off what is below a second
+	return "there is room again at " + rfc3339(now.Add(wait+time.Second-1)) // clock cuts off what is below a second
 }
 
-// begin takes a place for a move that is begun.
-func (l *limits) begin(from origin) {
+// Begin takes a place for a move that is begun.
+func (l *Windows) Begin(from Origin) {
 	l.total.flying++
-	tallyOf(l.nodes, from.node).flying++
-	tallyOf(l.namespaces, from.namespace).flying++
+	tallyOf(l.nodes, from.Node).flying++
+	tallyOf(l.namespaces, from.Namespace).flying++
 }
 
-// end says what became of a move that was begun: it counts from now on, or its place is given back.
-func (l *limits) end(from origin, moved bool, now time.Time) {
-	node, namespace := tallyOf(l.nodes, from.node), tallyOf(l.namespaces, from.namespace)
+// End says what became of a move that was begun: it counts from now on, or its place is given back.
+func (l *Windows) End(from Origin, moved bool, now time.Time) {
+	node, namespace := tallyOf(l.nodes, from.Node), tallyOf(l.namespaces, from.Namespace)
 	for _, t := range []*tally{&l.total, node, namespace} {
 		t.flying--
 		if moved && l.Any() {
@@ -147,26 +144,28 @@ func (l *limits) end(from origin, moved bool, now time.Time) {
 }
 
 // forget drops the moves that do not count any more.
-func (l *limits) forget(now time.Time) {
+func (l *Windows) forget(now time.Time) {
 	for len(l.log) > 0 && (!l.Any() || now.Sub(l.log[0].at) >= l.Over()) {
-		from := l.log[0].origin
+		from := l.log[0].Origin
 		l.log = l.log[1:]
-		for _, t := range []*tally{&l.total, l.nodes[from.node], l.namespaces[from.namespace]} {
+		for _, t := range []*tally{&l.total, l.nodes[from.Node], l.namespaces[from.Namespace]} {
 			t.moved = t.moved[1:]
 		}
 		l.drop(from)
 	}
 }
 
-// drop lets go of the tallies of an origin when they count nothing.
-func (l *limits) drop(from origin) {
-	if l.nodes[from.node].empty() {
-		delete(l.nodes, from.node)
+// drop lets go of the tallies of an Origin when they count nothing.
+func (l *Windows) drop(from Origin) {
+	if l.nodes[from.Node].empty() {
+		delete(l.nodes, from.Node)
 	}
-	if l.namespaces[from.namespace].empty() {
-		delete(l.namespaces, from.namespace)
+	if l.namespaces[from.Namespace].empty() {
+		delete(l.namespaces, from.Namespace)
 	}
 }
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func (t *tally) empty() bool { return t.flying == 0 && len(t.moved) == 0 }
 

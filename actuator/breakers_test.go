@@ -1,0 +1,154 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// pendingView is a view of one Deployment whose replacements come, and become ready when a test says so.
+type pendingView struct {
+	blank
+
+	mu   sync.Mutex
+	pods []workload.Pod
+}
+
+func (v *pendingView) set(change func([]workload.Pod) []workload.Pod) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pods = change(v.pods)
+}
+
+func (v *pendingView) Pod(uid types.UID) (workload.Pod, bool) {
+	for _, p := range v.Pods("") {
+		if p.Ref.UID == uid {
+			return p, true
+		}
+	}
+	return workload.Pod{}, false
+}
+
+func (v *pendingView) Pods(types.UID) []workload.Pod {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append([]workload.Pod(nil), v.pods...)
+}
+
+func (v *pendingView) Tally(types.UID) workload.Tally { return workload.Tally{Wanted: 3} }
+
+func (v *pendingView) Seen(uid types.UID) uint64 {
+	for i, p := range v.Pods("") {
+		if p.Ref.UID == uid {
+			return uint64(i + 1)
+		}
+	}
+	return 0
+}
+
+func (v *pendingView) Latest() uint64 { return uint64(len(v.Pods(""))) }
+
+// TestClusterBreaker is about when moves stop for the whole cluster, and when they go on.
+func TestClusterBreaker(t *testing.T) {
+	pod := func(uid types.UID, ready bool) workload.Pod {
+		p := replica(string(uid), "worker-1", 0)
+		p.Ref.UID, p.Ready, p.Budgeted = uid, ready, true
+		return p
+	}
+	stuck := policy.Policy{Rate: fast.Rate, Brakes: policy.Brakes{Storm: policy.Storm{Pending: 1, PendingFor: time.Minute}}}
+	// begin moves one pod whose replacement does not become ready.
+	begin := func(b *bench, v *pendingView) {
+		v.set(func([]workload.Pod) []workload.Pod { return []workload.Pod{pod("1", true), pod("2", true)} })
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		v.set(func([]workload.Pod) []workload.Pod {
+			return []workload.Pod{pod("gone", true), pod("2", true), pod("new", false)}
+		})
+		b.Changed(workload.Change{Workload: api.UID})
+	}
+	evicts := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
+
+	t.Run("closes_when_replacements_become_ready", func(t *testing.T) {
+		v := &pendingView{}
+		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
+			begin(b, v)
+			time.Sleep(2 * time.Minute)
+			check(t, "open", len(b.term.Load().open), 1)
+			v.set(func(p []workload.Pod) []workload.Pod { p[2].Ready = true; return p })
+			b.Changed(workload.Change{Workload: api.UID})
+			time.Sleep(2 * time.Second)
+			check(t, "open when it is ready", len(b.term.Load().open), 0)
+		})
+	})
+	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
+		v := &pendingView{}
+		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
+			begin(b, v)
+			time.Sleep(20 * time.Minute)
+			check(t, "moves in flight", len(b.term.Load().moves.all), 0)
+			check(t, "open", len(b.term.Load().open), 1)
+			v.set(func(p []workload.Pod) []workload.Pod { p[2].Ready = true; return p })
+			time.Sleep(10 * time.Second)
+			check(t, "open when it is ready", len(b.term.Load().open), 0)
+		})
+	})
+	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
+		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, Brakes: policy.Brakes{Storm: policy.Storm{Failures: 50}}}
+		refuses := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+			switch {
+			case o.Intent.Pod.Namespace == "web":
+				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+			case len(o.Intent.Pod.UID)%2 == 0:
+				return o.Verdict(schemas.Failed, schemas.ReasonInvalid, "several budgets"), nil
+			}
+			return o.Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, "a webhook failed"), nil
+		}
+		inBubble(t, Config{Policy: p}, refuses, func(t *testing.T, b *bench) {
+			var refused, healthy []types.UID
+			for i := range 40 {
+				refused = append(refused, types.UID(fmt.Sprint("r", i)))
+				healthy = append(healthy, types.UID(fmt.Sprint(i)))
+			}
+			b.bus.put(b.answerOf("locked", "R", 1, refused...))
+			time.Sleep(2 * time.Second)
+			b.put("A", 1, healthy...)
+			time.Sleep(30 * time.Second)
+			moved, deferred := 0, map[schemas.ReasonCode]int{}
+			for _, h := range b.bus.heard(t, b.start) {
+				if h.Reason == schemas.ReasonEvictionAccepted {
+					moved++
+				} else {
+					deferred[h.Reason]++
+				}
+			}
+			check(t, "pods of the other namespace that were moved", moved, 40)
+			if deferred[schemas.ReasonStormFailures] == 0 {
+				t.Errorf("got %v, want pods of the namespace itself to wait", deferred)
+			}
+		})
+	})
+}
+
+// answerOf is answer for pods of a namespace.
+func (b *bench) answerOf(namespace, strategy string, sequence uint64, uids ...types.UID) schemas.Event {
+	a, _ := answerTo(strategy, sequence, uids...)
+	a.Scope.Since, a.Scope.Key = b.start, "worker-1"
+	for i := range a.Intents {
+		a.Intents[i].Pod.Namespace = namespace
+		a.Intents[i].Node = "worker-1"
+		a.Intents[i].Expires = b.start.Add(10 * time.Minute)
+	}
+	e, err := schemas.NewEvent("/test", a, b.start, schemas.Event{})
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
