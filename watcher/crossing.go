@@ -78,8 +78,8 @@ func (l *lead) sampled(from policy.Load) {
 
 // crossed tells that a node crossed a threshold, unless it is gone, which was told already.
 func (l *lead) crossed(name string, before, after percentage, groups touched) {
-	node, err := l.w.cluster.nodes.Get(name)
-	if err != nil {
+	node := l.w.cluster.Node(name)
+	if node == nil {
 		return
 	}
 	l.observed(schemas.Delta{

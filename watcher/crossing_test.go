@@ -137,11 +137,7 @@ func byLoad(t *testing.T, script func(loads *told, bus *collected)) {
 func overTwoNodes(t *testing.T, bus *collected, loads *told, script func(*Watcher)) {
 	t.Helper()
 	plan := mustPlan(t, loadPolicy())
-	usable := &usableNodes{plan: plan, enough: 2}
-	before := &Watcher{usable: usable}
-	c := unstarted(t, before)
-	drive(t, c, before).set(tenCores("n1"), tenCores("n2"), placed("a", "n1"))
-	leadingBy(t, scopes{cluster: c, plan: plan, usable: usable}, bus, loads, func(w *Watcher, _ *collected) { script(w) })
+	leadingBy(t, standing(t, plan, tenCores("n1"), tenCores("n2"), placed("a", "n1")), bus, loads, func(w *Watcher, _ *collected) { script(w) })
 }
 
 // loadDeltas are the deltas that were published since the last time, as NODE: BEFORE → AFTER of cpu.

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -58,25 +56,23 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
 	b.Helper()
 	pl, err := newPlan(benchPolicy(b))
 	must(b, err)
-	byName := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: podNode})
 	w := &Watcher{
 		config: Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}},
 		usable: &usableNodes{plan: pl, enough: 2},
 		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil), now: time.Now,
-		cluster: &cluster{nodes: corelisters.NewNodeLister(byName), pods: pods},
+		cluster: offline(b),
 		source:  func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
 	}
 	for i := range nodes {
 		n := benchNode(i)
-		must(b, byName.Add(n))
+		put(b, w.cluster, n)
 		w.usable.changed(nil, n)
 		onNode := 20
 		if i == busy {
 			onNode = podsOnBusy
 		}
 		for k := range onNode {
-			must(b, pods.Add(benchPod(i, k)))
+			put(b, w.cluster, benchPod(i, k))
 		}
 	}
 	l := newLead(w, pl, newOutbox(w.config.Bus, w.log, w.metrics))
@@ -111,15 +107,8 @@ func benchNode(i int) *corev1.Node {
 	return n
 }
 
-// benchPod is a pod as the API server has it: two containers with variables and probes, tokens, conditions. It is pruned
-// like those in the cache.
+// benchPod is a pod as the API server has it: two containers with variables and probes, tokens, conditions.
 func benchPod(node, i int) *corev1.Pod {
-	p := fullPod(node, i)
-	prunePod(p)
-	return p
-}
-
-func fullPod(node, i int) *corev1.Pod {
 	name := fmt.Sprintf("api-5d9c7b8f6d-%04d-%03d", node, i)
 	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
 	controller := true
@@ -175,16 +164,6 @@ func sizes(b *testing.B, f func(b *testing.B, l *lead)) {
 	for _, pods := range []int{20, 110} {
 		for _, nodes := range []int{200, 2000} {
 			b.Run(fmt.Sprintf("pods=%d/nodes=%d", pods, nodes), func(b *testing.B) { f(b, benchLead(b, nodes, pods)) })
-		}
-	}
-}
-
-func BenchmarkPrunePod(b *testing.B) {
-	p := fullPod(1, 1)
-	for b.Loop() {
-		c := *p // as shallow as it needs to be: prune replaces what it changes in the pod itself
-		if _, err := prune(&c); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

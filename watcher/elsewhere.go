@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/index"
@@ -18,13 +19,13 @@ import (
 // prefers most.
 func (s scopes) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
-	s.cluster.room.ask(p, func(q *fit.Question) {
+	s.cluster.Ask(p, func(q *fit.Question) {
 		r := q.Elsewhere(fit.Search{
-			Allowed: func(n *corev1.Node) bool { return !saysNotReady(n) && n.Name != on.Name }, Enough: math.MaxInt,
+			Allowed: func(n *corev1.Node) bool { return !cluster.NotReady(n) && n.Name != on.Name }, Enough: math.MaxInt,
 		})
 		found.Fits, found.Node, found.Preference = r.OK, r.Node, r.Preference
 		if !r.OK {
-			found.Why = refusal(r.Refused)
+			found.Why = cluster.Refusal(r.Refused)
 		}
 	})
 	return &found
@@ -64,7 +65,7 @@ func (s scopes) seeks(
 // fitsIn lists the domains that have a node on which the replacement of a pod would be placed, sorted.
 func (s scopes) fitsIn(p *corev1.Pod, domains map[string][]*corev1.Node) []string {
 	var fits []string
-	s.cluster.room.ask(p, func(q *fit.Question) {
+	s.cluster.Ask(p, func(q *fit.Question) {
 		for value, nodes := range domains {
 			if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return q.On(n.Name).OK }) {
 				fits = append(fits, value)
@@ -99,11 +100,4 @@ func likeness(p *corev1.Pod) string {
 		class.WriteString(string(name) + quantity.String())
 	}
 	return class.String()
-}
-
-// ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
-func (r *room) ask(p *corev1.Pod, f func(*fit.Question)) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	f(r.fit.Ask(p))
 }

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -11,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -43,14 +44,9 @@ func refTo(kind string, o metav1.Object) *schemas.ObjectRef {
 	return &schemas.ObjectRef{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 }
 
-// wakePods makes the evaluations pending that concern those pods with a key in an index for which concerned is true.
-func (l *lead) wakePods(list []enabled, w wake, index, key string, concerned func(*corev1.Pod) bool) {
+// wakePods makes the evaluations pending that concern those of the pods for which concerned is true.
+func (l *lead) wakePods(list []enabled, w wake, pods []*corev1.Pod, concerned func(*corev1.Pod) bool) {
 	if len(list) == 0 {
-		return
-	}
-	pods, err := l.w.cluster.podsBy(index, key)
-	if err != nil {
-		l.w.log.Error("pods cannot be evaluated", "index", index, "key", key, "error", err)
 		return
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !concerned(p) })
@@ -118,7 +114,7 @@ func (l *lead) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
 		least := int(min(e.Args().MinReplicas, 1<<30))
 		return e.Needs().Replicas && (n < least) != (n-by < least)
 	})
-	l.wakePods(list, l.fact("Pod", p), byOwner, string(owner), func(*corev1.Pod) bool { return true })
+	l.wakePods(list, l.fact("Pod", p), l.w.cluster.PodsOfOwner(owner), func(*corev1.Pod) bool { return true })
 }
 
 // budgetFacts is told of every change of a budget. What it allows is no fact here.
@@ -128,18 +124,10 @@ func (l *lead) budgetFacts(old, new *policyv1.PodDisruptionBudget) {
 		return
 	}
 	list := l.needing(func(e policy.Evictor) bool { return e.Needs().Budgets })
-	was, is := selectorOf(old), selectorOf(new)
-	l.wakePods(list, l.fact("PodDisruptionBudget", b), cache.NamespaceIndex, b.Namespace, func(p *corev1.Pod) bool {
+	was, is := cluster.BudgetSelector(old), cluster.BudgetSelector(new)
+	l.wakePods(list, l.fact("PodDisruptionBudget", b), l.w.cluster.PodsInNamespace(b.Namespace), func(p *corev1.Pod) bool {
 		return was.Matches(labels.Set(p.Labels)) != is.Matches(labels.Set(p.Labels))
 	})
-}
-
-// selectorOf selects the pods of a budget: of nil, or without a selector, none.
-func selectorOf(b *policyv1.PodDisruptionBudget) labels.Selector {
-	if b == nil || b.Spec.Selector == nil {
-		return labels.Nothing()
-	}
-	return policy.Selects(b.Spec.Selector)
 }
 
 // namespaceChanged is called by the informer of namespaces.
@@ -160,7 +148,7 @@ func (w *Watcher) namespaceChanged(old, new *corev1.Namespace, initial bool) {
 		}
 	}
 	list := l.needing(func(e policy.Evictor) bool { return e.Needs().Namespaces })
-	l.wakePods(list, fact, cache.NamespaceIndex, n.Name, func(*corev1.Pod) bool { return true })
+	l.wakePods(list, fact, l.w.cluster.PodsInNamespace(n.Name), func(*corev1.Pod) bool { return true })
 	l.maintaining.namespaceChanged(n.Name, fact)
 }
 
@@ -172,11 +160,11 @@ func (w *Watcher) claimChanged(old, new *corev1.PersistentVolumeClaim, initial b
 	}
 	c := newest(old, new)
 	l.storageRoom("PersistentVolumeClaim", c)
-	if old != nil && new != nil && classOf(old) == classOf(new) {
+	if old != nil && new != nil && cluster.ClassOf(old) == cluster.ClassOf(new) {
 		return
 	}
 	list := l.needing(func(e policy.Evictor) bool { return e.Needs().StorageClasses })
-	l.wakePods(list, l.fact("PersistentVolumeClaim", c), cache.NamespaceIndex, c.Namespace, uses(c.Name))
+	l.wakePods(list, l.fact("PersistentVolumeClaim", c), l.w.cluster.PodsInNamespace(c.Namespace), uses(c.Name))
 }
 
 // uses says of a pod whether it has the claim as a volume.
@@ -202,11 +190,7 @@ func (w *Watcher) classChanged(old, new *schedulingv1.PriorityClass, initial boo
 	if len(list) == 0 {
 		return
 	}
-	nodes, err := l.w.cluster.nodeNames(l.scopes.plan.selector)
-	if err != nil {
-		l.w.log.Error("nothing can be evaluated", "error", err)
-		return
-	}
+	nodes := nodeNames(l.w.cluster, l.scopes.plan.selector)
 	fact := l.fact("PriorityClass", c)
 	for _, s := range list {
 		for _, n := range nodes {
@@ -214,6 +198,22 @@ func (w *Watcher) classChanged(old, new *schedulingv1.PriorityClass, initial boo
 		}
 		if s.grouped() {
 			l.wakeAllGroups(s, fact)
+		}
+	}
+}
+
+// ownersOf yields the UID of each owner of a pod once; of nil none.
+func ownersOf(p *corev1.Pod) iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		if p == nil {
+			return
+		}
+		for i := range p.OwnerReferences {
+			uid := p.OwnerReferences[i].UID
+			isFirst := !slices.ContainsFunc(p.OwnerReferences[:i], isOwner(uid))
+			if isFirst && !yield(uid) {
+				return
+			}
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -29,16 +28,11 @@ func protecting(t *testing.T, args policy.EvictorArgs) policy.Policy {
 }
 
 // leadingOver runs a watcher that leads over a cluster with these objects, which the script changes.
-func leadingOver(t *testing.T, p policy.Policy, objects []runtime.Object, script func(d *driven, bus *collected)) {
+func leadingOver(t *testing.T, p policy.Policy, objects []metav1.Object, script func(d *driven, bus *collected)) {
 	t.Helper()
-	plan := mustPlan(t, p)
-	usable := &usableNodes{plan: plan, enough: 2}
-	before := &Watcher{usable: usable}
-	c := unstarted(t, before)
-	drive(t, c, before).set(objects...)
-	leading(t, scopes{cluster: c, plan: plan, usable: usable}, func(w *Watcher, bus *collected) {
+	leading(t, standing(t, mustPlan(t, p), objects...), func(w *Watcher, bus *collected) {
 		bus.take(t)
-		script(drive(t, c, w), bus)
+		script(drive(t, w), bus)
 	})
 }
 
@@ -84,8 +78,8 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 
 	inShop := func(p *corev1.Pod) { p.Namespace = "shop" }
 	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }
-	objects := func(more ...runtime.Object) []runtime.Object {
-		return append([]runtime.Object{
+	objects := func(more ...metav1.Object) []metav1.Object {
+		return append([]metav1.Object{
 			roomy("n1"), roomy("n2"), namespace("web", nil), namespace("shop", nil),
 			guest("a", "n1", ofOwners("rs"), claims("data")), guest("b", "n2", ofOwners("rs"), labelled),
 			guest("c", "n2", ofOwners("other"), inShop, claims("data")), guest("unbound", "", ofOwners("other"), claims("data")),
@@ -97,14 +91,14 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		args    policy.EvictorArgs
-		objects []runtime.Object
+		objects []metav1.Object
 		change  func(*driven)
 		want    []string
 	}{
 		{"an owner came to have enough pods", replicas, objects(), func(d *driven) { d.set(unbound) }, []string{
 			"nodes n1: fact pod/web/third", "nodes n2: fact pod/web/third", "pods web/a: fact pod/web/third", "pods web/b: fact pod/web/third",
 		}},
-		{"an owner came to have too few pods", replicas, objects(unbound), func(d *driven) { d.remove(unbound, false) }, []string{
+		{"an owner came to have too few pods", replicas, objects(unbound), func(d *driven) { d.remove(unbound) }, []string{
 			"nodes n1: fact pod/web/third", "nodes n2: fact pod/web/third", "pods web/a: fact pod/web/third", "pods web/b: fact pod/web/third",
 		}},
 		{"a pod was taken over by an owner", replicas, objects(guest("third", "n2", ofOwners("lost"))), func(d *driven) { d.set(third) },
@@ -113,14 +107,14 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 				"pods web/b: fact pod/web/third", "pods web/third: fact pod/web/third",
 			}},
 		{"an owner had enough pods before", replicas, objects(third), func(d *driven) { d.set(guest("fourth", "", ofOwners("rs"))) }, nil},
-		{"an owner has still too few pods", replicas, objects(), func(d *driven) { d.remove(guest("b", "n2", ofOwners("rs")), false) }, nil},
+		{"an owner has still too few pods", replicas, objects(), func(d *driven) { d.remove(guest("b", "n2", ofOwners("rs"))) }, nil},
 		{"nobody counts the pods", none, objects(), func(d *driven) { d.set(unbound) }, nil},
 
 		{"a namespace has other labels", teams, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) },
 			[]string{
 				"nodes n1: fact namespace/web", "nodes n2: fact namespace/web", "pods web/a: fact namespace/web", "pods web/b: fact namespace/web",
 			}},
-		{"a namespace is gone", teams, objects(), func(d *driven) { d.remove(namespace("shop", nil), true) }, []string{
+		{"a namespace is gone", teams, objects(), func(d *driven) { d.remove(namespace("shop", nil)) }, []string{
 			"nodes n2: fact namespace/shop", "pods shop/c: fact namespace/shop",
 		}},
 		{"a namespace has the same labels", teams, objects(), func(d *driven) { d.set(namespace("web", nil)) }, nil},
@@ -129,7 +123,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 		{"a budget was made", budgets, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, []string{
 			"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b",
 		}},
-		{"a budget is gone", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.remove(pdb("b", selecting("app", "api")), false) },
+		{"a budget is gone", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.remove(pdb("b", selecting("app", "api"))) },
 			[]string{"nodes n1: fact poddisruptionbudget/web/b", "pods web/a: fact poddisruptionbudget/web/b"}},
 		{"a budget selects other pods", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.set(pdb("b", &metav1.LabelSelector{})) },
 			[]string{"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b"}},
@@ -141,7 +135,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 		{"a claim was made", classes, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, []string{
 			"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data",
 		}},
-		{"a claim is gone", classes, objects(claimed("data", "slow", "")), func(d *driven) { d.remove(claimed("data", "slow", ""), false) },
+		{"a claim is gone", classes, objects(claimed("data", "slow", "")), func(d *driven) { d.remove(claimed("data", "slow", "")) },
 			[]string{"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data"}},
 		{"a claim got its class", classes, objects(claimed("data", "", "")), func(d *driven) { d.set(claimed("data", "slow", "")) },
 			[]string{"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data"}},
@@ -154,7 +148,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 		}},
 		{"a priority class has the same value", high, objects(priorityClass(1)), func(d *driven) { d.set(priorityClass(1)) }, nil},
 		{"another priority class is gone", policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "low"}},
-			objects(priorityClass(1)), func(d *driven) { d.remove(priorityClass(1), false) }, nil},
+			objects(priorityClass(1)), func(d *driven) { d.remove(priorityClass(1)) }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,7 +183,7 @@ func protectionsOf(t *testing.T, bus *collected, key string) []schemas.Protectio
 func TestAScopeSaysWhatProtectsAPodByWhatIsAroundIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := protecting(t, policy.EvictorArgs{MinReplicas: 2, NodeFit: true})
-		start := []runtime.Object{roomy("n1"), roomy("n2"), guest("big", "n1", asks("3"), ofOwners("rs"))}
+		start := []metav1.Object{roomy("n1"), roomy("n2"), guest("big", "n1", asks("3"), ofOwners("rs"))}
 		leadingOver(t, p, start, func(d *driven, bus *collected) {
 			full := guest("full", "n2", asks("4"))
 			steps := []struct {
@@ -202,7 +196,7 @@ func TestAScopeSaysWhatProtectsAPodByWhatIsAroundIt(t *testing.T) {
 				{"it is one of two", func() { d.set(guest("pending", "", ofOwners("rs"))) }, nil},
 				{"there is no room elsewhere", func() { d.set(full, guest("big", "n1", asks("3"), ofOwners("rs"), relabelled("2"))) },
 					[]schemas.Protection{{Rule: policy.NodeFitRule, Detail: "does not fit on the only other node: resource"}}},
-				{"there is room again", func() { d.remove(full, false) }, nil},
+				{"there is room again", func() { d.remove(full) }, nil},
 			}
 			for _, step := range steps {
 				step.change()

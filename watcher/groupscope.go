@@ -29,11 +29,10 @@ func (s scopes) group(head schemas.ScopeHead, e enabled) (built, error) {
 
 // current is the newest state of a pod. An index may hold an older one, since not every change concerns its group.
 func (s scopes) current(p *corev1.Pod) *corev1.Pod {
-	newest, err := s.cluster.pod(p.Namespace + "/" + p.Name)
-	if err != nil || newest == nil || newest.UID != p.UID {
-		return p
+	if newest := s.cluster.Pod(p.Namespace, p.Name); newest != nil && newest.UID == p.UID {
+		return newest
 	}
-	return newest
+	return p
 }
 
 // scoped is a pod in a scope, with what protects it. When that can end by the passing of time alone, b is to be built

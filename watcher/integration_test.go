@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	control "github.com/rehome-dev/rehome/test/cluster"
@@ -68,14 +69,17 @@ func newPost(t *testing.T, config *rest.Config) *post {
 	p.must(err)
 	objects, err := dynamic.NewForConfig(config)
 	p.must(err)
+	log := slog.New(slog.NewTextHandler(p.log, nil))
+	view, err := cluster.New(cluster.Config{Client: client, Kinds: Kinds(), Log: log})
+	p.must(err)
 	p.w, err = New(Config{
-		Client: client, Dynamic: objects, Bus: p.out, Source: "/test/watcher", Log: slog.New(slog.NewTextHandler(p.log, nil)),
+		Client: client, Cluster: view, Dynamic: objects, Bus: p.out, Source: "/test/watcher", Log: log,
 	})
 	p.must(err)
 	p.w.kinds.again = 100 * time.Millisecond
 	ctx, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{p.w.Run, p.w.Lead} {
+	for _, run := range []func(context.Context) error{view.Run, p.w.Run, p.w.Lead} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				t.Error(err)
@@ -142,7 +146,7 @@ func TestMaintenancesFromTheAPIServer(t *testing.T) {
 	unsighted := newPost(t, config)
 
 	for _, p := range []*post{p, unsighted} {
-		p.until("ready without the kinds", func() bool { return p.w.Ready() == nil })
+		p.until("ready without the kinds", func() bool { return p.w.cluster.Ready() == nil && p.w.Ready() == nil })
 		p.until("leading", func() bool { return p.w.lead.Load() != nil })
 	}
 	<-time.After(5 * p.w.kinds.again)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -204,7 +205,7 @@ func decoding[T any](log *slog.Logger) cache.TransformFunc {
 			return object, nil // it was read before
 		}
 		raw.SetManagedFields(nil)
-		unstructured.RemoveNestedField(raw.Object, "metadata", "annotations", lastApplied)
+		unstructured.RemoveNestedField(raw.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
 		read := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, read); err != nil {
 			log.Error("an object cannot be read and is left out", "kind", raw.GetKind(), "namespace", raw.GetNamespace(),

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -18,7 +19,7 @@ func raw(spec map[string]any) *unstructured.Unstructured {
 		"apiVersion": "rehome.dev/v1alpha1", "kind": "DrainRule",
 		"metadata": map[string]any{
 			"namespace": "web", "name": "r", "managedFields": []any{map[string]any{"manager": "kubectl"}},
-			"annotations": map[string]any{lastApplied: "{}", "example.com/kept": "x"},
+			"annotations": map[string]any{corev1.LastAppliedConfigAnnotation: "{}", "example.com/kept": "x"},
 		},
 		"spec": spec,
 	}}

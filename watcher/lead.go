@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -45,7 +44,7 @@ type lead struct {
 }
 
 func newLead(w *Watcher, p *plan, o *outbox) *lead {
-	g := newGroups(p, w.cluster.labelsOfNamespace)
+	g := newGroups(p, namespaceLabels(w.cluster))
 	l := &lead{
 		w:      w,
 		scopes: scopes{cluster: w.cluster, plan: p, usable: w.usable, groups: g},
@@ -65,9 +64,7 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 
 // run evaluates everything, then what changes, until ctx ends.
 func (l *lead) run(ctx context.Context) {
-	if err := l.fill(l.w.now()); err != nil {
-		l.w.log.Error("groups of pods cannot be evaluated", "error", err)
-	}
+	l.fill(l.w.now())
 	l.answered(ctx)
 	l.begin()
 	var wg sync.WaitGroup
@@ -91,13 +88,8 @@ func (l *lead) run(ctx context.Context) {
 }
 
 // fill shows the indexes of groups everything that is there.
-func (l *lead) fill(now time.Time) error {
-	nodes, err := l.w.cluster.nodes.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	l.groups.fill(nodes, l.w.cluster.allPods(), now)
-	return nil
+func (l *lead) fill(now time.Time) {
+	l.groups.fill(l.w.cluster.AllNodes(labels.Everything()), l.w.cluster.AllPods(), now)
 }
 
 // answered makes the evaluations pending whose answers wait at the actuator, asked for by the leader before or under the
@@ -198,12 +190,7 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 
 // evaluateAll makes every evaluation pending.
 func (l *lead) evaluateAll() {
-	nodes, err := l.w.cluster.nodeNames(l.scopes.plan.selector)
-	if err != nil {
-		l.w.log.Error("nothing can be evaluated", "error", err)
-		return
-	}
-	l.evaluate(nodes)
+	l.evaluate(nodeNames(l.w.cluster, l.scopes.plan.selector))
 	l.evaluateGroups()
 	l.requests.wakeAll()
 	l.maintaining.wakeAll()

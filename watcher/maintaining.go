@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -148,13 +147,8 @@ func (m *maintaining) namespaceChanged(namespace string, w wake) {
 	if len(m.in.atWork()) == 0 {
 		return
 	}
-	pods, err := m.l.w.cluster.podsBy(cache.NamespaceIndex, namespace)
-	if err != nil {
-		m.l.w.log.Error("maintenances cannot be evaluated", "namespace", namespace, "error", err)
-		return
-	}
 	nodes := map[string]bool{}
-	for _, p := range pods {
+	for _, p := range m.l.w.cluster.PodsInNamespace(namespace) {
 		nodes[p.Spec.NodeName] = true
 	}
 	m.wake(m.in.workingOn(keysOf(nodes)...), w)
@@ -204,8 +198,8 @@ func unchangedForMaintenance(a, b *corev1.Pod) bool {
 // after a delay although the verdict ends the intent: nothing else may come that leads there.
 func (m *maintaining) verdict(v schemas.Verdict, e schemas.Event) (again bool) {
 	ref, now := v.Intent.Pod, m.l.w.now()
-	p, err := m.l.w.cluster.pod(ref.String())
-	if err != nil || p == nil || p.UID != ref.UID {
+	p := boundPod(m.l.w.cluster, ref.String())
+	if p == nil || p.UID != ref.UID {
 		return false
 	}
 	names := m.in.workingOn(p.Spec.NodeName)
@@ -219,7 +213,7 @@ func (m *maintaining) verdict(v schemas.Verdict, e schemas.Event) (again bool) {
 			Object: &schemas.ObjectRef{Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
 		}})
 	}
-	if p, err := m.l.w.cluster.pod(ref.String()); err != nil || p == nil || p.UID != ref.UID { // it went meanwhile
+	if p := boundPod(m.l.w.cluster, ref.String()); p == nil || p.UID != ref.UID { // it went meanwhile
 		m.tried.forget(ref.UID)
 		return false
 	}

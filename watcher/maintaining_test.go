@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/maintenance"
@@ -42,14 +41,14 @@ func (v *version) next() string {
 }
 
 // newSite has the objects, in which no watcher leads yet.
-func newSite(t *testing.T, objects ...runtime.Object) *site {
+func newSite(t *testing.T, objects ...metav1.Object) *site {
 	t.Helper()
 	plan := mustPlan(t, policy.Policy{})
 	usable := &usableNodes{plan: plan, enough: 2}
 	w := testWatcher(scopes{plan: plan, usable: usable}, nil)
-	w.cluster = unstarted(t, w)
+	w.cluster = offline(t)
 	w.maintained.known.Store(true)
-	s := &site{driven: drive(t, w.cluster, w), w: w, out: &collected{}, keep: map[string]*v1alpha1.NodeMaintenance{}}
+	s := &site{driven: drive(t, w), w: w, out: &collected{}, keep: map[string]*v1alpha1.NodeMaintenance{}}
 	w.config.Bus = s.out
 	s.set(objects...)
 	return s
@@ -437,13 +436,13 @@ func TestAMaintenanceIsEvaluatedWhenWhatItsScopeRestsOnChangesAndNotOtherwise(t 
 			s.set(with(n3, func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }))
 		}, []string{"Maintenance disks: fact node/n3", mine + "node/n3"}},
 		{"a node that joins concerns all", func(s *site) { s.set(machine("n4", "d")) }, []string{"Maintenance disks: fact node/n4", mine + "node/n4"}},
-		{"a node that leaves concerns all", func(s *site) { s.remove(n3, false) }, []string{"Maintenance disks: fact node/n3", mine + "node/n3"}},
+		{"a node that leaves concerns all", func(s *site) { s.remove(n3) }, []string{"Maintenance disks: fact node/n3", mine + "node/n3"}},
 		{"a node that was made anew under its name concerns all", func(s *site) {
 			s.set(with(n2, func(n *corev1.Node) { n.UID = "new" }))
 		}, []string{"Maintenance disks: fact node/n2", mine + "node/n2"}},
 
 		{"a pod that comes", func(s *site) { s.set(runs("web", "q", "n1")) }, []string{mine + "pod/web/q"}},
-		{"a pod that goes", func(s *site) { s.remove(p, false) }, []string{mine + "pod/web/p"}},
+		{"a pod that goes", func(s *site) { s.remove(p) }, []string{mine + "pod/web/p"}},
 		{"a pod that starts to terminate", func(s *site) {
 			s.set(withPod(func(p *corev1.Pod) { p.DeletionTimestamp = &now }))
 		}, []string{mine + "pod/web/p"}},
@@ -630,7 +629,7 @@ func TestVerdictsOnThePodsOfAMaintenance(t *testing.T) {
 	t.Run("nothing is remembered of a pod that is gone, or on a node that is not worked on", func(t *testing.T) {
 		over(t, func(s *site) {
 			s.says(p, schemas.Deferred, schemas.ReasonLimitTotal)
-			s.remove(p, false)
+			s.remove(p)
 			s.says(p, schemas.Deferred, schemas.ReasonLimitNode)
 			s.says(runs("web", "q", "n2"), schemas.Evicted, schemas.ReasonEvictionAccepted)
 			if got := s.w.lead.Load().maintaining.tried.pods; len(got) > 0 {

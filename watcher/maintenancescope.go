@@ -46,7 +46,7 @@ func (m *maintaining) scope(head schemas.ScopeHead) (built, error) {
 			return built{}, err
 		}
 		for _, p := range node.Pods {
-			namespaces[p.Pod.Namespace] = m.l.w.cluster.labelsOfNamespace(p.Pod.Namespace)
+			namespaces[p.Pod.Namespace] = namespaceLabels(m.l.w.cluster)(p.Pod.Namespace)
 		}
 		scope.Nodes = append(scope.Nodes, node)
 	}
@@ -77,10 +77,7 @@ func (d decision) node(n *corev1.Node) (schemas.MaintainedNode, error) {
 	if !maintenance.WorkedOn(stage) {
 		return node, nil
 	}
-	pods, err := d.m.l.w.cluster.podsOn(n.Name)
-	if err != nil {
-		return node, err
-	}
+	pods := d.m.l.w.cluster.PodsOnNode(n.Name)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

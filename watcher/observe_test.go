@@ -3,7 +3,6 @@ package watcher
 import (
 	"reflect"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -293,18 +292,14 @@ func TestPruningDoesNotChangeWhatIsObserved(t *testing.T) {
 	full := pod(restarted(1, 2), func(p *corev1.Pod) {
 		p.UID = types.UID("pod-uid")
 		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-		p.Annotations = map[string]string{lastApplied: "{}", "kept": "yes"}
+		p.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "kept": "yes"}
 		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Command: []string{"sh"}, Env: []corev1.EnvVar{{Name: "E"}}}}
 		p.Spec.Volumes = []corev1.Volume{
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 		}
 	})
-	object, err := prune(full.DeepCopy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pruned := object.(*corev1.Pod)
+	pruned := cached(t, full.DeepCopy())
 	if got := ObservePod(full, pruned); got != nil {
 		t.Errorf("pruning is observed as %+v", got)
 	}
@@ -316,37 +311,15 @@ func TestPruningDoesNotChangeWhatIsObserved(t *testing.T) {
 	if !reflect.DeepEqual(pruned, want) {
 		t.Errorf("got  %+v\nwant %+v", pruned, want)
 	}
-	again, err := prune(pruned.DeepCopy())
-	if err != nil || !reflect.DeepEqual(again, want) {
-		t.Errorf("pruning again: got %+v, error %v", again, err)
+	if again := cached(t, pruned.DeepCopy()); !reflect.DeepEqual(again, want) {
+		t.Errorf("pruning again: got %+v", again)
 	}
 }
 
-func TestPruningKeepsWhatStrategiesAboutSinglePodsLookAt(t *testing.T) {
-	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	states := func(message string) []corev1.ContainerStatus {
-		return []corev1.ContainerStatus{
-			{Name: "a", RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: message}}},
-			{Name: "b", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				Reason: "OOMKilled", ExitCode: 137, StartedAt: at, FinishedAt: at, Message: message,
-			}}},
-		}
-	}
-	live := func(message string) *corev1.Pod {
-		return pod(func(p *corev1.Pod) {
-			p.CreationTimestamp = at
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "j"}}
-			p.Status = corev1.PodStatus{
-				Phase: corev1.PodFailed, Reason: "Evicted", Message: message, StartTime: &at,
-				Conditions: []corev1.PodCondition{{
-					Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PodFailed", LastTransitionTime: at, Message: message,
-				}},
-				ContainerStatuses: states(message), InitContainerStatuses: states(message), EphemeralContainerStatuses: states(message),
-			}
-		})
-	}
-	got, err := prune(live("long"))
-	if want := live(""); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
-	}
+// cached is what a cache keeps of a pod.
+func cached(t *testing.T, p *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	c := offline(t)
+	put(t, c, p)
+	return c.Pod(p.Namespace, p.Name)
 }

@@ -3,13 +3,13 @@ package watcher
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
@@ -18,11 +18,10 @@ import (
 // Offline makes scopes by the rules of a [Watcher] from objects that it is given: without a cluster, without a bus, and
 // by a clock of the caller. It is not safe for concurrent use. [NewOffline] makes one.
 type Offline struct {
-	w      *Watcher
-	l      *lead
-	stores map[reflect.Type]store
-	now    time.Time
-	loads  *givenLoads
+	w     *Watcher
+	l     *lead
+	now   time.Time
+	loads *givenLoads
 }
 
 // NewOffline makes one for a policy, without objects. One ready node is enough for it to decide: what happens to the pods
@@ -36,7 +35,10 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	w.config.Settle = 0
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
 	w.usable.enough = 1
-	w.cluster, o.stores = newOfflineCluster(w)
+	if w.cluster, err = cluster.NewOffline(Kinds()...); err != nil {
+		return nil, err
+	}
+	w.follow()
 	o.w = w
 	o.l = newLead(w, w.plan.Load(), newOutbox(nil, w.log, w.metrics))
 	o.l.offline = true
@@ -48,24 +50,15 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 
 // Set adds or replaces an object. It fails for a kind that no decision rests on; what counts is what a [Watcher] watches.
 // The object may be changed: what no decision rests on is dropped from it.
-func (o *Offline) Set(object any, now time.Time) error { return o.change(object, now, false) }
+func (o *Offline) Set(object any, now time.Time) error {
+	o.now = now
+	return o.w.cluster.Set(object)
+}
 
 // Remove takes an object away. One that is not there is no error.
-func (o *Offline) Remove(object any, now time.Time) error { return o.change(object, now, true) }
-
-// change stores one change as an informer does, and then tells of it.
-func (o *Offline) change(object any, now time.Time, gone bool) error {
+func (o *Offline) Remove(object any, now time.Time) error {
 	o.now = now
-	pruned, err := prune(object)
-	if err != nil {
-		return err
-	}
-	kind := reflect.TypeOf(pruned)
-	s, known := o.stores[kind]
-	if !known {
-		return fmt.Errorf("%T: no decision rests on objects of this kind", object)
-	}
-	return s.change(pruned, gone)
+	return o.w.cluster.Remove(object)
 }
 
 // Changed are the scopes that the changes since the last call make necessary at the time now, and those that the time
@@ -149,14 +142,14 @@ func (o *Offline) Protects(profile, namespace, name string, now time.Time) ([]sc
 	if !found {
 		return nil, fmt.Errorf("the policy has no profile %s", profile)
 	}
-	p, err := o.w.cluster.pod(namespace + "/" + name)
-	if err != nil || p == nil {
-		return nil, err
+	p := boundPod(o.w.cluster, namespace+"/"+name)
+	if p == nil {
+		return nil, nil
 	}
 	protections := rules.Evictor.Protects(p, now, o.w.cluster)
-	node, err := o.w.cluster.nodes.Get(p.Spec.NodeName)
-	if err != nil { // of a pod without a node, or with one that is not there, the rules are all
-		return protections, nil //nolint:nilerr // a cache has no other error than that it is not there
+	node := o.w.cluster.Node(p.Spec.NodeName)
+	if node == nil { // of a pod with a node that is not there, the rules are all
+		return protections, nil
 	}
 	if why := o.l.scopes.unmovable(node); why != "" {
 		protections = append(protections, schemas.Protection{Rule: notUsable, Detail: why})
@@ -171,13 +164,9 @@ func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
 	case e.grouped():
 		keys = o.l.groups.keys(e)
 	case e.strategy.Scope == schemas.NodeKind:
-		names, err := o.w.cluster.nodeNames(labels.Everything())
-		if err != nil {
-			return nil, err
-		}
-		keys = names
+		keys = nodeNames(o.w.cluster, labels.Everything())
 	default:
-		for _, p := range o.w.cluster.allPods() {
+		for _, p := range o.w.cluster.AllPods() {
 			if at, ever := e.due(p); ever && !at.After(now) && p.Spec.NodeName != "" {
 				keys = append(keys, p.Namespace+"/"+p.Name)
 			}

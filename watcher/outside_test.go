@@ -88,9 +88,7 @@ func TestAStrategyThatThePolicyDeclaresIsWokenByItsDeltas(t *testing.T) {
 					} else {
 						after := pods[0].DeepCopy()
 						c.change(after)
-						if err := s.cluster.pods.Update(after); err != nil {
-							t.Fatal(err)
-						}
+						put(t, s.cluster, after)
 						w.podChanged(pods[0], after, false)
 					}
 					time.Sleep(10 * time.Millisecond)
@@ -178,9 +176,7 @@ func TestAGroupOfAStrategyThatThePolicyDeclaresIsAskedAboutWhenAPodJoinsIt(t *te
 		leading(t, s, func(w *Watcher, bus *collected) {
 			bus.take(t)
 			third := placed("c", "n1", func(p *corev1.Pod) { p.UID = "c" })
-			if err := s.cluster.pods.Add(third); err != nil {
-				t.Fatal(err)
-			}
+			put(t, s.cluster, third)
 			w.podChanged(nil, third, false)
 			time.Sleep(10 * time.Millisecond)
 			if got, want := bus.take(t), []string{"OfWorkloads web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -106,7 +107,7 @@ func (p *plan) unusable(n *corev1.Node) string {
 	switch {
 	case !p.selector.Matches(labels.Set(n.Labels)):
 		return fmt.Sprintf("the policy's nodeSelector %q does not take in node %s", p.selector, n.Name)
-	case saysNotReady(n):
+	case cluster.NotReady(n):
 		return fmt.Sprintf("node %s is not ready", n.Name)
 	}
 	if why := p.leavesAlone(n); why != "" {
@@ -166,12 +167,4 @@ func (e enabled) evaluation(key string) evaluation {
 // a delta.
 func (p *plan) signalled(old, new *corev1.Node) bool {
 	return old != nil && new != nil && (p.leavesAlone(old) == "") != (p.leavesAlone(new) == "")
-}
-
-// saysNotReady says whether the node has a Ready condition that is not True. A node without one counts as ready, as it
-// does for kubernetes-sigs/descheduler.
-func saysNotReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
-	})
 }

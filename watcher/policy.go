@@ -75,11 +75,7 @@ func (l *lead) begin() {
 		return
 	}
 	l.w.log.Info("the policy has changed: evaluating everything")
-	nodes, err := l.w.cluster.nodeNames(labels.Everything())
-	if err != nil {
-		l.w.log.Error("nothing can be evaluated", "error", err)
-		return
-	}
+	nodes := nodeNames(l.w.cluster, labels.Everything())
 	l.evaluate(nodes)
 	l.evaluateGroups()
 	l.maintaining.wakeAll()
@@ -101,12 +97,7 @@ func (l *lead) begin() {
 
 // wakeThoseDue makes the evaluations pending of the pods on a node for which due is true.
 func (l *lead) wakeThoseDue(s enabled, node string, w wake, due func(*corev1.Pod) bool) {
-	pods, err := l.w.cluster.podsOn(node)
-	if err != nil {
-		l.w.log.Error("pods cannot be evaluated", "node", node, "error", err)
-		return
-	}
-	for _, p := range pods {
+	for _, p := range l.w.cluster.PodsOnNode(node) {
 		if due(p) {
 			l.add(s, p.Namespace+"/"+p.Name, w)
 		}

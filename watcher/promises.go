@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -72,12 +71,12 @@ func (p *promises) keep(controller types.UID, list []types.UID) {
 // nobody asks where pods fit, or when the pod is gone so soon that its replacement may be placed already.
 func (l *lead) promise(v schemas.Verdict) {
 	ref := v.Intent.Pod
-	p, err := l.w.cluster.pod(ref.Namespace + "/" + ref.Name)
-	if err != nil || p == nil || p.UID != ref.UID || !l.scopes.plan.asksForRoom() {
+	p := boundPod(l.w.cluster, ref.String())
+	if p == nil || p.UID != ref.UID || !l.scopes.plan.asksForRoom() {
 		return
 	}
 	controller := metav1.GetControllerOfNoCopy(p)
-	if controller == nil || !l.w.cluster.room.promise(p) {
+	if controller == nil || !l.w.cluster.Promise(p) {
 		return
 	}
 	l.promises.add(controller.UID, p.UID)
@@ -102,7 +101,7 @@ func (l *lead) arrived(old, new *corev1.Pod) {
 
 // release gives free what was held for the replacement of a pod; cause is the pod that the change is about.
 func (l *lead) release(moved types.UID, cause *corev1.Pod) {
-	l.w.cluster.room.release(moved)
+	l.w.cluster.Release(moved)
 	w := l.fact("Pod", cause)
 	w.cause.Kind = schemas.CauseRoom
 	l.waiting.room(w)
@@ -116,22 +115,4 @@ func (p *plan) asksForRoom() bool {
 		}
 	}
 	return false
-}
-
-// promise holds room on the node that the replacement of a pod would prefer, and says whether there is one.
-func (r *room) promise(p *corev1.Pod) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found := r.fit.Elsewhere(p, fit.Search{Allowed: func(n *corev1.Node) bool { return !saysNotReady(n) }})
-	if found.OK {
-		r.fit.Promise(p, found.Node)
-	}
-	return found.OK
-}
-
-// release ends a promise.
-func (r *room) release(moved types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.fit.Release(moved)
 }

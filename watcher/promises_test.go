@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -48,7 +47,7 @@ func TestRoomIsHeldForTheReplacementOfAPodThatWasMoved(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				objects := []runtime.Object{roomy("n1", cpus("8")), roomy("n2"), first, second}
+				objects := []metav1.Object{roomy("n1", cpus("8")), roomy("n2"), first, second}
 				leadingOver(t, protecting(t, c.args), objects, func(d *driven, bus *collected) {
 					if c.verdict.Outcome != "" {
 						e, err := schemas.NewEvent("/test", c.verdict, time.Now(), schemas.Event{})

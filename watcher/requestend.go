@@ -95,8 +95,8 @@ func (r *requests) look(now time.Time) (over map[string]*asking, wait time.Durat
 func (r *requests) lookAt(a *asking) {
 	for _, x := range a.pods {
 		if !x.gone {
-			p, err := r.l.w.cluster.pod(x.pod.String())
-			x.gone = err == nil && (p == nil || p.UID != x.pod.UID)
+			p := boundPod(r.l.w.cluster, x.pod.String())
+			x.gone = p == nil || p.UID != x.pod.UID
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -77,19 +78,12 @@ func isNode(name string) bool {
 }
 
 // meant is the node that a request means; nil if it names one that is not there.
-func (c *cluster) meant(r schemas.NodeRequest) (*corev1.Node, *objection) {
+func meant(c *cluster.Cache, r schemas.NodeRequest) (*corev1.Node, *objection) {
 	if r.ProviderID == "" {
-		if n, err := c.nodes.Get(r.Node); err == nil {
-			return n, nil
-		}
-		return nil, nil
-	}
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return nil, refuse(schemas.ReceiptUnknownTarget, "%v", err)
+		return c.Node(r.Node), nil
 	}
 	var found []*corev1.Node
-	for _, n := range nodes {
+	for _, n := range c.AllNodes(labels.Everything()) {
 		id := n.Spec.ProviderID
 		if id != "" && (id == r.ProviderID || id[strings.LastIndex(id, "/")+1:] == r.ProviderID) {
 			found = append(found, n)
@@ -117,7 +111,7 @@ func (r *requests) maintain(
 		return r.reject(ctx, e, answer, refuse(schemas.ReceiptNotAllowed, "maintenances cannot be asked for here"))
 	}
 	wanted := *request.Maintenance
-	node, no := r.l.w.cluster.meant(wanted)
+	node, no := meant(r.l.w.cluster, wanted)
 	if no != nil {
 		return r.reject(ctx, e, answer, no)
 	}
@@ -133,7 +127,7 @@ func (r *requests) maintain(
 		return r.reject(ctx, e, answer, no)
 	case is == nil:
 		answer.State = schemas.RequestFinished
-		answer.Reason, answer.Message = notOurs(wanted.Node, r.l.w.cluster.heldByAnother(wanted.Node))
+		answer.Reason, answer.Message = notOurs(wanted.Node, heldByAnother(r.l.w.cluster, wanted.Node))
 		return r.close(ctx, e, answer)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, deadlineOf(request, stored)
@@ -180,9 +174,9 @@ func leftOn(node *corev1.Node, name string) types.UID {
 }
 
 // heldByAnother is the maintenance that has cordoned a node, if it is not the one that requests have asked for. Empty: none has.
-func (c *cluster) heldByAnother(node string) string {
-	n, err := c.nodes.Get(node)
-	if err != nil {
+func heldByAnother(c *cluster.Cache, node string) string {
+	n := c.Node(node)
+	if n == nil {
 		return "" // it is not there
 	}
 	if mark := markOn(n); mark != nil && mark.Name != schemas.RequestedMaintenance(node) {
@@ -228,7 +222,7 @@ func (r *requests) maintained(ctx context.Context, a *asking) error {
 	if err != nil {
 		return err
 	}
-	end, why := judge(want, uid, is, r.l.w.cluster.heldByAnother(want.Node))
+	end, why := judge(want, uid, is, heldByAnother(r.l.w.cluster, want.Node))
 	if end == "" && !r.l.w.now().Before(a.deadline) {
 		end, why = schemas.ReceiptDeadlineExceeded, late(want, is)
 	}

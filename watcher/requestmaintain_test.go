@@ -146,7 +146,7 @@ func TestANodeIsFoundByItsProviderIDOrTheLastWordOfIt(t *testing.T) {
 		{schemas.NodeRequest{ProviderID: "n2"}, "", "2 nodes have the provider ID n2: name the node"},
 		{schemas.NodeRequest{ProviderID: "gce://project/zone/n2"}, "n2", ""},
 	} {
-		n, no := s.cluster.meant(c.wanted)
+		n, no := meant(s.cluster, c.wanted)
 		name, message := "", ""
 		if n != nil {
 			name = n.Name

@@ -20,7 +20,7 @@ func (r *requests) accept(
 	if r.openOf(s.Name) >= s.Open {
 		return r.reject(ctx, e, answer, refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
 	}
-	found, missing, no := r.l.w.cluster.targeted(*request.Target, s, stored)
+	found, missing, no := targeted(r.l.w.cluster, *request.Target, s, stored)
 	if no == nil && len(found) > plan.requests.MaxPods {
 		no = refuse(schemas.ReceiptTooManyPods, "%d pods, want at most %d", len(found), plan.requests.MaxPods)
 	}
@@ -183,8 +183,8 @@ func (r *requests) scope(head schemas.ScopeHead, e enabled) built {
 	}
 	b, scope := built{}, schemas.RequestScope{ScopeHead: head, Request: a.request, Pods: []schemas.ScopedPod{}}
 	for _, x := range a.waiting() {
-		p, err := r.l.w.cluster.pod(x.pod.String())
-		if err != nil || p == nil || p.UID != x.pod.UID {
+		p := boundPod(r.l.w.cluster, x.pod.String())
+		if p == nil || p.UID != x.pod.UID {
 			continue // gone, which is seen soon
 		}
 		found := r.l.scopes.protectsAsked(e, p, a.request.Override, head.Now)

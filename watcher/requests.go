@@ -223,10 +223,7 @@ func (r *requests) evaluate(ctx context.Context, e schemas.Event, answer schemas
 	cause := schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID, Time: now.UTC()}
 	w := wake{cause: cause, event: e, at: now.Add(r.l.w.config.Settle)}
 	w.event.Data = nil
-	nodes, err := r.l.w.cluster.nodeNames(r.l.scopes.plan.selector)
-	if err != nil {
-		return err
-	}
+	nodes := nodeNames(r.l.w.cluster, r.l.scopes.plan.selector)
 	for _, s := range chosen {
 		if s.grouped() {
 			r.l.wakeAllGroups(s, w)

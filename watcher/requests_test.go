@@ -200,7 +200,7 @@ func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.
 // goes takes a pod away.
 func (h hall) goes(p *corev1.Pod) {
 	h.t.Helper()
-	if err := h.l.w.cluster.pods.Delete(p); err != nil {
+	if err := h.l.w.cluster.Remove(p); err != nil {
 		h.t.Fatal(err)
 	}
 	h.l.w.podChanged(p, nil, false)
@@ -234,7 +234,7 @@ func hallView(t *testing.T, senders ...policy.Sender) (scopes, []*corev1.Pod) {
 		p.Requests = &policy.Requests{MaxPods: 2, Senders: senders}
 	}
 	pods := three()
-	return viewByNamespace(t, p, []*corev1.Node{named("n1"), named("n2")}, pods), pods
+	return view(t, p, []*corev1.Node{named("n1"), named("n2")}, pods), pods
 }
 
 func TestARequestIsFinishedWhenThereIsALastWordOnEachOfItsPods(t *testing.T) {
@@ -516,7 +516,7 @@ func TestThePodsOfATargetAreThoseThatRunAndAreMeant(t *testing.T) {
 		}),
 		placed("other", "n1", uid, func(p *corev1.Pod) { p.Namespace, p.Labels = "shop", map[string]string{"app": "api"} }),
 	)
-	s := viewByNamespace(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, pods)
+	s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, pods)
 	all := policy.Sender{Name: "admin"}
 	web := policy.Sender{Name: "web", Namespaces: []string{"web"}}
 	labelled := func(namespace string) schemas.Target {
@@ -561,7 +561,7 @@ func TestThePodsOfATargetAreThoseThatRunAndAreMeant(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found, missing, no := s.cluster.targeted(c.target, c.sender, stored)
+			found, missing, no := targeted(s.cluster, c.target, c.sender, stored)
 			var got []string
 			for _, p := range found {
 				got = append(got, p.Namespace+"/"+p.Name)

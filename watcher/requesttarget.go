@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -21,17 +21,17 @@ const requestSkew = 10 * time.Second
 // targeted finds the pods of a target that run on a node, in the order of namespaces and names, and those that it names and
 // that do not. Pods that were made after the request was stored are not meant: taken up late, a request must not move the
 // replacements of what was moved by it before.
-func (c *cluster) targeted(t schemas.Target, s policy.Sender, stored time.Time) (
+func targeted(c *cluster.Cache, t schemas.Target, s policy.Sender, stored time.Time) (
 	found []*corev1.Pod, missing []schemas.PodTarget, no *objection,
 ) {
 	switch {
 	case len(t.Pods) > 0:
-		found, missing = c.named(t.Pods)
+		found, missing = podsNamed(c, t.Pods)
 		if len(found) == 0 {
 			return nil, nil, refuse(schemas.ReceiptUnknownTarget, "none of the pods is there")
 		}
 	case t.Workload != nil:
-		found = c.podsIn(t.Workload.Namespace, func(p *corev1.Pod) bool { return belongs(p, t.Workload) })
+		found = podsMatching(c, t.Workload.Namespace, func(p *corev1.Pod) bool { return belongs(p, t.Workload) })
 		if len(found) == 0 {
 			return nil, nil, refuse(schemas.ReceiptUnknownTarget, "no pod of %s %s/%s runs anywhere", t.Workload.Kind,
 				t.Workload.Namespace, t.Workload.Name)
@@ -41,16 +41,12 @@ func (c *cluster) targeted(t schemas.Target, s policy.Sender, stored time.Time) 
 		if err != nil {
 			return nil, nil, malformed("target.selector.labels: %v", err)
 		}
-		found = c.podsIn(t.Selector.Namespace, func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) })
+		found = podsMatching(c, t.Selector.Namespace, func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) })
 	default:
-		if _, err := c.nodes.Get(t.Node); err != nil {
+		if c.Node(t.Node) == nil {
 			return nil, nil, refuse(schemas.ReceiptUnknownTarget, "there is no node %s", t.Node)
 		}
-		pods, err := c.podsOn(t.Node)
-		if err != nil {
-			return nil, nil, refuse(schemas.ReceiptUnknownTarget, "%v", err)
-		}
-		found = slices.DeleteFunc(pods, schemas.Ended)
+		found = slices.DeleteFunc(c.PodsOnNode(t.Node), schemas.Ended)
 	}
 	found = slices.DeleteFunc(found, func(p *corev1.Pod) bool {
 		return !s.MayIn(p.Namespace) || p.CreationTimestamp.After(stored.Add(requestSkew))
@@ -61,8 +57,8 @@ func (c *cluster) targeted(t schemas.Target, s policy.Sender, stored time.Time) 
 	return found, missing, nil
 }
 
-// named finds pods by their names, each once.
-func (c *cluster) named(targets []schemas.PodTarget) (found []*corev1.Pod, missing []schemas.PodTarget) {
+// podsNamed finds pods by their names, each once.
+func podsNamed(c *cluster.Cache, targets []schemas.PodTarget) (found []*corev1.Pod, missing []schemas.PodTarget) {
 	seen := map[string]bool{}
 	for _, t := range targets {
 		key := t.Namespace + "/" + t.Name
@@ -70,8 +66,8 @@ func (c *cluster) named(targets []schemas.PodTarget) (found []*corev1.Pod, missi
 			continue
 		}
 		seen[key] = true
-		p, err := c.pod(key)
-		if err != nil || p == nil || t.UID != "" && t.UID != p.UID {
+		p := boundPod(c, key)
+		if p == nil || t.UID != "" && t.UID != p.UID {
 			missing = append(missing, t)
 			continue
 		}
@@ -80,13 +76,13 @@ func (c *cluster) named(targets []schemas.PodTarget) (found []*corev1.Pod, missi
 	return found, missing
 }
 
-// podsIn lists the pods of a namespace, or of all of them, that run on a node, have not ended and match.
-func (c *cluster) podsIn(namespace string, matches func(*corev1.Pod) bool) []*corev1.Pod {
+// podsMatching lists the pods of a namespace, or of all of them, that run on a node, have not ended and match.
+func podsMatching(c *cluster.Cache, namespace string, matches func(*corev1.Pod) bool) []*corev1.Pod {
 	var all []*corev1.Pod
 	if namespace == "" {
-		all = c.allPods()
+		all = c.AllPods()
 	} else {
-		all, _ = c.podsBy(cache.NamespaceIndex, namespace) // fails only without that index
+		all = c.PodsInNamespace(namespace)
 	}
 	return slices.DeleteFunc(all, func(p *corev1.Pod) bool {
 		return p.Spec.NodeName == "" || schemas.Ended(p) || !matches(p)
@@ -118,7 +114,7 @@ func (s scopes) protectsAsked(e enabled, p *corev1.Pod, override []string, now t
 		return found
 	}
 	why := fmt.Sprintf("there is no node %s", p.Spec.NodeName)
-	if node, err := s.cluster.nodes.Get(p.Spec.NodeName); err == nil {
+	if node := s.cluster.Node(p.Spec.NodeName); node != nil {
 		why = s.unmovable(node)
 	}
 	if why != "" {

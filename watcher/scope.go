@@ -8,16 +8,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // scopes builds scopes from the caches at the moment they are asked for.
 type scopes struct {
-	cluster *cluster
+	cluster *cluster.Cache
 	plan    *plan
 	usable  *usableNodes
 	groups  *groups
@@ -100,22 +100,16 @@ func since(causes []schemas.Cause, now time.Time) time.Time {
 // node builds the scope of one node, without the taints that the policy's signals hide. A node from which nothing may be
 // moved has no pods in its scope, so that what was wanted before is withdrawn.
 func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
-	node, err := s.cluster.nodes.Get(head.Key)
-	if apierrors.IsNotFound(err) {
+	node := s.cluster.Node(head.Key)
+	if node == nil {
 		return built{}, nil
-	}
-	if err != nil {
-		return built{}, fmt.Errorf("node %s: %w", head.Key, err)
 	}
 	scope := schemas.NodeScope{ScopeHead: head, Node: *node, Pods: []schemas.ScopedPod{}}
 	scope.Node.Spec.Taints = s.plan.signals.Taints(node.Spec.Taints)
 	if s.unmovable(node) != "" {
 		return built{scope: scope}, nil
 	}
-	pods, err := s.cluster.podsOn(head.Key)
-	if err != nil {
-		return built{}, err
-	}
+	pods := s.cluster.PodsOnNode(head.Key)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -142,18 +136,15 @@ const notUsable = policy.NodeNotUsableRule
 // pod builds the scope of one pod. On a node from which nothing may be moved the pod is protected, so that what was
 // wanted before is withdrawn.
 func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
-	p, err := s.cluster.pod(head.Key)
-	if err != nil || p == nil {
-		return built{}, err
+	p := boundPod(s.cluster, head.Key)
+	if p == nil {
+		return built{}, nil
 	}
 	var b built
 	scoped := s.scoped(p, e, head, &b)
-	node, err := s.cluster.nodes.Get(p.Spec.NodeName)
-	switch {
-	case apierrors.IsNotFound(err):
+	node := s.cluster.Node(p.Spec.NodeName)
+	if node == nil {
 		return built{}, nil
-	case err != nil:
-		return built{}, fmt.Errorf("node %s: %w", p.Spec.NodeName, err)
 	}
 	if why := s.unmovable(node); why != "" {
 		scoped.Protected = append(scoped.Protected, schemas.Protection{Rule: notUsable, Detail: why})

@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -18,37 +16,18 @@ import (
 // view is a watcher's view of a cluster that holds these objects.
 func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) scopes {
 	t.Helper()
-	nodeCache := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	podCache := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: podNode})
 	plan, err := newPlan(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	usable := &usableNodes{plan: plan, enough: 2}
+	var objects []metav1.Object
 	for _, n := range nodes {
-		if err := nodeCache.Add(n); err != nil {
-			t.Fatal(err)
-		}
-		usable.changed(nil, n)
+		objects = append(objects, n)
 	}
 	for _, p := range pods {
-		if err := podCache.Add(p); err != nil {
-			t.Fatal(err)
-		}
+		objects = append(objects, p)
 	}
-	return scopes{
-		cluster: &cluster{nodes: corelisters.NewNodeLister(nodeCache), pods: podCache}, plan: plan, usable: usable,
-	}
-}
-
-// viewByNamespace is a view whose pods can be found by their namespace too.
-func viewByNamespace(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) scopes {
-	t.Helper()
-	s := view(t, p, nodes, pods)
-	if err := s.cluster.pods.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return standing(t, plan, objects...)
 }
 
 // taintPolicy enables one strategy that wants the scopes of nodes.

@@ -114,7 +114,7 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
 			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler), now: time.Now}
-			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, s.cluster.labelsOfNamespace), queue: newQueue()}
+			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
 			l.maintaining = &maintaining{l: l, in: &w.maintained}
 			l.signs = newSigns(l)
 			w.lead.Store(l)

@@ -116,12 +116,7 @@ func (s *signs) lookAtAll() {
 	if s.l.w.table == nil {
 		return
 	}
-	nodes, err := s.l.w.cluster.nodes.List(labels.Everything())
-	if err != nil {
-		s.l.w.log.Error("signs on nodes cannot be looked for", "error", err)
-		return
-	}
-	for _, n := range nodes {
+	for _, n := range s.l.w.cluster.AllNodes(labels.Everything()) {
 		if s.l.scopes.plan.startedBy(n) != "" || leftOn(n, schemas.SignMaintenance(n.Name)) != "" {
 			s.look(n.Name)
 		}
@@ -135,10 +130,8 @@ func (s *signs) lookAtAll() {
 
 // at does what is to be done about one node.
 func (s *signs) at(ctx context.Context, node string) error {
-	n, err := s.l.w.cluster.nodes.Get(node)
-	if err != nil {
-		n = nil // fails only for one that is not there
-	}
+	var err error
+	n := s.l.w.cluster.Node(node)
 	name := schemas.SignMaintenance(node)
 	sign, is, mark := s.l.scopes.plan.startedBy(n), s.l.w.table.get(name), leftOn(n, name)
 	switch {

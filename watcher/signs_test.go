@@ -57,7 +57,7 @@ func TestASignOnANodeBeginsAMaintenanceForAsLongAsItIsThere(t *testing.T) {
 	running(t, o.w.leadOn)
 	o.is("a sign that went while nobody led", "sign/n1", v1alpha1.Complete)
 	o.is("one that came while nobody led", "sign/n2", v1alpha1.Drain)
-	o.remove(machine("n2", "b"), false)
+	o.remove(machine("n2", "b"))
 	o.is("the node is gone, and the sign with it", "sign/n2", v1alpha1.Complete)
 }
 

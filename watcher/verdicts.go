@@ -52,7 +52,7 @@ func (l *lead) verdict(e schemas.Event) {
 		l.arrivedSomewhere(v, e)
 		return
 	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown, again:
-		delay = l.held.deferred(v, ev, l.w.cluster.allows, l.w.now())
+		delay = l.held.deferred(v, ev, l.w.allows, l.w.now())
 	case v.Outcome == schemas.Expired:
 		delay = l.w.config.Settle
 	default:

@@ -144,18 +144,6 @@ func roomDiffers(old, new *corev1.Pod) bool {
 		(old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) || !reflect.DeepEqual(old.Spec, new.Spec)
 }
 
-// storageChanged is called by the informers of everything but claims that decides where a volume can be.
-func (w *Watcher) storageChanged(kind string, old, new metav1.Object, initial bool) {
-	l := w.lead.Load()
-	if l == nil || initial {
-		return
-	}
-	if new == nil {
-		new = old
-	}
-	l.storageRoom(kind, new)
-}
-
 // storageRoom notes that a pod may fit because storage changed.
 func (l *lead) storageRoom(kind string, o metav1.Object) {
 	w := l.fact(kind, o)
@@ -215,8 +203,8 @@ func (l *lead) stillWaits(ev evaluation, pods map[string]bool, now time.Time) bo
 		return true
 	}
 	for key := range pods {
-		p, err := l.w.cluster.pod(key)
-		if err != nil || p == nil {
+		p := boundPod(l.w.cluster, key)
+		if p == nil {
 			continue // gone, and its evaluations with it
 		}
 		moment := l.waiting.now()

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -87,8 +86,8 @@ func cpus(n string) func(*corev1.Node) {
 }
 
 // crowded is a cluster of two nodes in which the pod big, on n1, fits on no other node, and small does.
-func crowded(more ...runtime.Object) []runtime.Object {
-	return append([]runtime.Object{
+func crowded(more ...metav1.Object) []metav1.Object {
+	return append([]metav1.Object{
 		roomy("n1", cpus("5")), roomy("n2"), guest("big", "n1", asks("3")), guest("small", "n1", asks("1")),
 		guest("left", "n2", asks("1")), guest("right", "n2", asks("1")),
 	}, more...)
@@ -109,15 +108,15 @@ func TestAPodThatFitsNowhereIsEvaluatedAgainWhenItMayFit(t *testing.T) {
 	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for _, c := range []struct {
 		name    string
-		objects []runtime.Object
+		objects []metav1.Object
 		change  func(*driven)
 		want    []string
 	}{
-		{"a pod is gone", crowded(), func(d *driven) { d.remove(guest("left", "n2", asks("1")), false) }, both("big", "room pod/web/left")},
+		{"a pod is gone", crowded(), func(d *driven) { d.remove(guest("left", "n2", asks("1"))) }, both("big", "room pod/web/left")},
 		{"a pod has ended", crowded(), func(d *driven) { d.set(ended) }, both("big", "room pod/web/left")},
-		{"a pod that held nothing is gone", crowded(guest("unbound", "")), func(d *driven) { d.remove(guest("unbound", ""), false) }, nil},
+		{"a pod that held nothing is gone", crowded(guest("unbound", "")), func(d *driven) { d.remove(guest("unbound", "")) }, nil},
 		{"a pod that is gone leaves too little", crowded(guest("bigger", "n1", asks("4"))), func(d *driven) {
-			d.remove(guest("big", "n1", asks("3")), false)
+			d.remove(guest("big", "n1", asks("3")))
 		}, nil},
 		{"a node was added", crowded(), func(d *driven) { d.set(roomy("n3")) }, both("big", "node.added node/n3")},
 		{"a node became ready", crowded(roomy("n3", ready(corev1.ConditionFalse))), func(d *driven) { d.set(roomy("n3", ready(corev1.ConditionTrue))) },
@@ -126,13 +125,13 @@ func TestAPodThatFitsNowhereIsEvaluatedAgainWhenItMayFit(t *testing.T) {
 		{"a node lost a taint", crowded(roomy("n3", tainted)), func(d *driven) { d.set(roomy("n3")) },
 			[]string{"nodes n1: node.taints node/n3", "nodes n3: node.taints node/n3", "pods web/big: node.taints node/n3"}},
 		{"a node got larger", crowded(), func(d *driven) { d.set(roomy("n2", larger)) }, both("big", "node.allocatable node/n2")},
-		{"a node got the label", []runtime.Object{roomy("n1"), roomy("n2"), wants}, func(d *driven) { d.set(roomy("n2", inPool)) },
+		{"a node got the label", []metav1.Object{roomy("n1"), roomy("n2"), wants}, func(d *driven) { d.set(roomy("n2", inPool)) },
 			both("picky", "node.labels node/n2")},
-		{"a claim was made", []runtime.Object{roomy("n1"), roomy("n2"), claiming, disk("d", "x")}, func(d *driven) { d.set(claimed("data", "x", "d")) },
+		{"a claim was made", []metav1.Object{roomy("n1"), roomy("n2"), claiming, disk("d", "x")}, func(d *driven) { d.set(claimed("data", "x", "d")) },
 			both("db", "room persistentvolumeclaim/web/data")},
-		{"a volume can be used elsewhere", []runtime.Object{roomy("n1"), roomy("n2"), claiming, claimed("data", "x", "d"), disk("d", "x", only("n1"))},
+		{"a volume can be used elsewhere", []metav1.Object{roomy("n1"), roomy("n2"), claiming, claimed("data", "x", "d"), disk("d", "x", only("n1"))},
 			func(d *driven) { d.set(disk("d", "x")) }, both("db", "room persistentvolume/d")},
-		{"an attachment is gone and nothing fits", crowded(attachment), func(d *driven) { d.remove(attachment, false) }, nil},
+		{"an attachment is gone and nothing fits", crowded(attachment), func(d *driven) { d.remove(attachment) }, nil},
 		{"a node that does not help", crowded(), func(d *driven) { d.set(roomy("n3", full)) }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -167,7 +166,7 @@ func TestWhatWaitsIsAskedAtMostOnceASecond(t *testing.T) {
 				t.Errorf("a second after the last round: got %q, want %q", got, want)
 			}
 			time.Sleep(time.Minute)
-			d.remove(guest("left", "n2", asks("1")), false)
+			d.remove(guest("left", "n2", asks("1")))
 			if got := scopesOf(t, bus); got != nil {
 				t.Errorf("once nothing waits any more: got %q, want nothing", got)
 			}

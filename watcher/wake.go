@@ -44,11 +44,7 @@ func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
 		return groups[s.at]
 	}
 	key := d.Object.Namespace + "/" + d.Object.Name
-	p, err := l.w.cluster.pod(key)
-	if err != nil {
-		l.w.log.Error("groups of a pod cannot be evaluated", "pod", key, "error", err)
-		return nil
-	}
+	p := boundPod(l.w.cluster, key)
 	if p == nil || p.UID != d.Object.UID {
 		return nil
 	}
@@ -65,12 +61,7 @@ func (l *lead) wakeNode(s enabled, node string, w wake) {
 		l.add(s, node, w)
 		return
 	}
-	pods, err := l.w.cluster.podsOn(node)
-	if err != nil {
-		l.w.log.Error("pods cannot be evaluated", "node", node, "error", err)
-		return
-	}
-	for _, p := range pods {
+	for _, p := range l.w.cluster.PodsOnNode(node) {
 		l.wakeWhenDue(s, p, w)
 	}
 }
@@ -83,12 +74,7 @@ func (l *lead) wakePod(s enabled, d schemas.Delta, w wake) {
 		l.add(s, key, w)
 		return
 	}
-	p, err := l.w.cluster.pod(key)
-	if err != nil {
-		l.w.log.Error("pod cannot be evaluated", "pod", key, "error", err)
-		return
-	}
-	if p != nil {
+	if p := boundPod(l.w.cluster, key); p != nil {
 		l.wakeWhenDue(s, p, w)
 	}
 }

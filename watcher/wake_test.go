@@ -71,7 +71,7 @@ func TestADeltaMakesTheEvaluationsPendingThatItConcernsAndNoOthers(t *testing.T)
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
 			w := &Watcher{cluster: s.cluster, log: slog.New(slog.DiscardHandler), now: time.Now}
-			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, s.cluster.labelsOfNamespace), queue: newQueue()}
+			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
 			for _, e := range s.plan.woken(c.delta) {
 				l.wake(e, c.delta, nil, wake{at: at})
 			}

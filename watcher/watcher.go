@@ -1,10 +1,11 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,10 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
@@ -34,7 +39,10 @@ type Bus interface {
 
 // Config is what a watcher is made of. Client, Bus, Policy and Source are needed. [Watcher.SetPolicy] replaces Policy.
 type Config struct {
+	// Client measures loads, and finds the kinds of Dynamic.
 	Client kubernetes.Interface
+	// Cluster holds [Kinds]. It is run by the caller.
+	Cluster *cluster.Cache
 	// Dynamic reads maintenances and drain rules. nil: there are none.
 	Dynamic dynamic.Interface
 	Bus     Bus
@@ -67,7 +75,7 @@ type Watcher struct {
 	log     *slog.Logger
 	metrics *metrics
 	plan    atomic.Pointer[plan] // of the newest policy
-	cluster *cluster
+	cluster *cluster.Cache
 	kinds   *kinds // nil: they are not watched
 	table   *table // nil: there is none
 	usable  *usableNodes
@@ -99,8 +107,75 @@ func New(c Config) (*Watcher, error) {
 	if c.Maintenances != nil {
 		w.table = &table{bus: c.Maintenances, w: w}
 	}
-	w.cluster, err = newCluster(c.Client, w, w.watchFailed)
-	return w, err
+	w.cluster = c.Cluster
+	w.follow()
+	return w, nil
+}
+
+// Kinds are those that the watcher follows.
+func Kinds() []cluster.Kind {
+	return append(cluster.PlacementKinds(), cluster.PodDisruptionBudgets, cluster.PriorityClasses)
+}
+
+// follow has the watcher told of every change of the cluster.
+func (w *Watcher) follow() {
+	cluster.AddHandler(w.cluster, w.nodeChanged)
+	cluster.AddHandler(w.cluster, w.podChanged)
+	cluster.AddHandler(w.cluster, w.budgetChanged)
+	cluster.AddHandler(w.cluster, w.namespaceChanged)
+	cluster.AddHandler(w.cluster, w.claimChanged)
+	cluster.AddHandler(w.cluster, w.classChanged)
+	cluster.AddHandler(w.cluster, storing[corev1.PersistentVolume](w, "PersistentVolume"))
+	cluster.AddHandler(w.cluster, storing[storagev1.StorageClass](w, "StorageClass"))
+	cluster.AddHandler(w.cluster, storing[storagev1.CSINode](w, "CSINode"))
+	cluster.AddHandler(w.cluster, storing[storagev1.CSIDriver](w, "CSIDriver"))
+	cluster.AddHandler(w.cluster, storing[storagev1.CSIStorageCapacity](w, "CSIStorageCapacity"))
+	cluster.AddHandler(w.cluster, storing[storagev1.VolumeAttachment](w, "VolumeAttachment"))
+}
+
+// storing is the handler of a kind that only decides where a volume can be.
+func storing[T any, P interface {
+	*T
+	metav1.Object
+}](w *Watcher, kind string) func(old, new *T, initial bool) {
+	return func(old, new *T, initial bool) {
+		if l := w.lead.Load(); l != nil && !initial {
+			l.storageRoom(kind, P(cmp.Or(new, old)))
+		}
+	}
+}
+
+// boundPod is the pod of that namespace and name that is bound to a node; nil: there is none.
+func boundPod(c *cluster.Cache, key string) *corev1.Pod {
+	namespace, name, _ := strings.Cut(key, "/")
+	if p := c.Pod(namespace, name); p != nil && p.Spec.NodeName != "" {
+		return p
+	}
+	return nil
+}
+
+// nodeNames lists the names of all nodes that match.
+func nodeNames(c *cluster.Cache, selector labels.Selector) []string {
+	nodes := c.AllNodes(selector)
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names
+}
+
+// namespaceLabels returns a function that gives the labels of a namespace, nil if it is not known.
+func namespaceLabels(c *cluster.Cache) func(string) labels.Set {
+	return func(name string) labels.Set {
+		of, _ := c.NamespaceLabels(name)
+		return of
+	}
+}
+
+// allows says whether a budget allows a disruption now, as far as its status tells; a budget that is gone does.
+func (w *Watcher) allows(name types.NamespacedName) bool {
+	b := w.cluster.Budget(name.Namespace, name.Name)
+	return b == nil || cluster.Allows(b)
 }
 
 // newWatcher makes a watcher without a view of the cluster.
@@ -137,13 +212,11 @@ func newWatcher(c Config) (*Watcher, error) {
 	return w, nil
 }
 
-// Run fills the caches and keeps them current until ctx ends. It returns nil.
+// Run follows the maintenances until ctx ends. It returns nil. The cluster must be running.
 func (w *Watcher) Run(ctx context.Context) error {
-	w.cluster.start(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if w.cluster.wait(ctx) {
-		w.log.Info("caches are filled")
+	if w.cluster.WaitForSync(ctx) {
 		if w.kinds != nil {
 			wg.Go(func() { w.kinds.run(ctx) })
 		}
@@ -152,17 +225,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 	}
 	<-ctx.Done()
-	w.cluster.stop()
 	return nil
 }
 
-// Ready says what keeps the watcher from doing its work; nil when nothing does.
-func (w *Watcher) Ready() error {
-	if err := w.cluster.filled(); err != nil {
-		return fmt.Errorf("watcher: %w", err)
-	}
-	return w.knowsMaintenances()
-}
+// Ready says what keeps the watcher from doing its work, besides a cluster that is not ready; nil when nothing does.
+func (w *Watcher) Ready() error { return w.knowsMaintenances() }
 
 // knowsMaintenances says what keeps the maintenances from being known: objects of the API server and entries of the table. nil:
 // nothing.
@@ -181,7 +248,7 @@ func (w *Watcher) knowsMaintenances() error {
 // Lead publishes deltas and scopes until ctx ends, beginning with the scopes of everything. [Watcher.Run] must be
 // running. It returns nil, or an error when it is leading already.
 func (w *Watcher) Lead(ctx context.Context) error {
-	if !w.cluster.wait(ctx) {
+	if !w.cluster.WaitForSync(ctx) {
 		return nil
 	}
 	if !w.leading.CompareAndSwap(false, true) {
@@ -246,15 +313,8 @@ func (w *Watcher) budgetChanged(old, new *policyv1.PodDisruptionBudget, initial 
 		return
 	}
 	b := newest(old, new)
-	if new == nil || allows(new) {
+	if new == nil || cluster.Allows(new) {
 		l.freed(b)
 	}
 	l.budgetFacts(old, new)
-}
-
-// watchFailed is called by the informers whenever a watch breaks.
-func (w *Watcher) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
-	if ctx.Err() == nil {
-		w.outage.failed(fmt.Errorf("watch: %w", err))
-	}
 }

@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 )
 
-// newActuator makes the actuator. What it looks at is kept up to date always, led or not; it leads once that is complete.
-func (p *process) newActuator() (always, lead task) {
-	var a *actuator.Actuator
-	view := workload.New(p.client, func(c workload.Change) { a.Changed(c) })
+// newActuator makes the actuator, which leads once the cluster is known.
+func (p *process) newActuator() (lead task) {
 	config := actuator.Config{
-		Client: p.client, Kinds: p.kinds, Maintenances: p.bus.Maintenances(), Bus: p.adapter(), Ledger: p.bus.Ledger(), View: view,
+		Client: p.client, Kinds: p.kinds, Maintenances: p.bus.Maintenances(), Bus: p.adapter(), Ledger: p.bus.Ledger(), View: p.cluster.Workloads(),
 		Policy: p.policy,
 		Source: p.settings.source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics,
@@ -24,25 +21,22 @@ func (p *process) newActuator() (always, lead task) {
 		},
 	}
 	if p.watcher != nil {
-		config.Room = p.watcher
+		config.Room = room{p.cluster}
 	}
-	a = actuator.New(config)
+	a := actuator.New(config)
+	p.cluster.Workloads().OnChange(a.Changed)
 	p.actuator = a
-	p.checks = append(p.checks, func(context.Context) error { return errors.Join(view.Ready(), a.Ready()) })
-	return view.Run, func(ctx context.Context) error {
-		if !arrives(ctx, view.Synced()) {
+	p.checks = append(p.checks, func(context.Context) error { return a.Ready() })
+	return func(ctx context.Context) error {
+		if !p.cluster.WaitForSync(ctx) {
 			return nil
 		}
 		return a.Lead(ctx)
 	}
 }
 
-// arrives waits until done is closed, and says whether it was before ctx ended.
-func arrives(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+// room says whether another node has room for a second pod like one.
+type room struct{ cache *cluster.Cache }
+
+// Elsewhere implements the interface of restarts.
+func (r room) Elsewhere(pod *corev1.Pod) (fits bool, why string) { return r.cache.Elsewhere(pod, nil) }

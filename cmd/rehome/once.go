@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -100,13 +100,16 @@ type batches struct {
 
 // batches begins to follow the cluster, and returns when it is known.
 func (o once) batches(ctx context.Context) (batches, error) {
-	var a *actuator.Actuator
-	view := workload.New(o.client, func(c workload.Change) { a.Changed(c) })
-	a = actuator.New(actuator.Config{
-		Client: o.client, View: view, Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
+	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: cluster.WorkloadKinds()})
+	if err != nil {
+		return batches{}, err
+	}
+	a := actuator.New(actuator.Config{
+		Client: o.client, View: view.Workloads(), Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
 		Parallel: o.settings.Parallel,
 		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
 	})
+	view.Workloads().OnChange(a.Changed)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- view.Run(following) }()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
@@ -31,6 +32,18 @@ type roles struct {
 	dispatcher        bool // functions that the policy sends elsewhere are asked there
 	// embedded: the bus is in the process when no URL is given, and the process sets up the bus.
 	embedded bool
+}
+
+// kinds are those of the cluster that the roles need to know.
+func (r roles) kinds() []cluster.Kind {
+	var kinds []cluster.Kind
+	if r.watcher {
+		kinds = append(kinds, watcher.Kinds()...)
+	}
+	if r.actuator {
+		kinds = append(kinds, cluster.WorkloadKinds()...)
+	}
+	return kinds
 }
 
 // name is as whom a process with these roles takes part on the bus.
@@ -67,6 +80,7 @@ type process struct {
 	dynamic  dynamic.Interface // for the kinds of Rehome itself, which the watcher reads
 	bus      *bus.Bus
 	spans    *trace.Exporter      // nil: nobody asked for them
+	cluster  *cluster.Cache       // what the roles know of the cluster; nil: no role needs to
 	watcher  *watcher.Watcher     // nil: another process has it
 	actuator *actuator.Actuator   // nil: another process has it
 	dispatch *dispatch.Dispatcher // nil: another process has it
@@ -242,6 +256,13 @@ func (p *process) start() (work []task, err error) {
 		work = append(work, p.dispatch.Run)
 	}
 	var leading []leader
+	if kinds := p.roles.kinds(); kinds != nil {
+		if p.cluster, err = cluster.New(cluster.Config{Client: p.client, Kinds: kinds, Log: p.log}); err != nil {
+			return nil, err
+		}
+		work = append(work, p.cluster.Run)
+		p.checks = append(p.checks, func(context.Context) error { return p.cluster.Ready() })
+	}
 	if p.roles.watcher {
 		w, err := p.newWatcher()
 		if err != nil {
@@ -253,9 +274,7 @@ func (p *process) start() (work []task, err error) {
 		}})
 	}
 	if p.roles.actuator {
-		always, lead := p.newActuator()
-		work = append(work, always)
-		leading = append(leading, leader{actuatorLease, lead})
+		leading = append(leading, leader{actuatorLease, p.newActuator()})
 	}
 	if len(leading) > 0 || p.roles.dispatcher {
 		work = append(work, p.newReloader().run)
@@ -295,7 +314,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
+		Client: p.client, Cluster: p.cluster, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
 		Maintenances: p.bus.Maintenances(), DryRun: p.settings.DryRun, Policy: p.policy,
 		Source: p.settings.source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,

@@ -1,10 +1,11 @@
-package watcher
+package cluster
 
 import (
 	"fmt"
 	"maps"
 	"reflect"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -66,7 +67,7 @@ func claims(name string) func(*corev1.Pod) {
 func claimed(name, class, volume string, changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "web", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "db"}, Finalizers: []string{"f"},
-		Annotations: map[string]string{lastApplied: "{}"},
+		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}"},
 	}}
 	c.Spec.StorageClassName, c.Spec.VolumeName = &class, volume
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -121,33 +122,18 @@ func storageClass(name string, changes ...func(*storagev1.StorageClass)) *storag
 	return s
 }
 
-// give gives an object of any kind to the room, as an informer's handler does.
-func give(t *testing.T, r *room, o any) {
+// give shows an object of any kind to the index of capacity.
+func give(t *testing.T, r *capacity, o any) {
 	t.Helper()
-	switch o := o.(type) {
-	case *corev1.Node:
-		r.node(nil, o)
-	case *corev1.Pod:
-		r.pod(nil, o)
-	case *corev1.Namespace:
-		r.namespace(nil, o)
-	case *corev1.PersistentVolumeClaim:
-		r.claim(nil, o)
-	case *corev1.PersistentVolume:
-		r.volume(nil, o)
-	case *storagev1.StorageClass:
-		r.storageClass(nil, o)
-	case *storagev1.CSINode:
-		r.csiNode(nil, o)
-	case *storagev1.CSIDriver:
-		r.csiDriver(nil, o)
-	case *storagev1.CSIStorageCapacity:
-		r.capacity(nil, o)
-	case *storagev1.VolumeAttachment:
-		r.attachment(nil, o)
-	default:
-		t.Fatalf("no room for a %T", o)
+	c := &Cache{kinds: append(PlacementKinds(), PriorityClasses), capacity: r, workloads: newWorkloads(time.Now)}
+	if err := c.hold(); err != nil {
+		t.Fatal(err)
 	}
+	h, _, err := c.find(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.OnUpdate(h, nil, o, false)
 }
 
 // prunedCopy is what a cache holds of an object. It is pruned twice, as happens when an informer lists anew.
@@ -156,7 +142,7 @@ func prunedCopy(t *testing.T, o runtime.Object) runtime.Object {
 	var pruned any = o.DeepCopyObject()
 	for range 2 {
 		var err error
-		if pruned, err = prune(pruned); err != nil {
+		if pruned, err = new(Cache).prune(pruned); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -430,7 +416,7 @@ func TestAPodFitsAfterPruningWhereItDidBefore(t *testing.T) {
 	for _, c := range scenes {
 		t.Run(c.name, func(t *testing.T) {
 			for _, prunes := range []bool{false, true} {
-				r := newRoom()
+				r := newCapacity(true)
 				var asked *corev1.Pod
 				for _, o := range c.objects {
 					if prunes {
@@ -453,7 +439,7 @@ func TestAPodFitsAfterPruningWhereItDidBefore(t *testing.T) {
 func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 	meta := metav1.ObjectMeta{
 		Name: "x", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Finalizers: []string{"f"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}, Annotations: map[string]string{lastApplied: "{}"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}"},
 	}
 	kept := metav1.ObjectMeta{Name: "x", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}}
 	noLabels := kept
@@ -499,7 +485,7 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 			}
 		})
 	}
-	if want := map[string]string{lastApplied: "{}"}; !maps.Equal(meta.Annotations, want) {
+	if want := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}; !maps.Equal(meta.Annotations, want) {
 		t.Errorf("the annotations of the test's own object became %v", meta.Annotations)
 	}
 }
@@ -513,7 +499,7 @@ func TestTheMessageOfAConditionIsOnlyKeptWhenAMaintenanceSaysIt(t *testing.T) {
 			{Type: corev1.NodeDrained, Reason: maintenance.AdminRequested, Message: "by hand"},
 		}
 	})
-	if _, err := prune(n); err != nil {
+	if _, err := new(Cache).prune(n); err != nil {
 		t.Fatal(err)
 	}
 	want := []corev1.NodeCondition{
@@ -523,5 +509,43 @@ func TestTheMessageOfAConditionIsOnlyKeptWhenAMaintenanceSaysIt(t *testing.T) {
 	}
 	if got := n.Status.Conditions; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestPruningKeepsWhatStrategiesAboutSinglePodsLookAt(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	states := func(message string) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{
+			{Name: "a", RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: message}}},
+			{Name: "b", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Reason: "OOMKilled", ExitCode: 137, StartedAt: at, FinishedAt: at, Message: message,
+			}}},
+		}
+	}
+	live := func(message string) *corev1.Pod {
+		p := placed("api", "n1")
+		func() {
+			p.CreationTimestamp = at
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "j"}}
+			p.Status = corev1.PodStatus{
+				Phase: corev1.PodFailed, Reason: "Evicted", Message: message, StartTime: &at,
+				Conditions: []corev1.PodCondition{{
+					Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PodFailed", LastTransitionTime: at, Message: message,
+				}},
+				ContainerStatuses: states(message), InitContainerStatuses: states(message), EphemeralContainerStatuses: states(message),
+			}
+		}()
+		return p
+	}
+	got, err := new(Cache).prune(live("long"))
+	want := live("")
+	want.Status.Conditions[0].Message = "long" // says why it is not ready
+	for _, statuses := range [][]corev1.ContainerStatus{
+		want.Status.ContainerStatuses, want.Status.InitContainerStatuses, want.Status.EphemeralContainerStatuses,
+	} {
+		statuses[0].State.Waiting.Message = "long"
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
 	}
 }

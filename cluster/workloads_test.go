@@ -1,4 +1,4 @@
-package workload
+package cluster
 
 import (
 	"strings"
@@ -72,7 +72,6 @@ func TestAPodThatIsNotKnownIsNone(t *testing.T) {
 	check(t, "known", known, false)
 	check(t, "pods", w.Pods("api-1"), nil)
 	check(t, "tally", w.Tally("api-1"), Tally{})
-	check(t, "namespaces that are remembered", len(w.pods.spaces), 0)
 }
 
 func TestAPodThatIsKnownBeforeItsReplicaSetMovesToTheDeployment(t *testing.T) {
@@ -281,7 +280,7 @@ func TestAPodThatWasMadeAnewUnderItsNameUnseenIsAnotherOne(t *testing.T) {
 func TestWhoIsToldMayAskAndFindsTheChange(t *testing.T) {
 	w := newWorld(t)
 	var got []Pod
-	w.changed = func(c Change) { got = append(got, w.Pods(c.Workload)...) }
+	w.OnChange(func(c Change) { got = append(got, w.Pods(c.Workload)...) })
 	w.set(ready("a", owned("Job", "job")))
 	check(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
 }

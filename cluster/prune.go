@@ -1,27 +1,24 @@
-package watcher
+package cluster
 
 import (
 	"slices"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
-
-	"github.com/rehome-dev/rehome/maintenance"
 )
 
-// lastApplied holds a copy of the whole object, put there by kubectl apply.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-// prune is the transform of all informers: it drops what no decision rests on before an object enters the cache, which
-// is most of a pod. Whether a pod fits elsewhere is answered the same before and after. Objects of kinds that the watcher
-// does not watch pass unchanged. It works in place and may be applied again.
-func prune(object any) (any, error) {
+// prune is the transform of all informers: it drops what no role reads before an object enters the cache, which is most of a
+// pod. Whether a pod fits elsewhere is answered the same before and after. It works in place and may be applied again.
+func (c *Cache) prune(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		prunePod(o)
+		c.shared.share(o)
 	case *corev1.Node:
 		pruneMeta(&o.ObjectMeta)
 		o.Status = corev1.NodeStatus{
@@ -31,6 +28,14 @@ func prune(object any) (any, error) {
 	case *policyv1.PodDisruptionBudget:
 		pruneMeta(&o.ObjectMeta)
 		o.Status.Conditions = nil
+	case *appsv1.ReplicaSet:
+		return newController("ReplicaSet", o, o.Spec.Replicas), nil
+	case *appsv1.Deployment:
+		return newController("Deployment", o, o.Spec.Replicas), nil
+	case *appsv1.StatefulSet:
+		return newController("StatefulSet", o, o.Spec.Replicas), nil
+	case *corev1.ReplicationController:
+		return newController("ReplicationController", o, o.Spec.Replicas), nil
 	default:
 		pruneAround(object)
 	}
@@ -39,7 +44,7 @@ func prune(object any) (any, error) {
 
 func pruneMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
-	delete(m.Annotations, lastApplied)
+	delete(m.Annotations, corev1.LastAppliedConfigAnnotation)
 	if len(m.Annotations) == 0 {
 		m.Annotations = nil
 	}
@@ -48,8 +53,8 @@ func pruneMeta(m *metav1.ObjectMeta) {
 func pruneConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	for i := range conditions {
 		conditions[i].LastHeartbeatTime = metav1.Time{} // changes every few seconds and says nothing about a pod's place
-		if !maintenance.Said(conditions[i], "") {
-			conditions[i].Message = "" // that of a maintenance has its name in it
+		if !strings.HasSuffix(conditions[i].Message, ")") || !strings.Contains(conditions[i].Message, " (maintenance ") {
+			conditions[i].Message = "" // the message of a maintenance has its name in it
 		}
 	}
 	return conditions
@@ -81,10 +86,25 @@ func prunePod(p *corev1.Pod) {
 
 func prunePodConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	for i := range conditions {
-		conditions[i].LastProbeTime = metav1.Time{}
-		conditions[i].Message = ""
+		c := &conditions[i]
+		c.LastProbeTime = metav1.Time{}
+		if saysWhy := c.Type == corev1.PodScheduled || c.Type == corev1.PodReady; !saysWhy || c.Status == corev1.ConditionTrue {
+			c.Message = ""
+		}
+		c.Message = cut(c.Message)
 	}
 	return conditions
+}
+
+// longest is how many bytes are kept of a message: one of a waiting container can hold all that a registry answered.
+const longest = 160
+
+// cut shortens a text to what is kept of it, and marks where it was cut. It may be applied again.
+func cut(text string) string {
+	if len(text) <= longest || strings.HasSuffix(text, "…") && len(text) <= longest+len("…") {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
 // pruneContainers keeps what scheduling looks at, and the image, which tells replicas of different versions apart.
@@ -173,10 +193,10 @@ func requestsOf(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
 	return &corev1.ResourceRequirements{Requests: r.Requests}
 }
 
-// pruneState drops the messages, which can hold the end of a container's log.
+// pruneState drops the message of a container that ended, which can hold the end of its log.
 func pruneState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
-		s.Waiting.Message = ""
+		s.Waiting.Message = cut(s.Waiting.Message)
 	}
 	if s.Terminated != nil {
 		s.Terminated.Message = ""

@@ -1,4 +1,4 @@
-package workload
+package cluster
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/cluster"
+	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
@@ -26,7 +26,7 @@ const nobody = "nobody"
 
 // TestTheViewAndTheAPIServer shares one control plane, one Deployment and one View among its parts, in order.
 func TestTheViewAndTheAPIServer(t *testing.T) {
-	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}}})
+	c := clustertest.New(t, control.Options{Users: []control.User{{Name: nobody}}})
 	nodes, err := c.AddNodes(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,12 @@ func TestTheViewAndTheAPIServer(t *testing.T) {
 // viewing is a View of a real control plane and what it told.
 type viewing struct {
 	*testing.T
-	c          *cluster.Cluster
+	c          *control.Cluster
 	client     kubernetes.Interface
 	nodes      []string
 	deployment schemas.ObjectRef
-	view       *View
+	cache      *Cache
+	view       *Workloads
 	woken      chan struct{}
 
 	mu      sync.Mutex
@@ -86,10 +87,19 @@ func (v *viewing) must(err error) {
 	}
 }
 
+// watching is a cache of the kinds of workloads, and its view.
+func watching(v *viewing, client kubernetes.Interface, changed func(Change)) (*Cache, *Workloads) {
+	v.Helper()
+	c, err := New(Config{Client: client, Kinds: WorkloadKinds()})
+	v.must(err)
+	c.Workloads().OnChange(changed)
+	return c, c.Workloads()
+}
+
 // start runs the View until what is returned is called, and returns when everything is known.
 func (v *viewing) start(client kubernetes.Interface) (stop func()) {
 	v.Helper()
-	v.view = New(client, func(c Change) {
+	v.cache, v.view = watching(v, client, func(c Change) {
 		v.mu.Lock()
 		v.changes = append(v.changes, c)
 		v.mu.Unlock()
@@ -100,10 +110,10 @@ func (v *viewing) start(client kubernetes.Interface) (stop func()) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- v.view.Run(ctx) }()
+	go func() { ended <- v.cache.Run(ctx) }()
 	v.Cleanup(cancel)
 	select {
-	case <-v.view.Synced():
+	case <-v.cache.Synced():
 	case <-time.After(time.Minute):
 		v.Fatal("not everything is known")
 	}
@@ -264,11 +274,11 @@ func testForbidden(v *viewing) {
 	v.must(err)
 	ctx, cancel := context.WithCancel(v.Context())
 	defer cancel()
-	view := New(client, func(c Change) { v.Errorf("told: %+v", c) })
+	cache, view := watching(v, client, func(c Change) { v.Errorf("told: %+v", c) })
 	ended := make(chan error, 1)
-	go func() { ended <- view.Run(ctx) }()
+	go func() { ended <- cache.Run(ctx) }()
 	late := time.Now().Add(time.Minute)
-	for why, unsaid := refused(view); len(unsaid) > 0; why, unsaid = refused(view) {
+	for why, unsaid := refused(cache); len(unsaid) > 0; why, unsaid = refused(cache) {
 		if time.Now().After(late) {
 			v.Fatalf("it is not ready because %s; want that it may not list %s", why, strings.Join(unsaid, ", "))
 		}
@@ -277,7 +287,7 @@ func testForbidden(v *viewing) {
 	cancel()
 	v.must(<-ended)
 	select {
-	case <-view.Synced():
+	case <-cache.Synced():
 		v.Error("it says that it knows everything")
 	default:
 	}
@@ -285,8 +295,8 @@ func testForbidden(v *viewing) {
 }
 
 // refused is why a view is not ready, and which resources are not among those that it says it may not list.
-func refused(view *View) (why string, unsaid []string) {
-	why = fmt.Sprint(view.Ready())
+func refused(c *Cache) (why string, unsaid []string) {
+	why = fmt.Sprint(c.Ready())
 	all := []string{
 		"nodes", "pods", "replicationcontrollers", "deployments", "replicasets", "statefulsets", "poddisruptionbudgets",
 	}

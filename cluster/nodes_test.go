@@ -1,4 +1,4 @@
-package workload
+package cluster
 
 import (
 	"testing"
@@ -137,7 +137,7 @@ func TestANodeIsToldWhenWhatIsSaidOfItChanges(t *testing.T) {
 			[]Node{{Name: "one", Ready: true, Tainted: noon()}}},
 		{"a maintenance takes it", func() { w.set(node("one", maintained)) }, []string{"node one"},
 			[]Node{{Name: "one", Ready: true, Maintained: true, Tainted: noon()}}},
-		{"it was made anew unseen", func() { w.set(anew) }, []string{"node one", "node one"}, []Node{{Name: "one", Ready: true}}},
+		{"it was made anew unseen", func() { w.set(anew) }, []string{"node one"}, []Node{{Name: "one", Ready: true}}},
 		{"it went", func() { w.gone(anew) }, []string{"node one"}, []Node{}},
 	} {
 		tt.change()

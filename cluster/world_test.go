@@ -1,10 +1,8 @@
-package workload
+package cluster
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -27,75 +26,53 @@ func check[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// world is a View that is told of objects as the informers tell it, and what it told.
+// world is a view of workloads that is shown objects as the informers show them, and what it told.
 type world struct {
-	*View
+	*Workloads
+	cache   *Cache
 	t       *testing.T
-	kinds   map[string]followed
-	has     map[string]any // what an informer keeps
 	changes []Change
 	time    time.Time
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, kinds: map[string]followed{}, has: map[string]any{}, time: noon()}
-	w.View = New(nil, func(c Change) { w.changes = append(w.changes, c) })
-	w.now = func() time.Time { return w.time }
-	for _, f := range w.followed() {
-		w.kinds[f.what] = f
+	t.Helper()
+	c, err := NewOffline(WorkloadKinds()...)
+	if err != nil {
+		t.Fatal(err)
 	}
+	w := &world{t: t, cache: c, Workloads: c.Workloads(), time: noon()}
+	w.OnChange(func(c Change) { w.changes = append(w.changes, c) })
+	w.now = func() time.Time { return w.time }
 	return w
 }
 
-// place is the kind of an object, and the key under which its informer keeps it.
-func (w *world) place(o metav1.Object) (followed, string) {
-	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1.") + "s"
-	return w.kinds[what], what + " " + o.GetNamespace() + "/" + o.GetName()
-}
-
 // initially has objects that were there before.
-func (w *world) initially(objects ...metav1.Object) {
-	w.t.Helper()
-	for _, o := range objects {
-		kind, key := w.place(o)
-		w.has[key] = w.pruned(o)
-		kind.handler.OnAdd(w.has[key], true)
-	}
-}
+func (w *world) initially(objects ...metav1.Object) { w.put(true, objects...) }
 
 // set adds or changes objects.
-func (w *world) set(objects ...metav1.Object) {
+func (w *world) set(objects ...metav1.Object) { w.put(false, objects...) }
+
+func (w *world) put(initial bool, objects ...metav1.Object) {
 	w.t.Helper()
 	for _, o := range objects {
-		kind, key := w.place(o)
-		old, known := w.has[key]
-		w.has[key] = w.pruned(o)
-		if known {
-			kind.handler.OnUpdate(old, w.has[key])
-		} else {
-			kind.handler.OnAdd(w.has[key], false)
+		if err := w.cache.set(copied(o), initial); err != nil {
+			w.t.Fatal(err)
 		}
 	}
 }
+
+// copied is a copy that may be pruned.
+func copied(o metav1.Object) any { return o.(runtime.Object).DeepCopyObject() }
 
 // gone removes objects.
 func (w *world) gone(objects ...metav1.Object) {
 	w.t.Helper()
 	for _, o := range objects {
-		kind, key := w.place(o)
-		kind.handler.OnDelete(w.has[key])
-		delete(w.has, key)
+		if err := w.cache.Remove(o); err != nil {
+			w.t.Fatal(err)
+		}
 	}
-}
-
-func (w *world) pruned(o metav1.Object) any {
-	w.t.Helper()
-	kind, _ := w.place(o)
-	kept, err := kind.transform(o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return kept
 }
 
 // told is what was told since it was asked for the last time, sorted.

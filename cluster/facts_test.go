@@ -1,7 +1,6 @@
-package watcher
+package cluster
 
 import (
-	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,94 +11,41 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-
-	"github.com/rehome-dev/rehome/policy"
 )
 
-// driven is a view of a cluster whose caches and handlers a test drives by hand, as the informers would: no watch is ever
-// started.
+// driven is a cache whose objects a test sets by hand.
 type driven struct {
-	t       *testing.T
-	cluster *cluster
-	kinds   map[reflect.Type]watched
+	t *testing.T
+	*Cache
 }
 
-// idle is a watcher that does not lead, so that it does nothing when it is told of a change.
-func idle(t *testing.T) *Watcher {
+func offline(t *testing.T) *driven {
 	t.Helper()
-	return &Watcher{usable: &usableNodes{plan: mustPlan(t, policy.Policy{})}}
-}
-
-// unstarted is a cluster without any watch.
-func unstarted(t *testing.T, to changes) *cluster {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	c, err := NewOffline(append(PlacementKinds(), append(WorkloadKinds(), PriorityClasses)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newCluster(client, to, func(context.Context, *cache.Reflector, error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// drive drives a cluster by hand. to is told of the changes.
-func drive(t *testing.T, c *cluster, to changes) *driven {
-	t.Helper()
-	d := &driven{t: t, cluster: c, kinds: map[reflect.Type]watched{}}
-	kinds := []runtime.Object{ // in the order of watched
-		&corev1.Node{}, &corev1.Pod{}, &policyv1.PodDisruptionBudget{}, &corev1.Namespace{}, &corev1.PersistentVolumeClaim{},
-		&schedulingv1.PriorityClass{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSINode{},
-		&storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{}, &storagev1.VolumeAttachment{},
-	}
-	list := c.watched(to)
-	if len(list) != len(kinds) {
-		t.Fatalf("%d kinds are watched, want %d", len(list), len(kinds))
-	}
-	for i, kind := range kinds {
-		d.kinds[reflect.TypeOf(kind)] = list[i]
-	}
-	return d
+	return &driven{t, c}
 }
 
 // set adds objects, or replaces them.
-func (d *driven) set(objects ...runtime.Object) {
+func (d *driven) set(objects ...metav1.Object) {
 	d.t.Helper()
 	for _, o := range objects {
-		kind := d.kinds[reflect.TypeOf(o)]
-		index := kind.informer.GetIndexer()
-		old, found, err := index.Get(o)
-		if err != nil {
+		if err := d.Set(o); err != nil {
 			d.t.Fatal(err)
-		}
-		if err := index.Update(o); err != nil {
-			d.t.Fatal(err)
-		}
-		if found {
-			kind.handler.OnUpdate(old, o)
-		} else {
-			kind.handler.OnAdd(o, false)
 		}
 	}
 }
 
-// remove removes an object. That it is gone may be found out late, by a list.
-func (d *driven) remove(o runtime.Object, late bool) {
+// remove removes objects.
+func (d *driven) remove(objects ...metav1.Object) {
 	d.t.Helper()
-	kind := d.kinds[reflect.TypeOf(o)]
-	if err := kind.informer.GetIndexer().Delete(o); err != nil {
-		d.t.Fatal(err)
-	}
-	if late {
-		kind.handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: o})
-	} else {
-		kind.handler.OnDelete(o)
+	for _, o := range objects {
+		if err := d.Remove(o); err != nil {
+			d.t.Fatal(err)
+		}
 	}
 }
 
@@ -139,8 +85,8 @@ func priorityClass(value int32) *schedulingv1.PriorityClass {
 }
 
 func TestTheClusterCountsThePodsOfAnOwnerWhateverTheirPhase(t *testing.T) {
-	c := unstarted(t, idle(t))
-	d := drive(t, c, idle(t))
+	d := offline(t)
+	c := d.Cache
 	ended := guest("c", "", ofOwners("rs"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	a := guest("a", "n1", ofOwners("rs"))
 	d.knows("nothing yet", c.Replicas("rs"), 0)
@@ -150,13 +96,13 @@ func TestTheClusterCountsThePodsOfAnOwnerWhateverTheirPhase(t *testing.T) {
 	d.knows("a pod that changed", c.Replicas("rs"), 3)
 	d.set(guest("a", "n1", ofOwners("other")))
 	d.knows("a pod that changed its owner", []int{c.Replicas("rs"), c.Replicas("other")}, []int{2, 2})
-	d.remove(ended, true)
+	d.remove(ended)
 	d.knows("a pod that is gone", c.Replicas("rs"), 1)
 }
 
 func TestABudgetCoversThePodsOfItsNamespaceThatItSelects(t *testing.T) {
-	c := unstarted(t, idle(t))
-	d := drive(t, c, idle(t))
+	d := offline(t)
+	c := d.Cache
 	app := guest("app", "n1") // has the label app=api
 	elsewhere := guest("app", "n1", func(p *corev1.Pod) { p.Namespace = "shop" })
 	other := guest("other", "n1", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} })
@@ -175,15 +121,15 @@ func TestABudgetCoversThePodsOfItsNamespaceThatItSelects(t *testing.T) {
 	d.set(pdb("one", nil))
 	d.knows("none selects none", covered(), []bool{false, false, false})
 	d.set(pdb("two", selecting("app", "api")))
-	d.remove(pdb("one", nil), false)
+	d.remove(pdb("one", nil))
 	d.knows("another one stays", covered(), []bool{true, false, false})
-	d.remove(pdb("two", nil), true)
+	d.remove(pdb("two", nil))
 	d.knows("all are gone", covered(), []bool{false, false, false})
 }
 
 func TestTheClusterAnswersFromItsCaches(t *testing.T) {
-	c := unstarted(t, idle(t))
-	d := drive(t, c, idle(t))
+	d := offline(t)
+	c := d.Cache
 	unclassed := claimed("unclassed", "", "")
 	unclassed.Spec.StorageClassName = nil
 	d.set(namespace("web", map[string]string{"team": "shop"}), namespace("plain", nil), priorityClass(7), claimed("data", "fast", ""), unclassed)
@@ -217,8 +163,8 @@ func TestTheClusterAnswersFromItsCaches(t *testing.T) {
 
 // TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom adds what a pod needs, one by one: each is one more step to a node.
 func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
-	c := unstarted(t, idle(t))
-	d := drive(t, c, idle(t))
+	d := offline(t)
+	c := d.Cache
 	asked := guest("asked", "here", claims("data"))
 	one, yes := int32(1), true
 	gib := amount("storage", "9Gi")["storage"]
@@ -245,7 +191,7 @@ func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
 			d.set(disk("left", "x"), attachment, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "there"},
 				Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: csi, Allocatable: &storagev1.VolumeNodeResources{Count: &one}}}}})
 		}, "volume-limit"},
-		{"no attachment any more", func() { d.remove(attachment, false) }, ""},
+		{"no attachment any more", func() { d.remove(attachment) }, ""},
 	}
 	for _, step := range steps {
 		step.change()

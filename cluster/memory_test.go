@@ -1,13 +1,13 @@
-package workload
+package cluster
 
 import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 )
 
 // manyPods is how many pods the measurements are taken with, in workloads of 20.
@@ -47,49 +47,49 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestAPodTakesLessThanAKilobyteInAll(t *testing.T) {
+func TestMemory(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(i int) func(*corev1.Pod)
+		most   int64 // bytes for one pod
 	}{
-		{"with the labels of its workload", func(int) func(*corev1.Pod) { return func(*corev1.Pod) {} }},
-		{"with labels of its own", func(i int) func(*corev1.Pod) {
+		{"pods_with_the_labels_of_their_workload", func(int) func(*corev1.Pod) { return func(*corev1.Pod) {} }, 4096},
+		{"pods_with_labels_of_their_own", func(i int) func(*corev1.Pod) {
 			return func(p *corev1.Pod) { p.Labels["statefulset.kubernetes.io/pod-name"] = fmt.Sprint("db-", i) }
-		}},
+		}, 4608},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := heap()
-			w := newWorld(t)
-			w.changed = func(Change) {}
-			informer := cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})
+			c, err := NewOffline(append(PlacementKinds(), WorkloadKinds()...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for i := range manyPods {
-				p := w.pruned(wired(t, i, tt.change(i)))
-				if err := informer.Add(p); err != nil {
+				if err := c.Set(wired(t, i, tt.change(i))); err != nil {
 					t.Fatal(err)
 				}
-				w.kinds["Pods"].handler.OnAdd(p, true)
 			}
 			each := (heap() - before) / manyPods
-			t.Logf("%d bytes a pod with %d pods, in the informer's store and in the view", each, manyPods)
-			if each >= 1024 || len(informer.List()) != manyPods || len(w.pods.pods) != manyPods {
-				t.Errorf("%d bytes a pod; %d pods in the informer, %d in the view", each, len(informer.List()), len(w.pods.pods))
+			t.Logf("%d bytes a pod with %d pods", each, manyPods)
+			if each >= tt.most || len(c.AllPods()) != manyPods {
+				t.Errorf("%d bytes a pod, want fewer than %d; %d pods", each, tt.most, len(c.AllPods()))
 			}
-			runtime.KeepAlive(w)
+			runtime.KeepAlive(c)
 		})
 	}
 }
 
-// BenchmarkAChangeOfAPod changes one of 20,000 pods, as when it gets ready.
-func BenchmarkAChangeOfAPod(b *testing.B) {
-	x := newIndex()
-	var states [2]*keptPod
+// BenchmarkPodChanged changes one of 20,000 pods, as when it gets ready.
+func BenchmarkPodChanged(b *testing.B) {
+	w := newWorkloads(time.Now)
+	var states [2]*corev1.Pod
 	for i := range manyPods {
-		states = [2]*keptPod{keepPod(wired(b, i)), keepPod(wired(b, i, unready("no")))}
-		x.learnPod(nil, states[0])
+		states = [2]*corev1.Pod{wired(b, i), wired(b, i, unready("no"))}
+		w.podChanged(nil, states[0])
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		x.learnPod(states[i%2], states[(i+1)%2])
+		w.podChanged(states[i%2], states[(i+1)%2])
 	}
 }

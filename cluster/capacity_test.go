@@ -1,4 +1,4 @@
-package watcher
+package cluster
 
 import (
 	"testing"
@@ -43,11 +43,11 @@ func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
 		{"a pod that cannot be judged fits nowhere", []runtime.Object{roomy("b")}, gated, nil, "not judged: gated"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRoom()
+			r := newCapacity(true)
 			for _, o := range append([]runtime.Object{roomy("here"), c.pod}, c.objects...) {
 				give(t, r, o)
 			}
-			fits, why := r.elsewhere(c.pod, c.nodes)
+			fits, why := (&Cache{capacity: r}).Elsewhere(c.pod, c.nodes)
 			if fits != (c.want == "") || why != c.want {
 				t.Errorf("got %v, %q, want %q", fits, why, c.want)
 			}
@@ -56,7 +56,7 @@ func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
 }
 
 func TestTheRoomForgetsWhatIsGone(t *testing.T) {
-	r := newRoom()
+	r := newCapacity(true)
 	asked := guest("asked", "here", asks("2"))
 	node, other := roomy("there"), guest("other", "there", asks("3"))
 	successor := guest("other", "there")
@@ -69,7 +69,7 @@ func TestTheRoomForgetsWhatIsGone(t *testing.T) {
 	}{
 		{"a node alone", func() {}, ""},
 		{"a pod takes its room", func() { r.pod(nil, other) }, "does not fit on the only other node: resource"},
-		{"a pod of the same name that wants nothing replaces it", func() { r.pod(other, successor) }, ""},
+		{"a pod of the same name that wants nothing replaces it", func() { every(r.pod)(other, successor, false) }, ""},
 		{"the node is gone", func() { r.node(node, nil) }, "there is no other node that is ready"},
 		{"it is back, with its pod", func() {
 			r.node(nil, roomy("there", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "pods", "1") }))
@@ -79,7 +79,7 @@ func TestTheRoomForgetsWhatIsGone(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.change()
-		if fits, why := r.elsewhere(asked, nil); fits != (step.want == "") || why != step.want {
+		if fits, why := (&Cache{capacity: r}).Elsewhere(asked, nil); fits != (step.want == "") || why != step.want {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
 	}

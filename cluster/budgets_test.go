@@ -1,10 +1,9 @@
-package workload
+package cluster
 
 import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 func TestWhichPodsABudgetSelects(t *testing.T) {
@@ -84,7 +83,6 @@ func TestABudgetIsToldWhenItChangesWhatAPodHas(t *testing.T) {
 		check(t, tt.name, w.Pods("job"), []Pod{shown("api", in("Job", "job"), func(p *Pod) { p.Budgeted = tt.budgeted })})
 	}
 	w.gone(api(""), ready("alone"))
-	check(t, "namespaces that are remembered", len(w.pods.spaces), 0)
 }
 
 func TestABudgetOfManyPodsIsToldOnceForEachWorkload(t *testing.T) {
@@ -102,37 +100,12 @@ func TestABudgetOfManyPodsIsToldOnceForEachWorkload(t *testing.T) {
 	})
 }
 
-func TestWrittenLabelsAreTheSameLabels(t *testing.T) {
-	for _, set := range []labels.Set{
-		nil, {"app": "api"}, {"a": "", "app.kubernetes.io/name": "api", "b": "c"}, {"app": "a", "ap": "b", "pp": "c"},
-	} {
-		w := written(set.String())
-		for _, key := range []string{"app", "ap", "pp", "a", "b", "app.kubernetes.io/name", "", "c"} {
-			got, has := w.Lookup(key)
-			want, wantHas := set.Lookup(key)
-			if got != want || has != wantHas || w.Has(key) != wantHas || w.Get(key) != want {
-				t.Errorf("%q in %q: got %q, %t, want %q, %t", key, w, got, has, want, wantHas)
-			}
-		}
-	}
-}
-
-func TestANamespaceIsRememberedAsLongAsItHasABudgetOrAPod(t *testing.T) {
+func TestANamespaceIsRememberedAsLongAsItHasABudget(t *testing.T) {
 	w := newWorld(t)
-	for _, tt := range []struct {
-		name   string
-		change func()
-		want   int
-	}{
-		{"a budget that selects nothing", func() { w.set(budget("none", nil)) }, 0},
-		{"a budget", func() { w.set(budget("one", app("api"))) }, 1},
-		{"a pod", func() { w.set(ready("a", owned("Job", "job"))) }, 1},
-		{"the budget goes", func() { w.gone(budget("one", nil)) }, 1},
-		{"the pod goes", func() { w.gone(ready("a")) }, 0},
-		{"the budget comes back", func() { w.set(budget("one", app("api"))) }, 1},
-		{"the budget goes again", func() { w.gone(budget("one", nil)) }, 0},
-	} {
-		tt.change()
-		check(t, tt.name, len(w.pods.spaces), tt.want)
-	}
+	w.set(budget("one", app("api")), budget("two", nil))
+	check(t, "with two budgets", len(w.budgets), 1)
+	w.gone(budget("one", nil))
+	check(t, "with one", len(w.budgets), 1)
+	w.gone(budget("two", nil))
+	check(t, "with none", len(w.budgets), 0)
 }

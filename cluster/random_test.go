@@ -1,4 +1,4 @@
-package workload
+package cluster
 
 import (
 	"fmt"
@@ -106,7 +106,7 @@ func (s *shop) pod() *corev1.Pod {
 // step changes a world by one object.
 func (s *shop) step(w *world) {
 	o := s.object()
-	_, key := w.place(o)
+	key := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
 	if old, known := s.objects[key]; known && s.IntN(3) == 0 {
 		delete(s.objects, key)
 		w.gone(old)
@@ -129,7 +129,7 @@ type all struct {
 }
 
 // ask asks a View about objects and about everything that they name.
-func (s *shop) ask(v *View) all {
+func (s *shop) ask(v *Workloads) all {
 	said := all{map[types.UID]Pod{}, map[types.UID]told{}}
 	for _, o := range s.objects {
 		if p, known := v.Pod(o.GetUID()); known {
@@ -224,14 +224,9 @@ func (s *shop) expectPod(want all, byUID map[types.UID]metav1.Object, p *corev1.
 	want.Pods[p.UID] = said
 }
 
-// remembered counts what an index keeps.
+// remembered counts what a view keeps.
 func remembered(w *world) [6]int {
-	x := w.pods
-	inSpaces := 0
-	for _, s := range x.spaces {
-		inSpaces += len(s.groups)
-	}
-	return [6]int{len(x.pods), len(x.controllers), len(x.groups), len(x.workloads), len(x.spaces), inSpaces}
+	return [6]int{len(w.pods), len(w.controllers), len(w.groups), len(w.workloads), len(w.budgets), len(w.owners)}
 }
 
 func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
@@ -243,14 +238,14 @@ func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
 			continue
 		}
 		want := s.expected()
-		check(t, fmt.Sprint("after step ", i), s.ask(w.View), want)
+		check(t, fmt.Sprint("after step ", i), s.ask(w.Workloads), want)
 		keys := slices.Sorted(maps.Keys(s.objects))
 		s.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 		anew := newWorld(t)
 		for _, key := range keys {
 			anew.initially(s.objects[key])
 		}
-		check(t, fmt.Sprint("in one go after step ", i), s.ask(anew.View), want)
+		check(t, fmt.Sprint("in one go after step ", i), s.ask(anew.Workloads), want)
 		check(t, "what is remembered", remembered(w), remembered(anew))
 		if t.Failed() {
 			return
@@ -269,7 +264,7 @@ func TestAfterEachChangeThoseAreToldOfWhichSomethingElseIsSaid(t *testing.T) {
 	before := all{}
 	for i := range 1500 {
 		s.step(w)
-		now := s.ask(w.View)
+		now := s.ask(w.Workloads)
 		var want []string
 		for _, workloads := range []map[types.UID]told{before.Workloads, now.Workloads} {
 			for uid := range workloads {

@@ -1,0 +1,268 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Config is what a [Cache] needs.
+type Config struct {
+	Client kubernetes.Interface
+	// Kinds are those to hold. The client needs the right to list and watch each in all namespaces. A kind may be listed twice.
+	Kinds []Kind
+	// Log may be nil: nothing is logged.
+	Log *slog.Logger
+	// Now is the clock. nil: [time.Now].
+	Now func() time.Time
+}
+
+// Cache is a view of the cluster, which may be milliseconds old. Make one with [New] or [NewOffline].
+type Cache struct {
+	kinds     []Kind
+	log       *slog.Logger
+	factory   informers.SharedInformerFactory // nil: offline
+	held      []*held
+	shared    templates
+	capacity  *capacity
+	workloads *Workloads
+	outage    outage
+	synced    chan struct{}
+
+	mu       sync.Mutex
+	failures map[Kind]error // the last failure of each kind
+}
+
+// New makes a cache that is empty until [Cache.Run].
+func New(config Config) (*Cache, error) {
+	c := newCache(config)
+	c.factory = informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(c.prune))
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	for _, h := range c.held {
+		if err := h.informer.SetWatchErrorHandlerWithContext(c.watchFailed(h.kind)); err != nil {
+			return nil, fmt.Errorf("set the watch error handler of %s: %w", h.kind, err)
+		}
+		registration, err := h.informer.AddEventHandler(c.handler(h))
+		if err != nil {
+			return nil, fmt.Errorf("add the event handler of %s: %w", h.kind, err)
+		}
+		h.synced = registration.HasSynced
+	}
+	return c, nil
+}
+
+// NewOffline makes a cache without informers. [Cache.Set] and [Cache.Remove] change it; the caller makes one change at a time.
+func NewOffline(kinds ...Kind) (*Cache, error) {
+	c := newCache(Config{Kinds: kinds})
+	close(c.synced)
+	return c, c.hold()
+}
+
+func newCache(config Config) *Cache {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	c := &Cache{
+		kinds: config.Kinds, log: config.Log, outage: outage{log: config.Log}, synced: make(chan struct{}),
+		failures: map[Kind]error{}, workloads: newWorkloads(config.Now),
+	}
+	c.capacity = newCapacity(c.wants(PlacementKinds()...))
+	return c
+}
+
+// wants says whether the configuration has all these kinds.
+func (c *Cache) wants(kinds ...Kind) bool {
+	return !slices.ContainsFunc(kinds, func(k Kind) bool { return !slices.Contains(c.kinds, k) })
+}
+
+// Run fills the cache and keeps it current until ctx ends. It returns nil. It is called once. While the API server cannot be
+// asked, or refuses, it keeps trying.
+func (c *Cache) Run(ctx context.Context) error {
+	c.factory.StartWithContext(ctx)
+	checks := make([]cache.InformerSynced, len(c.held))
+	for i, h := range c.held {
+		checks[i] = h.synced
+	}
+	if cache.WaitForCacheSync(ctx.Done(), checks...) {
+		c.log.Info("caches are filled")
+		close(c.synced)
+	}
+	<-ctx.Done()
+	c.factory.Shutdown()
+	return nil
+}
+
+// WaitForSync returns when the cache is filled, with false when ctx ends before.
+func (c *Cache) WaitForSync(ctx context.Context) bool {
+	select {
+	case <-c.synced:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Synced is closed when the cache is filled.
+func (c *Cache) Synced() <-chan struct{} { return c.synced }
+
+// Ready says what keeps the cache from being filled, such as each right that is missing; nil when it is filled.
+func (c *Cache) Ready() error {
+	select {
+	case <-c.synced:
+		return nil
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var failures []error
+	for _, h := range c.held {
+		if !h.synced() {
+			failures = append(failures, c.failures[h.kind])
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		return fmt.Errorf("cluster: the caches are not filled yet: %w", err)
+	}
+	return errors.New("cluster: the caches are not filled yet")
+}
+
+// watchFailed notes and logs that a kind could not be listed or watched.
+func (c *Cache) watchFailed(kind Kind) cache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, _ *cache.Reflector, err error) {
+		c.mu.Lock()
+		c.failures[kind] = err
+		c.mu.Unlock()
+		if ctx.Err() == nil {
+			c.outage.failed(fmt.Errorf("watch: %w", err))
+		}
+	}
+}
+
+// Workloads is the view of pods by the workloads that they belong to.
+func (c *Cache) Workloads() *Workloads { return c.workloads }
+
+// Pod is the pod of that name; nil: there is none.
+func (c *Cache) Pod(namespace, name string) *corev1.Pod {
+	return get[corev1.Pod](c, Pods, namespace, name)
+}
+
+// PodByUID is the pod with that UID; nil: there is none.
+func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.object(uid) }
+
+// AllPods lists all pods, in no order.
+func (c *Cache) AllPods() []*corev1.Pod { return list[corev1.Pod](c, Pods, "", "") }
+
+// PodsOnNode lists the pods that are bound to a node, also those that have ended, in no order.
+func (c *Cache) PodsOnNode(node string) []*corev1.Pod { return list[corev1.Pod](c, Pods, byNode, node) }
+
+// PodsOfOwner lists the pods that name an owner, whether or not it controls them, in no order.
+func (c *Cache) PodsOfOwner(owner types.UID) []*corev1.Pod {
+	return list[corev1.Pod](c, Pods, byOwner, string(owner))
+}
+
+// PodsInNamespace lists the pods of a namespace, in no order.
+func (c *Cache) PodsInNamespace(namespace string) []*corev1.Pod {
+	return list[corev1.Pod](c, Pods, cache.NamespaceIndex, namespace)
+}
+
+// Node is the node of that name; nil: there is none.
+func (c *Cache) Node(name string) *corev1.Node { return get[corev1.Node](c, Nodes, "", name) }
+
+// AllNodes lists the nodes that match, in no order.
+func (c *Cache) AllNodes(selector labels.Selector) []*corev1.Node {
+	nodes := list[corev1.Node](c, Nodes, "", "")
+	if selector.Empty() {
+		return nodes
+	}
+	return slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !selector.Matches(labels.Set(n.Labels)) })
+}
+
+// Budget is the PodDisruptionBudget of that name; nil: there is none.
+func (c *Cache) Budget(namespace, name string) *policyv1.PodDisruptionBudget {
+	return get[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, namespace, name)
+}
+
+// BudgetsOf lists the PodDisruptionBudgets that select a pod, in no order.
+func (c *Cache) BudgetsOf(pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
+	budgets := list[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, cache.NamespaceIndex, pod.Namespace)
+	return slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool {
+		return !BudgetSelector(b).Matches(labels.Set(pod.Labels))
+	})
+}
+
+// Namespace is the namespace of that name; nil: there is none.
+func (c *Cache) Namespace(name string) *corev1.Namespace {
+	return get[corev1.Namespace](c, Namespaces, "", name)
+}
+
+func get[T any](c *Cache, kind Kind, namespace, name string) *T {
+	h := c.of(kind)
+	if h == nil {
+		return nil
+	}
+	o, _, err := h.indexer.GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil { // a store in memory has no errors
+		return nil
+	}
+	t, _ := o.(*T)
+	return t
+}
+
+// list lists the objects of a kind with a key in an index; without an index all.
+func list[T any](c *Cache, kind Kind, index, key string) []*T {
+	h := c.of(kind)
+	if h == nil {
+		return nil
+	}
+	var objects []any
+	if index == "" {
+		objects = h.indexer.List()
+	} else {
+		var err error
+		if objects, err = h.indexer.ByIndex(index, key); err != nil { // there is such an index
+			return nil
+		}
+	}
+	all := make([]*T, 0, len(objects))
+	for _, o := range objects {
+		if t, ok := o.(*T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func (c *Cache) of(kind Kind) *held {
+	for _, h := range c.held {
+		if h.kind == kind {
+			return h
+		}
+	}
+	return nil
+}
+
+func (c *Cache) priorityClass(name string) *schedulingv1.PriorityClass {
+	return get[schedulingv1.PriorityClass](c, PriorityClasses, "", name)
+}
+
+func (c *Cache) claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	return get[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, namespace, name)
+}

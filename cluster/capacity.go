@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/fit"
+)
+
+// capacity answers where pods fit. The informers show it every change, in the order of each kind; of the kinds among
+// themselves in no order, so that for a moment a pod may be known before its node. Its methods may be called from many
+// goroutines: questions share the lock, changes do not.
+type capacity struct {
+	known bool // the cache holds all kinds that decide it
+	mu    sync.RWMutex
+	fit   *fit.Cluster
+}
+
+func newCapacity(known bool) *capacity { return &capacity{known: known, fit: fit.New()} }
+
+// The changes. old is nil for an object that is new, new for one that is gone.
+
+func (r *capacity) node(old, new *corev1.Node) {
+	change(r, old, new, r.fit.SetNode, func(n *corev1.Node) { r.fit.RemoveNode(n.Name) })
+}
+
+func (r *capacity) pod(old, new *corev1.Pod) {
+	change(r, old, new, r.fit.SetPod, func(p *corev1.Pod) { r.fit.RemovePod(fit.UID(p)) })
+}
+
+func (r *capacity) namespace(old, new *corev1.Namespace) {
+	change(r, old, new, r.fit.SetNamespace, func(n *corev1.Namespace) { r.fit.RemoveNamespace(n.Name) })
+}
+
+func (r *capacity) claim(old, new *corev1.PersistentVolumeClaim) {
+	change(r, old, new, r.fit.SetClaim, func(c *corev1.PersistentVolumeClaim) { r.fit.RemoveClaim(nameOf(c)) })
+}
+
+func (r *capacity) volume(old, new *corev1.PersistentVolume) {
+	change(r, old, new, r.fit.SetVolume, func(v *corev1.PersistentVolume) { r.fit.RemoveVolume(v.Name) })
+}
+
+func (r *capacity) storageClass(old, new *storagev1.StorageClass) {
+	change(r, old, new, r.fit.SetStorageClass, func(s *storagev1.StorageClass) { r.fit.RemoveStorageClass(s.Name) })
+}
+
+func (r *capacity) csiNode(old, new *storagev1.CSINode) {
+	change(r, old, new, r.fit.SetCSINode, func(n *storagev1.CSINode) { r.fit.RemoveCSINode(n.Name) })
+}
+
+func (r *capacity) csiDriver(old, new *storagev1.CSIDriver) {
+	change(r, old, new, r.fit.SetCSIDriver, func(d *storagev1.CSIDriver) { r.fit.RemoveCSIDriver(d.Name) })
+}
+
+func (r *capacity) storageCapacity(old, new *storagev1.CSIStorageCapacity) {
+	change(r, old, new, r.fit.SetCapacity, func(c *storagev1.CSIStorageCapacity) { r.fit.RemoveCapacity(nameOf(c)) })
+}
+
+func (r *capacity) attachment(old, new *storagev1.VolumeAttachment) {
+	change(r, old, new, r.fit.SetAttachment, func(a *storagev1.VolumeAttachment) { r.fit.RemoveAttachment(a.Name) })
+}
+
+func change[T any](r *capacity, old, new *T, set, remove func(*T)) {
+	if !r.known {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case new != nil:
+		set(new)
+	case old != nil:
+		remove(old)
+	}
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// Elsewhere says whether the pod's replacement fits on another node that is ready and that nodes selects, nil all of them; and
+// if not, why not. A pod that cannot be judged does not: the policy asks not to move pods that have nowhere to go. It does not
+// change the pod.
+func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why string) {
+	if !c.capacity.known {
+		return false, "not judged: this process does not watch the kinds that decide it"
+	}
+	var result fit.Result
+	c.Ask(pod, func(q *fit.Question) {
+		result = q.Elsewhere(fit.Search{Allowed: func(n *corev1.Node) bool {
+			return !NotReady(n) && (nodes == nil || nodes.Matches(labels.Set(n.Labels)))
+		}})
+	})
+	switch {
+	case result.OK:
+		return true, ""
+	case !result.Judged:
+		return false, fmt.Sprintf("not judged: %s", result.Reason)
+	case len(result.Refused) > 0:
+		return false, Refusal(result.Refused)
+	case nodes != nil:
+		return false, fmt.Sprintf("there is no other node that is ready and matches %q", nodes)
+	}
+	return false, "there is no other node that is ready"
+}
+
+// Ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
+func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
+	c.capacity.mu.RLock()
+	defer c.capacity.mu.RUnlock()
+	f(c.capacity.fit.Ask(pod))
+}
+
+// Promise holds room on the node that the replacement of a pod would prefer, and says whether there is one.
+func (c *Cache) Promise(pod *corev1.Pod) bool {
+	c.capacity.mu.Lock()
+	defer c.capacity.mu.Unlock()
+	found := c.capacity.fit.Elsewhere(pod, fit.Search{Allowed: func(n *corev1.Node) bool { return !NotReady(n) }})
+	if found.OK {
+		c.capacity.fit.Promise(pod, found.Node)
+	}
+	return found.OK
+}
+
+// Release ends the promise for the replacement of a pod.
+func (c *Cache) Release(pod types.UID) {
+	c.capacity.mu.Lock()
+	defer c.capacity.mu.Unlock()
+	c.capacity.fit.Release(pod)
+}
+
+// Refusal puts into words how many nodes refused a pod for which reasons, the most frequent first.
+func Refusal(refused map[fit.Reason]int) string {
+	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b fit.Reason) int {
+		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))
+	})
+	all, words := 0, make([]string, len(reasons))
+	for i, reason := range reasons {
+		all += refused[reason]
+		words[i] = fmt.Sprintf("%s on %d", reason, refused[reason])
+	}
+	if all == 1 {
+		return fmt.Sprintf("does not fit on the only other node: %s", reasons[0])
+	}
+	return fmt.Sprintf("fits on none of %d other nodes: %s", all, strings.Join(words, ", "))
+}

@@ -1,0 +1,275 @@
+package cluster
+
+import (
+	"fmt"
+	"reflect"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Kind is a kind of object that a [Cache] can hold, named by its resource.
+type Kind string
+
+// The kinds.
+const (
+	Nodes                  Kind = "nodes"
+	Pods                   Kind = "pods"
+	PodDisruptionBudgets   Kind = "poddisruptionbudgets"
+	Namespaces             Kind = "namespaces"
+	PriorityClasses        Kind = "priorityclasses"
+	PersistentVolumeClaims Kind = "persistentvolumeclaims"
+	PersistentVolumes      Kind = "persistentvolumes"
+	StorageClasses         Kind = "storageclasses"
+	CSINodes               Kind = "csinodes"
+	CSIDrivers             Kind = "csidrivers"
+	CSIStorageCapacities   Kind = "csistoragecapacities"
+	VolumeAttachments      Kind = "volumeattachments"
+	ReplicaSets            Kind = "replicasets"
+	Deployments            Kind = "deployments"
+	StatefulSets           Kind = "statefulsets"
+	ReplicationControllers Kind = "replicationcontrollers"
+)
+
+// PlacementKinds are the kinds that decide on which node a pod fits. With all of them the cache answers [Cache.Elsewhere].
+func PlacementKinds() []Kind {
+	return []Kind{
+		Nodes, Pods, Namespaces, PersistentVolumeClaims, PersistentVolumes, StorageClasses, CSINodes, CSIDrivers,
+		CSIStorageCapacities, VolumeAttachments,
+	}
+}
+
+// WorkloadKinds are the kinds that [Workloads] is derived from.
+func WorkloadKinds() []Kind {
+	return []Kind{Nodes, Pods, PodDisruptionBudgets, ReplicaSets, Deployments, StatefulSets, ReplicationControllers}
+}
+
+// held is one kind that a cache holds.
+type held struct {
+	kind     Kind
+	object   reflect.Type // as the API server sends it
+	informer cache.SharedIndexInformer
+	indexer  cache.Indexer // that of the informer; offline there is no other
+	synced   cache.InformerSynced
+	// handlers are the indexes of the cache, then the handlers of the roles.
+	handlers []func(old, new any, initial bool)
+}
+
+// add makes the cache hold the kind of objects O, which it keeps as T, if the configuration wants it. update are the indexes.
+func add[O, T any](
+	c *Cache, kind Kind, informer func(informers.SharedInformerFactory) cache.SharedIndexInformer, indexers cache.Indexers,
+	update ...func(old, new *T, initial bool),
+) error {
+	if !c.wants(kind) {
+		return nil
+	}
+	h := &held{kind: kind, object: reflect.TypeFor[*O]()}
+	if c.factory == nil {
+		h.indexer = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		})
+	} else {
+		h.informer = informer(c.factory)
+		h.indexer = h.informer.GetIndexer()
+	}
+	if err := h.indexer.AddIndexers(indexers); err != nil {
+		return fmt.Errorf("index %s: %w", kind, err)
+	}
+	for _, f := range update {
+		h.handlers = append(h.handlers, typed(f))
+	}
+	c.held = append(c.held, h)
+	return nil
+}
+
+// typed is a handler of objects of any type that calls one of objects of type T.
+func typed[T any](f func(old, new *T, initial bool)) func(old, new any, initial bool) {
+	return func(old, new any, initial bool) {
+		before, _ := old.(*T)
+		after, _ := new.(*T)
+		f(before, after, initial)
+	}
+}
+
+// AddHandler calls f for every change of a kind of object. old is nil for an object that came, new for one that is gone; an
+// object that another of its name replaced unseen is both. initial says that the object was there when the cache was filled.
+// Handlers are added before [Cache.Run]. For a kind that the cache does not hold, f is never called.
+func AddHandler[T any](c *Cache, f func(old, new *T, initial bool)) {
+	for _, h := range c.held {
+		if h.object == reflect.TypeFor[*T]() {
+			h.handlers = append(h.handlers, typed(f))
+		}
+	}
+}
+
+// OnUpdate tells the indexes, and then the roles, of a change.
+func (c *Cache) OnUpdate(h *held, old, new any, initial bool) {
+	for _, f := range h.handlers {
+		f(old, new, initial)
+	}
+}
+
+// handler passes on what the informer of a kind sees.
+func (c *Cache) handler(h *held) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, initial bool) { c.OnUpdate(h, nil, o, initial) },
+		UpdateFunc: func(a, b any) { c.OnUpdate(h, a, b, false) },
+		DeleteFunc: func(o any) {
+			if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = unseen.Obj
+			}
+			c.OnUpdate(h, o, nil, false)
+		},
+	}
+}
+
+// hold makes the cache hold the kinds that the configuration wants.
+func (c *Cache) hold() error {
+	type factory = informers.SharedInformerFactory
+	type informer = cache.SharedIndexInformer
+	r, w := c.capacity, c.workloads
+	for _, err := range []error{
+		add[corev1.Node](c, Nodes, func(f factory) informer { return f.Core().V1().Nodes().Informer() }, nil,
+			every(r.node), w.nodeChanged),
+		add[corev1.Pod](c, Pods, func(f factory) informer { return f.Core().V1().Pods().Informer() },
+			cache.Indexers{byNode: nodeOf, byOwner: ownersOf}, every(r.pod), every(w.podChanged)),
+		add[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, func(f factory) informer {
+			return f.Policy().V1().PodDisruptionBudgets().Informer()
+		}, nil, every(w.budgetChanged)),
+		add[corev1.Namespace](c, Namespaces, func(f factory) informer { return f.Core().V1().Namespaces().Informer() }, nil,
+			every(r.namespace)),
+		add[schedulingv1.PriorityClass, schedulingv1.PriorityClass](c, PriorityClasses, func(f factory) informer {
+			return f.Scheduling().V1().PriorityClasses().Informer()
+		}, nil),
+		add[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, func(f factory) informer {
+			return f.Core().V1().PersistentVolumeClaims().Informer()
+		}, nil, every(r.claim)),
+		add[corev1.PersistentVolume](c, PersistentVolumes, func(f factory) informer {
+			return f.Core().V1().PersistentVolumes().Informer()
+		}, nil, every(r.volume)),
+		add[storagev1.StorageClass](c, StorageClasses, func(f factory) informer {
+			return f.Storage().V1().StorageClasses().Informer()
+		}, nil, every(r.storageClass)),
+		add[storagev1.CSINode](c, CSINodes, func(f factory) informer { return f.Storage().V1().CSINodes().Informer() }, nil,
+			every(r.csiNode)),
+		add[storagev1.CSIDriver](c, CSIDrivers, func(f factory) informer { return f.Storage().V1().CSIDrivers().Informer() }, nil,
+			every(r.csiDriver)),
+		add[storagev1.CSIStorageCapacity](c, CSIStorageCapacities, func(f factory) informer {
+			return f.Storage().V1().CSIStorageCapacities().Informer()
+		}, nil, every(r.storageCapacity)),
+		add[storagev1.VolumeAttachment](c, VolumeAttachments, func(f factory) informer {
+			return f.Storage().V1().VolumeAttachments().Informer()
+		}, nil, every(r.attachment)),
+		add[appsv1.ReplicaSet](c, ReplicaSets, func(f factory) informer { return f.Apps().V1().ReplicaSets().Informer() }, nil,
+			every(w.controllerChanged)),
+		add[appsv1.Deployment](c, Deployments, func(f factory) informer { return f.Apps().V1().Deployments().Informer() }, nil,
+			every(w.controllerChanged)),
+		add[appsv1.StatefulSet](c, StatefulSets, func(f factory) informer { return f.Apps().V1().StatefulSets().Informer() }, nil,
+			every(w.controllerChanged)),
+		add[corev1.ReplicationController](c, ReplicationControllers, func(f factory) informer {
+			return f.Core().V1().ReplicationControllers().Informer()
+		}, nil, every(w.controllerChanged)),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object is an object that has a UID.
+type object[T any] interface {
+	*T
+	GetUID() types.UID
+}
+
+// every is a handler that treats initial objects as any. It sees an object that another of its name replaced unseen as one that
+// is gone and one that came.
+func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bool) {
+	return func(old, new *T, _ bool) {
+		if old != nil && new != nil && P(old).GetUID() != P(new).GetUID() {
+			f(old, nil)
+			old = nil
+		}
+		f(old, new)
+	}
+}
+
+// The indexes of pods. Every store has one by namespace besides.
+const (
+	byNode  = "node"
+	byOwner = "owner"
+)
+
+func nodeOf(object any) ([]string, error) {
+	if p, ok := object.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+		return []string{p.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+func ownersOf(object any) ([]string, error) {
+	var uids []string
+	if p, ok := object.(*corev1.Pod); ok {
+		for i := range p.OwnerReferences {
+			uids = append(uids, string(p.OwnerReferences[i].UID))
+		}
+	}
+	return uids, nil
+}
+
+// Set adds or replaces an object of a cache that has no informers, and drops from it what no role reads. It fails for a kind
+// that the cache does not hold.
+func (c *Cache) Set(o any) error { return c.set(o, false) }
+
+func (c *Cache) set(o any, initial bool) error {
+	h, old, err := c.find(o)
+	if err != nil {
+		return err
+	}
+	pruned, err := c.prune(o)
+	if err != nil {
+		return err
+	}
+	if err := h.indexer.Update(pruned); err != nil {
+		return err
+	}
+	c.OnUpdate(h, old, pruned, initial)
+	return nil
+}
+
+// Remove removes an object of a cache that has no informers, if it is there.
+func (c *Cache) Remove(o any) error {
+	h, old, err := c.find(o)
+	if err != nil || old == nil {
+		return err
+	}
+	if err := h.indexer.Delete(old); err != nil {
+		return err
+	}
+	c.OnUpdate(h, old, nil, false)
+	return nil
+}
+
+// find is the kind of an object, and what the cache has under its name; nil: nothing.
+func (c *Cache) find(o any) (*held, any, error) {
+	for _, h := range c.held {
+		if h.object != reflect.TypeOf(o) {
+			continue
+		}
+		m, ok := o.(metav1.Object)
+		if !ok {
+			break
+		}
+		old, _, err := h.indexer.GetByKey(cache.MetaObjectToName(m).String())
+		return h, old, err
+	}
+	return nil, nil, fmt.Errorf("%T: no decision rests on objects of this kind", o)
+}

@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Node is what is known about the health of a node.
+type Node struct {
+	Name string
+	// Ready is its condition. A node that says nothing is not ready.
+	Ready bool
+	// Tainted is when it was seen to get the newest taint, of those it still has, with the effect NoSchedule or NoExecute. A
+	// cordon counts as a taint. A taint that was there when the watch began counts from the time in its timeAdded. Zero: the node
+	// has no such taint, or only taints without that time, taints that a new node came with, or the cordon of a maintenance.
+	Tainted time.Time
+	// Maintained: a maintenance holds it, so that a cordon or a shutdown is intended.
+	Maintained bool
+}
+
+// NotReady says whether the node has a Ready condition that is not True. A node without one counts as ready, as in
+// kubernetes-sigs/descheduler.
+func NotReady(n *corev1.Node) bool { return says(n, corev1.ConditionFalse, corev1.ConditionUnknown) }
+
+// says says whether the node has a Ready condition with one of the values.
+func says(n *corev1.Node, values ...corev1.ConditionStatus) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && slices.Contains(values, c.Status)
+	})
+}
+
+// taint tells the taints of a node apart, as the API server does. The zero value is the cordon.
+type taint struct {
+	key    string
+	effect corev1.TaintEffect
+}
+
+// cordons says whether the taint is the cordon, or the taint that comes with it.
+func (t taint) cordons() bool { return t == taint{} || t.key == corev1.TaintNodeUnschedulable }
+
+// taintsOf are the taints of a node that keep pods away, and when each says that it was added; zero: it does not say.
+func taintsOf(n *corev1.Node) map[taint]time.Time {
+	taints := map[taint]time.Time{}
+	if n.Spec.Unschedulable {
+		taints[taint{}] = time.Time{}
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute {
+			continue
+		}
+		var added time.Time
+		if t.TimeAdded != nil {
+			added = t.TimeAdded.Time
+		}
+		taints[taint{t.Key, t.Effect}] = added
+	}
+	return taints
+}
+
+// nodes are the nodes that are known, by name.
+type nodes map[string]knownNode
+
+// knownNode is a node, and when each taint that it has came; zero: before the watch, with the node, or by a maintenance.
+type knownNode struct {
+	Node
+	came map[taint]time.Time
+}
+
+// change takes one change into account and returns the name of the node if [Node] says something else now. old or new is nil
+// where there is none. The taints that a node came with say nothing about its health: a new node has taints that its setup
+// removes. A maintenance intends its cordon, and the taint of it, which comes later and also goes later.
+func (all nodes) change(old, new *corev1.Node, initial bool, now time.Time) string {
+	if new == nil {
+		delete(all, old.Name)
+		return old.Name
+	}
+	if old != nil && old.UID != new.UID { // replaced unseen
+		delete(all, old.Name)
+	}
+	before, known := all[new.Name]
+	_, maintained := new.Annotations[schemas.AnnotationMaintenance]
+	taints := taintsOf(new)
+	after := knownNode{
+		Node: Node{Name: new.Name, Ready: says(new, corev1.ConditionTrue), Maintained: maintained}, came: make(map[taint]time.Time, len(taints)),
+	}
+	for t, added := range taints {
+		at, had := before.came[t]
+		switch {
+		case had, maintained && t.cordons():
+		case initial:
+			at = added
+		case known:
+			at = now
+		}
+		after.came[t] = at
+		if at.After(after.Tainted) {
+			after.Tainted = at
+		}
+	}
+	all[new.Name] = after
+	if known && before.Node == after.Node {
+		return ""
+	}
+	return new.Name
+}
