@@ -13,12 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/rehome-dev/rehome/actuator/background"
-	"github.com/rehome-dev/rehome/actuator/evictionrequest"
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/actuator/restart"
+	"github.com/rehome-dev/rehome/actuator/move/background"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/actuator/move/evictionrequest"
+	"github.com/rehome-dev/rehome/actuator/move/restart"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -91,27 +92,12 @@ type Actuator struct {
 	bad     atomic.Pointer[[]error] // what of the ledger could not be read
 	limits  *limit.Windows          // used by the term alone, and outlives it
 	ledger  Ledger
-	virtual virtual // of a dry run
 
-	restarts   restarts
-	restarting restart.Config // what restarts is made of
-	requests   requests
+	restarts   *restart.Method
+	requests   *evictionrequest.Method
+	evictions  *eviction.Method
 	background move.Method
 	steps      steps // nil: maintenances are not carried out
-}
-
-// restarts are the ways in which a workload makes a replacement first.
-type restarts interface {
-	// For is the way for a pod, with its workload. nil: there is none.
-	For(ctx context.Context, pod *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error)
-	// Method is the way of that name.
-	Method(name schemas.Method) move.Method
-}
-
-// requests is the way by an EvictionRequest, where the API server knows them.
-type requests interface {
-	move.Method
-	Available(ctx context.Context) bool
 }
 
 // New makes an actuator that does nothing until [Actuator.Lead] is called.
@@ -136,16 +122,20 @@ func New(cfg Config) *Actuator {
 	}
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {
-		a.restarting = restart.Config{
+		grace := func() *int64 { return a.policy.Load().GracePeriodSeconds }
+		a.restarts = restart.New(restart.Config{
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
-			GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds }, DryRun: cfg.DryRun, Room: cfg.Room,
-		}
-		a.restarts = restart.New(a.restarting)
+			GracePeriodSeconds: grace, DryRun: cfg.DryRun, Room: cfg.Room,
+		})
 		a.requests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests }, DryRun: cfg.DryRun,
 			Now: cfg.Now,
 		})
 		a.background = background.New(background.Config{Client: cfg.Client})
+		a.evictions = eviction.New(eviction.Config{
+			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun, Now: cfg.Now,
+			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },
+		})
 	}
 	if cfg.Client != nil && cfg.Kinds != nil {
 		a.steps = maintenance.New(maintenance.Config{
@@ -189,7 +179,7 @@ func (a *Actuator) Lead(ctx context.Context) error {
 
 // DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call
 // may take, and with it fits into the 30 seconds that Kubernetes gives a process to end.
-const DrainTimeout = callTimeout + 5*time.Second
+const DrainTimeout = eviction.Timeout + 5*time.Second
 
 func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 	ctx, stop := context.WithCancel(ctx)

@@ -1,14 +1,14 @@
 package actuator
 
 import (
-	"context"
 	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/actuator/move/restart"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -53,27 +53,12 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	}
 }
 
-// rolling is a Deployment that takes part in restarts.
-type rolling struct{}
-
-func (rolling) For(context.Context, *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
-	return nothing{}, schemas.MethodRestart, &schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api"}, nil
-}
-
-func (rolling) Method(schemas.Method) move.Method { return nothing{} }
-
-type nothing struct{ move.Method }
-
 func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
-	a.restarts = rolling{}
+	a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 	var got []int
 	for _, o := range []Open{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
-		ways, err := a.ways(t.Context(), o, &corev1.Pod{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, len(ways))
+		got = append(got, len(a.ways(o))-1)
 	}
 	if want := []int{1, 1, 0}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v ways before an eviction, want %v", got, want)

@@ -244,5 +244,6 @@ func (t *term) evictInstead(ctx context.Context, x *moving) bool {
 	if o, objects := ask(Gates(), s); objects {
 		return o.Reason == schemas.ReasonPodGone || o.Reason == schemas.ReasonPodTerminating
 	}
-	return t.evict(ctx, s, unnoted).Outcome == schemas.Evicted
+	p, err := t.evictions.Start(ctx, s.Pod, s.Now, func(context.Context, move.Record) error { return nil })
+	return err == nil && p.Stage == move.Done
 }

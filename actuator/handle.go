@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -30,8 +31,22 @@ func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, erro
 	return a.handle(ctx, open, unnoted)
 }
 
-func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schemas.Verdict, error) {
-	pod, err := a.look(ctx, open.Intent.Pod, a.cfg.View.Version(open.Intent.Pod.UID))
+// tries is how often a pod is read and checked that others change before it is moved.
+const tries = 3
+
+func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (v schemas.Verdict, err error) {
+	version := a.cfg.View.Version(open.Intent.Pod.UID)
+	for range tries {
+		if v, err = a.handleOnce(ctx, open, version, note); !errors.Is(err, move.ErrChanged) {
+			break
+		}
+		version = latest
+	}
+	return v, err
+}
+
+func (a *Actuator) handleOnce(ctx context.Context, open Open, version string, note noteFunc) (schemas.Verdict, error) {
+	pod, err := a.look(ctx, open.Intent.Pod, version)
 	switch {
 	case apierrors.IsForbidden(err):
 		return a.verdict(open, Objection{schemas.Failed, schemas.ReasonForbidden, err.Error()}), nil
@@ -50,8 +65,8 @@ func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (schema
 const latest = ""
 
 // look reads the pod of that namespace and name from the API server, which may answer from its own cache if that is not
-// older than the version. Before an eviction, the one that is known here will do: the eviction carries the pod's UID, and is
-// held against the budgets by what is stored. nil: there is none.
+// older than the version. Before an eviction, the one that is known here will do: the eviction carries the pod's UID and resource
+// version. nil: there is none.
 func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,10 +21,12 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -48,6 +52,7 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 	}{
 		{"a pod is evicted with its UID as a precondition", testUIDPrecondition},
 		{"a pod that was made anew under the same name is not touched", testPodMadeAnew},
+		{"a pod that was changed before the call is checked again", testChangedBeforeTheCall},
 		{"a pod that is being deleted is not touched", testTerminating},
 		{"a pod that its owner protects is not touched", testProtected},
 		{"a pod behind a budget is deferred and the budget is named", testBudget},
@@ -175,6 +180,11 @@ func (p *place) evictions() []asked {
 		}
 		var eviction policyv1.Eviction
 		p.must(json.Unmarshal(e.Object, &eviction))
+		if o := eviction.DeleteOptions.Preconditions; o.ResourceVersion == nil {
+			p.Errorf("the eviction of pod %s has no resource version as a precondition", e.Name)
+		} else {
+			o.ResourceVersion = nil
+		}
 		out = append(out, asked{e.User, e.Name, e.Code, *eviction.DeleteOptions})
 	}
 	return out
@@ -228,7 +238,10 @@ func testPodMadeAnew(p *place) {
 	check(p.T, "eviction calls", p.evictions(), nil)
 
 	// Made anew between the look and the call: the precondition is what is left.
-	check(p.T, "verdict of the call alone", a.evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: first, Enabled: true}, unnoted), gone)
+	progress, err := a.evictions.Start(p.Context(), first, time.Now(), func(context.Context, move.Record) error { return nil })
+	p.must(err)
+	check(p.T, "progress of the call alone", progress, move.Refused(schemas.MethodEviction,
+		&move.Refusal{Outcome: gone.Outcome, Reason: gone.Reason, Message: gone.Message}))
 	check(p.T, "eviction calls", p.evictions(), []asked{
 		{"admin", "db-0", 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &first.UID}}},
 	})
@@ -236,6 +249,37 @@ func testPodMadeAnew(p *place) {
 		p.Errorf("the second pod is not what it was: %+v", live)
 	}
 }
+
+// testChangedBeforeTheCall protects a pod after the actuator read it and before it evicts it.
+func testChangedBeforeTheCall(p *place) {
+	pod := p.pods(2)[0]
+	config := p.c.RESTConfig()
+	protect := sync.OnceFunc(func() {
+		_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+policy.EvictAnnotation+`":"false"}}}`), metav1.PatchOptions{})
+		p.must(err)
+	})
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/eviction") {
+				protect()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	client, err := kubernetes.NewForConfig(config)
+	p.must(err)
+	o := p.open(pod)
+	v := p.handle(p.actuator(func(c *Config) { c.Client = client }), o)
+	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+	check(p.T, "eviction calls", p.evictions(), []asked{
+		{"admin", pod.Name, 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}},
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func testTerminating(p *place) {
 	const finalizer = "rehome.dev/test"
@@ -343,9 +387,10 @@ func testNamespaceEnds(p *place) {
 	const finalizer = "rehome.dev/test"
 	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
 	p.must(p.client.CoreV1().Namespaces().Delete(p.Context(), p.namespace, metav1.DeleteOptions{}))
-	o := p.open(pod)
-	v := p.actuator().evict(p.Context(), Situation{Now: time.Now(), Open: o, Pod: &pod, Enabled: true}, unnoted)
-	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating, v.Message))
+	got, err := p.actuator().evictions.Start(p.Context(), &pod, time.Now(), func(context.Context, move.Record) error { return nil })
+	p.must(err)
+	check(p.T, "progress", got, move.Refused(schemas.MethodEviction,
+		&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: got.Message}))
 }
 
 // evictedBy is the verdict on a pod that the API server agreed to evict.

@@ -1,10 +1,10 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
@@ -18,49 +18,39 @@ type noteFunc func(ctx context.Context, r record) error
 // unnoted is for callers that remember nothing.
 func unnoted(context.Context, record) error { return nil }
 
-// way is a way of moving a pod that takes longer than one call.
+// way is one way to move a pod.
 type way struct {
-	name     schemas.Method
-	by       move.Method
-	workload *schemas.ObjectRef
-	accepted Objection // what its beginning is called
-	skip     bool      // a pod that cannot go this way goes none
+	by move.Method
+	// skip: a pod that cannot be moved in this way is not moved in another.
+	skip bool
+	// optional: a missing right does not matter, since the policy does not enable this way.
+	optional bool
 }
 
-// ways are those that are tried before an eviction, in order.
-func (a *Actuator) ways(ctx context.Context, open Open, pod *corev1.Pod) ([]way, error) {
+// ways are those that are tried for the pod, in order.
+func (a *Actuator) ways(open Open) []way {
 	var out []way
 	p, asked := a.policy.Load(), open.asked()
-	if asked.Method == schemas.UseEvict {
-		return nil, nil
-	}
-	by, name, workload, err := a.restart(ctx, open, pod)
-	if err != nil {
-		return nil, err
-	}
-	if by != nil {
-		accepted := Objection{schemas.Restarted, schemas.ReasonRestartAccepted, "rollout restart of " + workload.String()}
-		if name == schemas.MethodSurge {
-			accepted.Reason, accepted.Message = schemas.ReasonSurgeAccepted, "one replica more for "+workload.String()
+	if asked.Method != schemas.UseEvict {
+		preferred := prefersRestart(p, open)
+		if by := a.restartFor(open); by != nil {
+			out = append(out, way{by, p.Restart.Otherwise == policy.OtherwiseSkip && !preferred, preferred})
 		}
-		skip := p.Restart.Otherwise == policy.OtherwiseSkip && !prefersRestart(p, open)
-		out = append(out, way{name, by, workload, accepted, skip})
+		if a.requests != nil && p.EvictionRequests > 0 && !asked.DryRun { // a dry one tells nothing that an eviction does not
+			out = append(out, way{by: a.requests})
+		}
 	}
 	if asked.DryRun {
-		return out, nil // an EvictionRequest that is not made tells nothing that an eviction does not
+		return append(out, way{by: a.evictions.DryRun()})
 	}
-	if a.requests != nil && p.EvictionRequests > 0 && a.requests.Available(ctx) {
-		out = append(out, way{schemas.MethodEvictionRequest, a.requests, nil,
-			Objection{schemas.Requested, schemas.ReasonEvictionRequestAccepted, "an EvictionRequest was made"}, false})
-	}
-	return out, nil
+	return append(out, way{by: a.evictions})
 }
 
-// method is the way of that name. nil: it is not one that takes steps.
+// method is the method of that name. nil: it is not one that takes steps.
 func (a *Actuator) method(name schemas.Method) move.Method {
 	switch {
 	case (name == schemas.MethodRestart || name == schemas.MethodSurge) && a.restarts != nil:
-		return a.restarts.Method(name)
+		return a.restarts
 	case name == schemas.MethodEvictionRequest && a.requests != nil:
 		return a.requests
 	case name == schemas.MethodBackground && a.background != nil:
@@ -69,99 +59,46 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 	return nil
 }
 
-// moveBy takes the pod of s on its way by the first method that can, and the eviction API if none can.
+// moveBy starts the move of the pod of s by the first method that can.
 func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (schemas.Verdict, error) {
-	ways, err := a.ways(ctx, s.Open, s.Pod)
-	if err != nil {
-		return schemas.Verdict{}, fmt.Errorf("how to move pod %s: %w: %w", s.Open.Intent.Pod, ErrUnavailable, err)
-	}
+	calling, end := detached(ctx)
+	defer end()
 	var instead *schemas.Instead
-	for _, w := range ways {
-		v, refusal, err := a.begin(ctx, s, w, instead, note)
-		if err != nil || refusal == nil {
-			return v, err
+	for _, w := range a.ways(s.Open) {
+		var saved record
+		var failed error
+		p, err := w.by.Start(calling, s.Pod, s.Now, func(_ context.Context, r move.Record) error {
+			saved = record{Open: s.Open, Method: r.Method, Workload: r.Workload, Instead: instead, State: r.State}
+			failed = cmp.Or(note(ctx, saved), ctx.Err())
+			return failed
+		})
+		switch {
+		case failed != nil || errors.Is(err, move.ErrChanged):
+			return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Open.Intent.Pod, err)
+		case err != nil:
+			return schemas.Verdict{}, fmt.Errorf("move pod %s: %w: %w", s.Open.Intent.Pod, ErrUnavailable, err)
+		case p.Stage == move.NotApplicable, w.optional && p.Refusal != nil && p.Refusal.Reason == schemas.ReasonForbidden:
+			continue
+		case p.Stage == move.Released && p.Method != schemas.MethodEviction && !w.skip && !p.Refusal.Wait:
+			if instead == nil {
+				instead = &schemas.Instead{Method: p.Method, Reason: p.Refusal.Reason, Message: p.Refusal.Message}
+			}
+			continue
+		case p.Refusal != nil:
+			v := a.verdict(s.Open, Objection{p.Refusal.Outcome, p.Refusal.Reason, p.Refusal.Message})
+			if v.Blockers = p.Refusal.Blockers; p.Method == schemas.MethodEviction {
+				v.Instead = instead
+			}
+			return v, nil
 		}
-		if w.skip || refusal.Wait {
-			return a.verdict(s.Open, Objection{refusal.Outcome, refusal.Reason, refusal.Message}), nil
+		outcome, reason := move.Accepted(p.Method)
+		v := a.verdict(s.Open, Objection{outcome, reason, p.Message})
+		v.Method, v.Instead, v.Workload = p.Method, instead, p.Workload
+		if p.Stage == move.Working && p.State == nil || saved.State == nil {
+			return v, nil
 		}
-		if instead == nil {
-			instead = &schemas.Instead{Method: w.name, Reason: refusal.Reason, Message: refusal.Message}
-		}
+		saved.State = p.State
+		return v, note(calling, saved)
 	}
-	if err := note(ctx, record{Open: s.Open, Method: schemas.MethodEviction, Instead: instead}); err != nil {
-		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", s.Open.Intent.Pod, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return schemas.Verdict{}, fmt.Errorf("evict pod %s: %w", s.Open.Intent.Pod, err)
-	}
-	calling, end := detached(ctx)
-	defer end()
-	v := a.evict(calling, s, note)
-	v.Instead = instead
-	return v, nil
-}
-
-// plans is how often a move is planned that others overtake before its first step. Each time, somebody else has changed what
-// was planned for, such as a controller that writes the status of an object that was just made.
-const plans = 5
-
-// begin plans a move and takes its first step, or says why it cannot go this way. A pod that went meanwhile, by itself, has
-// its verdict with that.
-func (a *Actuator) begin(
-	ctx context.Context, s Situation, w way, instead *schemas.Instead, note noteFunc,
-) (schemas.Verdict, *move.Refusal, error) {
-	failed := func(err error) (schemas.Verdict, *move.Refusal, error) {
-		return schemas.Verdict{}, nil, fmt.Errorf("%s of pod %s: %w: %w", w.name, s.Open.Intent.Pod, ErrUnavailable, err)
-	}
-	state, refusal, err := w.by.Plan(ctx, s.Pod, s.Now)
-	if err != nil {
-		return failed(err)
-	}
-	if refusal != nil {
-		return schemas.Verdict{}, refusal, nil
-	}
-	r := record{Open: s.Open, Method: w.name, Workload: w.workload, Instead: instead, State: state}
-	if err := note(ctx, r); err != nil {
-		return failed(err)
-	}
-	calling, end := detached(ctx)
-	defer end()
-	p, err := a.first(calling, &r, w.by, note)
-	v := a.verdict(s.Open, w.accepted)
-	v.Method, v.Instead, v.Workload = w.name, instead, w.workload
-	switch {
-	case err != nil && p.Stage == move.Replanned:
-		return failed(err)
-	case err != nil:
-		v.Message += "; the first step is tried again: " + err.Error()
-		return v, nil, nil
-	case p.Refusal != nil && p.Stage == move.Done:
-		return a.verdict(s.Open, Objection{p.Refusal.Outcome, p.Refusal.Reason, p.Refusal.Message}), nil, nil
-	case p.Refusal != nil:
-		return schemas.Verdict{}, p.Refusal, note(ctx, record{Open: s.Open, Method: schemas.MethodEviction})
-	case p.Stage == move.Done:
-		r.State = nil
-	}
-	return v, nil, note(calling, r)
-}
-
-// first takes the first step of a move, of a newer plan as long as things are not as they were when it was planned. r is
-// changed to what was remembered last.
-func (a *Actuator) first(ctx context.Context, r *record, by move.Method, note noteFunc) (move.Progress, error) {
-	for n := 1; ; n++ {
-		p, err := by.Step(ctx, r.State, a.cfg.Now())
-		if p.State != nil {
-			r.State = p.State
-		}
-		if err != nil || p.Stage != move.Replanned {
-			return p, err
-		}
-		if n == plans {
-			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: p.Message}
-			return move.Progress{Stage: move.Released, Refusal: refusal, Message: p.Message}, nil
-		}
-		if err := note(ctx, *r); err != nil {
-			return p, err // of the note: nothing was changed
-		}
-	}
+	return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Open.Intent.Pod, ErrUnavailable)
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -236,16 +237,8 @@ func (t *term) resolve(ctx context.Context, records []record) (open []*moving, v
 // its method has more steps to take.
 func (t *term) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, error) {
 	if r.State != nil {
-		v := r.Open.Verdict(schemas.Restarted, schemas.ReasonRestartAccepted, "begun before a restart of the actuator")
-		switch r.Method {
-		case schemas.MethodSurge:
-			v.Reason = schemas.ReasonSurgeAccepted
-		case schemas.MethodBackground:
-			v.Outcome, v.Reason = schemas.Requested, schemas.ReasonBackgroundAccepted
-		case schemas.MethodEvictionRequest:
-			v.Outcome, v.Reason = schemas.Requested, schemas.ReasonEvictionRequestAccepted
-		case schemas.MethodRestart, schemas.MethodEviction:
-		}
+		outcome, reason := move.Accepted(r.Method)
+		v := r.Open.Verdict(outcome, reason, "begun before a restart of the actuator")
 		v.Method, v.Workload, v.Instead = r.Method, r.Workload, r.Instead
 		return v, true, nil
 	}

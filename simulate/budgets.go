@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -21,7 +22,7 @@ func (b budgets) carry(open actuator.Open, pod *corev1.Pod) schemas.Verdict {
 	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
 		return evicted // nothing that is counted goes
 	}
-	matching := actuator.Matching(pod, b[pod.Namespace])
+	matching := eviction.Matching(pod, b[pod.Namespace])
 	switch {
 	case len(matching) == 0:
 		return evicted
@@ -35,7 +36,7 @@ func (b budgets) carry(open actuator.Open, pod *corev1.Pod) schemas.Verdict {
 	status := &b[pod.Namespace][at].Status
 	if status.DisruptionsAllowed <= 0 || status.ObservedGeneration < matching[0].Generation {
 		v := open.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, "")
-		v.Blockers, v.Message = actuator.Blockers(matching, "")
+		v.Blockers, v.Message = eviction.Blockers(matching, "")
 		return v
 	}
 	status.DisruptionsAllowed--

@@ -1,11 +1,24 @@
-// Package move is what the ways of moving a pod that take longer than one call have in common. Each is a [Method]: it plans
-// a move, and then takes it on step by step, by what it was told to remember and by the cluster as it is. It remembers
-// nothing itself, so a move outlives the process that began it.
+// Package move defines how a pod is moved. Each way is a [Method] in a package of its own:
+//
+//	restart          the Deployment makes a replacement first, by a rollout restart or one replica more
+//	evictionrequest  an EvictionRequest asks responders to make the pod go
+//	eviction         the eviction call
+//	background       a webhook took the eviction call over and moves the pod itself
+//
+// The actuator calls a method like this:
+//
+//	Start ──▶ Working ──▶ Step ──▶ Working ──▶ ... ──▶ Done, Undone or Released
+//	              │ the cause is gone
+//	              └─────▶ Cancel ──▶ Working ──▶ ... ──▶ Done or Undone
+//
+// A method keeps nothing in memory between calls. The actuator stores [Record] in the ledger and passes its State to the
+// next call, so a move continues in another process.
 package move
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,26 +26,54 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Method moves pods. Its methods may be called from several goroutines at once, though not for the same pod.
+// Method moves pods in one way. Its functions may be called from several goroutines at once, but not for the same pod. The
+// end of ctx interrupts calls to the API server, so a shutdown should not end it; the loss of the lease should.
 type Method interface {
-	// Plan says how the pod, as it is now, would be moved, and changes nothing. What it returns is remembered before the
-	// first step. A pod that cannot be moved this way gets a refusal. An error means that the cluster could not be asked.
-	Plan(ctx context.Context, pod *corev1.Pod, now time.Time) (State, *Refusal, error)
-	// Step takes the move on from where it is, which is found out from the cluster: a step that is repeated, because the
-	// process was killed before its outcome was remembered, changes nothing twice. The first one begins the move. An error
-	// means that the cluster could not be asked; the step is then tried again.
+	// Start plans the move of the pod, saves the plan, and takes the first step. Progress has the Method and the Workload.
+	// Start changes nothing in the cluster before save returned nil; it may call save again with a newer plan. The Stage is
+	// NotApplicable or Released when the pod cannot be moved in this way, and Done with a Refusal when it left by itself.
+	//
+	// An error means that nothing was changed, and that the API server could not be asked or save failed. It wraps
+	// [ErrChanged] when the pod is not the given one any more. When the first step was taken and its outcome is unknown,
+	// Start returns Working.
+	Start(ctx context.Context, pod *corev1.Pod, now time.Time, save Save) (Progress, error)
+	// Step takes the next step. It reads from the cluster how far the move is, so a repeated step changes nothing twice. An
+	// error means that the API server could not be asked; the actuator then tries again.
 	Step(ctx context.Context, state State, now time.Time) (Progress, error)
+	// Cancel takes the next step of a move whose cause is gone: it undoes what can be undone. The actuator may call it in
+	// place of each Step from then on, or once and then Step. A move that was canceled never ends as Released. A move that
+	// cannot be undone any more, or only at a higher price than its end, goes on.
+	Cancel(ctx context.Context, state State, now time.Time) (Progress, error)
 }
 
-// State is what a method is to be told again at the next step, as JSON.
+// ErrChanged is wrapped by the error of Start when the pod was changed since it was read. The protections of the pod should
+// be checked again before the next try.
+var ErrChanged = errors.New("the pod was changed since it was read")
+
+// State is what a method has to know at the next step, as JSON.
 type State = json.RawMessage
 
-// Refusal says why a pod cannot be moved in one way. Outcome is what becomes of the intent when there is no other.
+// Record is what the ledger stores of a move for its method.
+type Record struct {
+	// Method is the one that takes the next step.
+	Method schemas.Method `json:"method"`
+	// Workload is the object that makes the replacement. nil: the method does not know it.
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+	// State is nil when there is no next step.
+	State State `json:"state,omitempty"`
+}
+
+// Save stores the record of a move. Start changes nothing when it fails.
+type Save func(ctx context.Context, r Record) error
+
+// Refusal says why a pod cannot be moved in one way. Outcome is what becomes of the intent when there is no other way.
 type Refusal struct {
 	Outcome schemas.Outcome // deferred, rejected or failed
 	Reason  schemas.ReasonCode
 	Message string
-	// Wait: the pod is on its way by what goes on already, and is not to be moved in any other way meanwhile.
+	// Blockers are the PodDisruptionBudgets that forbid the move.
+	Blockers []schemas.ObjectRef
+	// Wait: another move takes the pod along, so it should not be moved in any other way meanwhile.
 	Wait bool
 }
 
@@ -41,23 +82,66 @@ type Stage int
 
 // The stages.
 const (
-	Working   Stage = iota // it goes on
-	Done                   // the pod is gone or going, and its workload is as it was
-	Undone                 // it was given up, and everything is as it was before; the pod still runs
-	Released               // it was given up, nothing was changed, and the pod may be moved in another way
-	Replanned              // nothing was changed yet: State is a new plan, to be remembered before the next step
+	Working       Stage = iota // it goes on; the next step is due after Delay
+	Done                       // the pod is gone or going, and its workload is as it was before
+	Undone                     // it was given up or canceled, and everything is as it was before; the pod still runs
+	Released                   // it was given up, nothing is changed, and the pod may be moved in another way
+	NotApplicable              // only from Start: this way is not meant for the pod
 )
 
 // Progress is where a move is after a step.
 type Progress struct {
 	Stage Stage
-	// State replaces what was remembered. nil: that stays.
+	// Method and Workload are set by Start. The method is another one than the caller asked when that goes on with the move.
+	Method   schemas.Method
+	Workload *schemas.ObjectRef
+	// State replaces the stored one. nil: that stays.
 	State State
-	// Refusal is why, for Undone and Released, and for Done when the pod went by itself, before anything was changed.
+	// Refusal is why, for Undone and Released, and for Done when the pod left by itself before anything was changed.
 	Refusal *Refusal
 	// Message says in words where the move is.
 	Message string
-	// Look is after what time the next step comes at the latest; it comes earlier when a pod of the workload changes. 0: 10
-	// seconds.
-	Look time.Duration
+	// Delay is after what time the next step is due at the latest; a change of a pod of the workload makes it due at once. 0:
+	// the actuator decides.
+	Delay time.Duration
+}
+
+// Refused returns the progress of a move that did not begin.
+func Refused(method schemas.Method, r *Refusal) Progress {
+	return Progress{Stage: Released, Method: method, Refusal: r, Message: r.Message}
+}
+
+// Begun returns the progress of a move after its first step. message says what was begun. When the outcome of the step is
+// unknown because of err, the move goes on, and the next step finds out.
+func Begun(p Progress, method schemas.Method, message string, err error) Progress {
+	p.Method = method
+	if err != nil {
+		return Progress{Method: method, Message: message + "; the first step is tried again: " + err.Error()}
+	}
+	if p.Refusal == nil {
+		p.Message = message
+	}
+	return p
+}
+
+// Forbidden returns the refusal for a missing right of the actuator. err is the answer of the API server, which names the
+// right.
+func Forbidden(err error) *Refusal {
+	return &Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: err.Error()}
+}
+
+// Accepted returns the outcome and the reason of the verdict on a pod whose move began by the method.
+func Accepted(method schemas.Method) (schemas.Outcome, schemas.ReasonCode) {
+	switch method {
+	case schemas.MethodRestart:
+		return schemas.Restarted, schemas.ReasonRestartAccepted
+	case schemas.MethodSurge:
+		return schemas.Restarted, schemas.ReasonSurgeAccepted
+	case schemas.MethodEvictionRequest:
+		return schemas.Requested, schemas.ReasonEvictionRequestAccepted
+	case schemas.MethodBackground:
+		return schemas.Requested, schemas.ReasonBackgroundAccepted
+	case schemas.MethodEviction:
+	}
+	return schemas.Evicted, schemas.ReasonEvictionAccepted
 }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -101,13 +101,13 @@ func budgetsOver(ctx context.Context, client kubernetes.Interface, pod *corev1.P
 		return nil, fmt.Errorf("poddisruptionbudgets of %s: %w", pod.Namespace, err)
 	}
 	var over []budgetOver
-	for _, b := range actuator.Matching(pod, all.Items) {
+	for _, b := range eviction.Matching(pod, all.Items) {
 		o := budgetOver{Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
 		if b.Status.ObservedGeneration < b.Generation {
 			o.Allowed = 0
 		}
 		if o.Allowed <= 0 {
-			_, o.Message = actuator.Blockers([]policyv1.PodDisruptionBudget{b}, "")
+			_, o.Message = eviction.Blockers([]policyv1.PodDisruptionBudget{b}, "")
 		}
 		over = append(over, o)
 	}

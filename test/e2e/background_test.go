@@ -17,7 +17,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/actuator/background"
+	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/schemas"
 )
 

@@ -67,7 +67,7 @@ func newStage(t *testing.T) *stage {
 	must(t, c.AddKinds(t.Context()))
 	must(t, c.ServeMetrics(t.Context()))
 	for _, kind := range []string{"evictionrequests", "evictions"} {
-		_, err := s.kubectl(t.Context(), nil, "apply", "-f", "../../../actuator/evictionrequest/testdata/"+kind+".yaml")
+		_, err := s.kubectl(t.Context(), nil, "apply", "-f", "../../../actuator/move/evictionrequest/testdata/"+kind+".yaml")
 		must(t, err)
 	}
 	must(t, c.AddNamespace(t.Context(), namespace))

@@ -33,8 +33,8 @@ const (
 	DefaultFinish = 6 * time.Hour
 )
 
-// look is how often a pod is looked at that nothing was seen of.
-const look = 10 * time.Second
+// delay is how often a pod is read that nothing was seen of.
+const delay = 10 * time.Second
 
 // Config is what a [Method] needs.
 type Config struct {
@@ -63,7 +63,7 @@ func New(cfg Config) *Method {
 	return &Method{cfg}
 }
 
-// state is what is remembered of a move.
+// state is what the ledger stores of a move.
 type state struct {
 	Pod   schemas.PodRef `json:"pod"`
 	Asked time.Time      `json:"asked"`
@@ -71,23 +71,31 @@ type state struct {
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Plan takes now for the time of the eviction call, from which the time-outs count. It refuses nothing and does not ask
-// the cluster.
-func (m *Method) Plan(_ context.Context, pod *corev1.Pod, now time.Time) (move.State, *move.Refusal, error) {
+// Start implements [move.Method]. It takes now for the time of the eviction call, from which the time-outs count. It refuses
+// nothing and does not call the API server.
+func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	ref := schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	out, err := json.Marshal(state{Pod: ref, Asked: now, Begun: InProgress(pod)})
-	if err != nil {
-		return nil, nil, fmt.Errorf("eviction of %s in the background: %w", ref, err)
+	text, err := json.Marshal(state{Pod: ref, Asked: now, Begun: InProgress(pod)})
+	if err == nil {
+		err = save(ctx, move.Record{Method: schemas.MethodBackground, State: text})
 	}
-	return out, nil, nil
+	if err != nil {
+		return move.Progress{}, fmt.Errorf("eviction of %s in the background: %w", ref, err)
+	}
+	return move.Progress{Method: schemas.MethodBackground, Delay: delay}, nil
+}
+
+// Cancel implements [move.Method]. It is the same as Step, since a webhook cannot be told to stop.
+func (m *Method) Cancel(ctx context.Context, state move.State, now time.Time) (move.Progress, error) {
+	return m.Step(ctx, state, now)
 }
 
 // Step looks at the pod. It is Done when there is nothing left to move, and Undone, deferred with
 // [schemas.ReasonTakenBack], when the pod stays: the annotations say so, or a time-out is over.
-func (m *Method) Step(ctx context.Context, remembered move.State, now time.Time) (move.Progress, error) {
+func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
 	var s state
-	if err := json.Unmarshal(remembered, &s); err != nil {
-		return move.Progress{}, fmt.Errorf("eviction in the background: what was remembered: %w", err)
+	if err := json.Unmarshal(text, &s); err != nil {
+		return move.Progress{}, fmt.Errorf("eviction in the background: decode the state: %w", err)
 	}
 	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
 	if err != nil {
@@ -119,9 +127,9 @@ func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 	case !moved && since >= m.cfg.Begin:
 		return undone("the pod does not have the annotation %s, %s after it was asked for", EvictionInProgress, m.cfg.Begin)
 	case !moved:
-		return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Look: look}
+		return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Delay: delay}
 	}
-	return move.Progress{Stage: move.Working, Message: "in progress", Look: look}
+	return move.Progress{Stage: move.Working, Message: "in progress", Delay: delay}
 }
 
 func undone(format string, args ...any) move.Progress {

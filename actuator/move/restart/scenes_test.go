@@ -45,6 +45,11 @@ func scenes() []scene {
 		{"a Deployment that is deleted during the restart", testDeploymentDeleted},
 		{"a second pod of a Deployment that restarts, and one that was restarted, wait", testOneAtATime},
 		{"pods of a restart wait for it, also when their budget has room meanwhile", testTheOthersWait},
+		{"start saves the plan before the first change", testStart},
+		{"start plans again when another client changes the Deployment", testStartAgain},
+		{"cancel takes back a restart that has stopped no pod", cancelTakesBack(schemas.MethodRestart)},
+		{"cancel takes back a surge", cancelTakesBack(schemas.MethodSurge)},
+		{"cancel lets a restart go on that has stopped a pod", testCancelLate},
 		{"a surge starts one pod, then the old one goes", surgeGoes(drive{})},
 		{"a surge whose every step is repeated changes nothing twice", surgeGoes(drive{stutter: true})},
 		{"a surge of two replicas takes the pod that is to go", testSurgeOfTwo},
@@ -63,7 +68,7 @@ func scenes() []scene {
 		{"who takes part is read from the cluster", testFor},
 		{"what speaks against a move is read from the cluster", testRefusals},
 		{"the rights that are named are enough", testEnoughRights},
-		{"a missing right to look is an error, a missing right to patch lets the pod go another way", testRights},
+		{"a missing right lets the pod go another way", testRights},
 	}
 }
 
@@ -231,7 +236,8 @@ func testPrecondition(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
 	changed := p.live()
 	for _, name := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
-		if err := p.restarter().patch(p.Context(), read, firstOf(name, planned)); !apierrors.IsConflict(err) {
+		planned.Method = name
+		if err := p.restarter().patch(p.Context(), read, firstOf(planned)); !apierrors.IsConflict(err) {
 			p.Errorf("%s: error %v, want a conflict", name, err)
 		}
 	}
@@ -245,7 +251,7 @@ func testPlanAnew(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
 	progress, err := m.Step(p.Context(), s, time.Now())
 	p.must(err)
-	same(p.T, "stage", progress.Stage, move.Replanned)
+	same(p.T, "stage", progress.Stage, move.Working)
 	same(p.T, "writes of the first step", len(p.writes()), 0)
 	renewed, err := decode(progress.State)
 	p.must(err)
@@ -255,6 +261,85 @@ func testPlanAnew(p *place) {
 	same(p.T, "generation", p.live().Generation, before.Generation+2)
 }
 
+func testStart(p *place) {
+	d, pods := p.deployment(1)
+	p.full()
+	errSave := errors.New("the ledger is away")
+	_, err := p.restarter().Start(p.Context(), pods[0], time.Now(), func(context.Context, move.Record) error { return errSave })
+	if !errors.Is(err, errSave) {
+		p.Errorf("error %v, want %v", err, errSave)
+	}
+	same(p.T, "Deployment", p.live(), d)
+	got, saved := p.start(p.restarter(), pods[0])
+	s, err := decode(got.State)
+	p.must(err)
+	same(p.T, "begun", s.Begun, true)
+	same(p.T, "progress", got, move.Progress{Method: schemas.MethodRestart, Workload: refTo(d), State: got.State,
+		Message: "rollout restart of deployment/" + p.namespace + "/api"})
+	s.Begun = false
+	same(p.T, "saved", saved, []move.Record{{Method: schemas.MethodRestart, Workload: refTo(d), State: s.encode()}})
+}
+
+func testStartAgain(p *place) {
+	_, pods := p.deployment(1)
+	r := p.restarter(p.beforeThePatch(func() { p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`) }))
+	got, saved := p.start(r, pods[0])
+	same(p.T, "stage", got.Stage, move.Working)
+	same(p.T, "times that it was saved", len(saved), 2)
+	same(p.T, "stage at the end", p.run(r, got.State, drive{}).Stage, move.Done)
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+}
+
+// cancelTakesBack cancels a move while its replacement waits for a node.
+func cancelTakesBack(method schemas.Method) func(*place) {
+	return func(p *place) {
+		before, pods := p.deployment(1)
+		r := p.restarter()
+		if method == schemas.MethodSurge {
+			r = p.restarter(surger())
+		}
+		planned, untried := p.planned(r, pods[0])
+		got, err := planned.Cancel(p.Context(), untried, time.Now())
+		p.must(err)
+		const gone = "the cause of the move is gone"
+		want := move.Progress{Stage: move.Undone, Message: gone,
+			Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: gone}}
+		same(p.T, "canceled before the first change", got, want)
+
+		told := p.watch()
+		m, s := p.begun(r, pods[0])
+		got, err = m.Cancel(p.Context(), s, time.Now())
+		p.must(err)
+		p.empty()
+		same(p.T, "stage after the cancel", got.Stage, move.Working)
+		got = p.run(m, got.State, drive{stutter: true})
+		same(p.T, "canceled", got, want)
+		p.untouched(before, pods, told())
+	}
+}
+
+// testCancelLate cancels a restart of two replicas whose first pod is replaced.
+func testCancelLate(p *place) {
+	_, pods := p.deployment(2)
+	p.budget(2)
+	r := p.restarter(func(c *Config) {
+		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+	})
+	m, s := p.begun(r, pods[0])
+	p.empty()
+	p.until("the rollout has stopped a pod", func() bool { return !stoppedNone(p.live()) })
+	got, err := m.Cancel(p.Context(), s, time.Now())
+	p.must(err)
+	if got.Stage == move.Working {
+		got = p.run(m, got.State, drive{})
+	}
+	same(p.T, "stage", got.Stage, move.Done)
+	if !complete(p.live()) {
+		p.Error("the Deployment is not complete")
+	}
+	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+}
+
 func testPausedAfterPlan(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(), pods[0])
@@ -262,7 +347,7 @@ func testPausedAfterPlan(p *place) {
 	p.until("the pause is observed", func() bool { d := p.live(); return d.Status.ObservedGeneration >= d.Generation })
 	message := "deployment " + p.namespace + "/api: spec.paused is true"
 	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Released, Message: message,
-		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: message}})
+		Method: schemas.MethodRestart, Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: message}})
 	same(p.T, "number of writes", len(p.writes()), 0)
 }
 
@@ -284,7 +369,7 @@ func testOvertaken(p *place) {
 	progress, err := second.Step(p.Context(), secondState, time.Now())
 	p.must(err)
 	message := progress.Message // the controller may have seen the first change by then, or not
-	same(p.T, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message,
+	same(p.T, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message, Method: schemas.MethodRestart,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: message, Wait: true}})
 	same(p.T, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
 }
@@ -316,7 +401,7 @@ func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // begun makes the first step of a move that will not get a replacement.
-func (p *place) begun(r *Restarter, pod *corev1.Pod) (move.Method, move.State) {
+func (p *place) begun(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
 	p.full()
 	more := int(replicasOf(p.live())) + 1
@@ -384,18 +469,12 @@ func testOneAtATime(p *place) {
 	_, pods := p.deployment(1)
 	r := p.restarter()
 	m, s := p.begun(r, pods[0])
-	again, _, _, err := r.For(p.Context(), pods[0])
-	p.must(err)
-	_, refusal, err := again.Plan(p.Context(), pods[0], time.Now())
-	p.must(err)
-	same(p.T, "reason during the rollout", refusal.Reason, schemas.ReasonRestartRunning)
+	got, _ := p.start(r, pods[0])
+	same(p.T, "reason during the rollout", got.Refusal.Reason, schemas.ReasonRestartRunning)
 	p.empty()
 	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
-	again, _, _, err = r.For(p.Context(), p.pods()[0])
-	p.must(err)
-	_, refusal, err = again.Plan(p.Context(), p.pods()[0], time.Now())
-	p.must(err)
-	same(p.T, "reason after the rollout", refusal.Reason, schemas.ReasonRestartCooldown)
+	got, _ = p.start(r, p.pods()[0])
+	same(p.T, "reason after the rollout", got.Refusal.Reason, schemas.ReasonRestartCooldown)
 }
 
 // testTheOthersWait: the controller takes one of the old pods away when the new one is ready, and asks no budget. An eviction that
@@ -408,21 +487,16 @@ func testTheOthersWait(p *place) {
 	})
 	m, s := p.begun(r, pods[0])
 	p.must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	other, name, _, err := r.For(p.Context(), pods[1])
-	p.must(err)
-	same(p.T, "method", name, schemas.MethodRestart)
-	_, refusal, err := other.Plan(p.Context(), pods[1], time.Now())
-	p.must(err)
+	other, _ := p.start(r, pods[1])
+	same(p.T, "method", other.Method, schemas.MethodRestart)
+	refusal := other.Refusal
 	if refusal == nil || !refusal.Wait || refusal.Outcome != schemas.Deferred || refusal.Reason != schemas.ReasonRestartRunning {
 		p.Errorf("the other pod is answered %+v, want that it waits for the restart", refusal)
 	}
 	p.empty()
 	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
-	none, _, _, err := r.For(p.Context(), p.pods()[0])
-	p.must(err)
-	if none != nil {
-		p.Error("after the restart a pod that no budget holds is still moved by its Deployment")
-	}
+	none, _ := p.start(r, p.pods()[0])
+	same(p.T, "start for a pod that no budget holds after the restart", none, move.Progress{Stage: move.NotApplicable})
 }
 
 func surgeGoes(how drive) func(*place) {
@@ -660,7 +734,7 @@ func testShorten(p *place) {
 
 func testDryRun(p *place) {
 	before, pods := p.deployment(1)
-	for name, r := range map[string]*Restarter{
+	for name, r := range map[string]*Method{
 		"restart": p.restarter(func(c *Config) { c.DryRun = true }),
 		"surge":   p.restarter(surger(), func(c *Config) { c.DryRun = true }),
 	} {
@@ -687,10 +761,9 @@ func testFor(p *place) {
 	}
 	ask := func(what string, pod *corev1.Pod, want answer, change ...func(*Config)) {
 		p.Helper()
-		m, name, got, err := p.restarter(change...).For(p.Context(), pod)
-		p.must(err)
-		same(p.T, what, answer{name, got}, want)
-		same(p.T, what+": there is a method", m != nil, want.Method != "")
+		progress, record := p.ask(p.restarter(change...), pod)
+		same(p.T, what, answer{record.Method, record.Workload}, want)
+		same(p.T, what+": it applies", progress.Stage != move.NotApplicable, want.Method != "")
 	}
 	taking := answer{schemas.MethodRestart, ref}
 	ask("a pod of a Deployment", pods[0], taking)
@@ -735,7 +808,7 @@ func testFor(p *place) {
 
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()
-	if _, _, _, err := p.restarter().For(ctx, pods[0]); !errors.Is(err, context.Canceled) {
+	if _, err := p.restarter().Start(ctx, pods[0], time.Now(), nil); !errors.Is(err, context.Canceled) {
 		p.Errorf("asked in vain: error %v, want one that wraps context.Canceled", err)
 	}
 }
@@ -763,10 +836,8 @@ func testRefusals(p *place) {
 	p.must(err)
 	refused := func(what string, pod *corev1.Pod, reason schemas.ReasonCode, words string, change ...func(*Config)) {
 		p.Helper()
-		m, _, _, err := p.restarter(change...).For(p.Context(), pod)
-		p.must(err)
-		_, refusal, err := m.Plan(p.Context(), pod, time.Now())
-		p.must(err)
+		got, _ := p.ask(p.restarter(change...), pod)
+		refusal := got.Refusal
 		if refusal == nil || refusal.Reason != reason || !strings.Contains(refusal.Message, words) {
 			p.Errorf("%s: refusal %+v, want %s with %q", what, refusal, reason, words)
 		}
@@ -841,7 +912,7 @@ func testEnoughRights(p *place) {
 	p.deployment(1)
 	p.autoscaler()
 	soonEnough := func(r *policy.Restart) { r.Cooldown = time.Nanosecond }
-	for user, r := range map[string]*Restarter{
+	for user, r := range map[string]*Method{
 		restartUser: p.restarter(func(c *Config) {
 			c.Client = p.as(restartUser)
 			c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Cooldown: time.Nanosecond} }
@@ -850,7 +921,7 @@ func testEnoughRights(p *place) {
 	} {
 		p.until("the Deployment is complete", func() bool { return complete(p.live()) })
 		pod := p.pods()[0]
-		p.until("the rights are known", func() bool { _, _, _, err := r.For(p.Context(), pod); return !apierrors.IsForbidden(err) })
+		p.until("the rights are known", func() bool { got, _ := p.ask(r, pod); return got.Refusal == nil })
 		m, s := p.planned(r, pod)
 		same(p.T, "stage of the move by "+user, p.run(m, s, drive{}).Stage, move.Done)
 	}
@@ -868,11 +939,14 @@ func (p *place) as(user string) kubernetes.Interface {
 
 func testRights(p *place) {
 	_, pods := p.deployment(1)
-	_, _, _, err := p.restarter(func(c *Config) { c.Client = p.as(nobody) }).For(p.Context(), pods[0])
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "look at replicaset "+p.namespace+"/") {
-		p.Errorf("error %v", err)
-	}
-	_, err = p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
+	got, record := p.ask(p.restarter(func(c *Config) { c.Client = p.as(nobody) }), pods[0])
+	message := "look at replicaset " + p.namespace + "/" + pods[0].OwnerReferences[0].Name + `: replicasets.apps "` +
+		pods[0].OwnerReferences[0].Name + `" is forbidden: User "nobody" cannot get resource "replicasets" in API group "apps" ` +
+		`in the namespace "` + p.namespace + `"`
+	same(p.T, "start without a right", got, move.Refused(schemas.MethodRestart,
+		&move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: message}))
+	same(p.T, "saved without a right", record, move.Record{})
+	_, err := p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: looker},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
@@ -880,11 +954,10 @@ func testRights(p *place) {
 	p.must(err)
 	r := p.restarter(func(c *Config) { c.Client = p.as(looker) })
 	p.until("the right to look is known", func() bool {
-		_, _, _, err := r.For(p.Context(), pods[0])
-		return err == nil
+		got, _ = p.ask(r, pods[0])
+		return got.Refusal == nil
 	})
-	m, s := p.planned(r, pods[0])
-	got := p.run(m, s, drive{})
+	got, _ = p.start(r, pods[0])
 	same(p.T, "stage and refusal", []any{got.Stage, got.Refusal.Outcome, got.Refusal.Reason},
 		[]any{move.Released, schemas.Failed, schemas.ReasonForbidden})
 }

@@ -64,7 +64,7 @@ func TestEvictionRequests(t *testing.T) {
 		{"a request that is left over from an earlier move is replaced", testLeftOver},
 		{"a request whose name is taken is not made", testNameTaken},
 		{"a request that somebody removes is not made again", testRemovedBySomebody},
-		{"a request whose reason is gone is withdrawn and removed", testWithdraw},
+		{"a request whose reason is gone is withdrawn and removed", testCancel},
 		{"a dry run asks the API server and makes nothing", testDryRun},
 		{"a request that the API server calls invalid leaves the pod to the eviction API", testInvalid},
 		{"a missing right leaves the pod to the eviction API", testForbidden},
@@ -198,14 +198,32 @@ func (p *place) requests() []lifecycle.EvictionRequest {
 // began is when each of the moves below is planned.
 func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-func (p *place) plan(m *Method, pod *corev1.Pod) move.State {
+func (p *place) plan(pod *corev1.Pod) move.State {
 	p.Helper()
-	state, refusal, err := m.Plan(p.Context(), pod, began())
+	text, err := fresh(pod, began()).encode()
 	p.must(err)
-	if refusal != nil {
-		p.Fatalf("refused: %+v", refusal)
-	}
-	return state
+	return text
+}
+
+// started starts the move of a pod and returns what came of it and whether it was saved.
+func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, saved bool) {
+	p.Helper()
+	progress, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error {
+		check(p.T, "saved", r, move.Record{Method: schemas.MethodEvictionRequest, State: p.plan(pod)})
+		saved = true
+		return nil
+	})
+	p.must(err)
+	return progress, saved
+}
+
+// canceled cancels the move and checks that it is undone.
+func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
+	p.Helper()
+	got, err := m.Cancel(p.Context(), state, began())
+	p.must(err)
+	check(p.T, "canceled", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
+		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
 }
 
 // step takes a step that long after the move was planned, and compares what came of it but the state. It returns what is
@@ -230,12 +248,12 @@ func named(pod *corev1.Pod) string { return "rehome-" + string(pod.UID) + "-" + 
 // requesterHash is the beginning of the SHA-256 sum of [DefaultRequester]. It must not change from release to release.
 const requesterHash = "a4fa1a8b"
 
-func made(pod *corev1.Pod, look time.Duration) move.Progress {
-	return move.Progress{Stage: move.Working, Message: "EvictionRequest " + named(pod) + " is made", Look: look}
+func made(pod *corev1.Pod, delay time.Duration) move.Progress {
+	return move.Progress{Stage: move.Working, Message: "EvictionRequest " + named(pod) + " is made", Delay: delay}
 }
 
 func atWork(message string) move.Progress {
-	return move.Progress{Stage: move.Working, Message: message, Look: 30 * time.Second}
+	return move.Progress{Stage: move.Working, Message: message, Delay: 30 * time.Second}
 }
 
 func over(message string) move.Progress { return move.Progress{Stage: move.Done, Message: message} }
@@ -246,8 +264,12 @@ func wentBefore(message string) move.Progress {
 }
 
 func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCode, message string) move.Progress {
-	return move.Progress{Stage: stage, Message: message,
+	p := move.Progress{Stage: stage, Message: message,
 		Refusal: &move.Refusal{Outcome: outcome, Reason: reason, Message: message}}
+	if stage == move.Released {
+		p.Method = schemas.MethodEvictionRequest
+	}
+	return p
 }
 
 const imperative = "imperative-eviction.k8s.io/evictor is at work; waits for the pod to go"
@@ -269,10 +291,9 @@ func testAvailable(p *place) {
 		}
 	}
 	available("not served", m, false, 1)
-	_, refusal, err := m.Plan(p.Context(), p.pod(), now)
-	p.must(err)
-	check(p.T, "plan without the API", refusal, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
-		Message: "the API server does not serve EvictionRequests of lifecycle.k8s.io/v1alpha1"})
+	got, saved := p.started(m, p.pod())
+	check(p.T, "start without the API", got, move.Progress{Stage: move.NotApplicable})
+	check(p.T, "saved", saved, false)
 
 	p.define("evictionrequests")
 	now = now.Add(5*time.Minute - time.Second)
@@ -363,7 +384,7 @@ func testEvicted(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client, Wait: func() time.Duration { return 10 * time.Second }})
-	state := p.plan(m, pod)
+	state := p.plan(pod)
 	log.took()
 	state = p.step(m, state, 0, made(pod, 10*time.Second))
 	check(p.T, "calls that make it", log.took(), []string{"POST evictionrequests"})
@@ -377,7 +398,7 @@ func testEvicted(p *place) {
 		Intent:    lifecycle.EvictionRequestIntentEviction,
 	})
 	state = p.step(m, state, 4*time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: 6 * time.Second})
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: 6 * time.Second})
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
 	state = p.step(m, state, 11*time.Second, atWork(imperative))
@@ -399,9 +420,9 @@ func testNobodyAnswers(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client})
-	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	state = p.step(m, state, time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: time.Second})
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: time.Second})
 	log.took()
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
@@ -422,7 +443,7 @@ func (p *place) untouched(pod *corev1.Pod) {
 
 func testFailed(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
 	state = p.step(m, state, time.Hour, atWork(imperative))
 	p.must(p.controller.giveUp(p.Context(), pod))
@@ -433,7 +454,7 @@ func testFailed(p *place) {
 
 func testCrashAfterCreate(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	planned := p.plan(m, pod)
+	planned := p.plan(pod)
 	first := p.step(m, planned, 0, made(pod, 30*time.Second))
 	before := p.requests()
 	again := p.step(New(Config{Client: p.client}), planned, 0, made(pod, 30*time.Second))
@@ -442,7 +463,7 @@ func testCrashAfterCreate(p *place) {
 	// It was made anew as far as the new process knows: it waits for the whole time.
 	again = p.step(m, planned, time.Hour, made(pod, 30*time.Second))
 	again = p.step(m, again, time.Hour+time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Look: time.Second})
+		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: time.Second})
 	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	p.untouched(pod)
@@ -458,7 +479,7 @@ func (p *place) withdrawn(pod *corev1.Pod) {
 
 func testCrashAfterWithdrawal(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	p.withdrawn(pod)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" was withdrawn"))
@@ -469,7 +490,7 @@ func testGoneBefore(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client})
-	state := p.plan(m, pod)
+	state := p.plan(pod)
 	log.took()
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
@@ -480,7 +501,7 @@ func testGoneBefore(p *place) {
 
 func testGoneAfterCrash(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	planned := p.plan(m, pod)
+	planned := p.plan(pod)
 	p.step(m, planned, 0, made(pod, 30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
@@ -492,7 +513,7 @@ func testGoneAfterCrash(p *place) {
 
 func testGoneOtherwise(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":["rehome.dev/test"]}}`), metav1.PatchOptions{})
 	p.must(err)
@@ -503,11 +524,11 @@ func testGoneOtherwise(p *place) {
 
 func testLeftOver(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	old := p.requests()[0].UID
 	p.withdrawn(pod)
-	state := p.step(m, p.plan(m, pod), 0,
-		move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed", Look: time.Second})
+	state := p.step(m, p.plan(pod), 0,
+		move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed", Delay: time.Second})
 	check(p.T, "requests", p.requests(), nil)
 	p.step(m, state, time.Second, made(pod, 30*time.Second))
 	if requests := p.requests(); len(requests) != 1 || requests[0].UID == old {
@@ -522,36 +543,36 @@ func testNameTaken(p *place) {
 	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Create(p.Context(), r, strictly())
 	p.must(err)
 	before := p.requests()
-	state := p.step(m, p.plan(m, pod), 50*time.Second,
-		move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone", Look: 10 * time.Second})
+	state := p.step(m, p.plan(pod), 50*time.Second,
+		move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone", Delay: 10 * time.Second})
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"an EvictionRequest "+named(pod)+" is there and does not go"))
-	p.must(m.Withdraw(p.Context(), state))
+	p.canceled(m, pod, state)
 	check(p.T, "requests", p.requests(), before)
 }
 
 func testRemovedBySomebody(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	p.must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
 	p.step(m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
-		"somebody removed the EvictionRequest "+named(pod)))
+		"another client removed the EvictionRequest "+named(pod)))
 	p.untouched(pod)
 }
 
-func testWithdraw(p *place) {
+func testCancel(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client})
-	state := p.plan(m, pod)
-	p.must(m.Withdraw(p.Context(), state)) // before it was made
+	state := p.plan(pod)
+	p.canceled(m, pod, state) // before it was made
 	state = p.step(m, state, 0, made(pod, 30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
-	p.must(m.Withdraw(p.Context(), state))
+	p.canceled(m, pod, state)
 	path := "evictionrequests/" + named(pod)
 	check(p.T, "calls", log.took(), []string{"GET " + path, "PATCH " + path, "DELETE " + path})
-	p.must(m.Withdraw(p.Context(), state))
+	p.canceled(m, pod, state)
 	p.untouched(pod)
 }
 
@@ -559,7 +580,7 @@ func testDryRun(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client, DryRun: true})
-	state := p.plan(m, pod)
+	state := p.plan(pod)
 	log.took()
 	p.step(m, state, 0, over("dry run: an EvictionRequest would be made"))
 	check(p.T, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
@@ -569,12 +590,12 @@ func testDryRun(p *place) {
 	real := New(Config{Client: p.client})
 	state = p.step(real, state, 0, made(pod, 30*time.Second))
 	before := p.requests()
-	p.must(m.Withdraw(p.Context(), state))
+	p.canceled(m, pod, state)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	check(p.T, "requests", p.requests(), before)
 	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
-	got, err := bad.Step(p.Context(), p.plan(bad, pod), began())
+	got, err := bad.Step(p.Context(), p.plan(pod), began())
 	p.must(err)
 	if got.Stage != move.Released {
 		p.Errorf("what would be refused: %+v", got)
@@ -583,7 +604,7 @@ func testDryRun(p *place) {
 
 func testInvalid(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client, Requester: "node.kubernetes.io/actuator"})
-	got, err := m.Step(p.Context(), p.plan(m, pod), began())
+	got, err := m.Step(p.Context(), p.plan(pod), began())
 	p.must(err)
 	check(p.T, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
 	if !strings.Contains(got.Message, "spec.requester") {
@@ -594,7 +615,7 @@ func testInvalid(p *place) {
 
 func testForbidden(p *place) {
 	pod := p.pod()
-	state := p.plan(New(Config{Client: p.client}), pod)
+	state := p.plan(pod)
 	config, err := p.c.UserConfig(nobody)
 	p.must(err)
 	client, pods := p.clientFor(config), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}
@@ -625,23 +646,22 @@ func testForbidden(p *place) {
 func testRefused(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
-	state, refusal, err := m.Plan(p.Context(), pod, began())
-	p.must(err)
-	check(p.T, "state", state, nil)
-	check(p.T, "refusal", refusal, &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid,
-		Message: "no EvictionRequest for a pod of a scheduling group: the API does not serve them"})
+	got, saved := p.started(m, pod)
+	check(p.T, "saved", saved, false)
+	check(p.T, "start", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid,
+		"no EvictionRequest for a pod of a scheduling group: the API does not serve them"))
 }
 
 func testForgotten(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(m, pod), 0, made(pod, 30*time.Second))
+	p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.eventually("the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
 }
 
 func testNotServedAnyMore(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.plan(pod)
 	for _, plural := range []string{"evictionrequests", "evictions"} {
 		p.must(p.client.Discovery().RESTClient().Delete().
 			AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + "." + lifecycle.GroupName).
@@ -664,7 +684,7 @@ func testAPIServerAway(p *place) {
 	m := New(Config{Client: p.client, Now: func() time.Time { return now }})
 	p.define("evictionrequests")
 	p.define("evictions")
-	state := p.plan(m, pod)
+	state := p.plan(pod)
 	p.must(p.c.StopAPIServer())
 	if got, err := m.Step(p.Context(), state, now); err == nil {
 		p.Errorf("a step without an API server: %+v", got)

@@ -191,7 +191,7 @@ func leaveScaled(s state, v view) decision {
 }
 
 // grace is what a pod may have to stop. nil: its own time.
-func (r *Restarter) grace() *int64 {
+func (r *Method) grace() *int64 {
 	if r.cfg.GracePeriodSeconds == nil {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (r *Restarter) grace() *int64 {
 
 // askToEvict asks the API server whether it would evict the pod now. held says why not; empty: it would, or the pod is
 // gone.
-func (r *Restarter) askToEvict(ctx context.Context, s state) (held string, err error) {
+func (r *Method) askToEvict(ctx context.Context, s state) (held string, err error) {
 	err = r.evict(ctx, s, nil, []string{metav1.DryRunAll})
 	var status apierrors.APIStatus
 	switch {
@@ -213,7 +213,7 @@ func (r *Restarter) askToEvict(ctx context.Context, s state) (held string, err e
 }
 
 // shorten gives a pod that is being deleted less time to stop. No budget is asked about such a pod.
-func (r *Restarter) shorten(ctx context.Context, s state) error {
+func (r *Method) shorten(ctx context.Context, s state) error {
 	err := r.evict(ctx, s, r.grace(), r.patchOptions().DryRun)
 	if apierrors.IsNotFound(err) || refused(err) {
 		return nil // it goes in its own time
@@ -223,7 +223,7 @@ func (r *Restarter) shorten(ctx context.Context, s state) error {
 
 // evict asks for the eviction of the pod, once. It does not retry: client-go would wait inside of it for as long as the
 // API server asks.
-func (r *Restarter) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
+func (r *Method) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{
@@ -242,7 +242,7 @@ func (r *Restarter) evict(ctx context.Context, s state, grace *int64, dryRun []s
 }
 
 // patchCost changes the deletion cost of the pod. A pod that is gone needs none.
-func (r *Restarter) patchCost(ctx context.Context, s state, c cost) error {
+func (r *Method) patchCost(ctx context.Context, s state, c cost) error {
 	document, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": s.Pod.UID, "annotations": map[string]*string{corev1.PodDeletionCost: c.Cost, costBefore: c.Before},
 	}})

@@ -28,6 +28,10 @@ type state struct {
 	Pod        schemas.PodRef    `json:"pod"`
 	Node       string            `json:"node"`
 	Deployment schemas.ObjectRef `json:"deployment"`
+	// Method is restart or surge.
+	Method schemas.Method `json:"method"`
+	// Policy is the one that the move was planned by.
+	Policy policy.Restart `json:"policy"`
 	// Version is the one of the Deployment that the first patch is for.
 	Version string `json:"version"`
 	// At is when the move was planned. It names the move on the Deployment.
@@ -65,6 +69,8 @@ func fresh(c candidate) state {
 		Pod:        schemas.PodRef{Namespace: c.Pod.Namespace, Name: c.Pod.Name, UID: c.Pod.UID},
 		Node:       c.Pod.Spec.NodeName,
 		Deployment: *refTo(d),
+		Method:     c.Method,
+		Policy:     c.Policy,
 		Version:    d.ResourceVersion,
 		At:         c.Now.UTC().Round(0),
 		Limit:      limit(c),

@@ -27,7 +27,7 @@ type Room interface {
 	Elsewhere(pod *corev1.Pod) (ok bool, why string)
 }
 
-// Config is what a [Restarter] works with. Client and Policy are needed.
+// Config is what a [Method] works with. Client and Policy are needed.
 type Config struct {
 	// Client may get and patch Deployments; get ReplicaSets, namespaces and PersistentVolumeClaims; get and list pods; and
 	// list budgets and quotas. For surges it may also patch pods, create evictions, and get, list and patch autoscalers.
@@ -43,40 +43,22 @@ type Config struct {
 	Room Room
 }
 
-// Restarter finds out which pods are moved by their Deployments, and moves them. Its methods may be called from several
-// goroutines at once.
-type Restarter struct {
+// Method lets Deployments make a replacement first. It is a [move.Method].
+type Method struct {
 	cfg Config
+	// policy is the one that a move is planned by.
+	policy func() policy.Restart
+	dryRun bool
 }
 
-// New returns a Restarter. It changes and asks nothing yet.
-func New(c Config) *Restarter { return &Restarter{cfg: c} }
+var _ move.Method = (*Method)(nil)
 
-// For says whether the Deployment of the pod takes part, by which method, and which one it is. A nil method: the pod
-// has no Deployment or has ended, its Deployment is not to take part, or has several replicas and no budget that
-// forbids a disruption; so is the last result then. An error: the cluster could not be asked. A ReplicaSet,
-// Deployment or namespace that does not exist is no error, and one that was made anew under the same name does not
-// count.
-//
-// The method keeps what was read, so that planning the same pod right away reads less. What it plans holds for that
-// version of the Deployment only.
-func (r *Restarter) For(ctx context.Context, pod *corev1.Pod) (move.Method, schemas.Method, *schemas.ObjectRef, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := r.find(ctx, pod)
-	if err != nil || c == nil {
-		return nil, "", nil, err
-	}
-	return &method{r: r, name: c.Method, found: c}, c.Method, refTo(c.Deployment), nil
-}
+// New makes a method.
+func New(c Config) *Method { return &Method{cfg: c, policy: c.Policy, dryRun: c.DryRun} }
 
-// Method returns the method of that name, to go on with moves that were planned before, by this process or another.
-// nil: it is not one of this package.
-func (r *Restarter) Method(name schemas.Method) move.Method {
-	if name != schemas.MethodRestart && name != schemas.MethodSurge {
-		return nil
-	}
-	return &method{r: r, name: name}
+// With returns the method with another policy for the moves that it starts. A dry run stays one.
+func (r *Method) With(p policy.Restart, dryRun bool) *Method {
+	return &Method{cfg: r.cfg, policy: func() policy.Restart { return p }, dryRun: r.dryRun || dryRun}
 }
 
 // refTo names a Deployment.
@@ -85,8 +67,7 @@ func refTo(d *appsv1.Deployment) *schemas.ObjectRef {
 }
 
 // find returns the pod with its Deployment, or nil if it is not moved by it.
-func (r *Restarter) find(ctx context.Context, pod *corev1.Pod) (*candidate, error) {
-	p := r.cfg.Policy()
+func (r *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart) (*candidate, error) {
 	if p.Workloads == "" || schemas.Ended(pod) {
 		return nil, nil
 	}
@@ -109,7 +90,7 @@ func (r *Restarter) find(ctx context.Context, pod *corev1.Pod) (*candidate, erro
 
 // withBudgets adds the budgets of the pod where they matter. nil: the number of replicas, or that no budget holds them,
 // speaks against it.
-func (r *Restarter) withBudgets(ctx context.Context, c candidate) (*candidate, error) {
+func (r *Method) withBudgets(ctx context.Context, c candidate) (*candidate, error) {
 	n := replicasOf(c.Deployment)
 	switch {
 	case n < 1:
@@ -133,7 +114,7 @@ func (r *Restarter) withBudgets(ctx context.Context, c candidate) (*candidate, e
 }
 
 // deploymentOf returns the Deployment that controls the ReplicaSet that controls the pod, or nil.
-func (r *Restarter) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Deployment, error) {
+func (r *Method) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Deployment, error) {
 	owner, owned := ownedBy(pod, "ReplicaSet")
 	if !owned {
 		return nil, nil
@@ -157,7 +138,7 @@ func (r *Restarter) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.
 }
 
 // deployment returns the Deployment of that name, or nil.
-func (r *Restarter) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
+func (r *Method) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
 	d, err := r.cfg.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -169,7 +150,7 @@ func (r *Restarter) deployment(ctx context.Context, namespace, name string) (*ap
 }
 
 // pod returns the pod of that name, or nil.
-func (r *Restarter) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
+func (r *Method) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
 	pod, err := r.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -181,7 +162,7 @@ func (r *Restarter) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, e
 }
 
 // namespaceMark returns the mark of the namespace, empty if it has none.
-func (r *Restarter) namespaceMark(ctx context.Context, name string) (string, error) {
+func (r *Method) namespaceMark(ctx context.Context, name string) (string, error) {
 	namespace, err := r.cfg.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
@@ -193,7 +174,7 @@ func (r *Restarter) namespaceMark(ctx context.Context, name string) (string, err
 }
 
 // complement reads the rest of what the checks look at.
-func (r *Restarter) complement(ctx context.Context, c candidate, now time.Time) (candidate, error) {
+func (r *Method) complement(ctx context.Context, c candidate, now time.Time) (candidate, error) {
 	c.Now = now
 	if r.cfg.Room != nil {
 		c.Elsewhere = r.cfg.Room.Elsewhere

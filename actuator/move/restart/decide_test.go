@@ -388,7 +388,7 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 			if tt.noPod {
 				m.v.Pod = nil
 			}
-			got := (&method{}).deleted(m.s, m.v)
+			got := (&Method{}).deleted(m.s, m.v)
 			same(t, "stage and refusal", []any{got.Stage, got.Refusal}, []any{tt.stage, tt.reason})
 		})
 	}

@@ -33,8 +33,8 @@ const (
 )
 
 const (
-	// look is how often a request is looked at that somebody works on; responders report at most every 20 seconds.
-	look = 30 * time.Second
+	// delay is how often a request is read that a responder works on; responders report at most every 20 seconds.
+	delay = 30 * time.Second
 	// callTimeout bounds the calls of one step. client-go repeats some calls by itself for longer than that.
 	callTimeout = 15 * time.Second
 )
@@ -76,27 +76,47 @@ func New(cfg Config) *Method {
 	return &Method{cfg: cfg}
 }
 
-// state is what is remembered of a move.
+// phase is how far a move is.
+type phase string
+
+const (
+	planned   phase = "Planned"   // the request is not made, or its answer was lost
+	requested phase = "Requested" // the request is made
+)
+
+// state is what the ledger stores of a move.
 type state struct {
-	Pod schemas.PodRef `json:"pod"`
-	// Made: the request was made.
-	Made bool `json:"made,omitempty"`
-	// Since is when the request was made; before, when the move was planned.
+	Pod   schemas.PodRef `json:"pod"`
+	Phase phase          `json:"phase"`
+	// Since is when the phase began.
 	Since time.Time `json:"since"`
 }
 
-// Plan refuses pods that the API does not serve: those of DaemonSets and mirror pods, which the responder that calls the
-// eviction API leaves alone, those of scheduling groups, and those that have ended, of which nothing is left to be prepared;
-// all of them when the API server does not have the API.
-func (m *Method) Plan(ctx context.Context, pod *corev1.Pod, now time.Time) (move.State, *move.Refusal, error) {
-	if why := unfit(pod); why != "" {
-		return nil, &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: why}, nil
-	}
+// Start implements [move.Method]. It refuses pods that the API does not serve: those of DaemonSets and mirror pods, which the
+// responder that calls the eviction API leaves alone, those of scheduling groups, and those that have ended. It is not
+// applicable when the API server does not serve the API.
+func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	if !m.Available(ctx) {
-		return nil, unavailable("the API server does not serve EvictionRequests of " + version), nil
+		return move.Progress{Stage: move.NotApplicable}, nil
 	}
-	s, err := state{Pod: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Since: now}.encode()
-	return s, nil, err
+	if why := unfit(pod); why != "" {
+		return released(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: why}), nil
+	}
+	s := fresh(pod, now)
+	text, err := s.encode()
+	if err == nil {
+		err = save(ctx, move.Record{Method: schemas.MethodEvictionRequest, State: text})
+	}
+	if err != nil {
+		return move.Progress{}, fmt.Errorf("eviction request for pod %s: %w", s.Pod, err)
+	}
+	p, err := m.Step(ctx, text, now)
+	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err), nil
+}
+
+// fresh is the state of a move that nothing was done for yet.
+func fresh(pod *corev1.Pod, now time.Time) state {
+	return state{Pod: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Phase: planned, Since: now}
 }
 
 // unfit says in words why the API does not serve the pod. Empty: it does.
@@ -129,15 +149,15 @@ func (m *Method) wait() time.Duration {
 func (s state) encode() (move.State, error) {
 	out, err := json.Marshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("eviction request for %s: what to remember: %w", s.Pod, err)
+		return nil, fmt.Errorf("eviction request for %s: encode the state: %w", s.Pod, err)
 	}
 	return out, nil
 }
 
-func decode(remembered move.State) (state, error) {
+func decode(text move.State) (state, error) {
 	var s state
-	if err := json.Unmarshal(remembered, &s); err != nil {
-		return state{}, fmt.Errorf("eviction request: what was remembered: %w", err)
+	if err := json.Unmarshal(text, &s); err != nil {
+		return state{}, fmt.Errorf("eviction request: decode the state: %w", err)
 	}
 	return s, nil
 }

@@ -20,6 +20,12 @@ func complete(d *appsv1.Deployment) bool {
 	return rolledOut(d) && d.Status.AvailableReplicas == replicasOf(d) && d.Status.UnavailableReplicas == 0
 }
 
+// stoppedNone says whether the rollout has stopped no pod yet: there are as many pods of older templates as are wanted.
+func stoppedNone(d *appsv1.Deployment) bool {
+	s := d.Status
+	return s.ObservedGeneration < d.Generation || s.Replicas-s.UpdatedReplicas >= replicasOf(d)
+}
+
 // exceeded is the reason of the condition Progressing of a rollout that took too long.
 const exceeded = "ProgressDeadlineExceeded"
 

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/actuator/background"
+	"github.com/rehome-dev/rehome/actuator/move/background"
 )
 
 // pod has the annotations of those keys.

@@ -1,4 +1,4 @@
-package actuator
+package eviction
 
 import (
 	"context"
@@ -6,26 +6,28 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// virtualFor is how long a pod that a dry run would have evicted counts against its budget: about as long as a replacement
+// countedFor is how long a pod that a dry run would have evicted counts against its budget: about as long as a replacement
 // takes to be ready.
-const virtualFor = 30 * time.Second
+const countedFor = 30 * time.Second
 
-// virtual counts what a dry run would have evicted against the budgets: the API server asks about each eviction as if there
-// had been no other. It is safe for concurrent use. The zero value has counted nothing.
-type virtual struct {
+// dryRunBudgets counts what a dry run would have evicted against the budgets: the API server judges each eviction as if there
+// had been no other. It is safe for concurrent use.
+type dryRunBudgets struct {
 	mu   sync.Mutex
 	used map[types.NamespacedName]map[types.UID]time.Time
 }
 
 // take counts a pod against its budgets, if each of them allows one more than were counted. If not, it returns those that
 // do not, and how many were counted against the first of them.
-func (v *virtual) take(
+func (v *dryRunBudgets) take(
 	pod types.UID, budgets []policyv1.PodDisruptionBudget, now time.Time,
 ) (full []policyv1.PodDisruptionBudget, used int) {
 	v.mu.Lock()
@@ -33,7 +35,7 @@ func (v *virtual) take(
 	for _, b := range budgets {
 		counted := v.used[nameOfBudget(b)]
 		for uid, at := range counted {
-			if uid == pod || now.Sub(at) >= virtualFor {
+			if uid == pod || now.Sub(at) >= countedFor {
 				delete(counted, uid)
 			}
 		}
@@ -61,7 +63,7 @@ func (v *virtual) take(
 }
 
 // giveBack forgets a pod that would not have been evicted after all.
-func (v *virtual) giveBack(pod types.UID) {
+func (v *dryRunBudgets) giveBack(pod types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for name, counted := range v.used {
@@ -76,20 +78,20 @@ func nameOfBudget(b policyv1.PodDisruptionBudget) types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
 
-// usedUp is the verdict on a pod whose budget is used up by pods that the dry run would have evicted, and whether it is.
+// usedUp returns the refusal of a pod whose budget is used up by pods that the dry run would have evicted. nil: none is.
 // Budgets that cannot be listed hold nothing: the API server is asked next.
-func (a *Actuator) usedUp(ctx context.Context, s Situation) (schemas.Verdict, bool) {
-	budgets, err := a.budgets(ctx, s.Pod)
+func (m *Method) usedUp(ctx context.Context, pod *corev1.Pod) *move.Refusal {
+	budgets, err := m.budgets(ctx, pod)
 	if err != nil {
-		return schemas.Verdict{}, false
+		return nil
 	}
-	full, used := a.virtual.take(s.Pod.UID, budgets, a.cfg.Now())
+	full, used := m.used.take(pod.UID, budgets, m.cfg.Now())
 	if len(full) == 0 {
-		return schemas.Verdict{}, false
+		return nil
 	}
-	v := a.verdict(s.Open, Objection{schemas.Deferred, schemas.ReasonDisruptionBudget, fmt.Sprintf(
+	r := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: fmt.Sprintf(
 		"poddisruptionbudget %s/%s allows %d, and %d would have been evicted", full[0].Namespace, full[0].Name,
-		full[0].Status.DisruptionsAllowed, used)})
-	v.Blockers, _ = Blockers(full, "")
-	return v, true
+		full[0].Status.DisruptionsAllowed, used)}
+	r.Blockers, _ = Blockers(full, "")
+	return r
 }

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rehome-dev/rehome/actuator/background"
 	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -158,15 +158,17 @@ func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
 // began is when each of the moves below is begun.
 func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// plan plans the move of pod.
-func (p *place) plan(m *background.Method, pod *corev1.Pod) move.State {
+// start starts the move of pod and returns what was saved of it.
+func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 	p.Helper()
-	state, refusal, err := m.Plan(p.Context(), pod, began())
+	var saved move.Record
+	got, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error { saved = r; return nil })
 	p.must(err)
-	if refusal != nil {
-		p.Fatalf("refused: %+v", refusal)
+	want := move.Progress{Method: schemas.MethodBackground, Delay: 10 * time.Second}
+	if !reflect.DeepEqual(got, want) || saved.Method != schemas.MethodBackground {
+		p.Fatalf("got %+v, want %+v; saved %+v", got, want, saved)
 	}
-	return state
+	return saved.State
 }
 
 // step takes a step that long after the move was begun, and compares all that came of it but the state. It returns what is
@@ -186,11 +188,11 @@ func (p *place) step(m *background.Method, state move.State, after time.Duration
 }
 
 func asked() move.Progress {
-	return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Look: 10 * time.Second}
+	return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Delay: 10 * time.Second}
 }
 
 func inProgress() move.Progress {
-	return move.Progress{Stage: move.Working, Message: "in progress", Look: 10 * time.Second}
+	return move.Progress{Stage: move.Working, Message: "in progress", Delay: 10 * time.Second}
 }
 
 func undone(message string) move.Progress {
@@ -214,7 +216,7 @@ func testWebhookAnswers(p *place) {
 			p.Errorf("not accepted: %v", err)
 		}
 	}
-	p.step(background.New(background.Config{Client: p.client}), p.plan(background.New(background.Config{}), pod), 0, asked())
+	p.step(background.New(background.Config{Client: p.client}), p.start(background.New(background.Config{}), pod), 0, asked())
 }
 
 func testBudgetAnswers(p *place) {
@@ -240,7 +242,7 @@ func (p *place) label(pod *corev1.Pod, value string) error {
 
 func testPodGoes(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	state = p.step(m, state, time.Second, asked())
 	p.annotate(pod, background.EvictionInProgress, true)
 	state = p.step(m, state, time.Minute, inProgress())
@@ -257,7 +259,7 @@ func testPodGoes(p *place) {
 
 func testPodEnds(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	p.must(err)
@@ -266,7 +268,7 @@ func testPodEnds(p *place) {
 
 func testPodMadeAnew(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.must(err)
@@ -276,7 +278,7 @@ func testPodMadeAnew(p *place) {
 
 func testNobodyBegins(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	state = p.step(m, state, background.DefaultBegin-time.Second, asked())
 	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after it was asked for"
 	p.step(m, state, background.DefaultBegin, undone(fmt.Sprintf(message, "10m0s")))
@@ -287,14 +289,14 @@ func testNobodyBegins(p *place) {
 func testTooLong(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client, Finish: time.Hour})
 	p.annotate(pod, background.EvictionInProgress, true)
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	state = p.step(m, state, time.Hour-time.Second, inProgress())
 	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after it was asked for"))
 }
 
 func testAnnotationTakenAway(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	p.annotate(pod, background.EvictionInProgress, true)
 	state = p.step(m, state, time.Minute, inProgress())
 	p.annotate(pod, background.EvictionInProgress, false)
@@ -304,7 +306,7 @@ func testAnnotationTakenAway(p *place) {
 
 func testMarkTakenAway(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	p.annotate(pod, background.RequestOnly, false)
 	p.step(m, state, time.Minute,
 		undone("the pod does not have the annotation descheduler.alpha.kubernetes.io/request-evict-only any more"))
@@ -312,7 +314,7 @@ func testMarkTakenAway(p *place) {
 
 func testNoAnswer(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
-	state := p.plan(m, pod)
+	state := p.start(m, pod)
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()
 	if got, err := m.Step(ctx, state, began().Add(24*time.Hour)); err == nil {

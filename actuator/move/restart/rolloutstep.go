@@ -26,10 +26,10 @@ func (u undo) text() *string {
 }
 
 // firstOf is the change that begins a move.
-func firstOf(method schemas.Method, s state) change {
+func firstOf(s state) change {
 	value, pod := s.value(), s.Pod.Name+"/"+string(s.Pod.UID)
 	c := change{Annotations: map[string]*string{restartedAt: &value, restartedFor: &pod}}
-	if method == schemas.MethodSurge {
+	if s.Method == schemas.MethodSurge {
 		before, more := fmt.Sprint(s.Replicas), s.Replicas+1
 		c.Annotations[surgeReplicas], c.Replicas = &before, &more
 		return c

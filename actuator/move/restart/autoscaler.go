@@ -99,7 +99,7 @@ func alongside(s state, v view, over bool) *minimumChange {
 }
 
 // autoscaler returns the one that the surge raises. nil: there is none, or not any more.
-func (r *Restarter) autoscaler(ctx context.Context, s state) (*autoscalingv2.HorizontalPodAutoscaler, error) {
+func (r *Method) autoscaler(ctx context.Context, s state) (*autoscalingv2.HorizontalPodAutoscaler, error) {
 	if s.Autoscaler == "" {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func (r *Restarter) autoscaler(ctx context.Context, s state) (*autoscalingv2.Hor
 }
 
 // patchMinimum changes the autoscaler as it is. A conflict is no error: the next step looks again.
-func (r *Restarter) patchMinimum(ctx context.Context, a *autoscalingv2.HorizontalPodAutoscaler, c minimumChange) error {
+func (r *Method) patchMinimum(ctx context.Context, a *autoscalingv2.HorizontalPodAutoscaler, c minimumChange) error {
 	patch := map[string]any{"metadata": map[string]any{
 		"resourceVersion": a.ResourceVersion, "annotations": map[string]*string{surgeMinimum: c.Mark},
 	}}

@@ -18,10 +18,10 @@ import (
 // The move is Done when there is nothing left to move or the controller says that the pod was evicted; the request is gone
 // then. It is Released when the API server refuses the request, when nobody answers it within Config.Wait, and when the
 // controller says that it failed; the request was taken back and is gone. It is Undone when somebody else removed the
-// request: they may have meant it. A request that is being worked on is Working for as long as it takes; [Method.Withdraw]
+// request: they may have meant it. A request that is being worked on is Working for as long as it takes; [Method.Cancel]
 // ends it. In a dry run the move is Done when the API server would have taken the request.
-func (m *Method) Step(ctx context.Context, remembered move.State, now time.Time) (move.Progress, error) {
-	s, err := decode(remembered)
+func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
+	s, err := decode(text)
 	if err != nil {
 		return move.Progress{}, err
 	}
@@ -33,38 +33,47 @@ func (m *Method) Step(ctx context.Context, remembered move.State, now time.Time)
 		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
 	case pod == nil:
 		return m.finish(ctx, s, over)
-	case !s.Made:
+	case s.Phase == planned:
 		return m.begin(ctx, s, now)
 	}
 	return m.follow(ctx, s, now)
 }
 
-// Withdraw takes the request of a move back and removes it, as when the reason for the move is gone. A request that is not
-// there is fine. The pod may go all the same, if somebody works on it who does not stop. An error means that the API server
-// could not be asked; it does no harm to try again.
-func (m *Method) Withdraw(ctx context.Context, remembered move.State) error {
-	s, err := decode(remembered)
+// Cancel implements [move.Method]: it withdraws the request and removes it. The move is then Undone, whether the request was
+// there or not. The pod may go all the same, if a responder works on it and does not stop.
+func (m *Method) Cancel(ctx context.Context, text move.State, _ time.Time) (move.Progress, error) {
+	s, err := decode(text)
 	if err != nil {
-		return err
+		return move.Progress{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := m.find(ctx, s.Pod)
-	if err != nil || r == nil {
-		return err
+	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
+	switch {
+	case err != nil:
+		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
+	case pod == nil:
+		return m.finish(ctx, s, over)
 	}
-	return m.withdraw(ctx, r)
+	r, err := m.find(ctx, s.Pod)
+	if err == nil && r != nil {
+		err = m.withdraw(ctx, r)
+	}
+	if err != nil {
+		return move.Progress{}, err
+	}
+	return undone("the cause of the move is gone; the EvictionRequest %s was withdrawn", m.name(s.Pod)), nil
 }
 
 // finish removes what is left of a request whose pod goes.
 func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
 	done, never := move.Progress{Stage: move.Done, Message: over}, move.Progress{Stage: move.Done, Message: over}
-	if !s.Made {
+	if s.Phase == planned {
 		never.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
 	}
 	r, err := m.find(ctx, s.Pod)
 	switch {
-	case err != nil && !s.Made && refused(err) != nil: // who may not look may not have made one
+	case err != nil && s.Phase == planned && refused(err) != nil: // who may not look may not have made one
 		return never, nil
 	case err != nil:
 		return move.Progress{}, err
@@ -95,10 +104,10 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 
 // made remembers that the request is there. Its answer is waited for from now on.
 func (m *Method) made(s state, now time.Time) (move.Progress, error) {
-	s.Made, s.Since = true, now
+	s.Phase, s.Since = requested, now
 	encoded, err := s.encode()
 	return move.Progress{Stage: move.Working, State: encoded, Message: "EvictionRequest " + m.name(s.Pod) + " is made",
-		Look: min(look, m.wait())}, err
+		Delay: min(delay, m.wait())}, err
 }
 
 // adopt goes on with a request that was there already: made by a step whose outcome was not remembered, or left over from
@@ -113,10 +122,10 @@ func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progre
 		return released(stuck("an EvictionRequest %s is there and does not go", m.name(s.Pod))), nil
 	case r == nil:
 		return move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone",
-			Look: min(look, left)}, nil
+			Delay: min(delay, left)}, nil
 	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction:
 		return move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed",
-			Look: time.Second}, m.remove(ctx, r)
+			Delay: time.Second}, m.remove(ctx, r)
 	}
 	return m.made(s, now)
 }
@@ -128,8 +137,7 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 		return move.Progress{}, err
 	}
 	if r == nil {
-		refusal := stuck("somebody removed the EvictionRequest %s", m.name(s.Pod))
-		return move.Progress{Stage: move.Undone, Refusal: refusal, Message: refusal.Message}, nil
+		return undone("another client removed the EvictionRequest %s", m.name(s.Pod)), nil
 	}
 	if r.Spec.Intent != lifecycle.EvictionRequestIntentEviction { // by a step that did not come to its end
 		return released(stuck("the EvictionRequest %s was withdrawn", r.Name)), m.remove(ctx, r)
@@ -154,9 +162,9 @@ func (m *Method) act(ctx context.Context, s state, r *lifecycle.EvictionRequest,
 	case standing == silent && left <= 0:
 		return released(stuck("nobody answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
 	case standing == silent:
-		return move.Progress{Stage: move.Working, Message: message, Look: min(look, left)}, nil
+		return move.Progress{Stage: move.Working, Message: message, Delay: min(delay, left)}, nil
 	default:
-		return move.Progress{Stage: move.Working, Message: message, Look: look}, nil
+		return move.Progress{Stage: move.Working, Message: message, Delay: delay}, nil
 	}
 }
 
@@ -176,8 +184,11 @@ func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle
 	return out, nil
 }
 
-func released(refusal *move.Refusal) move.Progress {
-	return move.Progress{Stage: move.Released, Refusal: refusal, Message: refusal.Message}
+func released(r *move.Refusal) move.Progress { return move.Refused(schemas.MethodEvictionRequest, r) }
+
+func undone(format string, args ...any) move.Progress {
+	refusal := stuck(format, args...)
+	return move.Progress{Stage: move.Undone, Refusal: refusal, Message: refusal.Message}
 }
 
 func stuck(format string, args ...any) *move.Refusal {

@@ -1,7 +1,6 @@
-package actuator
+package eviction
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -12,44 +11,6 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 )
-
-// heldByBudget is the verdict on a pod whose eviction a budget refused with err. It names the budgets that hold the
-// pod; none when they cannot be listed.
-func (a *Actuator) heldByBudget(ctx context.Context, s Situation, err error) schemas.Verdict {
-	v := a.verdict(s.Open, Objection{schemas.Deferred, schemas.ReasonDisruptionBudget, err.Error()})
-	budgets, listErr := a.budgets(ctx, s.Pod)
-	if listErr != nil {
-		return v
-	}
-	v.Blockers, v.Message = Blockers(budgets, v.Message)
-	return v
-}
-
-// overlapping is the verdict on a pod that more than one budget matches, which the API server never evicts, and
-// whether that is so.
-func (a *Actuator) overlapping(ctx context.Context, s Situation) (schemas.Verdict, bool) {
-	budgets, err := a.budgets(ctx, s.Pod)
-	if err != nil || len(budgets) < 2 {
-		return schemas.Verdict{}, false
-	}
-	names := make([]string, len(budgets))
-	for i, b := range budgets {
-		names[i] = b.Namespace + "/" + b.Name
-	}
-	return a.verdict(s.Open, Objection{schemas.Failed, schemas.ReasonInvalid,
-		"more than one poddisruptionbudget matches the pod: " + strings.Join(names, ", ")}), true
-}
-
-// budgets lists the budgets that match the pod, by name.
-func (a *Actuator) budgets(ctx context.Context, pod *corev1.Pod) ([]policyv1.PodDisruptionBudget, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	all, err := a.cfg.Client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return Matching(pod, all.Items), nil
-}
 
 // Matching returns the budgets of the pod's namespace that select it, in the given order. A selector that cannot be
 // read matches nothing, as in the API server.

@@ -50,7 +50,7 @@ func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 }
 
 // patch changes the Deployment as it is. It fails with a conflict if somebody else has changed it since d was read.
-func (r *Restarter) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
+func (r *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	document, err := c.document(d)
 	if err == nil {
 		_, err = r.cfg.Client.AppsV1().Deployments(d.Namespace).
@@ -62,9 +62,9 @@ func (r *Restarter) patch(ctx context.Context, d *appsv1.Deployment, c change) e
 	return nil
 }
 
-func (r *Restarter) patchOptions() metav1.PatchOptions {
+func (r *Method) patchOptions() metav1.PatchOptions {
 	o := metav1.PatchOptions{FieldManager: fieldManager}
-	if r.cfg.DryRun {
+	if r.dryRun {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
 	return o

@@ -1,4 +1,4 @@
-package actuator
+package eviction
 
 import (
 	"reflect"
@@ -21,7 +21,7 @@ func TestOnlyBudgetsThatSelectThePodMatch(t *testing.T) {
 	app := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}
 	elsewhere := budget("elsewhere", app, policyv1.PodDisruptionBudgetStatus{})
 	elsewhere.Namespace = "other"
-	pod := calm().Pod
+	pod := aPod()
 	pod.Labels = map[string]string{"app": "api"}
 	var got []string
 	for _, b := range Matching(pod, []policyv1.PodDisruptionBudget{

@@ -16,7 +16,7 @@ import (
 
 // because adds to the reason of a move that is taken back what the scheduler says about the replacement. A cluster that
 // cannot be asked adds nothing.
-func (r *Restarter) because(ctx context.Context, d *appsv1.Deployment, back *move.Refusal) *move.Refusal {
+func (r *Method) because(ctx context.Context, d *appsv1.Deployment, back *move.Refusal) *move.Refusal {
 	pods, err := r.cfg.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector), FieldSelector: "spec.nodeName=",
 	})
@@ -41,7 +41,7 @@ func withScheduling(refusal move.Refusal, pods []corev1.Pod) *move.Refusal {
 }
 
 // where says in words where the newest pod of the Deployment runs, empty if that cannot be said.
-func (r *Restarter) where(ctx context.Context, s state, v view) string {
+func (r *Method) where(ctx context.Context, s state, v view) string {
 	if v.Deployment == nil {
 		return ""
 	}

@@ -3,6 +3,7 @@ package restart
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -193,7 +194,7 @@ func (p *place) budget(minAvailable int) {
 }
 
 // restarter lets all Deployments take part.
-func (p *place) restarter(change ...func(*Config)) *Restarter {
+func (p *place) restarter(change ...func(*Config)) *Method {
 	cfg := Config{Client: p.client, Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
 	for _, f := range change {
 		f(&cfg)
@@ -212,24 +213,50 @@ func surger(more ...func(*policy.Restart)) func(*Config) {
 	}
 }
 
-// planned finds the method for the pod and plans the move.
-func (p *place) planned(r *Restarter, pod *corev1.Pod) (move.Method, move.State) {
+// planned plans the move of the pod, and changes nothing.
+func (p *place) planned(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
-	m, _, _, err := r.For(p.Context(), pod)
+	c, err := r.find(p.Context(), pod, r.policy())
 	p.must(err)
-	if m == nil {
+	if c == nil {
 		p.Fatalf("the Deployment of pod %s does not take part", pod.Name)
 	}
-	s, refusal, err := m.Plan(p.Context(), pod, time.Now())
+	s, refusal, err := r.plan(p.Context(), c, time.Now())
 	p.must(err)
 	if refusal != nil {
 		p.Fatalf("pod %s: %+v", pod.Name, refusal)
 	}
-	return m, s
+	return r, s.encode()
+}
+
+// start starts the move of the pod, and returns what came of it and what was saved before.
+func (p *place) start(r *Method, pod *corev1.Pod) (progress move.Progress, saved []move.Record) {
+	p.Helper()
+	progress, err := r.Start(p.Context(), pod, time.Now(), func(_ context.Context, record move.Record) error {
+		saved = append(saved, record)
+		return nil
+	})
+	p.must(err)
+	return progress, saved
+}
+
+// ask starts the move of the pod and fails to save it, so that nothing is changed. It returns the record that it would save.
+func (p *place) ask(r *Method, pod *corev1.Pod) (move.Progress, move.Record) {
+	p.Helper()
+	var planned move.Record
+	errSave := errors.New("not saved")
+	progress, err := r.Start(p.Context(), pod, time.Now(), func(_ context.Context, record move.Record) error {
+		planned = record
+		return errSave
+	})
+	if !errors.Is(err, errSave) {
+		p.must(err)
+	}
+	return progress, planned
 }
 
 // goesOn says whether there is a next step.
-func goesOn(p move.Progress) bool { return p.Stage == move.Working || p.Stage == move.Replanned }
+func goesOn(p move.Progress) bool { return p.Stage == move.Working }
 
 // drive is how a move is taken on in a scene.
 type drive struct {
@@ -245,7 +272,7 @@ type drive struct {
 }
 
 // run takes the move on until it is over.
-func (p *place) run(m move.Method, s move.State, how drive) move.Progress {
+func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 	p.Helper()
 	var late time.Duration
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); p.pause(20 * time.Millisecond) {

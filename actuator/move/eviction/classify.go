@@ -1,0 +1,58 @@
+package eviction
+
+import (
+	"errors"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// answer is what the API server's answer to an eviction means.
+type answer int
+
+const (
+	answerAccepted  answer = iota // the pod is being deleted
+	answerGone                    // there is no such pod
+	answerConflict                // a precondition did not hold, or another client wrote at the same time
+	answerBudget                  // a PodDisruptionBudget does not allow it now
+	answerThrottled               // come back later
+	answerEnding                  // the namespace is being deleted
+	answerForbidden               // a right is missing
+	answerInvalid                 // the request is wrong and will stay wrong
+	answerInternal                // 500: broken, or more than one budget
+	answerNone                    // no answer, or one that does not say what happened
+)
+
+// classify reads the API server's answer by its code, reason and causes, never by its text.
+func classify(err error) answer {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return answerAccepted
+	case !errors.As(err, &status):
+		return answerNone // the network, or our own deadline
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		return answerBudget
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return answerEnding
+	}
+	switch code := status.Status().Code; {
+	case code == http.StatusNotFound:
+		return answerGone
+	case code == http.StatusConflict:
+		return answerConflict
+	case code == http.StatusTooManyRequests:
+		return answerThrottled
+	case code == http.StatusForbidden:
+		return answerForbidden
+	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout:
+		return answerNone // credentials are renewed, timeouts pass
+	case code == http.StatusInternalServerError:
+		return answerInternal
+	case code >= 400 && code < 500:
+		return answerInvalid
+	}
+	return answerNone
+}

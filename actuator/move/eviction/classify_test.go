@@ -1,0 +1,126 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func withCause(err *apierrors.StatusError, cause metav1.CauseType) error {
+	if err.ErrStatus.Details == nil {
+		err.ErrStatus.Details = &metav1.StatusDetails{}
+	}
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause, Message: "x"})
+	return err
+}
+
+func TestTheAnswerToAnEvictionIsReadByCodeAndCause(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	tests := []struct {
+		name string
+		err  error
+		want answer
+	}{
+		{"no error is an accepted eviction", nil, answerAccepted},
+		{"404 is a pod that is gone", apierrors.NewNotFound(pods, "api-0"), answerGone},
+		{"409 is a precondition or a race", apierrors.NewConflict(pods, "api-0", errors.New("uid differs")), answerConflict},
+		{"429 with the cause of a budget is a budget",
+			withCause(apierrors.NewTooManyRequests("no", 0), policyv1.DisruptionBudgetCause), answerBudget},
+		{"429 with the cause of a budget and a time to wait is a budget",
+			withCause(apierrors.NewTooManyRequests("no", 10), policyv1.DisruptionBudgetCause), answerBudget},
+		{"429 without a cause is throttling, whatever its text says",
+			apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 1), answerThrottled},
+		{"403 is a missing right", apierrors.NewForbidden(pods, "api-0", errors.New("no")), answerForbidden},
+		{"403 because the namespace ends is no missing right",
+			withCause(apierrors.NewForbidden(pods, "api-0", errors.New("no")), corev1.NamespaceTerminatingCause), answerEnding},
+		{"400 is invalid", apierrors.NewBadRequest("no"), answerInvalid},
+		{"422 is invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Eviction"}, "api-0", nil), answerInvalid},
+		{"500 may be several budgets", apierrors.NewInternalError(errors.New("boom")), answerInternal},
+		{"500 without a reason may be several budgets",
+			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500}}, answerInternal},
+		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), answerNone},
+		{"503 leaves it open", apierrors.NewServiceUnavailable("no"), answerNone},
+		{"504 leaves it open", apierrors.NewTimeoutError("slow", 1), answerNone},
+		{"a network error leaves it open",
+			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, answerNone},
+		{"the own deadline leaves it open", fmt.Errorf("call: %w", context.DeadlineExceeded), answerNone},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := classify(tt.err); got != tt.want {
+				t.Errorf("classify(%v) = %d, want %d", tt.err, got, tt.want)
+			}
+		})
+	}
+}
+
+// noon is when things happen in the tests without a cluster.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func aPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api-0", UID: "uid-0"}, Spec: corev1.PodSpec{NodeName: "worker-1"},
+	}
+}
+
+func check(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func TestDoubt(t *testing.T) {
+	terminating, other := aPod(), aPod()
+	terminating.DeletionTimestamp = &metav1.Time{Time: noon}
+	other.UID = "uid-1"
+	lost := move.Progress{Stage: move.Done, Method: schemas.MethodEviction,
+		Message: "evicted from worker-1; the answer was lost: timeout"}
+	later := refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: "timeout"})
+	rejected := func(reason schemas.ReasonCode, message string) move.Progress {
+		return refused(&move.Refusal{Outcome: schemas.Rejected, Reason: reason, Message: message})
+	}
+	tests := []struct {
+		name   string
+		live   *corev1.Pod
+		answer answer
+		dry    bool
+		want   move.Progress
+		err    error
+	}{
+		{"running_pod_is_evicted_later", aPod(), answerNone, false, later, nil},
+		{"running_pod_after_conflict_was_changed", aPod(), answerConflict, false, move.Progress{}, move.ErrChanged},
+		{"terminating_pod_was_evicted", terminating, answerNone, false, lost, nil},
+		{"missing_pod_was_evicted", nil, answerNone, false, lost, nil},
+		{"recreated_pod_was_evicted", other, answerNone, false, lost, nil},
+		{"terminating_pod_after_conflict_was_deleted_by_others", terminating, answerConflict, false,
+			rejected(schemas.ReasonPodTerminating, "the pod is being deleted, until 2026-03-01T12:00:00Z"), nil},
+		{"missing_pod_after_conflict_was_deleted_by_others", nil, answerConflict, false,
+			rejected(schemas.ReasonPodGone, "the pod is gone"), nil},
+		{"missing_pod_after_dry_run_was_deleted_by_others", nil, answerNone, true,
+			rejected(schemas.ReasonPodGone, "the pod is gone"), nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := afterDoubt(aPod(), tt.live, tt.answer, tt.dry, errors.New("timeout"))
+			check(t, "progress", got, tt.want)
+			if !errors.Is(err, tt.err) {
+				t.Errorf("error %v, want %v", err, tt.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,277 @@
+// Package eviction moves a pod by the eviction call.
+//
+//	Start (eviction.go) ──▶ call ──▶ classify (classify.go) ──▶ Done or a refusal
+//	                                   │ 429, and a webhook takes the pod over ──▶ background.Start
+//	                                   │ a budget refuses ──▶ Blockers (budgets.go) names it
+//	                                   └ no clear answer ──▶ lookAgain reads the pod
+//
+// A dry run sends the call with dryRun=All. The API server judges each dry call as if there had been no other, so dryrun.go
+// counts them against the budgets.
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/background"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// Timeout bounds one eviction call. The API server tries for up to ten seconds to write a budget that others write too;
+	// a shorter timeout would leave the outcome open.
+	Timeout = 15 * time.Second
+	// readTimeout bounds one read of a pod or of the budgets.
+	readTimeout = 5 * time.Second
+	// readAgain is how often a pod is read after a call without a clear answer.
+	readAgain = 500 * time.Millisecond
+)
+
+// Config is what a [Method] needs.
+type Config struct {
+	// Client creates evictions, gets pods, and lists budgets.
+	Client kubernetes.Interface
+	// GracePeriodSeconds returns how long the pod may take to stop. nil, or nil returned: the pod's own grace period.
+	GracePeriodSeconds func() *int64
+	// Background follows a move that a webhook takes over. nil: such an answer is an ordinary 429.
+	Background move.Method
+	// DryRun: the API server judges each call and evicts nothing.
+	DryRun bool
+	// Now is the clock. nil: time.Now.
+	Now func() time.Time
+	// Observe is called with the duration of each eviction call. nil: nothing is.
+	Observe func(time.Duration)
+}
+
+// Method moves pods by the eviction call. It is a [move.Method] of one step.
+type Method struct {
+	cfg  Config
+	used *dryRunBudgets
+}
+
+var _ move.Method = (*Method)(nil)
+
+// New makes a method.
+func New(cfg Config) *Method {
+	if cfg.GracePeriodSeconds == nil {
+		cfg.GracePeriodSeconds = func() *int64 { return nil }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(time.Duration) {}
+	}
+	return &Method{cfg: cfg, used: &dryRunBudgets{}}
+}
+
+// DryRun returns the method as a dry run, which counts against the same budgets.
+func (m *Method) DryRun() *Method {
+	dry := *m
+	dry.cfg.DryRun = true
+	return &dry
+}
+
+// Start implements [move.Method]. The call has the UID and the resource version of the pod as preconditions, so it evicts
+// only the pod that the protections were checked for. Start returns [move.ErrChanged] when they do not hold and the pod
+// still runs.
+func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
+	if err := save(ctx, move.Record{Method: schemas.MethodEviction}); err != nil {
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	calling, cancel := context.WithTimeout(ctx, Timeout+readTimeout)
+	defer cancel()
+	if m.cfg.DryRun {
+		if refusal := m.usedUp(calling, pod); refusal != nil {
+			return refused(refusal), nil
+		}
+	}
+	err := m.call(calling, pod)
+	if err != nil && m.cfg.DryRun {
+		m.used.giveBack(pod.UID)
+	}
+	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
+		return m.handOver(ctx, pod, now, save, err)
+	}
+	object := func(outcome schemas.Outcome, reason schemas.ReasonCode) (move.Progress, error) {
+		return refused(&move.Refusal{Outcome: outcome, Reason: reason, Message: err.Error()}), nil
+	}
+	switch a := classify(err); a {
+	case answerAccepted:
+		return done(pod, ""), nil
+	case answerGone:
+		return object(schemas.Rejected, schemas.ReasonPodGone)
+	case answerEnding:
+		return object(schemas.Rejected, schemas.ReasonPodTerminating)
+	case answerThrottled:
+		return object(schemas.Deferred, schemas.ReasonThrottled)
+	case answerForbidden:
+		return refused(move.Forbidden(err)), nil
+	case answerInvalid:
+		return object(schemas.Failed, schemas.ReasonInvalid)
+	case answerBudget:
+		return refused(m.heldByBudget(calling, pod, err)), nil
+	case answerInternal:
+		if refusal := m.overlapping(calling, pod); refusal != nil {
+			return refused(refusal), nil
+		}
+		return m.lookAgain(calling, pod, a, err)
+	default:
+		return m.lookAgain(calling, pod, a, err)
+	}
+}
+
+// Step implements [move.Method]. An eviction has no second step.
+func (m *Method) Step(context.Context, move.State, time.Time) (move.Progress, error) {
+	return move.Progress{Stage: move.Done}, nil
+}
+
+// Cancel implements [move.Method]. An accepted eviction cannot be undone.
+func (m *Method) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
+	return move.Progress{Stage: move.Done}, nil
+}
+
+// handOver gives a move to the method that follows the webhook. answer is the API server's.
+func (m *Method) handOver(
+	ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save, answer error,
+) (move.Progress, error) {
+	p, err := m.cfg.Background.Start(ctx, pod, now, save)
+	p.Message = answer.Error()
+	return p, err
+}
+
+// call makes the one call that changes the cluster. It does not retry: client-go would wait inside of it for as long as the
+// API server asks, while the checks of the pod grow old.
+func (m *Method) call(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	preconditions := metav1.Preconditions{UID: &pod.UID}
+	if pod.ResourceVersion != "" {
+		preconditions.ResourceVersion = &pod.ResourceVersion
+	}
+	eviction := &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: m.cfg.GracePeriodSeconds(), Preconditions: &preconditions},
+	}
+	var options metav1.CreateOptions
+	if m.cfg.DryRun {
+		options.DryRun = []string{metav1.DryRunAll} // seen by admission webhooks
+		eviction.DeleteOptions.DryRun = options.DryRun
+	}
+	began := time.Now()
+	err := m.cfg.Client.CoreV1().RESTClient().Post().MaxRetries(0).
+		Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+		VersionedParams(&options, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+	m.cfg.Observe(time.Since(began))
+	return err
+}
+
+// lookAgain reads the pod after a call whose answer does not say what happened, for as long as there is time: an API server
+// that went away during the call may be back in a moment.
+func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err error) (move.Progress, error) {
+	later := refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()})
+	var live *corev1.Pod
+	var readErr error
+	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
+		live, readErr = m.read(ctx, pod)
+		return readErr == nil || apierrors.IsForbidden(readErr), nil
+	})
+	if pollErr != nil || readErr != nil {
+		return later, nil
+	}
+	return afterDoubt(pod, live, a, m.cfg.DryRun, err)
+}
+
+// read reads the pod of that name as it is stored. nil: there is none.
+func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	live, err := m.cfg.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return live, err
+}
+
+// afterDoubt decides by the pod as it is after a call whose answer does not say what happened. A pod that was not leaving
+// before the call and is leaving now was evicted by it, unless the call was refused.
+func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.Progress, error) {
+	refusal := leaving(pod, live)
+	switch {
+	case refusal == nil && a == answerConflict:
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w: %w", pod.Namespace, pod.Name, move.ErrChanged, err)
+	case refusal == nil:
+		return refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()}), nil
+	case a == answerConflict || dryRun:
+		return refused(refusal), nil
+	}
+	return done(pod, "; the answer was lost: "+err.Error()), nil
+}
+
+// leaving says why there is nothing left to evict. live is the pod of the same name now; nil: there is none.
+func leaving(pod, live *corev1.Pod) *move.Refusal {
+	r := move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: "the pod is gone"}
+	switch {
+	case live == nil:
+	case live.UID != pod.UID:
+		r.Message += "; another one of its name has UID " + string(live.UID)
+	case live.DeletionTimestamp != nil:
+		r.Reason = schemas.ReasonPodTerminating
+		r.Message = "the pod is being deleted, until " + live.DeletionTimestamp.UTC().Format(time.RFC3339)
+	default:
+		return nil
+	}
+	return &r
+}
+
+func refused(r *move.Refusal) move.Progress { return move.Refused(schemas.MethodEviction, r) }
+
+func done(pod *corev1.Pod, more string) move.Progress {
+	return move.Progress{Stage: move.Done, Method: schemas.MethodEviction, Message: "evicted from " + pod.Spec.NodeName + more}
+}
+
+// heldByBudget names the budgets that hold a pod whose eviction a budget refused with err; none when they cannot be listed.
+func (m *Method) heldByBudget(ctx context.Context, pod *corev1.Pod, err error) *move.Refusal {
+	r := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: err.Error()}
+	if budgets, listErr := m.budgets(ctx, pod); listErr == nil {
+		r.Blockers, r.Message = Blockers(budgets, r.Message)
+	}
+	return r
+}
+
+// overlapping returns the refusal of a pod that more than one budget matches, which the API server never evicts. nil: there
+// are not that many.
+func (m *Method) overlapping(ctx context.Context, pod *corev1.Pod) *move.Refusal {
+	budgets, err := m.budgets(ctx, pod)
+	if err != nil || len(budgets) < 2 {
+		return nil
+	}
+	names := make([]string, len(budgets))
+	for i, b := range budgets {
+		names[i] = b.Namespace + "/" + b.Name
+	}
+	return &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid,
+		Message: "more than one poddisruptionbudget matches the pod: " + strings.Join(names, ", ")}
+}
+
+// budgets lists the budgets that match the pod, by name.
+func (m *Method) budgets(ctx context.Context, pod *corev1.Pod) ([]policyv1.PodDisruptionBudget, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	all, err := m.cfg.Client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return Matching(pod, all.Items), nil
+}
