@@ -685,6 +685,9 @@ func testAPIServerAway(p *place) {
 	p.define("evictionrequests")
 	p.define("evictions")
 	state := p.plan(pod)
+	if !m.Available(p.Context()) {
+		p.Error("what the API server serves is not available")
+	}
 	p.must(p.c.StopAPIServer())
 	if got, err := m.Step(p.Context(), state, now); err == nil {
 		p.Errorf("a step without an API server: %+v", got)

@@ -310,7 +310,6 @@ func cancelTakesBack(method schemas.Method) func(*place) {
 		m, s := p.begun(r, pods[0])
 		got, err = m.Cancel(p.Context(), s, time.Now())
 		p.must(err)
-		p.empty()
 		same(p.T, "stage after the cancel", got.Stage, move.Working)
 		got = p.run(m, got.State, drive{stutter: true})
 		same(p.T, "canceled", got, want)
