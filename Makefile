@@ -29,9 +29,12 @@ ARGS :=
 help: ## List what there is.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Where the linker writes the version.
+SETTINGS = github.com/rehome-dev/rehome/app/settings
+
 # How the program is built, for whatever platform: the same commit is always the same bytes.
 COMPILE = CGO_ENABLED=0 nice go build -trimpath -buildvcs=false \
-  -ldflags '-s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)'
+  -ldflags '-s -w -X $(SETTINGS).Version=$(VERSION) -X $(SETTINGS).Revision=$(REVISION)'
 
 build: ## Build bin/rehome.
 	$(COMPILE) -o bin/rehome ./cmd/rehome

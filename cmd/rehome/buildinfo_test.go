@@ -3,10 +3,12 @@ package main
 import (
 	"reflect"
 	"testing"
+
+	"github.com/rehome-dev/rehome/app/serving"
 )
 
 func TestTheMetricsSayWhatWasBuilt(t *testing.T) {
-	families, err := newMetrics().Gather()
+	families, err := serving.NewMetrics().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"os"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/act"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/install"
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/cli/run"
+	"github.com/rehome-dev/rehome/cli/try"
+
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/policy"
 )
 
 // newRoot makes the command with all of its subcommands.
@@ -25,16 +23,16 @@ func newRoot() *cobra.Command {
 		Long: "Rehome is an event-driven descheduler. A watcher turns changes of the cluster into events, functions decide\n" +
 			"which pods should move, an actuator evicts them within limits; every step is a CloudEvent on NATS.\n\n" +
 			"Settings come from the environment, as `rehome settings` lists them; flags override them.",
-		Version:       version,
+		Version:       settings.Version,
 		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
-		Args: knownCommand,
+		Args: command.KnownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Wrap(err) })
 	root.AddCommand(
-		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), serveCommand(), actuatorCommand(), setupCommand(),
-		eventsCommand(), forwardCommand(), statusCommand(), explainCommand(), requestCommand(), loopsCommand(), deadCommand(),
-		onceCommand(), simulateCommand(), policyCommand(), schemasCommand(), settingsCommand(), readyCommand(), versionCommand(),
+		runCommand(), watcherCommand(), functionsCommand(), dispatcherCommand(), run.ServeCommand(), actuatorCommand(), install.SetupCommand(),
+		look.EventsCommand(), forwardCommand(), look.StatusCommand(), look.ExplainCommand(), act.RequestCommand(), look.LoopsCommand(), deadCommand(),
+		onceCommand(), try.SimulateCommand(), try.PolicyCommand(), try.SchemasCommand(), install.SettingsCommand(), run.ReadyCommand(), install.VersionCommand(),
 	)
 	return root
 }
@@ -47,14 +45,14 @@ func runCommand() *cobra.Command {
 			"  rehome run --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # See what it does, from another terminal:\n" +
 			"  rehome events --follow",
-		Args: noArguments,
+		Args: command.NoArguments,
 	}
 	return roleCommand(c, roles{watcher: true, actuator: true, functions: functions.Hosted(), dispatcher: true, embedded: true})
 }
 
 func watcherCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "watcher", Short: "Run the watcher: changes of the cluster become deltas and scopes", Args: noArguments,
+		Use: "watcher", Short: "Run the watcher: changes of the cluster become deltas and scopes", Args: command.NoArguments,
 		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome watcher --policy policy.yaml",
 	}
 	return roleCommand(c, roles{watcher: true})
@@ -62,7 +60,7 @@ func watcherCommand() *cobra.Command {
 
 func actuatorCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "actuator", Short: "Run the actuator: intents become evictions and verdicts", Args: noArguments,
+		Use: "actuator", Short: "Run the actuator: intents become evictions and verdicts", Args: command.NoArguments,
 		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome actuator --policy policy.yaml",
 	}
 	return roleCommand(c, roles{actuator: true})
@@ -73,175 +71,31 @@ func functionsCommand() *cobra.Command {
 		Use: "functions [NAME...]", Short: "Run the strategies of these names, or all: scopes become intents",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome functions RemovePodsViolatingNodeTaints",
 	}
-	s := bindFlags(c)
+	s := command.BindFlags(c)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		chosen, err := choose(functions.Hosted(), names)
+		chosen, err := command.Choose(functions.Hosted(), names)
 		if err != nil {
 			return err
 		}
-		return withSettings(c, s, func(s settings) error { return runProcess(c.Context(), s, roles{functions: chosen}) })
+		return command.WithSettings(c, s, func(s settings.Settings) error { return runProcess(c.Context(), s, roles{functions: chosen}) })
 	}
 	return c
-}
-
-// choose returns the functions of these names, or all for none.
-func choose(all []functions.Function, names []string) ([]functions.Function, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
-	var chosen []functions.Function
-	for _, name := range names {
-		i := slices.Index(known(all), name)
-		if i < 0 {
-			return nil, usageError{fmt.Errorf("no strategy %q; there are: %v", name, known(all))}
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
-
-// known are the names of the functions.
-func known(all []functions.Function) []string {
-	var names []string
-	for _, f := range all {
-		names = append(names, f.Strategy.Name)
-	}
-	return names
 }
 
 func roleCommand(c *cobra.Command, r roles) *cobra.Command {
-	s := bindFlags(c)
+	s := command.BindFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return withSettings(c, s, func(s settings) error { return runProcess(c.Context(), s, r) })
+		return command.WithSettings(c, s, func(s settings.Settings) error { return runProcess(c.Context(), s, r) })
 	}
 	return c
 }
 
-func setupCommand() *cobra.Command {
-	timeout := 30 * time.Second
+func dispatcherCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: noArguments,
-		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
-			"strategies that the policy declares in functions; call it again after the policy declares others.\n\n" +
-			"With --auth it writes what the servers and all participants need to be told apart, each with the least rights:\n" +
-			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
-			"are kept, so it can be run again to add somebody.\n\n" +
-			"With --secrets it prints the same as Secrets of Kubernetes, one for the servers and one for each participant with its\n" +
-			"own key and nobody else's. What it did is said on standard error. --prefix names them for one of several releases of the\n" +
-			"chart, whose notes have the command with it.",
-		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
-			"  # For a policy that declares strategies of its own:\n" +
-			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +
-			"  # Keys, rights and certificates, also for a function outside and a program that asks:\n" +
-			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc\n\n" +
-			"  # The same for servers in the cluster:\n" +
-			"  rehome setup --auth auth --secrets rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
-			"    kubectl apply --server-side -f -",
+		Use: "dispatcher", Short: "Run the dispatcher: functions of the policy are asked over HTTP or NATS", Args: command.NoArguments,
+		Long: "Run the dispatcher: the strategies that the policy lists under `functions` are asked where it says, over HTTP or\n" +
+			"NATS. It needs the bus and the policy, and no access to the cluster.",
+		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome dispatcher --policy policy.yaml",
 	}
-	s := bindFlags(c)
-	var auth authFlags
-	auth.bind(c)
-	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		auth.manifests = c.Flags().Changed("secrets")
-		if err := auth.check(); err != nil {
-			return err
-		}
-		if auth.dir != "" {
-			return auth.write(c.OutOrStdout(), c.ErrOrStderr())
-		}
-		return withSettings(c, s, func(s settings) error { return setUpBus(c, s, timeout) })
-	}
-	return c
-}
-
-func setUpBus(c *cobra.Command, s settings, timeout time.Duration) error {
-	if s.NATSURL == "" {
-		return usageError{errors.New("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")}
-	}
-	var p policy.Policy
-	if s.Policy != "" {
-		var err error
-		if p, _, err = readPolicy(s.Policy); err != nil {
-			return err
-		}
-	}
-	b, err := connect(s, "rehome-setup")
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	ctx, cancel := context.WithTimeout(c.Context(), timeout)
-	defer cancel()
-	for {
-		if err = b.Setup(ctx, setupOf(s, p)); err == nil {
-			fmt.Fprintln(c.OutOrStdout(), "bus is set up")
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return noBus(err)
-		case <-time.After(time.Second):
-			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
-		}
-	}
-}
-
-// clientRole is as whom a command takes part on the bus: most only read.
-func clientRole(command string) bus.Role {
-	switch command {
-	case "rehome-setup":
-		return bus.RoleSetup
-	case "rehome-dead", "rehome-loops-clear", "rehome-forward-remove":
-		return bus.RoleOperator
-	}
-	return bus.RoleReader
-}
-
-// connect connects to the bus for a command that is not a role.
-func connect(s settings, name string) (*bus.Bus, error) {
-	return connectAs(s, string(clientRole(name)))
-}
-
-// connectAs connects as a participant.
-func connectAs(s settings, who string) (*bus.Bus, error) {
-	o, err := busOptions(s, who)
-	if err != nil {
-		return nil, err
-	}
-	s.LogLevel = max(s.LogLevel, slog.LevelWarn) // a person wants the answer, and what keeps it away
-	o.Log = s.logger(os.Stderr)
-	b, err := bus.Connect(o)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return b, nil
-}
-
-// noBus makes an error of who asks of one that says that there is no bus.
-func noBus(err error) error {
-	if errors.Is(err, bus.ErrNotConnected) {
-		return usageError{err}
-	}
-	return err
-}
-
-// knownCommand refuses what is no command, and names those that were perhaps meant.
-func knownCommand(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	err := fmt.Errorf("unknown command %q", args[0])
-	if meant := c.SuggestionsFor(args[0]); len(meant) > 0 {
-		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
-	}
-	return usageError{err}
-}
-
-// noArguments refuses arguments, as an error of usage.
-func noArguments(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)}
-	}
-	return nil
+	return roleCommand(c, roles{dispatcher: true})
 }

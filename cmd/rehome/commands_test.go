@@ -6,19 +6,22 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/command"
+
 	"github.com/spf13/cobra"
 )
 
 // bindFlagsOf reads the settings as a command does that is called with these arguments.
-func bindFlagsOf(t *testing.T, c *cobra.Command, arguments ...string) settings {
+func bindFlagsOf(t *testing.T, c *cobra.Command, arguments ...string) settings.Settings {
 	t.Helper()
 	other := &cobra.Command{Use: c.Use}
-	flags := bindFlags(other)
+	flags := command.BindFlags(other)
 	if err := other.ParseFlags(arguments); err != nil {
 		t.Fatal(err)
 	}
-	var got settings
-	if err := withSettings(other, flags, func(s settings) error { got = s; return nil }); err != nil {
+	var got settings.Settings
+	if err := command.WithSettings(other, flags, func(s settings.Settings) error { got = s; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -178,7 +181,7 @@ func TestWhatKnativeAddsToEventsHasToBeAMapOfExtensions(t *testing.T) {
 		`{"extensions": {"id": "1"}}`:    `K_CE_OVERRIDES: attribute "id": want an extension, got an attribute that every event may have`,
 	} {
 		t.Setenv("K_CE_OVERRIDES", text)
-		_, err := command(t, "forward", "--to", "http://a")
+		_, err := execute(t, "forward", "--to", "http://a")
 		if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}

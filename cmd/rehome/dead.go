@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +27,7 @@ func deadCommand() *cobra.Command {
 		Example: "  rehome dead list --since 24h\n" +
 			"  rehome dead show 3\n" +
 			"  rehome dead retry 3",
-		Args: knownCommand,
+		Args: command.KnownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(deadListCommand(), deadShowCommand(), deadRetryCommand(), deadDropCommand())
@@ -46,10 +49,10 @@ func (f *deadFilter) bind(c *cobra.Command) {
 // query is what is asked of the bus at the time now.
 func (f deadFilter) query(now time.Time) (q bus.DeadQuery, err error) {
 	if f.since < 0 {
-		return q, usageError{fmt.Errorf("--since: want a duration such as 1h, got %v", f.since)}
+		return q, usage.Errorf("--since: want a duration such as 1h, got %v", f.since)
 	}
 	if strings.ContainsAny(f.stream, " \t\r\n.*>") {
-		return q, usageError{fmt.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)}
+		return q, usage.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)
 	}
 	q = bus.DeadQuery{Stream: f.stream, By: f.by}
 	if f.since > 0 {
@@ -70,27 +73,27 @@ func deadListCommand() *cobra.Command {
 		Example: "  rehome dead list\n" +
 			"  rehome dead list --since 24h --by PodLifeTime     # what one strategy failed on since yesterday\n" +
 			"  rehome dead list --stream REHOME_INTENTS --limit 0 -o json",
-		Args: noArguments,
+		Args: command.NoArguments,
 	}
 	filter.bind(c)
 	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return tableOrJSON(c, func(c *cobra.Command, s settings, asJSON bool) error {
+	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
 		if limit < 0 {
-			return usageError{fmt.Errorf("--limit: want at least 0, got %d", limit)}
+			return usage.Errorf("--limit: want at least 0, got %d", limit)
 		}
 		now := time.Now()
 		query, err := filter.query(now)
 		if err != nil {
 			return err
 		}
-		b, err := connect(s, "rehome-dead")
+		b, err := command.Connect(s, "rehome-dead")
 		if err != nil {
 			return err
 		}
 		defer b.Close()
 		letters, total, err := readDead(c.Context(), b, query, limit)
 		if err != nil {
-			return noBus(err)
+			return command.NoBus(err)
 		}
 		if !asJSON {
 			return writeDeadList(c.OutOrStdout(), letters, total, now)
@@ -137,25 +140,25 @@ func deadShowCommand() *cobra.Command {
 			"  rehome dead show 3 -o json | jq .event.data    # what the event says",
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
-				return usageError{fmt.Errorf("want one number of a dead letter, got %q", arguments)}
+				return usage.Errorf("want one number of a dead letter, got %q", arguments)
 			}
 			_, err := numberOf(arguments[0])
 			return err
 		},
 	}
-	return tableOrJSON(c, func(c *cobra.Command, s settings, asJSON bool) error {
+	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
 		number, err := numberOf(c.Flags().Arg(0))
 		if err != nil {
 			return err
 		}
-		b, err := connect(s, "rehome-dead")
+		b, err := command.Connect(s, "rehome-dead")
 		if err != nil {
 			return err
 		}
 		defer b.Close()
 		d, err := b.DeadLetter(c.Context(), number)
 		if err != nil {
-			return noBus(err)
+			return command.NoBus(err)
 		}
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(wholeOf(d))
@@ -168,7 +171,7 @@ func deadShowCommand() *cobra.Command {
 func numberOf(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return 0, usageError{fmt.Errorf("want the number of a dead letter as `rehome dead list` shows it, got %q", text)}
+		return 0, usage.Errorf("want the number of a dead letter as `rehome dead list` shows it, got %q", text)
 	}
 	return n, nil
 }

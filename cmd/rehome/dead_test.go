@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/command"
+
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -85,8 +87,8 @@ NUMBER   AGE     STREAM           BY            TYPE                  SUBJECT   
 				t.Errorf("error %v\ngot\n%s\nwant\n%s", err, &out, c.want)
 			}
 			for line := range strings.Lines(out.String()) {
-				if n := len([]rune(line)) - 1; n > lineWidth {
-					t.Errorf("a line has %d columns, want at most %d: %s", n, lineWidth, line)
+				if n := len([]rune(line)) - 1; n > command.LineWidth {
+					t.Errorf("a line has %d columns, want at most %d: %s", n, command.LineWidth, line)
 				}
 			}
 		})
@@ -236,7 +238,7 @@ func deadBus(t *testing.T) *bus.Bus {
 // deadSays runs rehome dead and compares what it prints, and its error, with what it should.
 func deadSays(t *testing.T, wantOut, wantErr string, code int, arguments ...string) {
 	t.Helper()
-	out, err := command(t, append([]string{"dead"}, arguments...)...)
+	out, err := execute(t, append([]string{"dead"}, arguments...)...)
 	got := ""
 	if err != nil {
 		got = err.Error()
@@ -294,7 +296,7 @@ func TestDeadLettersAreRetriedAndWhatIsRefusedStays(t *testing.T) {
 	deadSays(t, fmt.Sprintf("1: published again, as number %d\n", newer+1), refused+"\nretry: dead letter 9: there is no such dead letter",
 		exitFailure, "retry", "3", "9", "1")
 	deadSays(t, "2 dead letters\n\n"+deadHead+deadTri+deadTwo, "", 0, "list")
-	out, err := command(t, "dead", "retry", "--all", "--stream", "REHOME_INTENTS")
+	out, err := execute(t, "dead", "retry", "--all", "--stream", "REHOME_INTENTS")
 	if err != nil || !regexp.MustCompile(`^2: published again, as number \d{16}\n$`).MatchString(out) {
 		t.Errorf("got %q, error %v; want letter 2 published", out, err)
 	}
@@ -317,7 +319,7 @@ func TestDeadLettersWithoutABusAreAnErrorOfWhoAsks(t *testing.T) {
 		{"list"}, {"show", "1"}, {"retry", "1", "2"}, {"drop", "1", "2"}, {"retry", "--all", "--yes"}, {"drop", "--all", "--yes"},
 	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())
-		got, err := command(t, append([]string{"dead"}, arguments...)...)
+		got, err := execute(t, append([]string{"dead"}, arguments...)...)
 		if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: got %q, error %v, code %d; want ErrNotConnected once, code %d", arguments, got, err, exitCode(err), exitUsage)
 		}

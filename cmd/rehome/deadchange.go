@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -49,7 +53,7 @@ type deadChange func(ctx context.Context, b *bus.Bus, number uint64) (done strin
 // deadChangeCommand lets c change the dead letters of which the numbers are given, or with --all those that are filtered.
 func deadChangeCommand(c *cobra.Command, change deadChange) *cobra.Command {
 	var chosen deadChoice
-	s := bindFlags(c)
+	s := command.BindFlags(c)
 	chosen.filter.bind(c)
 	c.Flags().BoolVar(&chosen.all, "all", false, "all that --since, --stream and --by leave; without any of these it needs --yes")
 	c.Flags().BoolVar(&chosen.yes, "yes", false, "every single one, with --all")
@@ -61,7 +65,7 @@ func deadChangeCommand(c *cobra.Command, change deadChange) *cobra.Command {
 		if err := chosen.read(arguments); err != nil {
 			return err
 		}
-		return withSettings(c, s, func(s settings) error { return changeDead(c, s, chosen, change) })
+		return command.WithSettings(c, s, func(s settings.Settings) error { return changeDead(c, s, chosen, change) })
 	}
 	return c
 }
@@ -79,13 +83,13 @@ func (d *deadChoice) read(arguments []string) error {
 	filtered := d.filter != deadFilter{}
 	switch {
 	case d.all && len(arguments) > 0:
-		return usageError{fmt.Errorf("--all: want it alone or numbers, got both, %q", arguments)}
+		return usage.Errorf("--all: want it alone or numbers, got both, %q", arguments)
 	case d.all && !filtered && !d.yes:
-		return usageError{errors.New("--all: want --since, --stream or --by to say which, or --yes for every single one")}
+		return usage.Errorf("--all: want --since, --stream or --by to say which, or --yes for every single one")
 	case !d.all && len(arguments) == 0:
-		return usageError{errors.New("want numbers of dead letters, or --all, got none")}
+		return usage.Errorf("want numbers of dead letters, or --all, got none")
 	case !d.all && (filtered || d.yes):
-		return usageError{errors.New("--since, --stream, --by and --yes: want them with --all, got numbers")}
+		return usage.Errorf("--since, --stream, --by and --yes: want them with --all, got numbers")
 	}
 	for _, text := range arguments {
 		n, err := numberOf(text)
@@ -99,12 +103,12 @@ func (d *deadChoice) read(arguments []string) error {
 
 // changeDead changes one letter after the other and says for each what was done. The error joins those of the letters that
 // could not be changed.
-func changeDead(c *cobra.Command, s settings, chosen deadChoice, change deadChange) error {
+func changeDead(c *cobra.Command, s settings.Settings, chosen deadChoice, change deadChange) error {
 	if s.DryRun { // which promises that nothing is changed
-		return usageError{fmt.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
-			c.CommandPath())}
+		return usage.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
+			c.CommandPath())
 	}
-	b, err := connect(s, "rehome-dead")
+	b, err := command.Connect(s, "rehome-dead")
 	if err != nil {
 		return err
 	}
@@ -112,7 +116,7 @@ func changeDead(c *cobra.Command, s settings, chosen deadChoice, change deadChan
 	numbers := chosen.numbers
 	if chosen.all {
 		if numbers, err = b.DeadNumbers(c.Context(), chosen.query); err != nil {
-			return noBus(err)
+			return command.NoBus(err)
 		}
 		if len(numbers) == 0 {
 			_, err := fmt.Fprintln(c.OutOrStdout(), "there are no such dead letters")
@@ -123,7 +127,7 @@ func changeDead(c *cobra.Command, s settings, chosen deadChoice, change deadChan
 	for _, number := range numbers {
 		done, err := change(c.Context(), b, number)
 		if errors.Is(err, bus.ErrNotConnected) { // it would be so for all that follow
-			return errors.Join(append(failed, noBus(err))...)
+			return errors.Join(append(failed, command.NoBus(err))...)
 		}
 		if err != nil {
 			failed = append(failed, err)

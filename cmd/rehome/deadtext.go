@@ -10,19 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/rehome-dev/rehome/cli/command"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-)
-
-const (
-	// lineWidth is how wide a line of a list gets at most: as wide as two files beside each other on a common screen.
-	lineWidth = 160
-	// leastError is how much of an error is shown however long the rest of the line is.
-	leastError = 40
 )
 
 // deadBrief is a dead letter in a list, as JSON.
@@ -82,7 +75,7 @@ func structured(d bus.DeadLetter) ([]byte, error) {
 // writeDeadList writes dead letters as a table, of which there are total.
 func writeDeadList(w io.Writer, letters []bus.DeadLetter, total int, now time.Time) error {
 	var text strings.Builder
-	fmt.Fprint(&text, count(total, "dead letter"))
+	fmt.Fprint(&text, command.Count(total, "dead letter"))
 	if len(letters) < total {
 		fmt.Fprintf(&text, ", the newest %d of them; --limit 0 shows all", len(letters))
 	}
@@ -90,58 +83,39 @@ func writeDeadList(w io.Writer, letters []bus.DeadLetter, total int, now time.Ti
 	var rows [][]string
 	for _, d := range letters {
 		b := briefOf(d)
-		row := []string{strconv.FormatUint(d.Number, 10), age(now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error}
+		row := []string{strconv.FormatUint(d.Number, 10), command.Age(now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error}
 		for i := range row {
-			if row[i] = printable(row[i]); row[i] == "" {
+			if row[i] = command.Printable(row[i]); row[i] == "" {
 				row[i] = "-"
 			}
 		}
 		rows = append(rows, row)
 	}
 	const head = "NUMBER\tAGE\tSTREAM\tBY\tTYPE\tSUBJECT\tERROR"
-	cutLast(rows, strings.Split(head, "\t"))
-	writeTable(&text, head, rows)
+	command.CutLast(rows, strings.Split(head, "\t"))
+	command.WriteTable(&text, head, rows)
 	_, err := io.WriteString(w, text.String())
 	return err
-}
-
-// cutLast cuts the last cell of each row to what the columns before it leave of a line.
-func cutLast(rows [][]string, head []string) {
-	last := len(head) - 1
-	room := lineWidth
-	for i := range last {
-		width := len(head[i])
-		for _, row := range rows {
-			width = max(width, utf8.RuneCountInString(row[i]))
-		}
-		room -= width + len("   ")
-	}
-	room = max(room, leastError)
-	for _, row := range rows {
-		if text := []rune(row[last]); len(text) > room {
-			row[last] = string(text[:room-1]) + "…"
-		}
-	}
 }
 
 // writeDead writes all of a dead letter for people.
 func writeDead(w io.Writer, d bus.DeadLetter, now time.Time) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "dead letter %d, buried %s (%s) by %s\n", d.Number, d.Buried.Local().Format(time.DateTime),
-		ago(now, d.Buried), printable(d.By))
-	fmt.Fprintf(&text, "it was     number %d of %s\n", d.Sequence, printable(d.Stream))
-	fmt.Fprintf(&text, "published  on %s\n", printable(d.Channel))
-	fmt.Fprintf(&text, "error      %s\n", printable(d.Error))
+		command.Ago(now, d.Buried), command.Printable(d.By))
+	fmt.Fprintf(&text, "it was     number %d of %s\n", d.Sequence, command.Printable(d.Stream))
+	fmt.Fprintf(&text, "published  on %s\n", command.Printable(d.Channel))
+	fmt.Fprintf(&text, "error      %s\n", command.Printable(d.Error))
 	if d.WholeSize > 0 {
 		fmt.Fprintf(&text, "cut        %d of %d bytes are left: it cannot be retried\n", len(d.Body), d.WholeSize)
 	}
 	var rows [][]string
 	for _, key := range slices.Sorted(maps.Keys(d.Header)) {
 		for _, value := range d.Header[key] {
-			rows = append(rows, []string{printable(key), printable(value)})
+			rows = append(rows, []string{command.Printable(key), command.Printable(value)})
 		}
 	}
-	writeTable(&text, "HEADER\tVALUE", rows)
+	command.WriteTable(&text, "HEADER\tVALUE", rows)
 	fmt.Fprintln(&text)
 	writeMessage(&text, d)
 	_, err := io.WriteString(w, text.String())
@@ -158,21 +132,11 @@ func writeMessage(w io.Writer, d bus.DeadLetter) {
 	switch {
 	case err == nil:
 		for line := range strings.SplitSeq(pretty.String(), "\n") {
-			fmt.Fprintln(w, printable(line))
+			fmt.Fprintln(w, command.Printable(line))
 		}
 	case len(d.Body) == 0:
 		fmt.Fprintln(w, "the message is no event and has no body")
 	default:
 		fmt.Fprintf(w, "the message is no event; its body, %d bytes:\n%s\n", len(d.Body), strconv.Quote(string(d.Body)))
 	}
-}
-
-// printable is text that cannot move the cursor of a terminal: what anybody wrote stands in dead letters.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '�'
-	}, text)
 }

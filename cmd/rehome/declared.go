@@ -2,32 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
-
-// setupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
-func setupOf(s settings, p policy.Policy) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
-	for _, f := range functions.Hosted() {
-		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
-	}
-	for _, o := range p.Outside {
-		if o.Declared() {
-			setup.Strategies = append(setup.Strategies, o.Strategy.Name)
-		}
-		setup.Parallel[o.Strategy.Name] = o.Parallel
-	}
-	return setup
-}
 
 // enlisting sees to it that the bus has a consumer for each strategy that the policy in force declares. Streams that are
 // there already are looked at by nobody else.
@@ -84,26 +65,4 @@ func (e *enlisting) enlist(ctx context.Context) error {
 		return nil
 	}
 	return e.setUp(ctx, p)
-}
-
-// withoutOutside takes out of the profiles the strategies that are asked outside of this process, and warns of each: where
-// there is no bus, nobody asks them.
-func withoutOutside(p policy.Policy, notes io.Writer) policy.Policy {
-	var told []string
-	profiles := slices.Clone(p.Profiles)
-	for i := range profiles {
-		var inside []policy.Enabled
-		for _, s := range profiles[i].Strategies {
-			if _, outside := p.OutsideOf(s.Name); !outside {
-				inside = append(inside, s)
-			} else if !slices.Contains(told, s.Name) {
-				told = append(told, s.Name)
-				fmt.Fprintf(notes, "warning: strategy %s is asked outside of Rehome, as functions in the policy say, "+
-					"and cannot be asked here: nothing is decided for it\n", s.Name)
-			}
-		}
-		profiles[i].Strategies = inside
-	}
-	p.Profiles = profiles
-	return p
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -35,7 +37,7 @@ func declaring(names ...string) string {
 
 func parsed(t *testing.T, text string) policy.Policy {
 	t.Helper()
-	p, err := policy.Parse("policy.yaml", []byte(text), strategies())
+	p, err := policy.Parse("policy.yaml", []byte(text), settings.Strategies())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextO
 		if fails--; fails >= 0 {
 			return errors.New("not now")
 		}
-		return b.Setup(ctx, setupOf(settings{NATSReplicas: 1, History: time.Hour}, p))
+		return b.Setup(ctx, settings.SetupOf(settings.Settings{NATSReplicas: 1, History: time.Hour}, p))
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -115,7 +117,7 @@ func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {
 	if err := os.WriteFile(file, []byte(declaring("KeepOffSpot")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, "setup", "--nats-url", servers.URL(), "--policy", file)
+	out, err := execute(t, "setup", "--nats-url", servers.URL(), "--policy", file)
 	if err != nil || out != "bus is set up\n" {
 		t.Fatalf("got %q and %v", out, err)
 	}
@@ -138,7 +140,7 @@ func TestASetupWithAPolicyThatCannotBeReadMakesNothing(t *testing.T) {
 	if err := os.WriteFile(file, []byte(declaring("Keep.Off")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := command(t, "setup", "--nats-url", "nats://127.0.0.1:1", "--policy", file)
+	_, err := execute(t, "setup", "--nats-url", "nats://127.0.0.1:1", "--policy", file)
 	want := file + `:5: functions[1].name: cannot be the name of a strategy, got "Keep.Off"; want 1 to 63 letters, digits and hyphens`
 	if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 		t.Errorf("got  %v\nwant %s", err, want)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/policy"
@@ -13,21 +11,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 )
 
-func dispatcherCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "dispatcher", Short: "Run the dispatcher: functions of the policy are asked over HTTP or NATS", Args: noArguments,
-		Long: "Run the dispatcher: the strategies that the policy lists under `functions` are asked where it says, over HTTP or\n" +
-			"NATS. It needs the bus and the policy, and no access to the cluster.",
-		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome dispatcher --policy policy.yaml",
-	}
-	return roleCommand(c, roles{dispatcher: true})
-}
-
 // newDispatcher makes what asks the functions that the policy sends elsewhere.
 func (p *process) newDispatcher() (*dispatch.Dispatcher, error) {
 	d, err := dispatch.New(dispatch.Config{
 		Bus: questions{p.adapter()}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
-		Source: p.settings.source("dispatcher"), Log: p.log, Metrics: p.metrics,
+		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
 		return nil, err

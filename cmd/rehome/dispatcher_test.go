@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +59,7 @@ func outsideOf(t *testing.T, entries ...string) []policy.Outside {
 	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nfunctions:\n- " + strings.Join(entries, "\n- ") + "\n" +
 		"profiles: [{name: default, plugins: {deschedule: {enabled: [PodLifeTime]}}, " +
 		"pluginConfig: [{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 1}}]}]\n"
-	p, err := policy.Parse("policy.yaml", []byte(text), strategies())
+	p, err := policy.Parse("policy.yaml", []byte(text), settings.Strategies())
 	if err != nil {
 		t.Fatal(err)
 	}

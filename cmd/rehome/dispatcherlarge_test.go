@@ -41,7 +41,7 @@ type seen struct {
 }
 
 // look notes what a function is asked with, and unpacks it.
-func look(t *testing.T, scope schemas.Event, encoding string, body []byte) (seen, []byte) {
+func lookOf(t *testing.T, scope schemas.Event, encoding string, body []byte) (seen, []byte) {
 	if encoding == "gzip" {
 		z, err := gzip.NewReader(bytes.NewReader(body))
 		if err != nil {
@@ -93,7 +93,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 			entry := overNATS
 			if c.nats {
 				sub, err := d.raw.Conn().Subscribe(subject, func(m *nats.Msg) {
-					s, body := look(t, scope, m.Header.Get("Content-Encoding"), m.Data)
+					s, body := lookOf(t, scope, m.Header.Get("Content-Encoding"), m.Data)
 					asked <- s
 					reply := nats.NewMsg(m.Reply)
 					reply.Header, reply.Data = answered(m.Header.Get("ce-id"), body)
@@ -109,7 +109,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					s, body := look(t, scope, r.Header.Get("Content-Encoding"), body)
+					s, body := lookOf(t, scope, r.Header.Get("Content-Encoding"), body)
 					asked <- s
 					header, answer := answered(r.Header.Get("ce-id"), body)
 					maps.Copy(w.Header(), header)

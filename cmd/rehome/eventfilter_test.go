@@ -56,7 +56,7 @@ func TestEventsAreShownThatTheFlagsMean(t *testing.T) {
 		{"--correlation nothing", nil},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
-			out, err := command(t, append([]string{"events", "-o", "json"}, strings.Fields(c.flags)...)...)
+			out, err := execute(t, append([]string{"events", "-o", "json"}, strings.Fields(c.flags)...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestEventsThatAreFilteredStayATable(t *testing.T) {
 	b := busOf(t)
 	e := verdictEvent(t, "cart", schemas.Evicted, "shop", "cart-0")
 	publishAll(t, b, e, verdictEvent(t, "web", schemas.Evicted, "web", "api-0"))
-	got, err := command(t, "events", "-n", "shop")
+	got, err := execute(t, "events", "-n", "shop")
 	want := e.Time.Local().Format("15:04:05.000") + "  verdict  pod/shop/cart-0                  evicted from worker-1: it is old\n"
 	if err != nil || got != want {
 		t.Errorf("error %v\n got %s\nwant %s", err, got, want)
@@ -96,7 +96,7 @@ func TestAMaintenanceStandsInTheSameColumnsWhenItOrItsNodeIsAskedFor(t *testing.
 	want := e.Time.Local().Format("15:04:05.000") +
 		"  maintenance rolling                       node worker-3 Drained  2/30 nodes, 41 pods left\n"
 	for _, flags := range [][]string{{"--node", "worker-3"}, {"--maintenance", "rolling"}, {"--type", "maintenance"}} {
-		if got, err := command(t, append([]string{"events"}, flags...)...); err != nil || got != want {
+		if got, err := execute(t, append([]string{"events"}, flags...)...); err != nil || got != want {
 			t.Errorf("%v: error %v\n got %s\nwant %s", flags, err, got, want)
 		}
 	}

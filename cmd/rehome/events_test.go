@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/rehome-dev/rehome/cli/look"
+
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -70,7 +72,7 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 	}
 	got := map[string]line{}
 	for _, e := range schematest.Examples(t) {
-		noun, about, text := describe(e.Event)
+		noun, about, text := look.Describe(e.Event)
 		got[e.Name] = line{noun, about, text}
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -189,14 +191,14 @@ func TestDescribe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _, got := describe(schemas.Event{Type: c.payload.EventType(), Data: data})
+			_, _, got := look.Describe(schemas.Event{Type: c.payload.EventType(), Data: data})
 			if got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
 	}
 	t.Run("an event that is not readable, by its type", func(t *testing.T) {
-		noun, about, text := describe(schemas.Event{Type: schemas.DeltaType, Subject: "nodes/n1", Data: []byte("{")})
+		noun, about, text := look.Describe(schemas.Event{Type: schemas.DeltaType, Subject: "nodes/n1", Data: []byte("{")})
 		if noun != "event" || about != "nodes/n1" || text != schemas.DeltaType {
 			t.Errorf("got %q, %q, %q", noun, about, text)
 		}

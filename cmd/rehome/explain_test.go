@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/look"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,7 +28,7 @@ func sec(seconds float64) time.Time { return clock.Add(time.Duration(seconds * f
 func local(at time.Time) string { return at.Local().Format(time.DateTime) }
 
 // explained is an explanation of a pod that runs, with a history of three chains.
-func explained() explanation {
+func explained() look.Explanation {
 	api := &schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "uid-shop"}
 	replacement := schemas.PodRef{Namespace: "shop", Name: "api-3", UID: "u-3"}
 	wish := explain.Step{
@@ -44,9 +46,9 @@ func explained() explanation {
 		Replacement: &replacement, Node: "worker-2", Seconds: 3.2,
 	}}
 	open.Expires, open.Scope, open.Strategy = sec(4000), "pod/shop/api-1", "PodLifeTime"
-	return explanation{
+	return look.Explanation{
 		Time: sec(3600), Since: sec(-60),
-		Pod: subject{
+		Pod: look.Subject{
 			PodRef: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-1"}, There: new(true), Node: "worker-1", Phase: "Running",
 			Created: sec(-7200), Workload: api,
 		},
@@ -74,10 +76,10 @@ func explained() explanation {
 		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{
 			{Rule: "PodsWithLocalStorage", Detail: "its volume scratch is an emptyDir"}, {Rule: "MinReplicas", Detail: "its owner has 1 pod"},
 		}}},
-		Budgets: []budgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
-		Held: held{
+		Budgets: []look.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
+		Held: look.Held{
 			Storm:        []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
-			LoopBreakers: []loopBreaker{{breakerOf("api", sec(9000)), true}},
+			LoopBreakers: []look.LoopBreaker{{LoopBreaker: breakerOf("api", sec(9000)), Holds: true}},
 			Moves:        []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
 			Maintenances: []explain.Block{
 				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},
@@ -87,7 +89,7 @@ func explained() explanation {
 				}},
 			},
 		},
-		Unknown: []unknown{{partWorkload, "replicasets are forbidden"}},
+		Unknown: []look.Unknown{{What: look.PartWorkload, Why: "replicasets are forbidden"}},
 	}
 }
 
@@ -95,8 +97,8 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	full := explained()
 	full.Held.Moves[0].Pod.UID = "u-1"
 	gone := full
-	gone.Pod, gone.Since, gone.Unknown = subject{PodRef: full.Pod.PodRef, There: new(false)}, time.Time{}, nil
-	gone.Pod.UID, gone.Opinions, gone.Guards, gone.Budgets, gone.Held = "", nil, nil, nil, held{}
+	gone.Pod, gone.Since, gone.Unknown = look.Subject{PodRef: full.Pod.PodRef, There: new(false)}, time.Time{}, nil
+	gone.Pod.UID, gone.Opinions, gone.Guards, gone.Budgets, gone.Held = "", nil, nil, nil, look.Held{}
 	gone.History = []explain.Life{{Pod: full.Pod.PodRef, Chains: full.History[0].Chains[1:]}}
 	gone.Time = sec(5000)
 	again := gone
@@ -104,12 +106,12 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	again.History = append(again.History, explain.Life{Pod: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-2"}})
 	again.Guards = []simulate.Guard{{Profile: "p"}, {Profile: "q"}}
 	again.Opinions = []simulate.Opinion{{Profile: "p", Strategy: "A"}, {Profile: "q", Strategy: "A"}}
-	noBus := explanation{Time: sec(0), Pod: again.Pod, Unknown: []unknown{
-		{partHistory, "bus unix:/x: not connected"}, {partOpinions, "no policy"}, {partHeld, "the same"},
+	noBus := look.Explanation{Time: sec(0), Pod: again.Pod, Unknown: []look.Unknown{
+		{What: look.PartHistory, Why: "bus unix:/x: not connected"}, {What: look.PartOpinions, Why: "no policy"}, {What: look.PartHeld, Why: "the same"},
 	}}
 	for _, c := range []struct {
 		name string
-		x    explanation
+		x    look.Explanation
 		want string
 	}{
 		{"everything", full, `pod shop/api-1 is on worker-1, Running, 3h0m0s old, of deployment/shop/api
@@ -191,12 +193,12 @@ What is not known
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := c.x.write(&out); err != nil || out.String() != c.want {
+			if err := c.x.Write(&out); err != nil || out.String() != c.want {
 				t.Errorf("error %v\ngot\n%s\nwant\n%s", err, &out, c.want)
 			}
 			for line := range strings.Lines(out.String()) {
-				if n := len([]rune(line)) - 1; n > pageWidth {
-					t.Errorf("a line has %d columns, want at most %d: %s", n, pageWidth, line)
+				if n := len([]rune(line)) - 1; n > look.PageWidth {
+					t.Errorf("a line has %d columns, want at most %d: %s", n, look.PageWidth, line)
 				}
 			}
 		})
@@ -241,7 +243,7 @@ func TestWithoutAClusterThereIsTheHistoryAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := command(t, "explain", "pod", "shop/api-1")
+	got, err := execute(t, "explain", "pod", "shop/api-1")
 	want := `pod shop/api-1
 
 What happened to it
@@ -254,7 +256,7 @@ What is not known
 	if err != nil || !strings.HasPrefix(got, want) {
 		t.Errorf("error %v\ngot\n%s\nwant\n%s", err, got, want)
 	}
-	got, err = command(t, "explain", "pod", "shop/other")
+	got, err = execute(t, "explain", "pod", "shop/other")
 	if err == nil || exitCode(err) != exitFailure || got != "" ||
 		!strings.HasPrefix(err.Error(), "pod shop/other: nothing is known of it: no cluster to connect to: ") ||
 		!strings.HasSuffix(err.Error(), "; the history has no event of it") {
@@ -265,7 +267,7 @@ What is not known
 func TestWithoutABusAndAClusterNothingIsExplained(t *testing.T) {
 	t.Setenv("REHOME_STORE_DIR", t.TempDir())
 	t.Setenv("KUBECONFIG", "none")
-	got, err := command(t, "explain", "pod", "shop/api-1")
+	got, err := execute(t, "explain", "pod", "shop/api-1")
 	if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage || !strings.Contains(err.Error(), "no cluster to connect to") {
 		t.Errorf("got %q, error %v, code %d; want both, code %d", got, err, exitCode(err), exitUsage)
 	}

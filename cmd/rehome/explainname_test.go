@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 
+	"github.com/rehome-dev/rehome/cli/command"
+
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -19,7 +21,7 @@ func TestAPodIsNamedWithItsNamespaceOrBesideIt(t *testing.T) {
 		{"shop", "shop/api-1", types.NamespacedName{}, `--namespace: want it with a name such as api-1, got "shop/api-1"`},
 		{"shop", "", types.NamespacedName{}, `want a pod such as shop/api-1, got "shop/"`},
 	} {
-		got, err := podNamedIn(c.namespace, c.text)
+		got, err := command.PodNamedIn(c.namespace, c.text)
 		complaint := ""
 		if err != nil {
 			complaint = err.Error()

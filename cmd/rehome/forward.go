@@ -12,6 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/look"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -45,19 +50,19 @@ func forwardCommand() *cobra.Command {
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
 			"  # Forget how far it was:\n" +
 			"  rehome forward --remove --to http://127.0.0.1:8080/",
-		Args: noArguments,
+		Args: command.NoArguments,
 	}
-	s := bindFlags(c)
+	s := command.BindFlags(c)
 	f.bind(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.remove {
-			return withSettings(c, s, func(s settings) error { return removeForward(c, s, f) })
+			return command.WithSettings(c, s, func(s settings.Settings) error { return removeForward(c, s, f) })
 		}
 		plan, err := f.read(time.Now())
 		if err != nil {
 			return err
 		}
-		return withSettings(c, s, func(s settings) error {
+		return command.WithSettings(c, s, func(s settings.Settings) error {
 			if _, set := os.LookupEnv("REHOME_HTTP_ADDRESS"); !set && !c.Flags().Changed("http-address") {
 				s.HTTPAddress = forwardServedAt
 			}
@@ -69,7 +74,7 @@ func forwardCommand() *cobra.Command {
 
 // forwardFlags are what a person can say about forwarding.
 type forwardFlags struct {
-	filter          filterFlags
+	filter          look.FilterFlags
 	to, name, mode  string
 	tokenFile       string
 	since, timeout  time.Duration
@@ -81,7 +86,7 @@ type forwardFlags struct {
 
 func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
-	f.filter.bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
+	f.filter.Bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
@@ -103,21 +108,21 @@ type forwardPlan struct {
 
 // read says what is to be done at the time now, or which flag or variable is wrong.
 func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
-	if p.filter, err = f.filter.read(); err != nil {
+	if p.filter, err = f.filter.Read(); err != nil {
 		return p, err
 	}
 	if err := f.check(p.filter); err != nil {
-		return p, usageError{err}
+		return p, usage.Wrap(err)
 	}
 	p.post = post.Config{URL: f.url(), Timeout: f.timeout, TokenFile: f.tokenFile, Connections: f.parallel}
 	if f.mode == "structured" {
 		p.post.Mode = post.Structured
 	}
 	if p.post.Extensions, err = overrides(f.overridesText); err != nil {
-		return p, usageError{fmt.Errorf("K_CE_OVERRIDES: %w", err)}
+		return p, usage.Errorf("K_CE_OVERRIDES: %w", err)
 	}
 	if p.post.Authorities, err = authorities(f.authoritiesText); err != nil {
-		return p, usageError{fmt.Errorf("K_CA_CERTS: %w", err)}
+		return p, usage.Errorf("K_CA_CERTS: %w", err)
 	}
 	p.listener = bus.Listener{
 		Name: f.listener(), Channels: p.filter.Channels(), Parallel: f.parallel, Tries: f.tries,
@@ -203,21 +208,21 @@ func overrides(text string) (map[string]string, error) {
 }
 
 // removeForward forgets how far a name was.
-func removeForward(c *cobra.Command, s settings, f forwardFlags) error {
+func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error {
 	name := f.listener()
 	if name == "" {
-		return usageError{errors.New("--remove: want --name, or --to with the URL that the name is made of")}
+		return usage.Errorf("--remove: want --name, or --to with the URL that the name is made of")
 	}
 	if s.DryRun { // which promises that nothing is changed
-		return usageError{errors.New("--remove: want it without --dry-run and REHOME_DRY_RUN")}
+		return usage.Errorf("--remove: want it without --dry-run and REHOME_DRY_RUN")
 	}
-	b, err := connect(s, "rehome-forward-remove")
+	b, err := command.Connect(s, "rehome-forward-remove")
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	if err := b.RemoveListener(c.Context(), name); err != nil {
-		return noBus(err)
+		return command.NoBus(err)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: removed\n", name)
 	return err

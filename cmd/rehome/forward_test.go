@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/kelseyhightower/envconfig"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -36,7 +38,7 @@ type sink struct {
 	posts  map[string]int // by the ID of the event
 	events []schemas.Event
 	last   http.Header
-	// answer says what an event is answered with that comes for the nth time, and what else happens. nil: 200 each time.
+	// Answer says what an event is answered with that comes for the nth time, and what else happens. nil: 200 each time.
 	answer func(w http.ResponseWriter, id string, nth int)
 }
 
@@ -312,11 +314,11 @@ func TestAForwarderThatIsStartedAgainGoesOnWhereItWas(t *testing.T) {
 	if got, want := s.counts(), map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	out, err := command(t, "forward", "--remove", "--name", "sink")
+	out, err := execute(t, "forward", "--remove", "--name", "sink")
 	if err != nil || out != "sink: removed\n" {
 		t.Errorf("remove: got %q, %v", out, err)
 	}
-	if _, err := command(t, "forward", "--remove", "--name", "sink"); !errors.Is(err, bus.ErrNoListener) || exitCode(err) != exitFailure {
+	if _, err := execute(t, "forward", "--remove", "--name", "sink"); !errors.Is(err, bus.ErrNoListener) || exitCode(err) != exitFailure {
 		t.Errorf("remove again: got %v, want ErrNoListener", err)
 	}
 }
@@ -405,7 +407,7 @@ func TestAForwarderWhoseNameIsRemovedEnds(t *testing.T) {
 	go func() { ended <- root.ExecuteContext(t.Context()) }()
 	bustest.Eventually(t, "it forwards", func() bool { return len(s.counts()) == 1 })
 	name := nameOf(url)
-	if out, err := command(t, "forward", "--remove", "--to", url); err != nil || out != name+": removed\n" {
+	if out, err := execute(t, "forward", "--remove", "--to", url); err != nil || out != name+": removed\n" {
 		t.Errorf("got %q, %v", out, err)
 	}
 	if err := <-ended; !errors.Is(err, bus.ErrNoListener) {
@@ -441,7 +443,7 @@ func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *tes
 	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/"`) {
 		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
 	}
-	var s settings
+	var s settings.Settings
 	if err := envconfig.Process("REHOME", &s); err != nil {
 		t.Fatal(err)
 	}

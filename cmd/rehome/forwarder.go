@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,41 +42,41 @@ type forwarder struct {
 }
 
 // forward posts events until ctx ends, and then finishes the posts that it has begun.
-func forward(ctx context.Context, s settings, p forwardPlan) error {
-	if err := s.check(); err != nil {
+func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
+	if err := s.Check(); err != nil {
 		return err
 	}
 	sink, err := post.New(p.post)
 	if err != nil {
-		return usageError{fmt.Errorf("--to: %w", err)}
+		return usage.Errorf("--to: %w", err)
 	}
 	defer sink.Close()
-	options, err := busOptions(s, string(bus.RoleForwarder))
+	options, err := settings.BusOptions(s, string(bus.RoleForwarder))
 	if err != nil {
 		return err
 	}
-	options.Log = s.logger(os.Stderr)
-	web, err := newServer(s, s.HTTPAddress, nil, newMetrics(), options.Log)
+	options.Log = s.Logger(os.Stderr)
+	web, err := serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), options.Log)
 	if err != nil {
 		return err
 	}
 	b, err := bus.Connect(options)
 	if err != nil {
-		return usageError{err}
+		return usage.Wrap(err)
 	}
 	defer b.Close()
 	f := &forwarder{
 		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, figures: newForwardFigures(), log: options.Log,
 	}
-	web.checks = []check{f.listens, f.arrives}
-	f.figures.register(web.metrics)
-	listener, err := web.listen()
+	web.Checks = []serving.Check{f.listens, f.arrives}
+	f.figures.register(web.Metrics)
+	listener, err := web.Listen()
 	if err != nil {
 		return err
 	}
 	f.log.Info("forwarding", "name", f.name, "channels", p.listener.Channels)
 	return together(ctx, []task{
-		func(ctx context.Context) error { return web.serve(ctx, listener) },
+		func(ctx context.Context) error { return web.Serve(ctx, listener) },
 		func(ctx context.Context) error { return b.Listen(ctx, p.listener, f.handle) },
 		f.measure,
 	})

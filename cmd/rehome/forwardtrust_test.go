@@ -70,7 +70,7 @@ func TestAuthoritiesThatCannotBeReadAreRefusedByName(t *testing.T) {
 		"a broken one":   "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 	} {
 		t.Setenv("K_CA_CERTS", text)
-		_, err := command(t, "forward", "--to", "https://sink.example/")
+		_, err := execute(t, "forward", "--to", "https://sink.example/")
 		if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 			t.Errorf("%s: got %v, want %s", name, err, want)
 		}

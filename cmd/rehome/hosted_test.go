@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/command"
+
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/functions"
@@ -68,9 +71,9 @@ func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T)
 func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
 	outside := outsideOf(t, "{name: KeepOffSpot, scope: node, wakes: [node.labels], nats: {subject: functions.off, parallel: 100}}",
 		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
-	got := setupOf(settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
+	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
 	want := bus.Setup{
-		Replicas: 3, Strategies: append(known(functions.Hosted()), "KeepOffSpot"),
+		Replicas: 3, Strategies: append(command.Known(functions.Hosted()), "KeepOffSpot"),
 		Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
 	}
 	if !reflect.DeepEqual(got, want) {

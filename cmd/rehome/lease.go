@@ -9,7 +9,8 @@ import (
 	"os"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	"github.com/rehome-dev/rehome/app/settings"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -106,18 +107,7 @@ func (l leases) holder(ctx context.Context, name string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
 	}
-	return inTime(lease.Spec), nil
-}
-
-// inTime is who holds a lease and has renewed it in time; empty: nobody.
-func inTime(s coordinationv1.LeaseSpec) string {
-	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-		return ""
-	}
-	if time.Since(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
-		return ""
-	}
-	return *s.HolderIdentity
+	return settings.InTime(lease.Spec), nil
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.

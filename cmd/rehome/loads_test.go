@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/cli/try"
 )
 
 // byLoad is a node that requests say is nearly empty, and whose load says otherwise.
@@ -57,8 +59,8 @@ func TestASimulationGoesByTheLoadAmongTheObjects(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, notes bytes.Buffer
-			q := simulateQuestion{policy: policy, objects: []string{"-"}, now: "2030-01-01T00:00:00Z", output: "table"}
-			if err := q.answer(t.Context(), strings.NewReader(c.objects), &out, &notes); err != nil {
+			q := try.SimulateQuestion{Policy: policy, Objects: []string{"-"}, Now: "2030-01-01T00:00:00Z", Output: "table"}
+			if err := q.Answer(t.Context(), strings.NewReader(c.objects), &out, &notes); err != nil {
 				t.Fatal(err)
 			}
 			var got []string

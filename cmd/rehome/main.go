@@ -12,10 +12,9 @@ import (
 	"os/signal"
 	"syscall"
 	_ "time/tzdata" // windows of maintenances are written in time zones, and an image need not have them
-)
 
-// version and revision, which is the commit, are set by the linker.
-var version, revision = "development", ""
+	"github.com/rehome-dev/rehome/app/usage"
+)
 
 // The exit codes of every command.
 const (
@@ -35,13 +34,8 @@ func main() {
 	}
 }
 
-// usageError is an error of the person who typed the command.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 func exitCode(err error) int {
-	if _, ok := errors.AsType[usageError](err); ok {
+	if _, ok := errors.AsType[usage.Error](err); ok {
 		return exitUsage
 	}
 	return exitFailure

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
@@ -14,10 +16,10 @@ func (p *process) newActuator() (lead task) {
 	config := actuator.Config{
 		Client: p.client, Kinds: p.kinds, Maintenances: p.bus.Maintenances(), Bus: p.adapter(), Ledger: p.bus.Ledger(), View: p.cluster.Workloads(),
 		Policy: p.policy,
-		Source: p.settings.source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
+		Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics,
 		Self: corev1.ObjectReference{
-			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.leaseNamespace(), Name: actuatorLease,
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace(), Name: settings.ActuatorLease,
 		},
 	}
 	if p.watcher != nil {

@@ -8,6 +8,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/cli/try"
+
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -39,12 +44,12 @@ func onceCommand() *cobra.Command {
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # Evict it, and keep what became of each pod:\n" +
 			"  rehome once --policy deploy/policy.yaml -o json > verdicts.json",
-		Args: noArguments,
+		Args: command.NoArguments,
 	}
-	s := bindClusterFlags(c)
+	s := command.BindClusterFlags(c)
 	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one pod a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return withSettings(c, s, func(s settings) error {
+		return command.WithSettings(c, s, func(s settings.Settings) error {
 			return runOnce(c.Context(), s, output, c.OutOrStdout(), c.ErrOrStderr())
 		})
 	}
@@ -52,40 +57,40 @@ func onceCommand() *cobra.Command {
 }
 
 // runOnce checks everything that a person can get wrong, and then holds one round.
-func runOnce(ctx context.Context, s settings, output string, out, notes io.Writer) error {
+func runOnce(ctx context.Context, s settings.Settings, output string, out, notes io.Writer) error {
 	title := "done"
 	if s.DryRun {
 		title = "dry run, nothing was changed"
 	}
 	o := once{settings: s, notes: notes}
 	var err error
-	if o.output, err = outputOf(output, out, title); err != nil {
+	if o.output, err = try.OutputOf(output, out, title); err != nil {
 		return err
 	}
-	if err = s.check(); err != nil {
+	if err = s.Check(); err != nil {
 		return err
 	}
-	if o.policy, _, err = readPolicy(s.Policy); err != nil {
+	if o.policy, _, err = settings.ReadPolicy(s.Policy); err != nil {
 		return err
 	}
-	if o.client, err = newClient(s); err != nil {
+	if o.client, err = settings.NewClient(s); err != nil {
 		return err
 	}
-	o.policy = withoutOutside(o.policy, notes)
-	log := s.logger(notes)
+	o.policy = settings.WithoutOutside(o.policy, notes)
+	log := s.Logger(notes)
 	klog.SetSlogLogger(log.With("component", "client-go"))
 	if s.DryRun {
 		return o.round(ctx)
 	}
 	l := leases{
-		client: o.client, namespace: s.leaseNamespace(), identity: newIdentity(), duration: s.LeaseDuration, log: log,
+		client: o.client, namespace: s.LeaseNamespace(), identity: newIdentity(), duration: s.LeaseDuration, log: log,
 	}
-	return l.ifFree(ctx, actuatorLease, o.round)
+	return l.ifFree(ctx, settings.ActuatorLease, o.round)
 }
 
 // once is one round in a cluster.
 type once struct {
-	settings settings
+	settings settings.Settings
 	policy   policy.Policy
 	client   kubernetes.Interface
 	output   simulate.Output
@@ -105,7 +110,7 @@ func (o once) batches(ctx context.Context) (batches, error) {
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: o.client, View: view.Workloads(), Policy: o.policy, Source: o.settings.source("once"), DryRun: o.settings.DryRun,
+		Client: o.client, View: view.Workloads(), Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun,
 		Parallel: o.settings.Parallel,
 		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
 	})
@@ -131,7 +136,7 @@ func (o once) batches(ctx context.Context) (batches, error) {
 
 // round reads the cluster, decides, and carries out what is decided.
 func (o once) round(ctx context.Context) error {
-	objects, err := readCluster(ctx, o.client)
+	objects, err := look.ReadCluster(ctx, o.client)
 	if err != nil {
 		return err
 	}
@@ -169,7 +174,7 @@ func (o once) round(ctx context.Context) error {
 	case err != nil:
 		return err
 	case failed > 0:
-		return fmt.Errorf("%s could not be evicted", count(failed, "pod"))
+		return fmt.Errorf("%s could not be evicted", command.Count(failed, "pod"))
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/cli/try"
 )
 
 // said runs the command with arguments and standard input, and returns what it wrote, its error and its exit code.
@@ -121,7 +123,7 @@ func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
 }
 
 func TestThePolicyCommandsShowExamples(t *testing.T) {
-	for _, c := range policyCommand().Commands() {
+	for _, c := range try.PolicyCommand().Commands() {
 		if !strings.Contains(c.Example, "rehome policy "+c.Name()) {
 			t.Errorf("rehome policy %s has no example of itself: %q", c.Name(), c.Example)
 		}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/app/settings"
 )
 
 // goodPolicies are files as people write them: one for each strategy, one for each preset, and others.
@@ -44,7 +46,7 @@ func TestGoodPolicyFilesAreAcceptedExplainedAndConverted(t *testing.T) {
 
 // TestEveryStrategyHasAGoodPolicyFile holds that the file named like a strategy enables it.
 func TestEveryStrategyHasAGoodPolicyFile(t *testing.T) {
-	for _, s := range strategies() {
+	for _, s := range settings.Strategies() {
 		file := strings.Replace(goodPolicies, "*", s.Name, 1)
 		if _, err := os.Stat(file); err != nil {
 			t.Errorf("%s has no example: %v", s.Name, err)

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,27 +24,14 @@ const reloadInterval = time.Second
 type reloader struct {
 	file string
 	// current is the content of the policy that is in force.
-	current content
+	current settings.Content
 	// apply puts a policy in force. With an error the one before stays.
 	apply   func(policy.Policy) error
 	reloads reloads
 	log     *slog.Logger
 
-	last    content // of the last look
-	refused content // what was refused last; zero: nothing since the last one that was applied
-}
-
-// content tells one state of the file from another: the hash of what is in it, or why it cannot be read.
-type content struct {
-	hash [sha256.Size]byte
-	err  string
-}
-
-func contentOf(data []byte, err error) content {
-	if err != nil {
-		return content{err: err.Error()}
-	}
-	return content{hash: sha256.Sum256(data)}
+	last    settings.Content // of the last look
+	refused settings.Content // what was refused last; zero: nothing since the last one that was applied
 }
 
 // reloads are the metrics of what became of the contents that were found.
@@ -101,14 +89,14 @@ func (r *reloader) run(ctx context.Context) error {
 // writing is not read half. The policy in force can come back after one that was refused.
 func (r *reloader) look() {
 	data, err := os.ReadFile(r.file)
-	now := contentOf(data, err)
+	now := settings.ContentOf(data, err)
 	settled := now == r.last
 	r.last = now
 	switch {
 	case !settled || now == r.refused:
 		return
 	case now == r.current:
-		r.refused = content{}
+		r.refused = settings.Content{}
 		r.reloads.good.Set(1)
 		return
 	}
@@ -120,14 +108,14 @@ func (r *reloader) look() {
 		r.refuse(err)
 		return
 	}
-	r.current, r.refused = now, content{}
+	r.current, r.refused = now, settings.Content{}
 	r.reloads.applied()
 	r.log.Info("policy changed", "file", r.file)
 }
 
 // take puts what the file says in force.
 func (r *reloader) take(data []byte) error {
-	p, err := policy.Parse(r.file, data, strategies())
+	p, err := policy.Parse(r.file, data, settings.Strategies())
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -38,7 +40,7 @@ func newReloading(t *testing.T) *reloading {
 	r := &reloading{t: t, dir: t.TempDir()}
 	file := filepath.Join(r.dir, "policy.yaml")
 	r.write(selecting("first"))
-	_, current, err := readPolicy(file)
+	_, current, err := settings.ReadPolicy(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -61,19 +65,13 @@ func (r roles) name() bus.Role {
 	return bus.RoleFunctions
 }
 
-// The leases, one for each role of which only one may be active.
-const (
-	watcherLease  = "rehome-watcher"
-	actuatorLease = "rehome-actuator"
-)
-
 // process is one rehome process: the roles and what they share.
 type process struct {
-	settings settings
+	settings settings.Settings
 	roles    roles
 	log      *slog.Logger
-	policy   policy.Policy // the first one; it is reloaded when its file changes
-	content  content       // of its file
+	policy   policy.Policy    // the first one; it is reloaded when its file changes
+	content  settings.Content // of its file
 	declared *enlisting
 	client   kubernetes.Interface
 	kinds    rest.Interface    // for the kinds of Rehome itself
@@ -86,19 +84,19 @@ type process struct {
 	dispatch *dispatch.Dispatcher // nil: another process has it
 	hosted   *hosted              // what functions are hosted here; nil: none
 	metrics  *prometheus.Registry
-	checks   []check
+	checks   []serving.Check
 }
 
 // runProcess runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
 // get wrong before it begins.
-func runProcess(ctx context.Context, s settings, r roles) error {
-	p := &process{settings: s, roles: r, log: s.logger(os.Stderr), metrics: newMetrics()}
+func runProcess(ctx context.Context, s settings.Settings, r roles) error {
+	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
 	klog.SetSlogLogger(p.log.With("component", "client-go"))
 	if err := p.prepare(); err != nil {
 		return err
 	}
 	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
-	web, err := newServer(s, s.HTTPAddress, p.client, p.metrics, p.log)
+	web, err := serving.NewServer(s, s.HTTPAddress, p.client, p.metrics, p.log)
 	if err != nil {
 		return err
 	}
@@ -106,9 +104,9 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err != nil {
 		return err
 	}
-	defer requests.close()
-	if p.spans, err = trace.New(version, p.log); err != nil {
-		return usageError{err}
+	defer requests.Close()
+	if p.spans, err = trace.New(settings.Version, p.log); err != nil {
+		return usage.Wrap(err)
 	}
 	defer p.spans.Close()
 	stop, err := p.openBus()
@@ -116,7 +114,7 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 		return err
 	}
 	defer stop()
-	listener, err := web.listen()
+	listener, err := web.Listen()
 	if err != nil {
 		return err
 	}
@@ -125,11 +123,11 @@ func runProcess(ctx context.Context, s settings, r roles) error {
 	if err != nil {
 		return err
 	}
-	web.checks = p.checks
-	g.run(func(ctx context.Context) error { return web.serve(ctx, listener) })
+	web.Checks = p.checks
+	g.run(func(ctx context.Context) error { return web.Serve(ctx, listener) })
 	if requests != nil {
-		requests.handler = requesthttp.New(p.client, p.bus, p.settings.source("http"), p.log)
-		g.run(requests.serve)
+		requests.Handler = requesthttp.New(p.client, p.bus, p.settings.Source("http"), p.log)
+		g.run(requests.Serve)
 	}
 	g.run(func(ctx context.Context) error { return p.follow(ctx, g, work) })
 	return g.wait()
@@ -152,42 +150,42 @@ func (p *process) follow(ctx context.Context, g *group, work []task) error {
 
 // prepare reads the policy and finds the cluster, for the roles that need them.
 func (p *process) prepare() error {
-	if err := p.settings.check(); err != nil {
+	if err := p.settings.Check(); err != nil {
 		return err
 	}
 	if !p.roles.watcher && !p.roles.actuator && !p.roles.dispatcher {
 		return nil
 	}
 	var err error
-	if p.policy, p.content, err = readPolicy(p.settings.Policy); err != nil {
+	if p.policy, p.content, err = settings.ReadPolicy(p.settings.Policy); err != nil {
 		return err
 	}
 	if !p.roles.watcher && !p.roles.actuator { // who only asks functions needs no cluster
 		return nil
 	}
-	if p.client, err = newClient(p.settings); err != nil {
+	if p.client, err = settings.NewClient(p.settings); err != nil {
 		return err
 	}
-	if p.kinds, err = newKindsClient(p.settings); err != nil {
+	if p.kinds, err = settings.NewKindsClient(p.settings); err != nil {
 		return err
 	}
 	if p.roles.watcher {
-		p.dynamic, err = newDynamicClient(p.settings)
+		p.dynamic, err = settings.NewDynamicClient(p.settings)
 	}
 	return err
 }
 
 // listenForRequests takes the address for requests, if the process has a watcher and there is one. nil: not.
-func (p *process) listenForRequests() (*requestServer, error) {
+func (p *process) listenForRequests() (*serving.RequestServer, error) {
 	if !p.roles.watcher {
 		return nil, nil
 	}
-	return listenForRequests(p.settings, p.log)
+	return serving.ListenForRequests(p.settings, p.log)
 }
 
 // openBus connects to the bus, which is started first if it is in the process. stop closes both.
 func (p *process) openBus() (stop func(), err error) {
-	options, err := busOptions(p.settings, string(p.roles.name()))
+	options, err := settings.BusOptions(p.settings, string(p.roles.name()))
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +193,9 @@ func (p *process) openBus() (stop func(), err error) {
 	stopServer := func() {}
 	if p.settings.NATSURL == "" {
 		if !p.roles.embedded {
-			return nil, usageError{errors.New("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")}
+			return nil, usage.Errorf("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")
 		}
-		server, err := startServer(p.settings)
+		server, err := settings.StartServer(p.settings)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +204,7 @@ func (p *process) openBus() (stop func(), err error) {
 	}
 	if p.bus, err = bus.Connect(options); err != nil {
 		stopServer()
-		return nil, usageError{err}
+		return nil, usage.Wrap(err)
 	}
 	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
 	p.tellOfBus()
@@ -226,7 +224,7 @@ func (p *process) setUp() func(context.Context) error {
 
 // setUpFor makes the streams, and the consumers of the strategies of this binary and of a policy.
 func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
-	return p.bus.Setup(ctx, setupOf(p.settings, of))
+	return p.bus.Setup(ctx, settings.SetupOf(p.settings, of))
 }
 
 // renewed is called when everything that was on the bus was lost: what was wanted before is found out anew.
@@ -240,12 +238,12 @@ func (p *process) renewed() {
 // start makes the roles and returns what they do.
 func (p *process) start() (work []task, err error) {
 	if p.client != nil {
-		p.checks = append(p.checks, func(ctx context.Context) error { return apiServerReady(ctx, p.client) })
+		p.checks = append(p.checks, func(ctx context.Context) error { return settings.ApiServerReady(ctx, p.client) })
 	}
 	if len(p.roles.functions) > 0 {
 		p.hosted = newHosted(p.adapter(), p.policy)
 		work = append(work, functions.Host{
-			Functions: p.roles.functions, Bus: p.hosted, Source: p.settings.source("functions"), Log: p.log,
+			Functions: p.roles.functions, Bus: p.hosted, Source: p.settings.Source("functions"), Log: p.log,
 			Metrics: p.metrics,
 		}.Run)
 	}
@@ -269,12 +267,12 @@ func (p *process) start() (work []task, err error) {
 			return nil, err
 		}
 		work = append(work, w.Run)
-		leading = append(leading, leader{watcherLease, func(ctx context.Context) error {
+		leading = append(leading, leader{settings.WatcherLease, func(ctx context.Context) error {
 			return together(ctx, []task{w.Lead, p.proofread})
 		}})
 	}
 	if p.roles.actuator {
-		leading = append(leading, leader{actuatorLease, p.newActuator()})
+		leading = append(leading, leader{settings.ActuatorLease, p.newActuator()})
 	}
 	if len(leading) > 0 || p.roles.dispatcher {
 		work = append(work, p.newReloader().run)
@@ -316,7 +314,7 @@ func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
 		Client: p.client, Cluster: p.cluster, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
 		Maintenances: p.bus.Maintenances(), DryRun: p.settings.DryRun, Policy: p.policy,
-		Source: p.settings.source("watcher"),
+		Source: p.settings.Source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
@@ -373,7 +371,7 @@ func (p *process) leased(r leader) task {
 		return r.run
 	}
 	l := leases{
-		client: p.client, namespace: p.settings.leaseNamespace(), identity: newIdentity(),
+		client: p.client, namespace: p.settings.LeaseNamespace(), identity: newIdentity(),
 		duration: p.settings.LeaseDuration, log: p.log,
 	}
 	return func(ctx context.Context) error { return l.hold(ctx, r.lease, r.run) }

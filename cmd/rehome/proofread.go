@@ -28,8 +28,8 @@ func (p *process) flawOf(e schemas.Event) error {
 	case e.Channel != payload.Channel():
 		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
 			payload.Channel())
-	case e.Source != p.settings.source(by):
-		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.source(by))
+	case e.Source != p.settings.Source(by):
+		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by))
 	}
 	return nil
 }

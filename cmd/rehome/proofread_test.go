@@ -4,11 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *testing.T) {
-	p := &process{settings: settings{Cluster: "test"}}
+	p := &process{settings: settings.Settings{Cluster: "test"}}
 	delta := schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}}
 	verdict := schemas.Verdict{
 		Outcome: schemas.Evicted, Strategy: "Taints", Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api-0"}},

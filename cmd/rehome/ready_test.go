@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/cli/run"
 )
 
 // runReady runs `rehome ready` and returns its exit code and what it complains about.
@@ -86,7 +88,7 @@ func TestReadyAsksThisMachineWhenEveryAddressIsServed(t *testing.T) {
 	} {
 		t.Setenv("REHOME_HTTP_ADDRESS", c.address)
 		t.Setenv("REHOME_HTTP_TLS", c.tls)
-		if got, err := readyURL(nil); err != nil || got.String() != c.want {
+		if got, err := run.ReadyURL(nil); err != nil || got.String() != c.want {
 			t.Errorf("%s: got %v, %v, want %s", c.address, got, err, c.want)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/act"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -201,8 +203,8 @@ request admin/r finished: Done: so it is
 		t.Run(c.name, func(t *testing.T) {
 			b := busOf(t)
 			answering(t, b, c.answer)
-			got, err := command(t, append([]string{"request"}, append(c.arguments, "--reason", "fan", "--name", "r")...)...)
-			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(), "", 1)
+			got, err := execute(t, append([]string{"request"}, append(c.arguments, "--reason", "fan", "--name", "r")...)...)
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
 			failed := ""
 			if err != nil {
 				failed = err.Error()
@@ -247,14 +249,14 @@ func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
 		t.Run(c.arguments, func(t *testing.T) {
 			name := fmt.Sprintf("r-%d", i)
 			arguments := append([]string{"request"}, strings.Fields(c.arguments)...)
-			out, err := command(t, append(arguments, "--reason", "it must", "--wait=false", "-o", "json", "--name", name)...)
+			out, err := execute(t, append(arguments, "--reason", "it must", "--wait=false", "-o", "json", "--name", name)...)
 			var line struct {
 				Data schemas.Request `json:"data"`
 			}
 			if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
 				t.Fatalf("%v in %s", err, out)
 			}
-			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", requester()
+			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", act.Requester()
 			if c.want.Sender == "" {
 				c.want.Sender = "admin"
 			}
@@ -271,7 +273,7 @@ func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
 }
 
 func TestADeadlineIsCountedFromNowAndANameIsMadeUp(t *testing.T) {
-	r, err := requestFlags{sender: "admin", reason: "x", method: "auto", output: "text", deadline: time.Hour}.request(clock)
+	r, err := act.RequestFlags{Sender: "admin", Reason: "x", Method: "auto", Output: "text", Deadline: time.Hour}.Request(clock)
 	if err != nil || !r.Deadline.Equal(clock.Add(time.Hour)) || !regexp.MustCompile(`^cli-[a-z0-9]{12}$`).MatchString(r.Name) {
 		t.Errorf("error %v, got %+v", err, r)
 	}
@@ -280,11 +282,11 @@ func TestADeadlineIsCountedFromNowAndANameIsMadeUp(t *testing.T) {
 func TestARequestWhoseNameIsTakenIsNotSent(t *testing.T) {
 	busOf(t)
 	arguments := []string{"request", "node", "n1", "--reason", "fan", "--name", "r", "--wait=false"}
-	got, err := command(t, arguments...)
-	if want := "request admin/r: deschedule node n1: fan, by " + requester() + "\n"; err != nil || got != want {
+	got, err := execute(t, arguments...)
+	if want := "request admin/r: deschedule node n1: fan, by " + act.Requester() + "\n"; err != nil || got != want {
 		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
-	got, err = command(t, arguments...)
+	got, err = execute(t, arguments...)
 	if got != "" || !errors.Is(err, bus.ErrOpen) || exitCode(err) != exitFailure {
 		t.Errorf("got %q, error %v", got, err)
 	}
@@ -322,7 +324,7 @@ func (c cancelling) Write(b []byte) (int, error) {
 
 func TestARequestWithoutABusIsAnErrorOfWhoAsks(t *testing.T) {
 	t.Setenv("REHOME_STORE_DIR", t.TempDir())
-	got, err := command(t, "request", "node", "n1", "--reason", "fan")
+	got, err := execute(t, "request", "node", "n1", "--reason", "fan")
 	if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {
 		t.Errorf("got %q, error %v, code %d; want ErrNotConnected, code %d", got, err, exitCode(err), exitUsage)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/act"
+
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
@@ -127,8 +129,8 @@ func TestWithTheKeyOfASenderOneCanAskAndSeeWhatBecomesOfItAndNothingElse(t *test
 			receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")), receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
 		}
 	})
-	got, err := command(t, "request", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch")
-	got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(), "", 1)
+	got, err := execute(t, "request", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch")
+	got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
 	const want = `request batch/r: deschedule node n1: fan
 receipt  batch/r                          accepted: Accepted: so it is
 receipt  batch/r                          finished: Done: so it is
@@ -141,17 +143,17 @@ request batch/r finished: Done: so it is
 	if err != nil || got != want {
 		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
 	}
-	if got, err = command(t, "request", "evaluate", "--reason", "fan", "--sender", "batch", "--wait=false"); err != nil || got == "" {
+	if got, err = execute(t, "request", "evaluate", "--reason", "fan", "--sender", "batch", "--wait=false"); err != nil || got == "" {
 		t.Errorf("without waiting: got %q, error %v", got, err)
 	}
 	for _, wait := range []string{"--wait=true", "--wait=false"} {
-		got, err = command(t, "request", "node", "n1", "--reason", "fan", wait)
+		got, err = execute(t, "request", "node", "n1", "--reason", "fan", wait)
 		if got != "" || !errors.Is(err, bus.ErrNotPermitted) || exitCode(err) != exitFailure ||
 			!strings.HasSuffix(err.Error(), "; --sender: want the one whose key it is") {
 			t.Errorf("as somebody else, %s: got %q, error %v", wait, got, err)
 		}
 	}
-	if _, err := command(t, "events", "--since", "1h"); !errors.Is(err, bus.ErrNotPermitted) {
+	if _, err := execute(t, "events", "--since", "1h"); !errors.Is(err, bus.ErrNotPermitted) {
 		t.Errorf("the history: got %v, want ErrNotPermitted", err)
 	}
 }
@@ -214,7 +216,7 @@ func (m *missing) end(away bool) {
 	first := <-m.first
 	if !away {
 		m.gate.set(false)
-		time.Sleep(3 * dropped) // until it has asked again, which is refused
+		time.Sleep(3 * act.Dropped) // until it has asked again, which is refused
 	}
 	m.publish(first, replaced("a", schemas.ReasonReplaced), receipt(m.request, schemas.RequestFinished, schemas.ReceiptDone))
 	if err := m.watcher.DropRequest(m.t.Context(), first); err != nil {

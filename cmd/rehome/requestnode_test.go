@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/act"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -27,7 +29,7 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 		}},
 		{"--complete --deadline 1h", schemas.NodeRequest{Stage: v1alpha1.Complete}},
 	} {
-		out, err := command(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
+		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
 			strings.Fields(c.flags)...)...)
 		var line struct {
 			Data schemas.Request `json:"data"`
@@ -37,7 +39,7 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 		}
 		c.want.Node = "worker-9"
 		want := schemas.Request{
-			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: requester(), Maintenance: &c.want,
+			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: act.Requester(), Maintenance: &c.want,
 			Deadline: line.Data.Deadline,
 		}
 		if !reflect.DeepEqual(line.Data, want) || line.Data.Deadline.IsZero() == strings.Contains(c.flags, "--deadline") {
@@ -56,7 +58,7 @@ func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testin
 		"--complete --deadline 4h":  4 * time.Hour,
 	} {
 		before := time.Now()
-		out, err := command(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
+		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
 			strings.Fields(flags)...)...)
 		after := time.Now()
 		var line struct {
@@ -85,7 +87,7 @@ func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
 		"a/b --drain":                               `want the name of a node, got "a/b"`,
 		"n1 --drain --dry-run":                      "rehome request node: want it without --dry-run and REHOME_DRY_RUN, which are for pods",
 	} {
-		_, err := command(t, append([]string{"request", "node", "--reason", "fan"}, strings.Fields(flags)...)...)
+		_, err := execute(t, append([]string{"request", "node", "--reason", "fan"}, strings.Fields(flags)...)...)
 		if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 			t.Errorf("%s: got %v, want %s", flags, err, want)
 		}
@@ -123,8 +125,8 @@ func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
 					receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, c.reason),
 				}
 			})
-			got, err := command(t, "request", "node", "n1", "--drain", "--deadline", "4h", "--reason", "fan", "--name", "r")
-			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(), "", 1)
+			got, err := execute(t, "request", "node", "n1", "--drain", "--deadline", "4h", "--reason", "fan", "--name", "r")
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
 			want := `request admin/r: maintain node n1: Drain within 4h0m0s: fan
 verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
 receipt  admin/r                          accepted: Accepted: so it is

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/cli/try"
+
 	"github.com/rehome-dev/rehome/schemas/schematest"
 )
 
@@ -116,7 +119,7 @@ func TestASchemasCommandThatThereIsNotIsRefused(t *testing.T) {
 }
 
 func TestTheSchemasCommandsShowExamples(t *testing.T) {
-	for _, c := range schemasCommand().Commands() {
+	for _, c := range try.SchemasCommand().Commands() {
 		if !strings.Contains(c.Example, "rehome schemas "+c.Name()) {
 			t.Errorf("rehome schemas %s has no example of itself: %q", c.Name(), c.Example)
 		}
@@ -244,7 +247,7 @@ func TestWhatTheCommandEventsPrintsCanBeValidated(t *testing.T) {
 	var printed bytes.Buffer
 	examples := schematest.Examples(t)
 	for _, e := range examples {
-		if err := showJSON(&printed, e.Event); err != nil {
+		if err := look.ShowJSON(&printed, e.Event); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,31 +13,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/run"
+
 	"github.com/rehome-dev/rehome/functions"
 )
 
 // served is a server of these settings without access to a cluster, and its URL.
-func served(t *testing.T, s settings) (url string) {
+func served(t *testing.T, s settings.Settings) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	web, err := newServer(s, s.HTTPAddress, nil, newMetrics(), log)
+	web, err := serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := web.listen()
+	l, err := web.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- web.serve(ctx, l) }()
+	go func() { ended <- web.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return web.transport.Scheme() + "://" + l.Addr().String()
+	return web.Transport.Scheme() + "://" + l.Addr().String()
 }
 
 // trusting is a client that takes any certificate and offers HTTP/2.
@@ -70,21 +74,21 @@ func TestWhatIsServedIsAsTheSettingsSay(t *testing.T) {
 	const one, two = "HTTP/1.1", "HTTP/2.0"
 	for _, c := range []struct {
 		name   string
-		change func(*settings)
+		change func(*settings.Settings)
 		scheme string
 		want   map[string]reply
 	}{
-		{"by default over HTTP/1.1 without TLS and without profiles", func(*settings) {}, "http", map[string]reply{
+		{"by default over HTTP/1.1 without TLS and without profiles", func(*settings.Settings) {}, "http", map[string]reply{
 			"/metrics": {200, one}, "/healthz": {200, one}, "/readyz": {200, one}, "/debug/pprof/": {404, one},
 			"/debug/pprof/heap": {404, one},
 		}},
-		{"with TLS no HTTP/2", func(s *settings) { s.HTTPTLS = "self-signed" }, "https", map[string]reply{
+		{"with TLS no HTTP/2", func(s *settings.Settings) { s.HTTPTLS = "self-signed" }, "https", map[string]reply{
 			"/metrics": {200, one}, "/healthz": {200, one},
 		}},
-		{"HTTP/2 where it is wanted", func(s *settings) { s.HTTPTLS, s.HTTP2 = "self-signed", true }, "https", map[string]reply{
+		{"HTTP/2 where it is wanted", func(s *settings.Settings) { s.HTTPTLS, s.HTTP2 = "self-signed", true }, "https", map[string]reply{
 			"/metrics": {200, two}, "/readyz": {200, two},
 		}},
-		{"profiles where they are wanted", func(s *settings) { s.Profiles = true }, "http", map[string]reply{
+		{"profiles where they are wanted", func(s *settings.Settings) { s.Profiles = true }, "http", map[string]reply{
 			"/metrics": {200, one}, "/debug/pprof/": {200, one}, "/debug/pprof/goroutine": {200, one}, "/debug/pprof/cmdline": {200, one},
 			"/debug/pprof/symbol": {200, one}, "/debug/pprof/profile?seconds=1": {200, one}, "/debug/pprof/none": {404, one},
 		}},
@@ -93,7 +97,7 @@ func TestWhatIsServedIsAsTheSettingsSay(t *testing.T) {
 			s := defaults(t)
 			s.HTTPAddress = "127.0.0.1:0"
 			c.change(&s)
-			if err := s.check(); err != nil {
+			if err := s.Check(); err != nil {
 				t.Fatal(err)
 			}
 			url, client, got := served(t, s), trusting(t), map[string]reply{}
@@ -114,27 +118,27 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 	const profiles = "REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as 127.0.0.1:8642, got "
 	for _, c := range []struct {
 		name   string
-		change func(*settings)
+		change func(*settings.Settings)
 		want   string // empty: it can
 	}{
-		{"profiles for everybody", func(s *settings) { s.Profiles, s.HTTPAddress = true, ":8642" }, profiles + ":8642"},
-		{"profiles for everybody, over TLS", func(s *settings) { s.Profiles, s.HTTPAddress, s.HTTPTLS = true, "10.0.0.1:1", "self-signed" },
+		{"profiles for everybody", func(s *settings.Settings) { s.Profiles, s.HTTPAddress = true, ":8642" }, profiles + ":8642"},
+		{"profiles for everybody, over TLS", func(s *settings.Settings) { s.Profiles, s.HTTPAddress, s.HTTPTLS = true, "10.0.0.1:1", "self-signed" },
 			profiles + "10.0.0.1:1"},
-		{"profiles where nothing is served", func(s *settings) { s.Profiles, s.HTTPAddress = true, "" }, ""},
-		{"a guard without a cluster to ask", func(s *settings) { s.HTTPAuth, s.HTTPTLS = true, "self-signed" }, noCluster},
-		{"a certificate that is not there", func(s *settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", missing, "main.go" },
+		{"profiles where nothing is served", func(s *settings.Settings) { s.Profiles, s.HTTPAddress = true, "" }, ""},
+		{"a guard without a cluster to ask", func(s *settings.Settings) { s.HTTPAuth, s.HTTPTLS = true, "self-signed" }, noCluster},
+		{"a certificate that is not there", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", missing, "main.go" },
 			"REHOME_HTTP_CERT_FILE: open " + missing + ": no such file or directory"},
-		{"a key that is not there", func(s *settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", missing },
+		{"a key that is not there", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", missing },
 			"REHOME_HTTP_KEY_FILE: open " + missing + ": no such file or directory"},
-		{"files that are no certificate", func(s *settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", "lock.go" },
+		{"files that are no certificate", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", "lock.go" },
 			"REHOME_HTTP_CERT_FILE: main.go with lock.go: tls: failed to find any PEM data in certificate input"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := defaults(t)
 			c.change(&s)
-			err := s.check()
+			err := s.Check()
 			if err == nil {
-				_, err = newServer(s, s.HTTPAddress, nil, newMetrics(), slog.New(slog.DiscardHandler))
+				_, err = serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), slog.New(slog.DiscardHandler))
 			}
 			if c.want == "" && err == nil {
 				return
@@ -149,7 +153,7 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 	s := defaults(t)
 	s.HTTPTLS = "self-signed"
-	l, err := listenAt("127.0.0.1:0", "")
+	l, err := run.ListenAt("127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +163,7 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serveFunction(ctx, s, functions.All()[0], address) }()
+	go func() { ended <- run.ServeFunction(ctx, s, functions.All()[0], address) }()
 	client, got := trusting(t), map[string]int{}
 	for {
 		if r, err := client.Get("https://" + address + "/healthz"); err == nil {
@@ -180,7 +184,7 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 		t.Error(err)
 	}
 	s.HTTPAuth = true
-	err = serveFunction(t.Context(), s, functions.All()[0], "127.0.0.1:0")
+	err = run.ServeFunction(t.Context(), s, functions.All()[0], "127.0.0.1:0")
 	if want := "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
 		"only one with the watcher or the actuator can ask who may read"; err == nil || err.Error() != want || exitCode(err) != exitUsage {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -190,16 +194,16 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 func TestRequestsAreTakenOverTLSWithACertificateOfItsOwn(t *testing.T) {
 	for http2, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
-			r, err := listenForRequests(settings{RequestAddress: "127.0.0.1:0", RequestTLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
+			r, err := serving.ListenForRequests(settings.Settings{RequestAddress: "127.0.0.1:0", RequestTLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.handler = http.NotFoundHandler()
+			r.Handler = http.NotFoundHandler()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- r.serve(ctx) }()
+			go func() { ended <- r.Serve(ctx) }()
 			client := trusting(t)
-			if got := see(t, client, "https://"+r.listener.Addr().String()+"/"); got != (reply{404, want}) {
+			if got := see(t, client, "https://"+r.Listener.Addr().String()+"/"); got != (reply{404, want}) {
 				t.Errorf("got %v, want 404 over %s", got, want)
 			}
 			client.CloseIdleConnections()

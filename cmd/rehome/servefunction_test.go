@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/run"
+
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/schematest"
@@ -31,7 +33,7 @@ func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {
 		{"the port alone is one at all addresses", "", port, "[::]:" + port},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, err := listenAt(c.address, c.port)
+			l, err := run.ListenAt(c.address, c.port)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +44,7 @@ func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {
 		})
 	}
 	for _, wrong := range []string{"http", "0", "-1", "65536", "127.0.0.1:80"} {
-		_, err := listenAt("", wrong)
+		_, err := run.ListenAt("", wrong)
 		if want := `PORT: want a number from 1 to 65535, got "` + wrong + `"`; err == nil || err.Error() != want || exitCode(err) != exitUsage {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -140,7 +142,7 @@ func TestAFunctionThatIsToldToEndFinishesWhatItHasBegunAndRefusesTheRest(t *test
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	s := defaults(t)
-	go func() { ended <- serveFunction(ctx, s, f, address) }()
+	go func() { ended <- run.ServeFunction(ctx, s, f, address) }()
 	until(t, url+"/readyz", http.StatusOK)
 	rest := make(chan struct{})
 	answer := postSlowly(t, url+"/", scope.Document, rest)
@@ -192,13 +194,13 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 }
 
 func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
-	taken, err := listenAt("127.0.0.1:0", "")
+	taken, err := run.ListenAt("127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	address := taken.Addr().String()
-	err = serveFunction(t.Context(), defaults(t), functions.All()[0], address)
+	err = run.ServeFunction(t.Context(), defaults(t), functions.All()[0], address)
 	want := "--address: cannot listen on " + address + ": listen tcp " + address + ": bind: address already in use"
 	if err == nil || err.Error() != want || exitCode(err) != exitUsage {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -211,7 +213,7 @@ func TestAConnectionThatAClientMadeInAdvanceIsStillThereSecondsLater(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := functionServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s := run.FunctionServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
 	c, err := net.Dial("tcp", l.Addr().String())

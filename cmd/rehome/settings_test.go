@@ -7,14 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
 // defaults are the settings of an empty environment.
-func defaults(t *testing.T) settings {
+func defaults(t *testing.T) settings.Settings {
 	t.Helper()
-	s, err := readSettings()
+	s, err := settings.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +24,7 @@ func defaults(t *testing.T) settings {
 }
 
 func TestAnEmptyEnvironmentIsRight(t *testing.T) {
-	want := settings{
+	want := settings.Settings{
 		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
 		ServeBytes: httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
@@ -31,7 +33,7 @@ func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	if got := defaults(t); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if err := want.check(); err != nil {
+	if err := want.Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -70,9 +72,9 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 	} {
 		t.Run(c.variable+"="+c.value, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)
-			s, err := readSettings()
+			s, err := settings.Read()
 			if err == nil {
-				err = s.check()
+				err = s.Check()
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got error %v, want %s", err, c.want)

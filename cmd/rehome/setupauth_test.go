@@ -17,7 +17,7 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 		{[]string{"--sender", "batch", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 11 kept; " + readme +
 			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
 	} {
-		out, err := command(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
+		out, err := execute(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
 		if err != nil || out != test.says {
 			t.Errorf("setup %q: got %q, %v; want %q", test.arguments, out, err, test.says)
 		}
@@ -43,7 +43,7 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		{[]string{"--auth", dir, "--tls", "nats:4222"},
 			`--auth: host "nats:4222": want a name or an address without a port, such as nats.nats.svc`},
 	} {
-		_, err := command(t, append([]string{"setup"}, test.arguments...)...)
+		_, err := execute(t, append([]string{"setup"}, test.arguments...)...)
 		if err == nil || err.Error() != test.says || exitCode(err) != exitUsage {
 			t.Errorf("setup %q: got %v, want %s", test.arguments, err, test.says)
 		}

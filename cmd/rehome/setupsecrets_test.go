@@ -15,7 +15,7 @@ import (
 func given(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
-	out, err := command(t, "setup", "--auth", dir, "--sender", "batch", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
+	out, err := execute(t, "setup", "--auth", dir, "--sender", "batch", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

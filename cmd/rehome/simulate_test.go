@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/cli/try"
 )
 
 // taintsPolicy enables one strategy.
@@ -108,7 +110,7 @@ func lostPods() string {
 // kindsText is an object of each kind besides nodes and pods.
 func kindsText() string {
 	var b strings.Builder
-	for _, k := range deciding() {
+	for _, k := range try.Deciding() {
 		if k.Kind != "Node" && k.Kind != "Pod" {
 			b.WriteString("---\napiVersion: " + k.GroupVersion().String() + "\nkind: " + k.Kind + "\nmetadata: {name: x}\n")
 		}

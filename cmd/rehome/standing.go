@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"github.com/rehome-dev/rehome/app/serving"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -25,7 +27,7 @@ func counted(leading prometheus.Gauge, run task) task {
 }
 
 // newReadiness makes the metric that says what /readyz does. The checks are made when somebody asks for the metrics.
-func newReadiness(checks []check) prometheus.Collector {
+func newReadiness(checks []serving.Check) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_ready", Help: "1: the process can do its work. 0: /readyz says why it cannot.",
 	}, func() float64 {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -21,8 +24,8 @@ func TestAMetricSaysWhichRolesAreActiveInThisProcess(t *testing.T) {
 		}
 	}
 	failed := errors.New("it failed")
-	counted(leading.WithLabelValues(watcherLease), nil)
-	run := counted(leading.WithLabelValues(actuatorLease), func(context.Context) error {
+	counted(leading.WithLabelValues(settings.WatcherLease), nil)
+	run := counted(leading.WithLabelValues(settings.ActuatorLease), func(context.Context) error {
 		is("while one leads", "0", "1")
 		return failed
 	})
@@ -37,10 +40,10 @@ func TestAMetricSaysWhatReadyzDoes(t *testing.T) {
 	well, ill := func(context.Context) error { return nil }, func(context.Context) error { return errors.New("the bus is away") }
 	for _, c := range []struct {
 		name   string
-		checks []check
+		checks []serving.Check
 		want   float64
 	}{
-		{"nothing to check", nil, 1}, {"all is well", []check{well, well}, 1}, {"one thing is missing", []check{well, ill}, 0},
+		{"nothing to check", nil, 1}, {"all is well", []serving.Check{well, well}, 1}, {"one thing is missing", []serving.Check{well, ill}, 0},
 	} {
 		if got := testutil.ToFloat64(newReadiness(c.checks)); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
@@ -55,5 +58,5 @@ func TestAReadinessCheckOfAScrapeEnds(t *testing.T) {
 		}
 		return nil
 	}
-	testutil.ToFloat64(newReadiness([]check{bounded}))
+	testutil.ToFloat64(newReadiness([]serving.Check{bounded}))
 }

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/look"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
@@ -75,12 +78,12 @@ deployment/shop/db    worker-1   PodLifeTime   2         over since %s
 		name   string
 		r      actuator.Remembered
 		limits *policy.Limits
-		but    func(*status)
+		but    func(*look.Status)
 		want   string
 	}{
-		{"nothing is remembered", actuator.Remembered{}, nil, func(*status) {},
+		{"nothing is remembered", actuator.Remembered{}, nil, func(*look.Status) {},
 			"no move in flight, no loop breaker holds, storm brake closed\n"},
-		{"without a policy moves are counted by age", busy, nil, func(*status) {}, first + table + `
+		{"without a policy moves are counted by age", busy, nil, func(*look.Status) {}, first + table + `
 moves that are remembered: 1 in the last minute, 2 in the last 5 minutes, 2 in the last hour, 1 older
 
 MOVED OFF        PODS
@@ -88,7 +91,7 @@ node/worker-1    2
 node/worker-2    1
 namespace/shop   3
 ` + breakers},
-		{"with a policy over its window", busy, &policy.Limits{Window: time.Minute}, func(*status) {}, first + table + `
+		{"with a policy over its window", busy, &policy.Limits{Window: time.Minute}, func(*look.Status) {}, first + table + `
 1 move in the window of 1m0s
 
 MOVED OFF        PODS
@@ -98,7 +101,7 @@ namespace/shop   1
 		{"with limits beside what they limit", busy, &policy.Limits{
 			Window: time.Hour, PerNode: new(uint(5)), Total: new(uint(50)),
 			InFlight: policy.InFlight{PerNode: new(uint(3)), PerWorkload: new(uint(1)), Total: new(uint(20)), PerNamespace: new(uint(9))},
-		}, func(*status) {}, first + table + `
+		}, func(*look.Status) {}, first + table + `
 2 moves in the window of 1h0m0s; the policy allows at most 50, 20 in flight at once, 3 in flight a node, 9 in flight a namespace, 1 in flight a workload
 
 MOVED OFF        PODS   LIMIT
@@ -106,29 +109,29 @@ node/worker-1    1      5
 node/worker-2    1      5
 namespace/shop   2      none
 ` + breakers},
-		{"what is deferred, with the message cut", actuator.Remembered{}, nil, func(s *status) {
-			d := deferredPod{
+		{"what is deferred, with the message cut", actuator.Remembered{}, nil, func(s *look.Status) {
+			d := look.DeferredPod{
 				Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause,
 				Message: strings.Repeat("another pod of it was moved a moment ago ", 4), Since: clock.Add(-time.Hour),
 				Last: clock.Add(-time.Minute), Again: clock.Add(90 * time.Second),
 			}
 			s.Deferred = append(s.Deferred, d)
 			d.Message, d.Again = "x", time.Time{}
-			for range shownDeferred + 1 {
+			for range look.ShownDeferred + 1 {
 				s.Deferred = append(s.Deferred, d)
 			}
 		}, `no move in flight, no loop breaker holds, storm brake closed
 
 DEFERRED POD   STRATEGY      REASON          SINCE    LAST TRY   NEXT TRY   MESSAGE
 shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   another pod of it was moved a moment ago another pod of it was moved a moment ago a…
-` + strings.Repeat("shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       -          x\n", shownDeferred-1) +
+` + strings.Repeat("shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       -          x\n", look.ShownDeferred-1) +
 			"and 2 more; -o json has all of them\n"},
-		{"open requests", actuator.Remembered{}, nil, func(s *status) {
-			s.Requests = []openRequest{
-				{schemas.Request{
+		{"open requests", actuator.Remembered{}, nil, func(s *look.Status) {
+			s.Requests = []look.OpenRequest{
+				{Request: schemas.Request{
 					Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "its fan",
-				}, clock.Add(-time.Minute)},
-				{schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, clock.Add(-time.Second)},
+				}, Since: clock.Add(-time.Minute)},
+				{Request: schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, Since: clock.Add(-time.Second)},
 			}
 		}, `no move in flight, no loop breaker holds, storm brake closed
 
@@ -136,7 +139,7 @@ OPEN REQUEST   SENT       DEADLINE   WANTS
 admin/drain    1m0s ago   in 59m0s   deschedule node n1: its fan
 ci/look        1s ago     -          evaluate: new labels
 `},
-		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *status) {
+		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *look.Status) {
 			at := metav1.NewTime(clock.Add(-time.Hour))
 			asked := &v1alpha1.NodeMaintenance{
 				ObjectMeta: metav1.ObjectMeta{Name: "node/n1", CreationTimestamp: at},
@@ -145,11 +148,11 @@ ci/look        1s ago     -          evaluate: new labels
 			known := asked.DeepCopy()
 			known.Name, known.Status.Nodes = "sign/n2", []v1alpha1.NodeStatus{{Name: "n2", Stage: v1alpha1.Draining}}
 			known.Status.Summary = v1alpha1.Summary{PodsLeft: 3, PodsBlocked: 1, Message: "cannot move shop/db-0"}
-			s.Maintenances = []maintenanceStatus{maintenanceStatusOf(asked), maintenanceStatusOf(known)}
-			s.Requests = []openRequest{{schemas.Request{
+			s.Maintenances = []look.MaintenanceStatus{look.MaintenanceStatusOf(asked), look.MaintenanceStatusOf(known)}
+			s.Requests = []look.OpenRequest{{Request: schemas.Request{
 				Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its fan",
 				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
-			}, clock.Add(-time.Hour)}}
+			}, Since: clock.Add(-time.Hour)}}
 		}, `no move in flight, no loop breaker holds, storm brake closed
 
 OPEN REQUEST   SENT         DEADLINE     WANTS
@@ -159,7 +162,7 @@ MAINTENANCE   WANTED   NODE IS    PODS LEFT      SINCE        MESSAGE
 node/n1       Drain    -          0              1h0m0s ago   its fan
 sign/n2       Drain    Draining   3, 1 blocked   1h0m0s ago   cannot move shop/db-0
 `},
-		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *status) {
+		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
 				{Name: bus.StreamScopes, Messages: 12, Bytes: 3 << 19, MaxBytes: 3 << 20, Workers: []bus.WorkerStatus{
@@ -179,15 +182,15 @@ PodLifeTime   2         1         1             3
 
 dead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list
 `},
-		{"who leads", actuator.Remembered{}, nil, func(s *status) {
-			s.Leaders = []leaderStatus{{"rehome-watcher", "a_1", clock.Add(-time.Hour)}, {"rehome-actuator", "", time.Time{}}}
+		{"who leads", actuator.Remembered{}, nil, func(s *look.Status) {
+			s.Leaders = []look.LeaderStatus{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
 		}, `no move in flight, no loop breaker holds, storm brake closed
 
 LEASE             HOLDER   SINCE
 rehome-watcher    a_1      1h0m0s ago
 rehome-actuator   nobody
 `},
-		{"what is not known", actuator.Remembered{}, nil, func(s *status) {
+		{"what is not known", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.NoLeaders, s.Unreadable = "no cluster", []string{"ledger key x: y"}
 		}, `no move in flight, no loop breaker holds, storm brake closed
 
@@ -196,10 +199,10 @@ cannot be read: ledger key x: y
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := statusOf(c.r, c.limits, clock)
+			st := look.StatusOf(c.r, c.limits, clock)
 			c.but(&st)
 			var out bytes.Buffer
-			if err := st.write(&out); err != nil || out.String() != c.want {
+			if err := st.Write(&out); err != nil || out.String() != c.want {
 				t.Errorf("error %v\n got %s\nwant %s", err, &out, c.want)
 			}
 		})
@@ -207,7 +210,7 @@ cannot be read: ledger key x: y
 }
 
 func TestAStatusAsJSONIsOneObject(t *testing.T) {
-	st := statusOf(actuator.Remembered{
+	st := look.StatusOf(actuator.Remembered{
 		Moves: []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)},
 		Loops: []actuator.LoopBreaker{breakerOf("api", clock.Add(time.Minute))},
 	}, nil, clock)
@@ -240,13 +243,13 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("REHOME_STORE_DIR", dir)
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
-	s := bindFlagsOf(t, statusCommand())
-	server, err := startServer(s)
+	s := bindFlagsOf(t, look.StatusCommand())
+	server, err := settings.StartServer(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	o, err := busOptions(s, "rehome-test")
+	o, err := settings.BusOptions(s, "rehome-test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +258,7 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	if err := b.Setup(t.Context(), setupOf(s, policy.Policy{})); err != nil {
+	if err := b.Setup(t.Context(), settings.SetupOf(s, policy.Policy{})); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range breakers {
@@ -271,8 +274,8 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 	return b
 }
 
-// command runs rehome with these arguments.
-func command(t *testing.T, arguments ...string) (string, error) {
+// execute runs rehome with these arguments.
+func execute(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	root := newRoot()
@@ -296,7 +299,7 @@ func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
 		{[]string{"loops", "-o", "json"}, `[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,`},
 		{[]string{"status", "-o", "json"}, `{"time":"`},
 	} {
-		got, err := command(t, c.arguments...)
+		got, err := execute(t, c.arguments...)
 		if err != nil || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%v: error %v\n got %s\nwant %s", c.arguments, err, got, c.want)
 		}
@@ -316,7 +319,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- a.Lead(ctx) }()
 
-	if got, err := command(t, "loops", "clear", "shop/deployment/web"); err == nil || got != "" ||
+	if got, err := execute(t, "loops", "clear", "shop/deployment/web"); err == nil || got != "" ||
 		err.Error() != "shop/deployment/web has no loop breaker; those that have one: shop/deployment/db, shop/deployment/api" {
 		t.Errorf("a workload that has none: got %q, error %v", got, err)
 	}
@@ -325,7 +328,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 		{"--all", "cleared: deployment/shop/db on worker-1 for PodLifeTime\n"},
 		{"--all", "there are no loop breakers\n"},
 	} {
-		if got, err := command(t, "loops", "clear", c.argument); err != nil || got != c.want {
+		if got, err := execute(t, "loops", "clear", c.argument); err != nil || got != c.want {
 			t.Errorf("%s: got %q, error %v; want %q", c.argument, got, err, c.want)
 		}
 	}
@@ -340,7 +343,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 
 func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	b := busOf(t, breakerOf("api", time.Now()))
-	got, err := command(t, "loops", "clear", "shop/Deployment/api")
+	got, err := execute(t, "loops", "clear", "shop/Deployment/api")
 	const want = "no actuator answered within 10s; is one running, without --dry-run?"
 	if err == nil || err.Error() != want || got != "" || exitCode(err) != exitFailure {
 		t.Errorf("got %q, error %v; want %q", got, err, want)
@@ -356,7 +359,7 @@ func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
 		{"setup", "--nats-url", "nats://127.0.0.1:1", "--timeout", "1ms"},
 	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())
-		got, err := command(t, arguments...)
+		got, err := execute(t, arguments...)
 		if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {
 			t.Errorf("%v: got %q, error %v, code %d; want ErrNotConnected, code %d", arguments, got, err, exitCode(err), exitUsage)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/cli/look"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,9 +30,9 @@ func deferral(name, strategy string, outcome schemas.Outcome, reason schemas.Rea
 }
 
 func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
-	deferred := func(name, strategy string, since, last time.Time, times int) deferredPod {
+	deferred := func(name, strategy string, since, last time.Time, times int) look.DeferredPod {
 		v := deferral(name, strategy, schemas.Deferred, schemas.ReasonDisruptionBudget)
-		return deferredPod{
+		return look.DeferredPod{
 			Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: strategy, Reason: v.Reason, Message: "because", Since: since, Last: last,
 			Times: times,
 		}
@@ -42,25 +44,25 @@ func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		said []said
-		want []deferredPod
+		want []look.DeferredPod
 	}{
-		{"nothing was said", nil, []deferredPod{}},
+		{"nothing was said", nil, []look.DeferredPod{}},
 		{"again and again", []said{{"a", "A", "deferred"}, {"b", "A", "deferred"}, {"a", "A", "deferred"}},
-			[]deferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
-		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []deferredPod{}},
+			[]look.DeferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
+		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []look.DeferredPod{}},
 		{"another strategy is told something else", []said{{"a", "A", "deferred"}, {"a", "B", "rejected"}},
-			[]deferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
-		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []deferredPod{}},
+			[]look.DeferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
+		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []look.DeferredPod{}},
 		{"again after something else", []said{{"a", "A", "deferred"}, {"a", "A", "expired"}, {"a", "A", "deferred"}},
-			[]deferredPod{deferred("a", "A", sec(2), sec(2), 1)}},
+			[]look.DeferredPod{deferred("a", "A", sec(2), sec(2), 1)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := deferrals{}
+			d := look.Deferrals{}
 			for i, s := range c.said {
 				v := deferral(s.name, s.strategy, s.outcome, schemas.ReasonDisruptionBudget)
-				d.verdict(v, sec(float64(i)))
+				d.Verdict(v, sec(float64(i)))
 			}
-			if got := d.list(); !reflect.DeepEqual(got, c.want) {
+			if got := d.List(); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -83,22 +85,22 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 	if _, err := b.Maintenances().Put(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, "status", "-o", "json")
-	var got status
+	out, err := execute(t, "status", "-o", "json")
+	var got look.Status
 	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 		t.Fatal(err)
 	}
-	wantDeferred := []deferredPod{{
+	wantDeferred := []look.DeferredPod{{
 		Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: "PodLifeTime", Reason: v.Reason, Message: "because", Since: clock, Last: clock,
 		Times: 1,
 	}}
 	wantDead := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 	if len(got.Requests) != 1 || !reflect.DeepEqual(got.Requests[0].Request, r) || time.Since(got.Requests[0].Since) > time.Minute ||
 		!reflect.DeepEqual(got.Deferred, wantDeferred) || !reflect.DeepEqual(got.DeadLetters, wantDead) || len(got.Streams) != 7 ||
-		!reflect.DeepEqual(got.Maintenances, []maintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Cordon, Reason: "fan", Since: clock}}) {
+		!reflect.DeepEqual(got.Maintenances, []look.MaintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Cordon, Reason: "fan", Since: clock}}) {
 		t.Errorf("got %+v\nwant deferred %+v, dead %v, request %+v", got, wantDeferred, wantDead, r)
 	}
-	text, err := command(t, "status")
+	text, err := execute(t, "status")
 	if err != nil || !strings.Contains(text, "\nDEFERRED POD") || !strings.Contains(text, "\nadmin/drain") || !strings.Contains(text, "\nnode/n1       Cordon   -         0 ") ||
 		!strings.HasSuffix(text, "\ndead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list\n") {
 		t.Errorf("error %v, got\n%s", err, text)

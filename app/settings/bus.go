@@ -1,0 +1,66 @@
+package settings
+
+import (
+	"errors"
+	"os"
+
+	"github.com/rehome-dev/rehome/app/usage"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// BusOptions says where the bus is: at the URL, or at the socket of a rehome that runs on this machine as this user.
+func BusOptions(s Settings, name string) (bus.Options, error) {
+	o := bus.Options{
+		Name: name, URL: s.NATSURL, CAFile: s.NATSCA, CertFile: s.NATSCert, KeyFile: s.NATSKey, NKeyFile: s.NATSNKey,
+		CredsFile: s.NATSCreds,
+	}
+	if s.NATSURL != "" {
+		return o, nil
+	}
+	var err error
+	o.Socket, err = s.socket()
+	return o, err
+}
+
+// StartServer starts the embedded server, which can be reached at the socket.
+func StartServer(s Settings) (*bus.Server, error) {
+	dir, err := s.storeDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, usage.Errorf("REHOME_STORE_DIR: %w", err)
+	}
+	socket, err := s.socket()
+	if err != nil {
+		return nil, err
+	}
+	server, err := bus.StartServer(bus.ServerOptions{StoreDir: dir, Socket: socket, Listen: bus.Listen{
+		Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth,
+	}})
+	if errors.Is(err, bus.ErrListen) {
+		return nil, usage.Errorf("REHOME_LISTEN: %w", err)
+	}
+	if err != nil { // it is in use, or not writable
+		return nil, usage.Errorf("REHOME_STORE_DIR: %w", err)
+	}
+	return server, nil
+}
+
+// SetupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
+func SetupOf(s Settings, p policy.Policy) bus.Setup {
+	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
+	for _, f := range functions.Hosted() {
+		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
+	}
+	for _, o := range p.Outside {
+		if o.Declared() {
+			setup.Strategies = append(setup.Strategies, o.Strategy.Name)
+		}
+		setup.Parallel[o.Strategy.Name] = o.Parallel
+	}
+	return setup
+}

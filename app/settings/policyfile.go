@@ -1,0 +1,74 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/rehome-dev/rehome/app/usage"
+
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// ReadPolicy reads and checks a policy file. The content is what it was read from.
+func ReadPolicy(file string) (policy.Policy, Content, error) {
+	if file == "" {
+		return policy.Policy{}, Content{}, usage.Errorf("no policy: name a file with --policy or REHOME_POLICY")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return policy.Policy{}, Content{}, usage.Errorf("policy: %w", err)
+	}
+	p, err := policy.Parse(file, data, Strategies())
+	if err != nil {
+		return policy.Policy{}, Content{}, usage.Wrap(err)
+	}
+	return p, ContentOf(data, nil), nil
+}
+
+// Strategies describes the strategies of this binary to the policy.
+func Strategies() []policy.Strategy {
+	var known []policy.Strategy
+	for _, f := range functions.All() {
+		known = append(known, f.Strategy)
+	}
+	return known
+}
+
+// Content tells one state of the file from another: the hash of what is in it, or why it cannot be read.
+type Content struct {
+	hash [sha256.Size]byte
+	err  string
+}
+
+func ContentOf(data []byte, err error) Content {
+	if err != nil {
+		return Content{err: err.Error()}
+	}
+	return Content{hash: sha256.Sum256(data)}
+}
+
+// WithoutOutside takes out of the profiles the strategies that are asked outside of this process, and warns of each: where
+// there is no bus, nobody asks them.
+func WithoutOutside(p policy.Policy, notes io.Writer) policy.Policy {
+	var told []string
+	profiles := slices.Clone(p.Profiles)
+	for i := range profiles {
+		var inside []policy.Enabled
+		for _, s := range profiles[i].Strategies {
+			if _, outside := p.OutsideOf(s.Name); !outside {
+				inside = append(inside, s)
+			} else if !slices.Contains(told, s.Name) {
+				told = append(told, s.Name)
+				fmt.Fprintf(notes, "warning: strategy %s is asked outside of Rehome, as functions in the policy say, "+
+					"and cannot be asked here: nothing is decided for it\n", s.Name)
+			}
+		}
+		profiles[i].Strategies = inside
+	}
+	p.Profiles = profiles
+	return p
+}

@@ -1,0 +1,192 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/usage"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// Settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and
+// the name in capitals; a flag overrides those that a person would type.
+type Settings struct {
+	Policy     string `desc:"policy file"`
+	Kubeconfig string `desc:"kubeconfig file; empty: KUBECONFIG, the pod's service account, or the file in the home directory"`
+	Context    string `desc:"context of the kubeconfig; empty: its current one"`
+	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; the API server is asked with dryRun=All"`
+	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
+
+	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; empty: a server in the process, or the one at the socket"`
+	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed to log in with"`
+	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file to log in with"`
+	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificates that the servers' are signed by"`
+	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
+	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
+	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
+
+	StoreDir   string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
+	Listen     string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
+	ListenCert string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
+	ListenKey  string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
+	ListenAuth string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome setup --auth wrote"`
+
+	History time.Duration `default:"72h" desc:"how long events can be read again"`
+
+	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
+
+	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (made at start, in memory) or files"`
+	HTTPCertFile string `split_words:"true" desc:"certificate file, for files; read again when it changes"`
+	HTTPKeyFile  string `split_words:"true" desc:"key file of that certificate; read again when it changes"`
+	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"/metrics and profiles only for who may get them in the cluster; needs TLS"`
+	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for requests as well"`
+	Profiles     bool   `desc:"serve profiles at /debug/pprof/: with REHOME_HTTP_AUTH, or at a loopback address"`
+
+	RequestAddress  string `split_words:"true" desc:"address at which the watcher takes requests over HTTP; empty: none"`
+	RequestTLS      string `envconfig:"REQUEST_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
+	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
+	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
+
+	Namespace     string        `desc:"namespace of the leases; empty: the pod's own, or kube-system"`
+	LeaseDuration time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
+
+	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
+	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
+	Parallel int           `default:"64" desc:"pods that are looked at, claimed and evicted at once"`
+
+	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"bytes of a request to rehome serve at most, also unpacked"`
+	ServeParallel int   `split_words:"true" default:"32" desc:"requests that rehome serve answers at once"`
+
+	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN or ERROR"`
+	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
+}
+
+// Read reads the environment.
+func Read() (Settings, error) {
+	var s Settings
+	if err := envconfig.Process("rehome", &s); err != nil {
+		return s, usage.Wrap(unreadable(err))
+	}
+	return s, nil
+}
+
+// unreadable says which variable cannot be read, and what it should be.
+func unreadable(err error) error {
+	var parse *envconfig.ParseError
+	if !errors.As(err, &parse) {
+		return fmt.Errorf("environment: %w", err)
+	}
+	want := parse.TypeName
+	switch want {
+	case "time.Duration":
+		want = "a duration such as 90s or 1h"
+	case "int", "int64":
+		want = "a whole number"
+	case "bool":
+		want = "true or false"
+	case "slog.Level":
+		want = "DEBUG, INFO, WARN or ERROR"
+	}
+	return fmt.Errorf("%s: want %s, got %q", parse.KeyName, want, parse.Value)
+}
+
+// Check says what is wrong with the settings, with the name of the variable.
+func (s Settings) Check() error {
+	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
+		return err
+	}
+	switch {
+	case s.LogFormat != "text" && s.LogFormat != "json":
+		return usage.Errorf("REHOME_LOG_FORMAT: want text or json, got %q", s.LogFormat)
+	case s.NATSReplicas != 1 && s.NATSReplicas != 3 && s.NATSReplicas != 5:
+		return usage.Errorf("REHOME_NATS_REPLICAS: want 1, 3 or 5, got %d", s.NATSReplicas)
+	case s.LeaseDuration < 3*time.Second:
+		return usage.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)
+	case s.Parallel < 1:
+		return usage.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)
+	case s.ServeBytes < 1:
+		return usage.Errorf("REHOME_SERVE_BYTES: want at least 1, got %d", s.ServeBytes)
+	case s.ServeParallel < 1:
+		return usage.Errorf("REHOME_SERVE_PARALLEL: want at least 1, got %d", s.ServeParallel)
+	case s.Resync < time.Minute:
+		return usage.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)
+	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):
+		return usage.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
+	}
+	return nil
+}
+
+// checkListen says which setting is missing for the embedded server to listen.
+func (s Settings) checkListen() error {
+	needed := []struct{ variable, value, what string }{
+		{"REHOME_LISTEN_CERT_FILE", s.ListenCert, "the server's certificate"},
+		{"REHOME_LISTEN_KEY_FILE", s.ListenKey, "the key of the server's certificate"},
+		{"REHOME_LISTEN_AUTH", s.ListenAuth, "the directory that rehome setup --auth wrote"},
+	}
+	for _, n := range needed {
+		if s.Listen != "" && n.value == "" {
+			return usage.Errorf("%s: want %s, since REHOME_LISTEN is set, got nothing", n.variable, n.what)
+		}
+		if s.Listen == "" && n.value != "" {
+			return usage.Errorf("%s: want it with REHOME_LISTEN, got no REHOME_LISTEN", n.variable)
+		}
+	}
+	if s.Listen != "" && s.NATSURL != "" {
+		return usage.Errorf("REHOME_LISTEN: want it without REHOME_NATS_URL: a server elsewhere listens by itself")
+	}
+	return nil
+}
+
+// Logger writes to w.
+func (s Settings) Logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: s.LogLevel}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Source is the CloudEvents source of a component.
+func (s Settings) Source(component string) string { return "/clusters/" + s.Cluster + "/" + component }
+
+// storeDir is where the embedded server keeps its files.
+func (s Settings) storeDir() (string, error) {
+	if s.StoreDir != "" {
+		return s.StoreDir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", usage.Errorf("REHOME_STORE_DIR is not set and there is no cache directory: %w", err)
+	}
+	return filepath.Join(cache, "rehome"), nil
+}
+
+// socket is where the embedded server can be reached by this user.
+func (s Settings) socket() (string, error) {
+	dir, err := s.storeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "bus.sock"), nil
+}
+
+// podNamespace is where a pod finds the name of its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// LeaseNamespace is where the leases live.
+func (s Settings) LeaseNamespace() string {
+	if s.Namespace != "" {
+		return s.Namespace
+	}
+	if b, err := os.ReadFile(podNamespace); err == nil {
+		return strings.TrimSpace(string(b))
+	}
+	return "kube-system"
+}

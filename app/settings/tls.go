@@ -1,0 +1,78 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/rehome-dev/rehome/app/usage"
+)
+
+// How something is served, as REHOME_HTTP_TLS and REHOME_REQUEST_TLS say it.
+const (
+	TLSOff        = "off"
+	TlsSelfSigned = "self-signed"
+	TlsFiles      = "files"
+)
+
+// TLS are the three variables that say how something is served.
+type TLS struct {
+	Variable        string // REHOME_HTTP or REHOME_REQUEST, with which all three begin
+	Mode, Cert, Key string
+}
+
+func (s Settings) MetricsTLS() TLS {
+	return TLS{"REHOME_HTTP", s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile}
+}
+
+// RequestsTLS takes files for said where there are any.
+func (s Settings) RequestsTLS() TLS {
+	fallback := TLSOff
+	if s.RequestCertFile != "" || s.RequestKeyFile != "" {
+		fallback = TlsFiles
+	}
+	return TLS{"REHOME_REQUEST", cmp.Or(s.RequestTLS, fallback), s.RequestCertFile, s.RequestKeyFile}
+}
+
+// checkServing says what is wrong with how everything is served, but for files, which are read when it begins.
+func (s Settings) checkServing() error {
+	requests := s.RequestsTLS()
+	if err := errors.Join(s.MetricsTLS().Check(), requests.checkMode()); err != nil {
+		return err
+	}
+	switch off := s.HTTPTLS == TLSOff; {
+	case s.HTTPAuth && off:
+		return usage.Errorf("REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
+			"tokens would travel in the open")
+	case s.HTTP2 && off && (s.RequestAddress == "" || requests.Mode == TLSOff):
+		return usage.Errorf("REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, " +
+			"got off: HTTP/2 is offered over TLS only")
+	}
+	return nil
+}
+
+func (t TLS) checkMode() error {
+	if t.Mode != TLSOff && t.Mode != TlsSelfSigned && t.Mode != TlsFiles {
+		return usage.Errorf("%s_TLS: want off, self-signed or files, got %q", t.Variable, t.Mode)
+	}
+	return nil
+}
+
+// Check says which of the three does not go with the others.
+func (t TLS) Check() error {
+	if err := t.checkMode(); err != nil {
+		return err
+	}
+	for _, file := range []struct{ suffix, value, what string }{
+		{"_CERT_FILE", t.Cert, "the certificate"}, {"_KEY_FILE", t.Key, "the key of the certificate"},
+	} {
+		switch {
+		case t.Mode == TlsFiles && file.value == "":
+			return usage.Errorf("%s%s: want the file with %s, since %s_TLS is files, got nothing",
+				t.Variable, file.suffix, file.what, t.Variable)
+		case t.Mode != TlsFiles && file.value != "":
+			return usage.Errorf("%s%s: want it with %s_TLS=files, got %s_TLS=%s",
+				t.Variable, file.suffix, t.Variable, t.Variable, t.Mode)
+		}
+	}
+	return nil
+}

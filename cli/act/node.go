@@ -1,0 +1,147 @@
+package act
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// nodeFlags are those by which a node is maintained instead of its pods being moved once.
+type nodeFlags struct {
+	cordon, drain, complete bool
+	onDeadline              string
+	force                   []string
+}
+
+// afterDrain is how much longer a request lasts than its drain may take, whose time begins later: with its turn. What becomes of
+// the node then is seen.
+const afterDrain = time.Minute
+
+func requestNodeCommand() *cobra.Command {
+	f := &nodeFlags{}
+	c := &cobra.Command{
+		Use:   "node NAME [--cordon | --drain | --complete]",
+		Short: "Ask for all pods of a node to be moved, or for the node to be cordoned, drained or given back",
+		Long: "Ask for all pods of a node to be moved, once. Nothing keeps others from coming to it.\n\n" +
+			"With --cordon or --drain the node is maintained: cordoned, and with --drain emptied, until it is asked for with\n" +
+			"--complete that it is given back as it was before. The stages only go forwards. It is waited for until the node is as\n" +
+			"far as is wanted; the maintenance goes on without anybody who waits. The deadline is how long the drain may take;\n" +
+			"--on-deadline says what becomes of the node then, which is waited for a minute longer. The exit code is 0 when the node\n" +
+			"is as far as was asked for.",
+		Example: "  rehome request node worker-9 --reason 'its pods hang'\n" +
+			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
+			"  rehome request node worker-9 --complete --reason 'the fan is new'",
+	}
+	f.bind(c)
+	return requestThe(c, true, func(r *schemas.Request, arguments []string) error {
+		if len(arguments) != 1 {
+			return fmt.Errorf("want the name of one node, got %q", arguments)
+		}
+		deadline, err := c.Flags().GetDuration("deadline")
+		if err != nil {
+			return err
+		}
+		return f.fill(r, arguments[0], deadline)
+	})
+}
+
+func (f *nodeFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	flags.BoolVar(&f.cordon, "cordon", false, "no new pods on the node")
+	flags.BoolVar(&f.drain, "drain", false, "no new pods on the node, and those that are there move away")
+	flags.BoolVar(&f.complete, "complete", false, "give the node back as it was before")
+	flags.StringVar(&f.onDeadline, "on-deadline", "", "with --drain and --deadline: Continue, which is the default, Hold or Release")
+	flags.StringSliceVar(&f.force, "force", nil,
+		"guard that is not to refuse it: AllNodes, ControlPlane or SingleNode; may be given again")
+}
+
+// fill completes the request with what is asked for of a node.
+func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration) error {
+	stage, err := f.stage()
+	switch {
+	case err != nil:
+		return err
+	case stage == "":
+		r.Target = &schemas.Target{Node: node}
+		return nil
+	case r.Method != "" || len(r.Override) > 0 || r.Profile != "":
+		return fmt.Errorf("--method, --override, --profile: want them without %s", f.chosen())
+	}
+	r.Action = schemas.ActionMaintain
+	if r.Maintenance, err = f.request(node, stage, deadline); err != nil {
+		return err
+	}
+	if r.Maintenance.Deadline != nil {
+		r.Deadline = r.Deadline.Add(min(afterDrain, longestRequest-deadline))
+	}
+	return nil
+}
+
+// stage is the one that is asked for. Empty: none is.
+func (f *nodeFlags) stage() (v1alpha1.Stage, error) {
+	var chosen []v1alpha1.Stage
+	for _, s := range []struct {
+		is    bool
+		stage v1alpha1.Stage
+	}{{f.cordon, v1alpha1.Cordon}, {f.drain, v1alpha1.Drain}, {f.complete, v1alpha1.Complete}} {
+		if s.is {
+			chosen = append(chosen, s.stage)
+		}
+	}
+	switch {
+	case len(chosen) > 1:
+		return "", errors.New("want one of --cordon, --drain and --complete")
+	case len(chosen) == 1:
+		return chosen[0], nil
+	case f.onDeadline != "" || len(f.force) > 0:
+		return "", errors.New("--force, --on-deadline: want them with --cordon or --drain")
+	}
+	return "", nil
+}
+
+// chosen is the flag that chooses the stage.
+func (f *nodeFlags) chosen() string {
+	switch {
+	case f.cordon:
+		return "--cordon"
+	case f.drain:
+		return "--drain"
+	}
+	return "--complete"
+}
+
+// request is what is asked for of a node.
+func (f *nodeFlags) request(node string, stage v1alpha1.Stage, deadline time.Duration) (*schemas.NodeRequest, error) {
+	m := &schemas.NodeRequest{Node: node, Stage: stage, OnDeadline: v1alpha1.OnDeadline(f.onDeadline)}
+	if _, is := schemas.InTable(schemas.RequestedMaintenance(node)); !is {
+		return nil, fmt.Errorf("want the name of a node, got %q", node)
+	}
+	if deadline > 0 && stage == v1alpha1.Drain {
+		m.Deadline = &metav1.Duration{Duration: deadline}
+	}
+	known := []v1alpha1.OnDeadline{v1alpha1.Continue, v1alpha1.Hold, v1alpha1.Release}
+	switch {
+	case f.onDeadline != "" && m.Deadline == nil:
+		return nil, errors.New("--on-deadline: want it with --drain and --deadline")
+	case f.onDeadline != "" && !slices.Contains(known, m.OnDeadline):
+		return nil, fmt.Errorf("--on-deadline: want one of %v, got %q", known, f.onDeadline)
+	case len(f.force) > 0 && stage == v1alpha1.Complete:
+		return nil, errors.New("--force: want it with --cordon or --drain")
+	}
+	guards := []v1alpha1.Guard{v1alpha1.AllNodes, v1alpha1.ControlPlane, v1alpha1.SingleNode}
+	for _, name := range f.force {
+		guard := v1alpha1.Guard(name)
+		if !slices.Contains(guards, guard) || slices.Contains(m.Force, guard) {
+			return nil, fmt.Errorf("--force: want one of %v, each once, got %q", guards, name)
+		}
+		m.Force = append(m.Force, guard)
+	}
+	return m, nil
+}

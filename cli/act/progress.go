@@ -1,0 +1,223 @@
+package act
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// progress is how far a request has come, by the events that it is told. [newProgress] makes one.
+type progress struct {
+	request  schemas.Request
+	accepted *schemas.Receipt // nil: not yet
+	finished *schemas.Receipt // the one that it was finished or rejected with; nil: not yet
+	pods     []podProgress    // in the order of the receipt, and others as they came
+	seen     map[string]bool  // IDs of events: one can come again
+}
+
+// podProgress is what became of one pod of a request.
+type podProgress struct {
+	pod       schemas.PodRef
+	node      string
+	protected []schemas.Protection
+	last      *schemas.Verdict // nil: none yet
+	moving    bool             // a move has begun and is not settled
+}
+
+func newProgress(r schemas.Request) *progress { return &progress{request: r, seen: map[string]bool{}} }
+
+// take takes an event in, and says whether it is news.
+func (p *progress) take(e schemas.Event) bool {
+	if p.seen[e.ID] {
+		return false
+	}
+	p.seen[e.ID] = true
+	switch e.Type {
+	case schemas.ReceiptType:
+		r, err := schemas.Decode[schemas.Receipt](e)
+		if err != nil {
+			return false
+		}
+		p.receipt(r)
+	case schemas.VerdictType:
+		v, err := schemas.Decode[schemas.Verdict](e)
+		if err != nil {
+			return false
+		}
+		at := p.of(v.Intent.Pod, v.Intent.Node)
+		at.last, at.moving = &v, v.Outcome.Moves() && !v.DryRun
+	default:
+		return false
+	}
+	return true
+}
+
+// concerns says whether an event follows from the request of the correlation. The verdicts of a maintenance do, whatever led to
+// them: it goes on by itself.
+func (p *progress) concerns(e schemas.Event, correlation string) bool {
+	if e.CorrelationID == correlation {
+		return true
+	}
+	m := p.request.Maintenance
+	if m == nil || e.Type != schemas.VerdictType {
+		return false
+	}
+	v, err := schemas.Decode[schemas.Verdict](e)
+	return err == nil && v.Strategy == schemas.MaintenanceStrategy && v.Scope.Key == schemas.RequestedMaintenance(m.Node)
+}
+
+func (p *progress) receipt(r schemas.Receipt) {
+	if r.State != schemas.RequestAccepted {
+		p.finished = &r
+		return
+	}
+	p.accepted = &r
+	for _, found := range r.Pods {
+		p.of(found.Pod, found.Node).protected = found.Protected
+	}
+}
+
+// of is the progress of a pod.
+func (p *progress) of(pod schemas.PodRef, node string) *podProgress {
+	for i := range p.pods {
+		if p.pods[i].pod.UID == pod.UID {
+			return &p.pods[i]
+		}
+	}
+	p.pods = append(p.pods, podProgress{pod: pod, node: node})
+	return &p.pods[len(p.pods)-1]
+}
+
+// over says whether nothing more is to come: the request is finished, and so is every move that began.
+func (p *progress) over() bool {
+	if p.finished == nil || p.request.Maintenance != nil {
+		return p.finished != nil
+	}
+	for _, pod := range p.pods {
+		if pod.moving {
+			return false
+		}
+	}
+	return true
+}
+
+// unexplained says whether a pod is gone without a verdict that says why: the verdict may come after the receipt.
+func (p *progress) unexplained() bool {
+	if p.request.Maintenance != nil {
+		return false
+	}
+	remaining := p.remaining()
+	return slices.ContainsFunc(p.pods, func(pod podProgress) bool {
+		_, stayed := remaining[pod.pod.UID]
+		return !stayed && len(pod.protected) == 0 && (pod.last == nil || pod.last.Outcome == schemas.Deferred)
+	})
+}
+
+// remaining are the pods that were still there at the end.
+func (p *progress) remaining() map[types.UID]schemas.RemainingPod {
+	by := map[types.UID]schemas.RemainingPod{}
+	if p.finished != nil {
+		for _, r := range p.finished.Remaining {
+			by[r.Pod.UID] = r
+		}
+	}
+	return by
+}
+
+// end is how a pod ended, in words, and whether that is what was asked for.
+func (p *progress) end(pod podProgress) (text string, well bool) {
+	left, stayed := p.remaining()[pod.pod.UID]
+	v := pod.last
+	switch {
+	case v != nil && v.Settlement != nil:
+		return settledAs(*v), v.Reason == schemas.ReasonReplaced
+	case v != nil && v.DryRun && v.Outcome.Moves():
+		return string(v.Outcome) + " (dry run)", true
+	case len(pod.protected) > 0:
+		words := make([]string, len(pod.protected))
+		for i, r := range pod.protected {
+			words[i] = r.Rule + ": " + r.Detail
+		}
+		return "protected: " + strings.Join(words, "; "), false
+	case stayed && left.Outcome != "":
+		return fmt.Sprintf("remains: %s: %s: %s", left.Outcome, left.Reason, left.Message), false
+	case stayed:
+		return "remains: it had no turn", false
+	case v == nil, v.Reason == schemas.ReasonPodGone:
+		return "gone by itself", true
+	}
+	return fmt.Sprintf("%s: %s: %s", v.Outcome, v.Reason, v.Message), false
+}
+
+// settledAs is how a move ended.
+func settledAs(v schemas.Verdict) string {
+	text := fmt.Sprintf("%s after %.1fs", v.Reason, v.Settlement.Seconds)
+	if v.Settlement.Replacement != nil {
+		text += ": " + v.Settlement.Replacement.Name
+	}
+	if v.Settlement.Node != "" {
+		text += " on " + v.Settlement.Node
+	}
+	return text
+}
+
+// write writes what became of each pod, and the last word on the request.
+func (p *progress) write(w io.Writer) error {
+	var text strings.Builder
+	var rows [][]string
+	for _, pod := range p.pods {
+		end, _ := p.end(pod)
+		rows = append(rows, []string{pod.pod.String(), pod.node, command.Printable(end)})
+	}
+	if p.accepted != nil {
+		for _, m := range p.accepted.Missing {
+			rows = append(rows, []string{m.Namespace + "/" + m.Name, "-", "not there, or on no node"})
+		}
+	}
+	command.WriteTable(&text, "POD\tWAS ON\tBECAME", rows)
+	if len(rows) > 0 {
+		fmt.Fprintln(&text)
+	}
+	f := p.finished
+	fmt.Fprintf(&text, "request %s/%s %s: %s: %s\n", p.request.Sender, p.request.Name, f.State, f.Reason, command.Printable(f.Message))
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// err says what was not as it was asked for. nil: all was. Of a maintenance the last receipt alone counts.
+func (p *progress) err() error {
+	f := p.finished
+	name := p.request.Sender + "/" + p.request.Name
+	switch {
+	case f.State == schemas.RequestRejected:
+		return fmt.Errorf("request %s was rejected: %s: %s", name, f.Reason, f.Message)
+	case f.Reason == schemas.ReceiptCancelled && p.request.Action != schemas.ActionCancel:
+		return fmt.Errorf("request %s was cancelled", name)
+	case p.request.Maintenance != nil && f.Reason != schemas.ReceiptDone && f.Reason != schemas.ReceiptNothingToDo:
+		return fmt.Errorf("request %s did not become what was asked for: %s: %s", name, f.Reason, f.Message)
+	case p.request.Maintenance != nil:
+		return nil
+	}
+	bad := 0
+	for _, pod := range p.pods {
+		if _, well := p.end(pod); !well {
+			bad++
+		}
+	}
+	var failed []error
+	if bad > 0 {
+		failed = append(failed, fmt.Errorf("%s of request %s did not become what was asked for", command.Count(bad, "pod"), name))
+	}
+	if p.accepted != nil && len(p.accepted.Missing) > 0 {
+		failed = append(failed, fmt.Errorf("not found: %s of request %s", command.Count(len(p.accepted.Missing), "pod"), name))
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,199 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/look"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// sendRequest publishes the request, and with wait shows what becomes of it. It takes part on the bus as the sender.
+func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait, asJSON bool) error {
+	b, err := command.ConnectAs(s, bus.Participant{Role: bus.RoleSender, Name: r.Sender}.String())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	now := time.Now()
+	e, err := schemas.NewEvent(s.Source("cli"), r, now, schemas.Event{})
+	if err != nil {
+		return err
+	}
+	q := &sending{
+		bus: b, event: e, at: now, progress: newProgress(r), live: s.NATSNKey != "" || s.NATSCreds != "",
+		asJSON: asJSON, out: c.OutOrStdout(), notes: c.ErrOrStderr(),
+	}
+	if wait {
+		err = q.follow(c.Context())
+	} else {
+		err = q.send(c.Context())
+	}
+	switch {
+	case errors.Is(err, bus.ErrNotPermitted):
+		return fmt.Errorf("%w; --sender: want the one whose key it is", err)
+	case err != nil || !wait:
+		return err
+	}
+	if !asJSON {
+		if err := q.progress.write(q.out); err != nil {
+			return err
+		}
+	}
+	return q.progress.err()
+}
+
+// sending is a request on its way, and where it is shown what becomes of it.
+type sending struct {
+	bus        *bus.Bus
+	event      schemas.Event // of the request
+	at         time.Time     // when it is sent
+	progress   *progress
+	live       bool // whoever has the key of a sender hears what comes, and may not read the history
+	asJSON     bool
+	out, notes io.Writer
+
+	sent    bool
+	missed  bool        // the connection was lost meanwhile
+	enough  func()      // ends the following
+	waiting *time.Timer // until that is called; nil: it is not to be called
+}
+
+// send publishes the request, and shows it.
+func (s *sending) send(ctx context.Context) error {
+	if _, err := s.bus.Publish(ctx, s.event); err != nil {
+		switch {
+		case errors.Is(err, schemas.ErrInvalid):
+			return usage.Wrap(err)
+		case errors.Is(err, bus.ErrOpen):
+			return fmt.Errorf("%w; name another with --name, or cancel it", err)
+		}
+		return command.NoBus(err)
+	}
+	s.sent = true
+	if s.asJSON {
+		return look.ShowJSON(s.out, s.event)
+	}
+	r := s.progress.request
+	_, err := fmt.Fprintf(s.out, "request %s/%s: %s\n", r.Sender, r.Name, look.DescribeRequest(r))
+	return err
+}
+
+const (
+	// clocks is by how much the clock here may be ahead of that of the bus.
+	clocks = time.Minute
+	// unheard is after what time without a receipt a person is told that nobody has taken the request yet.
+	unheard = 5 * time.Second
+	// Dropped is how long after its last receipt a request is surely taken off the bus.
+	Dropped = time.Second
+	// behind is how long after the last receipt a verdict may come that was to come before it.
+	behind = 2 * time.Second
+)
+
+// errOver ends the following of events.
+var errOver = errors.New("the request is over")
+
+// follow sends the request and shows every event that follows from it until it is over, or ctx ends.
+func (s *sending) follow(ctx context.Context) error {
+	late := time.AfterFunc(unheard, func() {
+		fmt.Fprintf(s.notes, "nobody has taken the request yet; is a watcher running?\n")
+	})
+	defer late.Stop()
+	p := s.progress
+	handle := func(e schemas.Event) error {
+		if !p.concerns(e, s.event.CorrelationID) || e.Type == schemas.RequestType {
+			return nil
+		}
+		late.Stop()
+		return s.handle(e)
+	}
+	following, enough := context.WithCancel(ctx)
+	defer enough()
+	s.enough = enough
+	err := s.events(following, handle)
+	switch {
+	case (err == nil || errors.Is(err, errOver)) && p.over():
+		return nil
+	case err != nil && !errors.Is(err, errOver):
+		return err
+	case p.finished != nil:
+		return fmt.Errorf("request %s/%s is finished; the ends of some moves were not waited for", p.request.Sender, p.request.Name)
+	}
+	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome request cancel %s --sender %s --reason '...'",
+		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
+}
+
+// events sends the request and hands over what can follow from it, and from others.
+func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) error {
+	receipts := schemas.Receipt{Sender: s.progress.request.Sender, Name: s.progress.request.Name}.Channel()
+	channels := []string{receipts, bus.VerdictChannels}
+	if s.live {
+		return s.bus.Hear(ctx, channels, s.listening, handle)
+	}
+	if err := s.send(ctx); err != nil {
+		return err
+	}
+	return s.bus.Events(ctx, bus.Query{Channels: channels, Since: s.at.Add(-clocks), Follow: true}, handle)
+}
+
+// handle shows an event that follows from the request. It returns errOver when no other is to be waited for.
+func (s *sending) handle(e schemas.Event) error {
+	show := look.ShowText
+	if s.asJSON {
+		show = look.ShowJSON
+	}
+	if s.progress.take(e) {
+		if err := show(s.out, e); err != nil {
+			return err
+		}
+	}
+	if s.waiting != nil {
+		s.waiting.Stop()
+	}
+	switch p := s.progress; {
+	case p.over() && !p.unexplained():
+		return errOver
+	case p.over(), s.missed && p.finished != nil: // the end of a move may have been missed, or be on its way
+		s.waiting = time.AfterFunc(behind, s.enough)
+	}
+	return nil
+}
+
+// listening sends the request. When events were missed, it asks for the same again: what is open is refused, and of what is
+// finished the last receipt comes once more.
+func (s *sending) listening(ctx context.Context) error {
+	if !s.sent {
+		return s.send(ctx)
+	}
+	s.missed = true
+	fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; what happened meanwhile is missing here")
+	if s.progress.finished != nil {
+		return errOver
+	}
+	e, err := schemas.NewEvent(s.event.Source, s.progress.request, time.Now(), s.event)
+	if err != nil {
+		return err
+	}
+	_, err = s.bus.Publish(ctx, e)
+	if errors.Is(err, bus.ErrOpen) { // its last receipt may have come a moment ago
+		select {
+		case <-time.After(Dropped):
+		case <-ctx.Done():
+		}
+		_, err = s.bus.Publish(ctx, e)
+	}
+	if ctx.Err() == nil && !errors.Is(err, bus.ErrOpen) && !errors.Is(err, bus.ErrNotConnected) {
+		return err
+	}
+	return nil
+}

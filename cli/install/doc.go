@@ -1,0 +1,2 @@
+// Package install holds the commands for setting up an installation: setup, settings, and version.
+package install

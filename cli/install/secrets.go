@@ -1,0 +1,106 @@
+package install
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rehome-dev/rehome/app/usage"
+
+	yaml "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rehome-dev/rehome/bus/credentials"
+)
+
+// secretPrefix begins the names of all Secrets, with a dash behind it, unless there is another one. It is also what the servers
+// are called in the manifests.
+const secretPrefix = "rehome-nats"
+
+// secret is a Secret of Kubernetes as it is printed. Its data are in base64, in the order of their names.
+type secret struct {
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   secretMetadata    `yaml:"metadata"`
+	Type       string            `yaml:"type"`
+	Data       map[string]string `yaml:"data"`
+}
+
+type secretMetadata struct {
+	Name      string            `yaml:"name"`
+	Namespace string            `yaml:"namespace"`
+	Labels    map[string]string `yaml:"labels"`
+}
+
+// checkSecrets refuses what cannot become Secrets in the namespace, before anything is written into dir.
+func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
+	if len(validation.IsDNS1123Label(namespace)) > 0 {
+		return usage.Errorf("--secrets: want the name of a namespace such as rehome, got %q", namespace)
+	}
+	if len(validation.IsDNS1123Subdomain(prefix)) > 0 {
+		return usage.Errorf("--prefix: want what names of Secrets can begin with, such as %s, got %q", secretPrefix, prefix)
+	}
+	of := map[string]string{}
+	for _, p := range c.Participants() {
+		name := secretName(prefix, p.String())
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return usage.Errorf("--secrets: %s %s: want a name that can end the name of a Secret, got %q: %s",
+				p.Role, p.Name, name, strings.Join(problems, ", "))
+		}
+		if other, taken := of[name]; taken {
+			return usage.Errorf("--secrets: %s and %s: want names that differ in letters and digits, got Secret %s for both",
+				other, p, name)
+		}
+		of[name] = p.String()
+	}
+	err := credentials.CheckBundles(dir, c)
+	if errors.Is(err, credentials.ErrNoCertificates) {
+		service := prefix + "." + namespace + ".svc"
+		return usage.Errorf("--secrets: %w: want those, or --tls with the names of the servers, such as --tls '%s,*.%s'",
+			err, service, service)
+	}
+	return err
+}
+
+// secretsOf are the Secrets with what the participants and the servers need, in the same order.
+func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret {
+	var all []secret
+	for _, b := range bundles {
+		data := make(map[string]string, len(b.Files))
+		for name, text := range b.Files {
+			data[name] = base64.StdEncoding.EncodeToString(text)
+		}
+		all = append(all, secret{"v1", "Secret", secretMetadata{secretName(prefix, b.Name), namespace, map[string]string{
+			"app.kubernetes.io/name": "rehome", "app.kubernetes.io/part-of": "rehome", "app.kubernetes.io/component": "nats",
+		}}, "Opaque", data})
+	}
+	return all
+}
+
+// secretName is the name of the Secret of a participant: names of Kubernetes have no capitals, and fewer other characters
+// than those of strategies and senders.
+func secretName(prefix, participant string) string {
+	return prefix + "-" + strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		}
+		return '-'
+	}, participant)
+}
+
+// printSecrets prints one YAML document for each.
+func printSecrets(w io.Writer, secrets []secret) error {
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	for _, s := range secrets {
+		if err := e.Encode(s); err != nil {
+			return fmt.Errorf("secret %s: %w", s.Metadata.Name, err)
+		}
+	}
+	return e.Close()
+}

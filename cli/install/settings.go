@@ -1,0 +1,29 @@
+package install
+
+import (
+	"text/tabwriter"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/kelseyhightower/envconfig"
+	"github.com/spf13/cobra"
+)
+
+// settingsFormat is a table of variable, default and meaning.
+const settingsFormat = `VARIABLE	DEFAULT	MEANING
+{{range .}}{{usage_key .}}	{{usage_default .}}	{{usage_description .}}
+{{end}}`
+
+func SettingsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "settings", Short: "List the environment variables that are read", Args: command.NoArguments,
+		Long: "List the environment variables that are read. Those of OpenTelemetry are read besides:\n" +
+			"OTEL_EXPORTER_OTLP_ENDPOINT, the URL of a collector, switches traces on.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			defer table.Flush()
+			return envconfig.Usagef("rehome", &settings.Settings{}, table, settingsFormat)
+		},
+	}
+}

@@ -1,0 +1,85 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+func SetupCommand() *cobra.Command {
+	timeout := 30 * time.Second
+	c := &cobra.Command{
+		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: command.NoArguments,
+		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
+			"strategies that the policy declares in functions; call it again after the policy declares others.\n\n" +
+			"With --auth it writes what the servers and all participants need to be told apart, each with the least rights:\n" +
+			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
+			"are kept, so it can be run again to add somebody.\n\n" +
+			"With --secrets it prints the same as Secrets of Kubernetes, one for the servers and one for each participant with its\n" +
+			"own key and nobody else's. What it did is said on standard error. --prefix names them for one of several releases of the\n" +
+			"chart, whose notes have the command with it.",
+		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
+			"  # For a policy that declares strategies of its own:\n" +
+			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +
+			"  # Keys, rights and certificates, also for a function outside and a program that asks:\n" +
+			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc\n\n" +
+			"  # The same for servers in the cluster:\n" +
+			"  rehome setup --auth auth --secrets rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
+			"    kubectl apply --server-side -f -",
+	}
+	s := command.BindFlags(c)
+	var auth authFlags
+	auth.bind(c)
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		auth.manifests = c.Flags().Changed("secrets")
+		if err := auth.check(); err != nil {
+			return err
+		}
+		if auth.dir != "" {
+			return auth.write(c.OutOrStdout(), c.ErrOrStderr())
+		}
+		return command.WithSettings(c, s, func(s settings.Settings) error { return setUpBus(c, s, timeout) })
+	}
+	return c
+}
+
+func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration) error {
+	if s.NATSURL == "" {
+		return usage.Errorf("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")
+	}
+	var p policy.Policy
+	if s.Policy != "" {
+		var err error
+		if p, _, err = settings.ReadPolicy(s.Policy); err != nil {
+			return err
+		}
+	}
+	b, err := command.Connect(s, "rehome-setup")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(c.Context(), timeout)
+	defer cancel()
+	for {
+		if err = b.Setup(ctx, settings.SetupOf(s, p)); err == nil {
+			fmt.Fprintln(c.OutOrStdout(), "bus is set up")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return command.NoBus(err)
+		case <-time.After(time.Second):
+			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
+		}
+	}
+}

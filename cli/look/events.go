@@ -1,0 +1,345 @@
+package look
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+)
+
+func EventsCommand() *cobra.Command {
+	var query eventsQuery
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come",
+		Long: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come.\n\n" +
+			"Flags narrow down what is shown. Each may be given several times, or with commas, and then one of its values has to\n" +
+			"fit; of several flags all have to. An event that does not have what a flag asks for does not fit: only verdicts have\n" +
+			"an outcome, deltas have no strategy, and what is about a node as a whole is in no namespace.",
+		Example: "  rehome events --follow                    # what happens from now on\n" +
+			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
+			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
+			"  rehome events --type scope --follow       # what the functions are asked from now on\n\n" +
+			"  # How far are the maintenances of nodes?\n" +
+			"  rehome events --type maintenance --since 24h --follow\n" +
+			"  rehome events --maintenance kernel --since 24h    # and all that was done for one of them\n\n" +
+			"  # Why did nothing happen to the pods of a namespace?\n" +
+			"  rehome events -n shop --outcome deferred,rejected,failed\n\n" +
+			"  # All about one node, or one pod, and all that followed from one change:\n" +
+			"  rehome events --node worker-7 --since 1h\n" +
+			"  rehome events --pod shop/cart-0\n" +
+			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
+		Args: command.NoArguments,
+	}
+	s := command.BindFlags(c)
+	f := c.Flags()
+	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
+	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
+	query.flags.Bind(c,
+		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
+	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var err error
+		if query.filter, err = query.flags.Read(); err != nil {
+			return err
+		}
+		if err := query.check(); err != nil {
+			return err
+		}
+		return command.WithSettings(c, s, func(s settings.Settings) error { return query.run(c.Context(), s, c.OutOrStdout()) })
+	}
+	return c
+}
+
+// eventsQuery is what a person asked for.
+type eventsQuery struct {
+	follow bool
+	since  time.Duration
+	flags  FilterFlags
+	filter filter.Filter // as the flags say
+	output string
+}
+
+func (q eventsQuery) check() error {
+	for _, noun := range []string{filter.Scope, filter.Request} {
+		if q.filter.Wants(noun) && !q.follow {
+			return usage.Errorf("--type: %ss have no history: use --follow", noun)
+		}
+	}
+	if q.output != "text" && q.output != "json" {
+		return usage.Errorf("--output: want text or json, got %q", q.output)
+	}
+	if q.since < 0 {
+		return usage.Errorf("--since: want a duration such as 1h, got %v", q.since)
+	}
+	return nil
+}
+
+func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) error {
+	b, err := command.Connect(s, "rehome-events")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	show := ShowText
+	if q.output == "json" {
+		show = ShowJSON
+	}
+	var line sync.Mutex // two sources, one output
+	handle := func(e schemas.Event) error {
+		if !q.filter.Matches(e) {
+			return nil
+		}
+		line.Lock()
+		defer line.Unlock()
+		return show(w, e)
+	}
+	sources, ctx := errgroup.WithContext(ctx)
+	past, live := q.channels()
+	if len(live) > 0 {
+		sources.Go(func() error { return b.Tap(ctx, live, handle) })
+	}
+	if len(past) > 0 {
+		ask := q.history(time.Now())
+		ask.Channels = past
+		sources.Go(func() error { return b.Events(ctx, ask, handle) })
+	}
+	if err := sources.Wait(); !errors.Is(err, context.Canceled) {
+		return command.NoBus(err)
+	}
+	return nil
+}
+
+// channels are the subjects of what is wanted: those that the history has, and those of scopes and requests, which it has not.
+func (q eventsQuery) channels() (past, live []string) {
+	for _, channel := range q.filter.Channels() {
+		if filter.Remembered(channel) {
+			past = append(past, channel)
+		} else {
+			live = append(live, channel)
+		}
+	}
+	return past, live
+}
+
+// history is from when on the history is asked.
+func (q eventsQuery) history(now time.Time) (ask bus.Query) {
+	ask.Follow = q.follow
+	switch {
+	case q.since > 0:
+		ask.Since = now.Add(-q.since)
+	case !q.follow:
+		ask.Since = time.Unix(0, 0)
+	}
+	return ask
+}
+
+// ShowJSON writes the event as one CloudEvent in structured mode, on one line.
+func ShowJSON(w io.Writer, e schemas.Event) error {
+	line, err := cloudevent.WriteStructured(e)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", line)
+	return err
+}
+
+// ShowText writes the event as one line for people.
+func ShowText(w io.Writer, e schemas.Event) error {
+	noun, about, text := Describe(e)
+	what := fmt.Sprintf("%-8s %s", noun, about)
+	_, err := fmt.Fprintf(w, "%s  %-41s %s\n", e.Time.Local().Format("15:04:05.000"), what, text)
+	return err
+}
+
+// Describe says in words what an event says. An event that is not readable is described by its type.
+func Describe(e schemas.Event) (noun, about, text string) {
+	switch e.Type {
+	case schemas.DeltaType:
+		if d, err := schemas.Decode[schemas.Delta](e); err == nil {
+			return "delta", d.Object.String(), describeDelta(d)
+		}
+	case schemas.ScopeType:
+		if h, err := schemas.Decode[schemas.ScopeHead](e); err == nil {
+			return "scope", h.About(), describeScope(h)
+		}
+	case schemas.IntentsType:
+		if i, err := schemas.Decode[schemas.Intents](e); err == nil {
+			return "intents", i.About(), describeIntents(i)
+		}
+	case schemas.VerdictType:
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			return "verdict", "pod/" + v.Intent.Pod.String(), describeVerdict(v)
+		}
+	case schemas.RequestType:
+		if r, err := schemas.Decode[schemas.Request](e); err == nil {
+			return "request", r.Sender + "/" + r.Name, DescribeRequest(r)
+		}
+	case schemas.ReceiptType:
+		if r, err := schemas.Decode[schemas.Receipt](e); err == nil {
+			return "receipt", r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
+		}
+	case schemas.MaintenanceType:
+		if m, err := schemas.Decode[schemas.Maintenance](e); err == nil {
+			return "maintenance", m.Name, describeMaintenance(m)
+		}
+	}
+	return "event", e.Subject, e.Type
+}
+
+// DescribeRequest says what is asked for, why, and by whom.
+func DescribeRequest(r schemas.Request) string {
+	text := string(r.Action)
+	switch t := r.Target; {
+	case r.Action == schemas.ActionCancel:
+		text += " " + r.Sender + "/" + r.Request
+	case r.Maintenance != nil:
+		text = describeNodeRequest(text, *r.Maintenance)
+	case r.Action == schemas.ActionEvaluate && r.Strategy != "":
+		text += " " + r.Strategy
+	case t == nil:
+	case t.Workload != nil:
+		text += fmt.Sprintf(" %s %s/%s", t.Workload.Kind, t.Workload.Namespace, t.Workload.Name)
+	case t.Selector != nil:
+		text += " " + strings.TrimPrefix(t.Selector.Namespace+"/", "/") + t.Selector.Labels
+	case t.Node != "":
+		text += " node " + t.Node
+	default:
+		text += fmt.Sprintf(" %d pods", len(t.Pods))
+	}
+	if r.DryRun {
+		text += " (dry run)"
+	}
+	text += ": " + r.Reason
+	if r.Requester != "" {
+		text += ", by " + r.Requester
+	}
+	return text
+}
+
+// describeNodeRequest says which stage of which node is asked for.
+func describeNodeRequest(action string, m schemas.NodeRequest) string {
+	node := m.Node
+	if node == "" {
+		node = "with provider ID " + m.ProviderID
+	}
+	text := fmt.Sprintf("%s node %s: %s", action, node, m.Stage)
+	if m.Deadline != nil {
+		text += " within " + m.Deadline.Duration.String()
+	}
+	return text
+}
+
+func describeDelta(d schemas.Delta) string {
+	_, aspect, _ := strings.Cut(string(d.Kind), ".")
+	if d.Before == nil && d.After == nil {
+		return aspect
+	}
+	return aspect + ": " + describeState(d.Before) + " → " + describeState(d.After)
+}
+
+// describeState writes the one aspect that the state holds.
+func describeState(s *schemas.State) string {
+	if s == nil {
+		return "none"
+	}
+	if len(s.Taints) > 0 {
+		var list []string
+		for _, t := range s.Taints {
+			list = append(list, t.ToString())
+		}
+		return strings.Join(list, ", ")
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Trim(string(line), "{}")
+}
+
+func describeScope(h schemas.ScopeHead) string {
+	var kinds []string
+	for _, c := range h.Causes {
+		if kind := string(c.Kind); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return h.Strategy + ": because of " + strings.Join(kinds, ", ")
+}
+
+func describeIntents(i schemas.Intents) string {
+	if len(i.Intents) == 0 && i.Maintenance != nil {
+		return i.Strategy + ": " + i.Maintenance.Status.Summary.Message
+	}
+	if len(i.Intents) == 0 {
+		return i.Strategy + ": nothing should move any more"
+	}
+	var names []string
+	for _, in := range i.Intents {
+		names = append(names, in.Pod.String())
+	}
+	const shown = 3
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+		names = names[:shown]
+	}
+	return fmt.Sprintf("%s: move %d: %s%s", i.Strategy, len(i.Intents), strings.Join(names, ", "), more)
+}
+
+func describeVerdict(v schemas.Verdict) string {
+	text := string(v.Outcome)
+	if v.DryRun {
+		text += " (dry run)"
+	}
+	switch {
+	case v.Outcome.Moves():
+		return fmt.Sprintf("%s from %s%s: %s", text, v.Intent.Node, describeMethod(v), v.Intent.Reason)
+	case v.Outcome == schemas.Settled && v.Settlement != nil:
+		return text + " " + describeSettlement(v)
+	}
+	return fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
+}
+
+// describeMethod says how a pod is moved, unless that is the eviction which everybody expects.
+func describeMethod(v schemas.Verdict) string {
+	var text string
+	if v.Method != "" && v.Method != schemas.MethodEviction {
+		text = " by " + string(v.Method)
+	}
+	if v.Instead != nil {
+		text += fmt.Sprintf(" instead of %s (%s)", v.Instead.Method, v.Instead.Reason)
+	}
+	return text
+}
+
+// describeSettlement says how a move ended: of which pod, where its replacement runs, and after how long.
+func describeSettlement(v schemas.Verdict) string {
+	s := v.Settlement
+	where := ""
+	if s.Node != "" {
+		where = " on " + s.Node
+	}
+	text := fmt.Sprintf("%s %s%s after %.1fs", v.Reason, v.Intent.Pod, where, s.Seconds)
+	if s.Replacement == nil {
+		return text + ": " + v.Message
+	}
+	return text + ": replacement " + s.Replacement.Name
+}

@@ -1,0 +1,239 @@
+package look
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/explain"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+)
+
+func ExplainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "explain", Short: "Explain what happened to a pod, what would move it now, and what protects it",
+		Example: "  rehome explain pod shop/api-1 --policy policy.yaml",
+		Args:    command.KnownCommand,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(explainPodCommand())
+	return c
+}
+
+func explainPodCommand() *cobra.Command {
+	var since time.Duration
+	var namespace string
+	c := &cobra.Command{
+		Use:   "pod NAMESPACE/NAME",
+		Short: "Explain a pod: its history, what would move it now, and what protects it",
+		Long: "Explain a pod, in three parts:\n" +
+			"  what happened to it   from the bus: from each change over what strategies wanted and what the actuator said to\n" +
+			"                        that, to where the replacement runs. Times with a + are since the change.\n" +
+			"  what would move it    from the cluster: every strategy of the policy is asked about the pod as it is now, as by\n" +
+			"                        `rehome once --dry-run`, each by itself\n" +
+			"  what protects it      by profile; PodDisruptionBudgets; what the actuator remembers that holds it; and why a\n" +
+			"                        maintenance that wants it off its node cannot move it\n\n" +
+			"A pod that is gone still has its history. Without a bus there is no history, without a cluster or a policy nothing\n" +
+			"about now; that is said. The exit code is 0 when something is known of the pod, 1 when nothing is, and 2 when the\n" +
+			"command is wrong or neither a bus nor a cluster can be reached.",
+		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
+			"  rehome explain pod api-1 -n shop                 # the same pod, as kubectl names it\n" +
+			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +
+			"  rehome explain pod shop/api-1 -o json | jq .opinions",
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return usage.Errorf("want one pod such as shop/api-1, got %q", arguments)
+			}
+			_, err := command.PodNamedIn(namespace, arguments[0])
+			return err
+		},
+	}
+	command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
+		if since < 0 {
+			return usage.Errorf("--since: want a duration such as 1h, got %v", since)
+		}
+		pod, err := command.PodNamedIn(namespace, c.Flags().Arg(0))
+		if err != nil {
+			return err
+		}
+		x, err := explainPod(c.Context(), s, pod, since)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(c.OutOrStdout()).Encode(x)
+		}
+		return x.Write(c.OutOrStdout())
+	})
+	c.Flags().DurationVar(&since, "since", 0, "begin the history this long ago, such as 1h; the default is everything that is kept")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of a pod that is named without one")
+	return c
+}
+
+// Explanation is what `rehome explain pod` shows, and its JSON.
+type Explanation struct {
+	Time time.Time `json:"time"`
+	Pod  Subject   `json:"pod"`
+	// History is that of every pod that had the name, oldest first. nil: it is not known.
+	History []explain.Life `json:"history,omitempty"`
+	// Since is when the history that was read begins. Zero: with what is kept.
+	Since time.Time `json:"since,omitzero"`
+	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
+	Opinions []simulate.Opinion `json:"opinions,omitempty"`
+	Guards   []simulate.Guard   `json:"guards,omitempty"`
+	Budgets  []BudgetOver       `json:"budgets,omitempty"`
+	Held     Held               `json:"held"`
+	// Unknown is what could not be found out.
+	Unknown []Unknown `json:"unknown,omitempty"`
+}
+
+// Subject is the pod as it is.
+type Subject struct {
+	schemas.PodRef
+	// There: it is in the cluster. Absent: that is not known.
+	There    *bool              `json:"there,omitempty"`
+	Node     string             `json:"node,omitempty"`
+	Phase    string             `json:"phase,omitempty"`
+	Created  time.Time          `json:"created,omitzero"`
+	Deleted  bool               `json:"deleted,omitempty"` // it is on its way out
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+}
+
+// Held is what the actuator remembers, and what it has told, that keeps a pod where it is.
+type Held struct {
+	LoopBreakers []LoopBreaker             `json:"loopBreakers,omitempty"` // of its workload on its node
+	Storm        []actuator.StormCondition `json:"storm,omitempty"`
+	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
+	// Maintenances want it off its node and cannot move it.
+	Maintenances []explain.Block `json:"maintenances,omitempty"`
+}
+
+// Unknown is a part of an explanation that is missing, and why.
+type Unknown struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+func (x *Explanation) unknown(what string, err error) {
+	x.Unknown = append(x.Unknown, Unknown{what, err.Error()})
+}
+
+// The parts of an explanation that can be missing.
+const (
+	PartHistory  = "what happened to it"
+	partPod      = "whether it is there"
+	PartOpinions = "what would move it, and what protects it"
+	PartWorkload = "what it belongs to"
+	partBudgets  = "which budgets are over it"
+	PartHeld     = "what holds it"
+)
+
+// explainPod finds out about a pod what it can. It fails when neither the bus nor the cluster can be asked, or both know
+// nothing of the pod.
+func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedName, since time.Duration) (Explanation, error) {
+	now := time.Now()
+	x := Explanation{Time: now.UTC(), Pod: Subject{PodRef: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name}}}
+	if since > 0 {
+		x.Since = now.Add(-since).UTC()
+	}
+	var p *policy.Policy
+	if s.Policy != "" {
+		read, _, err := settings.ReadPolicy(s.Policy)
+		if err != nil {
+			return x, err
+		}
+		p = &read
+	}
+	noCluster := x.askCluster(ctx, s, p)
+	b, err := command.Connect(s, "rehome-explain")
+	if err != nil {
+		return x, err
+	}
+	defer b.Close()
+	noHistory := x.askBus(ctx, b)
+	switch {
+	case noCluster != nil && noHistory != nil:
+		return x, usage.Wrap(errors.Join(noHistory, noCluster))
+	case len(x.History) == 0 && (x.Pod.There == nil || !*x.Pod.There):
+		return x, fmt.Errorf("pod %s: nothing is known of it: %s", pod, x.nothing())
+	}
+	return x, nil
+}
+
+// nothing says where nothing is known of the pod.
+func (x *Explanation) nothing() string {
+	words := []string{}
+	for _, u := range x.Unknown {
+		if u.What == PartHistory || u.What == partPod {
+			words = append(words, u.Why)
+		}
+	}
+	if x.Pod.There != nil {
+		words = append(words, "it is not in the cluster")
+	}
+	if x.History != nil {
+		words = append(words, "the history has no event of it")
+	}
+	return strings.Join(words, "; ")
+}
+
+// askBus reads the history, and what the actuator remembers. The error says why there is no history.
+func (x *Explanation) askBus(ctx context.Context, b *bus.Bus) error {
+	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
+		return b.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
+	}
+	query := explain.Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
+	var err error
+	if x.History, err = explain.Read(ctx, read, query); err != nil {
+		x.unknown(PartHistory, err)
+		return err
+	}
+	if x.Pod.Node != "" {
+		query.Since = time.Time{} // what holds it may have been told before
+		if x.Held.Maintenances, err = explain.Blocks(ctx, read, query); err != nil {
+			x.unknown(PartHeld, err)
+			return nil
+		}
+	}
+	remembered, _, err := readLedger(ctx, b.Ledger())
+	if err != nil {
+		x.unknown(PartHeld, err)
+		return nil
+	}
+	x.hold(remembered)
+	return nil
+}
+
+// hold picks what concerns the pod out of what the actuator remembers.
+func (x *Explanation) hold(r actuator.Remembered) {
+	if x.Pod.UID == "" {
+		return // it is gone, or not known: nothing holds it
+	}
+	x.Held.Storm = r.Storm
+	of := x.Pod.Workload
+	for _, l := range breakersOf(r, x.Time) {
+		if of != nil && l.Workload == of.UID && l.Node == x.Pod.Node && l.Holds {
+			x.Held.LoopBreakers = append(x.Held.LoopBreakers, l)
+		}
+	}
+	for _, m := range r.Moves {
+		sibling := of != nil && m.Workload != nil && m.Workload.UID == of.UID
+		if m.InFlight() && (m.Pod.UID == x.Pod.UID || sibling) {
+			x.Held.Moves = append(x.Held.Moves, m)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package look
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/bus"
+)
+
+func LoopsCommand() *cobra.Command {
+	c := command.TableOrJSON(&cobra.Command{
+		Use:   "loops",
+		Short: "List the loop breakers: workloads that are left alone on a node because their pods came back to it",
+		Example: "  rehome loops\n" +
+			"  rehome loops clear shop/deployment/api    # try again at once",
+		Args: command.NoArguments,
+	}, listLoops)
+	c.AddCommand(loopsClearCommand())
+	return c
+}
+
+func listLoops(c *cobra.Command, s settings.Settings, asJSON bool) error {
+	b, err := command.Connect(s, "rehome-loops")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
+	if err != nil {
+		return err
+	}
+	w, list := c.OutOrStdout(), breakersOf(remembered, time.Now())
+	if asJSON {
+		err = json.NewEncoder(w).Encode(list)
+	} else {
+		holding := 0
+		for _, l := range list {
+			if l.Holds {
+				holding++
+			}
+		}
+		_, err = fmt.Fprintf(w, "%s, %d of them in force\n", command.Count(len(list), "loop breaker"), holding)
+		writeBreakers(w, list)
+	}
+	return errors.Join(append(unreadable, err)...)
+}
+
+func loopsClearCommand() *cobra.Command {
+	all := false
+	c := &cobra.Command{
+		Use:   "clear NAMESPACE/KIND/NAME | --all",
+		Short: "Forget the loop breakers of a workload, so that its pods are moved again",
+		Long: "Forget the loop breakers of a workload, or of all, so that their pods are moved again at the next decision.\n" +
+			"The actuator that leads does it; it is waited for, for ten seconds. The kind is in capitals or not.",
+		Example: "  rehome loops clear shop/deployment/api\n" +
+			"  rehome loops clear --all",
+	}
+	s := command.BindFlags(c)
+	c.Flags().BoolVar(&all, "all", false, "of all workloads")
+	c.RunE = func(c *cobra.Command, arguments []string) error {
+		if err := checkWorkload(arguments, all); err != nil {
+			return err
+		}
+		return command.WithSettings(c, s, func(s settings.Settings) error { return clearLoops(c.Context(), s, arguments, c.OutOrStdout()) })
+	}
+	return c
+}
+
+// checkWorkload refuses arguments that are not one workload, or none with --all.
+func checkWorkload(arguments []string, all bool) error {
+	switch {
+	case all && len(arguments) > 0:
+		return usage.Errorf("--all: want it alone or a workload, got both, %q", arguments)
+	case all:
+		return nil
+	case len(arguments) != 1:
+		return usage.Errorf("want one workload such as shop/deployment/api, or --all, got %q", arguments)
+	}
+	if parts := strings.Split(arguments[0], "/"); len(parts) != 3 || slices.Contains(parts, "") {
+		return usage.Errorf("want a workload such as shop/deployment/api, got %q", arguments[0])
+	}
+	return nil
+}
+
+// clearWithin is how long an actuator is waited for.
+const clearWithin = 10 * time.Second
+
+func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w io.Writer) error {
+	if s.DryRun { // which promises that nothing is changed
+		return usage.Errorf("rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; " +
+			"`rehome loops` changes nothing")
+	}
+	b, err := command.Connect(s, "rehome-loops-clear")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	remembered, _, err := readLedger(ctx, b.Ledger())
+	if err != nil {
+		return err
+	}
+	chosen, keys := remembered.Loops, []string{actuator.ClearKey("")}
+	if len(arguments) > 0 {
+		if chosen, err = breakersNamed(remembered.Loops, arguments[0]); err != nil {
+			return err
+		}
+		keys = clearKeys(chosen)
+	}
+	if len(chosen) == 0 {
+		_, err := fmt.Fprintln(w, "there are no loop breakers")
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearWithin)
+	defer cancel()
+	for _, key := range keys {
+		if err := ask(ctx, b.Ledger(), key); err != nil {
+			return command.NoBus(err)
+		}
+	}
+	for _, l := range chosen {
+		fmt.Fprintf(w, "cleared: %s on %s for %s\n", nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy)
+	}
+	return nil
+}
+
+// clearKeys are the keys by which loop breakers are cleared: one for each UID, of which a name can have had several.
+func clearKeys(breakers []actuator.LoopBreaker) []string {
+	var keys []string
+	for _, l := range breakers {
+		if key := actuator.ClearKey(l.Workload); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// breakersNamed are the loop breakers of the workload that a person means.
+func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.LoopBreaker, error) {
+	var known []string
+	var chosen []actuator.LoopBreaker
+	parts := strings.Split(workload, "/")
+	for _, l := range all {
+		if l.Name == nil {
+			continue
+		}
+		name := l.Name.Namespace + "/" + strings.ToLower(l.Name.Kind) + "/" + l.Name.Name
+		if parts[0] == l.Name.Namespace && strings.EqualFold(parts[1], l.Name.Kind) && parts[2] == l.Name.Name {
+			chosen = append(chosen, l)
+		}
+		if !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%s has no loop breaker; those that have one: %s", workload, cmp.Or(strings.Join(known, ", "), "none"))
+	}
+	return chosen, nil
+}
+
+// ask puts the key until the actuator has deleted it. If nobody did when ctx ends it is deleted here, so that the wish does
+// not outlive who had it.
+func ask(ctx context.Context, l bus.Ledger, key string) error {
+	for tries := 0; ; tries++ {
+		if tries%10 == 0 { // one that begins to lead just now may have missed it
+			if err := l.Put(ctx, key, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			err := fmt.Errorf("no actuator answered within %v; is one running, without --dry-run?", clearWithin)
+			return errors.Join(err, l.Delete(context.WithoutCancel(ctx), key))
+		case <-time.After(200 * time.Millisecond):
+		}
+		entries, err := l.Entries(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if _, waits := entries[key]; err == nil && !waits {
+			return nil
+		}
+	}
+}

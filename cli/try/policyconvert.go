@@ -1,0 +1,46 @@
+package try
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/rehome-dev/rehome/policy"
+)
+
+func policyConvertCommand() *cobra.Command {
+	to := policy.OwnVersion
+	c := &cobra.Command{
+		Use:   "convert FILE",
+		Short: "Write a policy of any version as one of another",
+		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
+			"standard output. Presets become the profiles that they mean. What is as by default, and comments, are left out.\n" +
+			"- reads standard input.\n" +
+			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
+		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
+			"  rehome policy convert --to " + policy.PeerVersion + " old.yaml",
+		Args: command.Files(1),
+	}
+	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.OwnVersion+" or "+policy.PeerVersion)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if to != policy.OwnVersion && to != policy.PeerVersion {
+			return usage.Errorf("--to: want %s or %s, got %q", policy.OwnVersion, policy.PeerVersion, to)
+		}
+		s, err := command.ReadSource(names[0], c.InOrStdin())
+		if err != nil {
+			return usage.Wrap(err)
+		}
+		p, err := s.Parse()
+		if err != nil {
+			return usage.Wrap(err)
+		}
+		data, err := p.Format(to)
+		if err != nil {
+			return usage.Errorf("%s: %w", s.Name, err)
+		}
+		_, err = c.OutOrStdout().Write(data)
+		return err
+	}
+	return c
+}

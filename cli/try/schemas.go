@@ -1,0 +1,191 @@
+package try
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func SchemasCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "schemas", Short: "List, print or apply the JSON Schemas of the events; no cluster and no bus is needed",
+		Args: func(c *cobra.Command, names []string) error {
+			if len(names) > 0 {
+				return usage.Errorf("%s: no command %q", c.CommandPath(), names[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }, // cobra ignores arguments of what does not run
+	}
+	c.AddCommand(schemasListCommand(), schemasPrintCommand(), schemasValidateCommand())
+	return c
+}
+
+func schemasListCommand() *cobra.Command {
+	output := "table"
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the types of events, with their schemas and the NATS subjects that they are published on",
+		Long: "List the types of events, with their schemas and the NATS subjects that they are published on. What stands for a\n" +
+			"name is in capitals. With -o json each type is an object on a line of its own with the fields type, schema and\n" +
+			"subjects.",
+		Example: "  rehome schemas list\n" +
+			"  rehome schemas list -o json",
+		Args: command.NoArguments,
+	}
+	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one type a line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if output != "table" && output != "json" {
+			return usage.Errorf("--output: want table or json, got %q", output)
+		}
+		return listSchemas(c.OutOrStdout(), output == "json")
+	}
+	return c
+}
+
+// listedSchema is one type of event as it is listed.
+type listedSchema struct {
+	Type     string   `json:"type"`
+	Schema   string   `json:"schema"`
+	Subjects []string `json:"subjects"`
+}
+
+func listSchemas(w io.Writer, asJSON bool) error {
+	lines, table := json.NewEncoder(w), tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	if !asJSON {
+		fmt.Fprintln(table, "TYPE\tSCHEMA\tSUBJECT")
+	}
+	for _, typ := range schemas.EventTypes() {
+		l := listedSchema{Type: typ, Subjects: schemas.Subjects(typ)}
+		document, err := schemas.Schema(typ)
+		if err != nil {
+			return err
+		}
+		if l.Schema, err = idOf(document); err != nil {
+			return fmt.Errorf("schema of %s: %w", typ, err)
+		}
+		if asJSON {
+			if err := lines.Encode(l); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, subject := range l.Subjects {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", l.Type, l.Schema, subject)
+		}
+	}
+	return table.Flush()
+}
+
+// idOf is the $id of a schema.
+func idOf(schema []byte) (string, error) {
+	var s struct {
+		ID string `json:"$id"`
+	}
+	err := json.Unmarshal(schema, &s)
+	return s.ID, err
+}
+
+func schemasPrintCommand() *cobra.Command {
+	example := false
+	c := &cobra.Command{
+		Use:   "print NAME",
+		Short: "Print a JSON Schema, or with --example an event of that type",
+		Long: "Print a JSON Schema as it is published, or with --example a complete event. NAME is a type of event such as\n" +
+			"dev.rehome.verdict.v1, or its noun: " + strings.Join(schemaNouns(), ", ") + "; event is the envelope of all of them.\n" +
+			"With --example it can be the name of one of several examples:\n" +
+			wrapped(exampleNames()) + ".",
+		Example: "  rehome schemas print verdict\n" +
+			"  rehome schemas print scope-workload --example\n\n" +
+			"  # All schemas beside each other, for a validator that follows their references:\n" +
+			"  for name in event delta scope intents verdict; do rehome schemas print $name > $name.schema.json; done",
+	}
+	c.Flags().BoolVar(&example, "example", example, "print an example instead of the schema")
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if len(names) != 1 {
+			return usage.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, publishedNames(example))
+		}
+		document, err := published(names[0], example)
+		if err != nil {
+			return err
+		}
+		_, err = c.OutOrStdout().Write(document)
+		return err
+	}
+	return c
+}
+
+// published is the file of the contract that a person means by a name: a schema or an example.
+func published(name string, example bool) ([]byte, error) {
+	noun := name
+	if slices.Contains(schemas.EventTypes(), name) {
+		noun = strings.Split(name, ".")[2]
+	}
+	file, among := "v1/"+noun+".schema.json", schemaNouns()
+	if example {
+		file, among = "v1/examples/"+noun+".json", exampleNames()
+	}
+	if !slices.Contains(among, noun) {
+		what := "schema"
+		if example {
+			what = "example"
+		}
+		return nil, usage.Errorf("no %s %q; there are: %s", what, name, publishedNames(example))
+	}
+	return schemas.Files.ReadFile(file)
+}
+
+// publishedNames lists the names of examples or schemas for an error.
+func publishedNames(examples bool) string {
+	if examples {
+		return strings.Join(exampleNames(), ", ")
+	}
+	return strings.Join(schemaNouns(), ", ")
+}
+
+func schemaNouns() []string { return filesNamed("v1/*.schema.json", ".schema.json") }
+
+func exampleNames() []string { return filesNamed("v1/examples/*.json", ".json") }
+
+// filesNamed lists the embedded files that match, without their folder and the end of their name.
+func filesNamed(pattern, suffix string) []string {
+	files, err := fs.Glob(schemas.Files, pattern)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(path.Base(file), suffix))
+	}
+	return names
+}
+
+// wrapped writes names on lines of the width of a help text.
+func wrapped(names []string) string {
+	var b strings.Builder
+	width := 0
+	for i, name := range names {
+		if i > 0 {
+			name = ", " + name
+		}
+		if width+len(name) > 110 {
+			name = ",\n" + strings.TrimPrefix(name, ", ")
+			width = 0
+		}
+		b.WriteString(name)
+		width += len(name)
+	}
+	return b.String()
+}

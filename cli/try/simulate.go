@@ -1,0 +1,202 @@
+package try
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/simulate/objects"
+)
+
+func SimulateCommand() *cobra.Command {
+	var ask SimulateQuestion
+	c := &cobra.Command{
+		Use:   "simulate --policy FILE --objects FILE...",
+		Short: "Say what a policy would move, from a file of objects; no cluster is needed",
+		Long: "Say what a policy would move, from a file of objects; no cluster is needed and nothing is changed.\n\n" +
+			"The objects are those that kubectl prints, as YAML or JSON, or written by hand: nodes, pods and\n" +
+			"PodDisruptionBudgets, and what pods refer to; NodeMetrics and PodMetrics for a policy that goes by load. Kinds\n" +
+			"that say nothing about it are left out. Every strategy of the policy is asked about everything once, in the order\n" +
+			"of the file; one node alone is enough. A pod is\n" +
+			"  evicted   it would move\n" +
+			"  deferred  it should move, and a PodDisruptionBudget holds it: the disruptions that its status allows are used up\n" +
+			"  rejected  it would move if nothing protected it. A strategy that chooses among the pods of a group can name one\n" +
+			"            here that it would not have chosen first.\n" +
+			"The same input gives the same output.\n\n" +
+			"With -o json each pod is an object on a line of its own with the fields pod, node, strategy, profile, outcome, reason\n" +
+			"and message. The exit code is 0 when it is decided, whether or not something would move, 1 when it could not be, and\n" +
+			"2 when the policy or an object cannot be read.",
+		Example: "  # A policy before it is applied:\n" +
+			"  kubectl get nodes,pods,pdb,ns,pvc,pv,sc,priorityclasses -A -o yaml |\n" +
+			"    rehome simulate --policy deploy/policy.yaml --objects -\n\n" +
+			"  # What it would do tomorrow, as JSON:\n" +
+			"  rehome simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml --now 2030-01-02T00:00:00Z -o json\n\n" +
+			"  # Files of several places:\n" +
+			"  rehome simulate --policy deploy/policy.yaml --objects nodes.json --objects manifests/",
+		Args: command.NoArguments,
+	}
+	f := c.Flags()
+	f.StringVar(&ask.Policy, "policy", "", "policy file (REHOME_POLICY)")
+	f.StringArrayVar(&ask.Objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
+	f.StringVar(&ask.Now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
+	f.BoolVar(&ask.noBrakes, "no-brakes", false,
+		"without what kubernetes-sigs/descheduler does not have: the rate, which has no meaning here anyway")
+	f.BoolVar(&ask.noLimits, "no-limits", false, "without brakes, and without the policy's limits on how many pods are moved")
+	f.StringVarP(&ask.Output, "output", "o", "table", "table, or json: one pod a line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		s, err := settings.Read()
+		if err != nil {
+			return err
+		}
+		if !c.Flags().Changed("policy") {
+			ask.Policy = s.Policy
+		}
+		return ask.Answer(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+	}
+	return c
+}
+
+// SimulateQuestion is what a person asked for.
+type SimulateQuestion struct {
+	Policy  string
+	Objects []string
+	Now     string
+	// noBrakes leaves out nothing yet: all that there is without a cluster is the policy's own limits.
+	noBrakes, noLimits bool
+	Output             string
+}
+
+func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, notes io.Writer) error {
+	output, err := OutputOf(q.Output, out, "would be")
+	if err != nil {
+		return err
+	}
+	if len(q.Objects) == 0 {
+		return usage.Errorf("no objects: name a file, a directory or - with --objects")
+	}
+	now := time.Now()
+	if q.Now != "" {
+		if now, err = time.Parse(time.RFC3339, q.Now); err != nil {
+			return usage.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.Now)
+		}
+	}
+	p, _, err := settings.ReadPolicy(q.Policy)
+	if err != nil {
+		return err
+	}
+	found, err := readObjects(q.Objects, stdin, notes)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	found, loads := apartLoads(found)
+	err = simulate.Run(ctx, simulate.Config{
+		Policy: settings.WithoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now },
+		NoLimits: q.noLimits, Loads: loads,
+	}, found, output.Verdicts)
+	return errors.Join(err, output.End())
+}
+
+// OutputOf makes the output of a name. title says what the verdicts are.
+func OutputOf(name string, w io.Writer, title string) (simulate.Output, error) {
+	switch name {
+	case "table":
+		return simulate.NewTable(w, title), nil
+	case "json":
+		return simulate.NewJSON(w), nil
+	}
+	return nil, usage.Errorf("--output: want table or json, got %q", name)
+}
+
+// readObjects reads the objects that decisions rest on, and notes what is strange about them.
+func readObjects(names []string, stdin io.Reader, notes io.Writer) ([]metav1.Object, error) {
+	sources, err := objects.Open(names, stdin)
+	if err != nil {
+		return nil, err
+	}
+	found, err := objects.Read(sources, Deciding())
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range idle() {
+		delete(found.LeftOut, k.String())
+	}
+	var left []string
+	for _, kind := range slices.Sorted(maps.Keys(found.LeftOut)) {
+		left = append(left, fmt.Sprintf("%d %s", found.LeftOut[kind], kind))
+	}
+	if len(left) > 0 {
+		fmt.Fprintln(notes, "left out, since no decision rests on them:", strings.Join(left, ", "))
+	}
+	noteLostPods(found.Objects, notes)
+	return found.Objects, nil
+}
+
+// Deciding are the kinds that decisions rest on.
+func Deciding() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for version, names := range map[schema.GroupVersion][]string{
+		{Version: "v1"}:                             {"Node", "Pod", "Namespace", "PersistentVolumeClaim", "PersistentVolume"},
+		{Group: "policy", Version: "v1"}:            {"PodDisruptionBudget"},
+		{Group: "scheduling.k8s.io", Version: "v1"}: {"PriorityClass"},
+		{Group: "storage.k8s.io", Version: "v1"}: {
+			"StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
+		},
+		objects.MetricsVersion(): {"NodeMetrics", "PodMetrics"},
+	} {
+		for _, name := range names {
+			kinds = append(kinds, version.WithKind(name))
+		}
+	}
+	return kinds
+}
+
+// idle are kinds that belong to what is decided, though nothing is read from them: what a pod needs of its owner is in the
+// pod.
+func idle() []schema.GroupKind {
+	return []schema.GroupKind{
+		{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"},
+	}
+}
+
+// notedNodes is how many nodes are named that are missing.
+const notedNodes = 5
+
+// noteLostPods warns of pods on nodes that are not there: nothing is decided about them.
+func noteLostPods(found []metav1.Object, notes io.Writer) {
+	there := map[string]bool{}
+	for _, o := range found {
+		if n, ok := o.(*corev1.Node); ok {
+			there[n.Name] = true
+		}
+	}
+	lost := map[string][]string{}
+	for _, o := range found {
+		if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" && !there[p.Spec.NodeName] {
+			lost[p.Spec.NodeName] = append(lost[p.Spec.NodeName], p.Namespace+"/"+p.Name)
+		}
+	}
+	for i, node := range slices.Sorted(maps.Keys(lost)) {
+		if i == notedNodes {
+			fmt.Fprintf(notes, "warning: the same is true of %s more\n", command.Count(len(lost)-notedNodes, "node"))
+			return
+		}
+		fmt.Fprintf(notes, "warning: node %s is not among the objects, so nothing is decided about %s on it, such as %s\n",
+			node, command.Count(len(lost[node]), "pod"), lost[node][0])
+	}
+}
