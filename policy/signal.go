@@ -53,7 +53,7 @@ func DefaultSignals() []Signal {
 }
 
 // signalTable is an array, so that asking for it anew for each pod costs no memory.
-type signalTable [16]Signal
+type signalTable [18]Signal
 
 func defaultSignals() signalTable {
 	return signalTable{
@@ -74,6 +74,9 @@ func defaultSignals() signalTable {
 		// Karpenter: a node that is going away, or has not arrived.
 		{Where: SignalTaint, Key: "karpenter.sh/disrupted", Effect: IgnoreNode},
 		{Where: SignalTaint, Key: "karpenter.sh/unregistered", Effect: IgnoreNode},
+		// Cluster Autoscaler: a node that it is deleting, and one that it is about to. It drains the node itself.
+		{Where: SignalTaint, Key: "ToBeDeletedByClusterAutoscaler", Effect: IgnoreNode},
+		{Where: SignalTaint, Key: "DeletionCandidateOfClusterAutoscaler", Effect: IgnoreNode},
 		// Medik8s and kured empty the node themselves.
 		{Where: SignalTaint, Key: "medik8s.io/drain", Effect: IgnoreNode},
 		{Where: SignalAnnotation, Key: "weave.works/kured-reboot-in-progress", Effect: IgnoreNode},

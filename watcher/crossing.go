@@ -33,15 +33,8 @@ type percentage = map[corev1.ResourceName]int64
 // needsPods says whether a strategy that goes by this load needs to know the load of pods: nodes should lose some.
 func (l *lead) needsPods(from policy.Load) bool {
 	return slices.ContainsFunc(l.scopes.plan.all, func(e enabled) bool {
-		return e.measured() && e.gauged.Load() == from && len(e.gauged.Sources(l.usageNow(e))) > 0
+		return e.measured() && e.gauged.Load() == from && len(e.gauged.Sources(l.scopes.usageOfNodes(e))) > 0
 	})
-}
-
-// usageNow is what is used of the nodes as one strategy sees it.
-func (l *lead) usageNow(e enabled) []schemas.NodeUsage {
-	l.groups.mu.Lock()
-	defer l.groups.mu.Unlock()
-	return l.scopes.usageOfNodes(e, l.groups.indexes[e.at].(*index.Usage))
 }
 
 // sampled is called when a load was measured. Each node that a strategy found over-used before and does not now, or the
@@ -56,7 +49,7 @@ func (l *lead) sampled(from policy.Load) {
 		if !e.measured() || e.gauged.Load() != from {
 			continue
 		}
-		nodes := l.usageNow(e)
+		nodes := l.scopes.usageOfNodes(e)
 		for _, n := range nodes {
 			loads[n.Name] = percentageOf(n)
 		}

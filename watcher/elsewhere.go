@@ -32,9 +32,9 @@ func (s scopes) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 }
 
 // seeks returns a function that lists the eligible domains in which the replacement of a pod would be placed, of those with
-// at least two pods fewer than the fullest, which has most. Pods that the scheduler cannot tell apart are asked about once.
+// at least two pods fewer than the fullest, which has most. eligible are the nodes of each domain; nil: that is not asked. Pods that the scheduler cannot tell apart are asked about once.
 func (s scopes) seeks(
-	e enabled, ix *index.Spreads, key string, domains []index.Domain, most int,
+	eligible map[string][]*corev1.Node, domains []index.Domain, most int,
 ) func(*corev1.Pod) []string {
 	below := map[string][]*corev1.Node{}
 	for _, d := range domains {
@@ -42,10 +42,10 @@ func (s scopes) seeks(
 			below[d.Value] = nil
 		}
 	}
-	if !e.spreading.NeedsRoom() || len(below) == 0 {
+	if eligible == nil || len(below) == 0 {
 		return func(*corev1.Pod) []string { return nil }
 	}
-	for value, nodes := range ix.EligibleNodes(key) {
+	for value, nodes := range eligible {
 		if _, isBelow := below[value]; isBelow {
 			below[value] = nodes
 		}

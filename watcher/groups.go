@@ -72,13 +72,15 @@ func newGroups(p *plan, labelsOf func(string) labels.Set) *groups {
 	return g
 }
 
-// fill takes in everything that is there. What changes meanwhile is taken in after it.
-func (g *groups) fill(nodes []*corev1.Node, pods []*corev1.Pod, now time.Time) {
+// fill takes in everything that list returns. It lists under the lock, so that a change meanwhile is taken in after it: a pod
+// that is listed and then deleted would stay in the indexes otherwise.
+func (g *groups) fill(list func() ([]*corev1.Node, []*corev1.Pod), now time.Time) {
 	if !g.any {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	nodes, pods := list()
 	for _, n := range nodes {
 		g.setNode(n.Name, n)
 	}
@@ -231,6 +233,14 @@ func (g *groups) namespaceChanged(name string) touched {
 		}
 	})
 	return found
+}
+
+// read calls f with the index of one strategy, which f must not keep. Nothing changes meanwhile, and informer handlers wait: f
+// copies what it needs and returns.
+func (g *groups) read(e enabled, f func(index.Index)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f(g.indexes[e.at])
 }
 
 // keys are the groups of one strategy that can have something to move now.

@@ -29,7 +29,7 @@ func grouped(b *testing.B, nodes int) (*groups, []*corev1.Node, []*corev1.Pod) {
 	for i := range 20 * nodes {
 		pods = append(pods, groupedPod(i, all[(i*7)%nodes].Name))
 	}
-	g.fill(all, pods, time.Unix(1_790_000_000, 0))
+	g.fill(func() ([]*corev1.Node, []*corev1.Pod) { return all, pods }, time.Unix(1_790_000_000, 0))
 	return g, all, pods
 }
 

@@ -268,7 +268,7 @@ func TestGroupsKeptChangeByChangeEqualGroupsMadeAtOnce(t *testing.T) {
 				continue
 			}
 			anew := newGroups(pl, none)
-			anew.fill(slices.Collect(maps.Values(w.nodes)), slices.Collect(maps.Values(w.pods)), now)
+			anew.fill(listing(slices.Collect(maps.Values(w.nodes)), slices.Collect(maps.Values(w.pods))), now)
 			if got, want := contents(kept), contents(anew); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, step %d: kept change by change\n%v\nwant, as made at once\n%v", seed, step, got, want)
 			}

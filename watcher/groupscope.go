@@ -1,6 +1,8 @@
 package watcher
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -8,21 +10,20 @@ import (
 )
 
 // group builds the scope of a group of pods. It is empty when there is nothing that could move, or no such group any more:
-// an answer to it withdraws what was wanted before.
+// an answer to it withdraws what was wanted before. The index is read first, and then questions are asked that take long,
+// such as where pods fit.
 func (s scopes) group(head schemas.ScopeHead, e enabled) (built, error) {
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
 	var b built
-	b.empty = s.usable.tooFew() || !s.groups.indexes[e.at].Has(head.Key)
-	switch ix := s.groups.indexes[e.at].(type) {
-	case *index.Workloads:
-		b.scope = s.workload(head, e, ix, &b)
-	case *index.Spreads:
-		b.scope = s.spread(head, e, ix, &b)
-	case *index.Domains:
-		b.scope = s.domain(head, e, ix, &b)
-	case *index.Usage:
-		b.scope = s.usage(head, e, ix, &b)
+	s.groups.read(e, func(ix index.Index) { b.empty = s.usable.tooFew() || !ix.Has(head.Key) })
+	switch e.strategy.Scope {
+	case schemas.WorkloadKind:
+		b.scope = s.workload(head, e, &b)
+	case schemas.SpreadKind:
+		b.scope = s.spread(head, e, &b)
+	case schemas.DomainKind:
+		b.scope = s.domain(head, e, &b)
+	case schemas.UsageKind:
+		b.scope = s.usage(head, e, &b)
 	}
 	return b, nil
 }
@@ -46,22 +47,36 @@ func (s scopes) scoped(p *corev1.Pod, e enabled, head schemas.ScopeHead, b *buil
 	return scoped
 }
 
-func (s scopes) workload(head schemas.ScopeHead, e enabled, ix *index.Workloads, b *built) schemas.Payload {
+func (s scopes) workload(head schemas.ScopeHead, e enabled, b *built) schemas.Payload {
 	scope := schemas.WorkloadScope{ScopeHead: head, Pods: []schemas.ScopedPod{}, Nodes: []schemas.NodeGroup{}}
 	if b.empty {
 		return scope
 	}
-	pods := ix.Pods(head.Key)
+	var pods []*corev1.Pod
+	var nodes map[string]*corev1.Node
+	s.groups.read(e, func(ix index.Index) {
+		workloads := ix.(*index.Workloads)
+		pods, nodes = workloads.Pods(head.Key), maps.Clone(workloads.Nodes())
+	})
 	scope.Pods = make([]schemas.ScopedPod, 0, len(pods))
 	for _, p := range pods {
 		scope.Pods = append(scope.Pods, s.scoped(s.current(p), e, head, b))
 	}
-	scope.Nodes = alike(ix.Nodes(), askedLabels(pods))
+	scope.Nodes = alike(nodes, askedLabels(pods))
 	return scope
 }
 
-func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *built) schemas.Payload {
-	constraint, domains, ok := ix.Domains(head.Key)
+func (s scopes) spread(head schemas.ScopeHead, e enabled, b *built) schemas.Payload {
+	var constraint corev1.TopologySpreadConstraint
+	var domains []index.Domain
+	var eligible map[string][]*corev1.Node
+	var ok bool
+	s.groups.read(e, func(ix index.Index) {
+		spreads := ix.(*index.Spreads)
+		if constraint, domains, ok = spreads.Domains(head.Key); !b.empty && e.spreading.NeedsRoom() {
+			eligible = spreads.EligibleNodes(head.Key)
+		}
+	})
 	scope := schemas.SpreadScope{
 		ScopeHead: head, Namespace: namespaceOf(head.Key), Constraint: constraint, Domains: []schemas.Domain{},
 	}
@@ -74,7 +89,7 @@ func (s scopes) spread(head schemas.ScopeHead, e enabled, ix *index.Spreads, b *
 		return scope
 	}
 	least, most := bounds(constraint, domains)
-	seek := s.seeks(e, ix, head.Key, domains, most)
+	seek := s.seeks(eligible, domains, most)
 	for _, d := range domains {
 		domain := schemas.Domain{Value: d.Value, Eligible: d.Eligible, Count: len(d.Pods)}
 		if len(d.Pods) > least+1 {
@@ -111,12 +126,14 @@ func bounds(c corev1.TopologySpreadConstraint, domains []index.Domain) (least, m
 	return least, most
 }
 
-func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *built) schemas.Payload {
+func (s scopes) domain(head schemas.ScopeHead, e enabled, b *built) schemas.Payload {
 	scope := schemas.DomainScope{ScopeHead: head, TopologyKey: index.TopologyKey(head.Key), Pods: []schemas.ContendingPod{}}
 	if b.empty {
 		return scope
 	}
-	for _, c := range ix.Contenders(head.Key) {
+	var contenders []index.Contender
+	s.groups.read(e, func(ix index.Index) { contenders = ix.(*index.Domains).Contenders(head.Key) })
+	for _, c := range contenders {
 		pod := schemas.ContendingPod{ScopedPod: s.scoped(s.current(c.Pod), e, head, b)}
 		for _, other := range c.Repels {
 			pod.Repels = append(pod.Repels, other.UID)
@@ -126,23 +143,27 @@ func (s scopes) domain(head schemas.ScopeHead, e enabled, ix *index.Domains, b *
 	return scope
 }
 
-func (s scopes) usage(head schemas.ScopeHead, e enabled, ix *index.Usage, b *built) schemas.Payload {
+func (s scopes) usage(head schemas.ScopeHead, e enabled, b *built) schemas.Payload {
 	scope := schemas.UsageScope{ScopeHead: head, Nodes: []schemas.NodeUsage{}, Pods: []schemas.UsingPod{}}
 	if b.empty {
 		return scope
 	}
-	nodes := s.usageOfNodes(e, ix)
+	nodes := s.usageOfNodes(e)
 	sources := e.gauged.Sources(nodes)
 	if len(sources) == 0 {
 		b.empty = true
 		return scope
 	}
 	scope.Nodes = nodes
-	for _, name := range sources {
-		for _, p := range ix.Pods(name) {
-			pod := schemas.UsingPod{ScopedPod: s.scoped(s.current(p), e, head, b), Used: s.usageOfPod(e, p)}
-			scope.Pods = append(scope.Pods, pod)
+	var pods []*corev1.Pod
+	s.groups.read(e, func(ix index.Index) {
+		for _, name := range sources {
+			pods = append(pods, ix.(*index.Usage).Pods(name)...)
 		}
+	})
+	for _, p := range pods {
+		pod := schemas.UsingPod{ScopedPod: s.scoped(s.current(p), e, head, b), Used: s.usageOfPod(e, p)}
+		scope.Pods = append(scope.Pods, pod)
 	}
 	return scope
 }

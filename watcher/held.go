@@ -64,7 +64,7 @@ func (h *held) deferred(
 	h.unlink(uid, p)
 	p.evaluation = ev
 	p.deferrals++
-	delay := doubled(firstDelay(v.Reason), p.deferrals)
+	delay := doubled(firstDelay(v), p.deferrals)
 	if !v.Again.IsZero() {
 		delay = max(v.Again.Sub(now), freedRetry)
 	}
@@ -82,10 +82,10 @@ func (h *held) deferred(
 	return delay
 }
 
-// firstDelay is how long to wait after the first deferral for a reason.
-func firstDelay(reason schemas.ReasonCode) time.Duration {
-	switch reason {
-	case schemas.ReasonAPIUnavailable, schemas.ReasonThrottled:
+// firstDelay is how long to wait after the first deferral. An intent that expired is renewed after a second: the actuator was
+// too slow, or its clock differs, and then the next intent may expire too.
+func firstDelay(v schemas.Verdict) time.Duration {
+	if v.Outcome == schemas.Expired || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
 		return outageRetry
 	}
 	return firstRetry

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -89,7 +90,9 @@ func (l *lead) run(ctx context.Context) {
 
 // fill shows the indexes of groups everything that is there.
 func (l *lead) fill(now time.Time) {
-	l.groups.fill(l.w.cluster.AllNodes(labels.Everything()), l.w.cluster.AllPods(), now)
+	l.groups.fill(func() ([]*corev1.Node, []*corev1.Pod) {
+		return l.w.cluster.AllNodes(labels.Everything()), l.w.cluster.AllPods()
+	}, now)
 }
 
 // answered makes the evaluations pending whose answers wait at the actuator, asked for by the leader before or under the

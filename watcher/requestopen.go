@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -172,22 +174,32 @@ const leavingAgain = 15 * time.Second
 // last word. Of one that is over it is empty, which withdraws what was asked for. There is none when nothing is to be said.
 func (r *requests) scope(head schemas.ScopeHead, e enabled) built {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	a, ok := r.open[head.Key]
 	if !ok {
+		defer r.mu.Unlock()
 		if a, ok = r.ending[head.Key]; ok {
 			delete(r.ending, head.Key)
 			return built{scope: schemas.RequestScope{ScopeHead: head, Request: a.request, Pods: []schemas.ScopedPod{}}}
 		}
 		return built{}
 	}
-	b, scope := built{}, schemas.RequestScope{ScopeHead: head, Request: a.request, Pods: []schemas.ScopedPod{}}
-	for _, x := range a.waiting() {
-		p := boundPod(r.l.w.cluster, x.pod.String())
-		if p == nil || p.UID != x.pod.UID {
-			continue // gone, which is seen soon
+	waiting := a.waiting()
+	r.mu.Unlock()
+	found := make([][]schemas.Protection, len(waiting)) // which takes long if it asks where pods fit
+	pods := make([]*corev1.Pod, len(waiting))
+	for i, x := range waiting {
+		if p := boundPod(r.l.w.cluster, x.pod.String()); p != nil && p.UID == x.pod.UID {
+			pods[i], found[i] = p, r.l.scopes.protectsAsked(e, p, a.request.Override, head.Now)
 		}
-		found := r.l.scopes.protectsAsked(e, p, a.request.Override, head.Now)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, scope := built{}, schemas.RequestScope{ScopeHead: head, Request: a.request, Pods: []schemas.ScopedPod{}}
+	for i, x := range waiting {
+		if pods[i] == nil || x.gone || x.done || x.moving {
+			continue // gone, which is seen soon; or something became of it meanwhile
+		}
+		found := found[i]
 		if len(found) == 1 && found[0].Rule == policy.TerminatingPods {
 			b.later(head.Now.Add(leavingAgain), head.Now)
 			continue
@@ -197,7 +209,7 @@ func (r *requests) scope(head schemas.ScopeHead, e enabled) built {
 			r.kick(head.Key)
 			continue
 		}
-		scope.Pods = append(scope.Pods, schemas.ScopedPod{Pod: *p})
+		scope.Pods = append(scope.Pods, schemas.ScopedPod{Pod: *pods[i]})
 	}
 	if len(scope.Pods) > 0 || a.withdraw {
 		b.scope = scope

@@ -22,9 +22,10 @@ type loads interface {
 
 // usageOfNodes is what is used of every node, as far as the strategy looks at it. A node whose load is asked for and not
 // known is left out: it is neither over-used nor a place to go to.
-func (s scopes) usageOfNodes(e enabled, ix *index.Usage) []schemas.NodeUsage {
+func (s scopes) usageOfNodes(e enabled) []schemas.NodeUsage {
 	from, wanted := e.gauged.Load(), e.gauged.Resources()
-	all := ix.Nodes()
+	var all []index.NodeUsage
+	s.groups.read(e, func(ix index.Index) { all = ix.(*index.Usage).Nodes() })
 	nodes := make([]schemas.NodeUsage, 0, len(all))
 	for _, n := range all {
 		used, capacity := n.Requested, capacityOf(n.Node)

@@ -34,7 +34,7 @@ func (l *lead) followVerdicts(ctx context.Context) {
 }
 
 // verdict takes note of what became of an intent. A deferred pod is evaluated again later, and so is one whose move was
-// taken back; an expired one now; any other verdict ends what is remembered of the pod. An actuator that does not know the
+// taken back or whose intent expired; any other verdict ends what is remembered of the pod. An actuator that does not know the
 // profile or the strategy has not read the policy yet that the watcher has, so that pod is evaluated again later, too.
 func (l *lead) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
@@ -51,10 +51,8 @@ func (l *lead) verdict(e schemas.Event) {
 	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:
 		l.arrivedSomewhere(v, e)
 		return
-	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown, again:
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Expired, v.Outcome == schemas.Settled, wanted && v.Reason == schemas.ReasonProfileUnknown, again:
 		delay = l.held.deferred(v, ev, l.w.allows, l.w.now())
-	case v.Outcome == schemas.Expired:
-		delay = l.w.config.Settle
 	default:
 		if asked := v.Intent.Asked; v.Outcome.Moves() && (asked == nil || !asked.DryRun) {
 			l.moved(v, ev)

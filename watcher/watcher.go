@@ -296,10 +296,8 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	}
 	groups := l.groups.podChanged(old, new, w.now())
 	l.changed(ObservePod(old, new), groups, podOf(old, new))
-	if new == nil {
-		l.held.forget(old.UID)
-	}
 	if old != nil && (new == nil || new.UID != old.UID) {
+		l.held.forget(old.UID)
 		l.requests.podGone(old.UID)
 	}
 	l.podFacts(old, new)

@@ -1,0 +1,125 @@
+package watcher
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/index"
+)
+
+func listing(nodes []*corev1.Node, pods []*corev1.Pod) func() ([]*corev1.Node, []*corev1.Pod) {
+	return func() ([]*corev1.Node, []*corev1.Pod) { return nodes, pods }
+}
+
+func TestIndexFill(t *testing.T) {
+	t.Run("forgets_a_pod_deleted_meanwhile", func(t *testing.T) {
+		plan := mustPlan(t, groupPolicy())
+		g := newGroups(plan, func(string) labels.Set { return nil })
+		node, pod := named("n1"), guest("a", "n1", ofOwners("rs"))
+		deleted := make(chan bool)
+		g.fill(func() ([]*corev1.Node, []*corev1.Pod) {
+			go func() {
+				g.podChanged(pod, nil, time.Now())
+				close(deleted)
+			}()
+			select {
+			case <-deleted: // the change did not wait for the list to be taken in
+			case <-time.After(50 * time.Millisecond):
+			}
+			return []*corev1.Node{node}, []*corev1.Pod{pod}
+		}, time.Now())
+		<-deleted
+		g.read(plan.all[0], func(ix index.Index) {
+			if got := ix.(*index.Workloads).Pods("web/ReplicaSet/rs"); len(got) > 0 {
+				t.Errorf("the index has %v, want nothing", got)
+			}
+		})
+	})
+}
+
+// slow are arguments of a strategy that takes long to say what it needs.
+type slow struct{ all }
+
+var slowAsked, slowAnswers = make(chan bool, 100), make(chan bool)
+
+func (*slow) Sources([]schemas.NodeUsage) []string {
+	slowAsked <- true
+	<-slowAnswers
+	return nil
+}
+
+func TestHandlersDoNotWaitForAScope(t *testing.T) {
+	p := policy.Policy{Profiles: []policy.Profile{{Name: "p", Strategies: []policy.Enabled{{
+		Strategy: policy.Strategy{Name: "slow", Scope: schemas.UsageKind, NewArgs: func() policy.Args { return &slow{} }},
+		Args:     json.RawMessage(`{}`),
+	}}}}}
+	s := view(t, p, []*corev1.Node{tenCores("n1"), tenCores("n2")}, nil)
+	w := testWatcher(s, &collected{})
+	l := newLead(w, s.plan, newOutbox(w.config.Bus, w.log, w.metrics))
+	w.lead.Store(l)
+	l.fill(time.Now())
+	built := make(chan error)
+	go func() {
+		_, err := l.scopes.build(&pending{evaluation: s.plan.all[0].evaluation(index.Cluster)}, time.Now())
+		built <- err
+	}()
+	<-slowAsked
+	handled := make(chan bool)
+	go func() {
+		w.podChanged(nil, guest("a", "n1"), false)
+		w.nodeChanged(tenCores("n1"), tenCores("n1"), false)
+		close(handled)
+	}()
+	select {
+	case <-handled:
+	case <-time.After(5 * time.Second):
+		t.Error("the handler of a pod waits for the scope")
+	}
+	close(slowAnswers)
+	if err := <-built; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExpiredIntents(t *testing.T) {
+	expired := func(t *testing.T) schemas.Event {
+		t.Helper()
+		e, err := schemas.NewEvent("/test", schemas.Verdict{
+			Outcome: schemas.Expired, Profile: "p", Strategy: "nodes", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
+		}, time.Now(), schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+			leading(t, s, func(_ *Watcher, bus *collected) {
+				bus.take(t)
+				began := time.Now()
+				var got []time.Duration
+				for range 5 { // as often as the actuator finds the new intent expired at once
+					bus.tell(expired(t))
+					for len(bus.take(t)) == 0 {
+						time.Sleep(100 * time.Millisecond)
+					}
+					got = append(got, time.Since(began).Round(time.Second))
+				}
+				second := time.Second
+				if want := []time.Duration{1 * second, 3 * second, 7 * second, 15 * second, 31 * second}; !reflect.DeepEqual(got, want) {
+					t.Errorf("evaluated after %v, want %v", got, want)
+				}
+			})
+		})
+	})
+}
