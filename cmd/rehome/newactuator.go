@@ -8,22 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/cluster"
 )
 
 // newActuator makes the actuator, which leads once the cluster is known.
 func (p *process) newActuator() (lead task) {
 	config := actuator.Config{
 		Client: p.client, Kinds: p.kinds, Maintenances: p.bus.Maintenances(), Bus: p.adapter(), Ledger: p.bus.Ledger(), View: p.cluster.Workloads(),
-		Policy: p.policy,
+		Policy: p.policy, Room: p.cluster,
 		Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics,
 		Self: corev1.ObjectReference{
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace(), Name: settings.ActuatorLease,
 		},
-	}
-	if p.watcher != nil {
-		config.Room = room{p.cluster}
 	}
 	a := actuator.New(config)
 	p.cluster.Workloads().OnChange(a.Changed)
@@ -36,9 +32,3 @@ func (p *process) newActuator() (lead task) {
 		return a.Lead(ctx)
 	}
 }
-
-// room says whether another node has room for a second pod like one.
-type room struct{ cache *cluster.Cache }
-
-// Elsewhere implements the interface of restarts.
-func (r room) Elsewhere(pod *corev1.Pod) (fits bool, why string) { return r.cache.Elsewhere(pod, nil) }

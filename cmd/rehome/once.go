@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
@@ -105,12 +106,12 @@ type batches struct {
 
 // batches begins to follow the cluster, and returns when it is known.
 func (o once) batches(ctx context.Context) (batches, error) {
-	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: cluster.WorkloadKinds()})
+	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())})
 	if err != nil {
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: o.client, View: view.Workloads(), Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun,
+		Client: o.client, View: view.Workloads(), Room: view, Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun,
 		Parallel: o.settings.Parallel,
 		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
 	})

@@ -45,7 +45,7 @@ func (r roles) kinds() []cluster.Kind {
 		kinds = append(kinds, watcher.Kinds()...)
 	}
 	if r.actuator {
-		kinds = append(kinds, cluster.WorkloadKinds()...)
+		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
 	}
 	return kinds
 }

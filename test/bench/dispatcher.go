@@ -25,7 +25,7 @@ const (
 	questions = 3000
 	// podsAsked is how many pods a scope lists.
 	podsAsked = 10
-	// askedAtOnce is how many scopes are asked at once: the default of a policy.
+	// askedAtOnce is how many of them are asked at once, the default of a policy.
 	askedAtOnce = policy.DefaultOutsideParallel
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var errNoProc = errors.New("processor time and memory are read from /proc, which only Linux has: only the parts decisions and dispatcher run elsewhere")
+var errNoProc = errors.New("processor time and memory are read from /proc, which only Linux has; leave out the part idle")
 
 func processorTime(...int) (time.Duration, error) { return 0, errNoProc }
 

@@ -36,6 +36,7 @@ func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
 	}{
 		{"a rollout restart stops the pod when its replacement is ready, is made once, and is told to the end", restartedOnce},
 		{"a surge stops the pod when its replacement is ready, and the replicas go back", surged},
+		{"a Deployment under an autoscaler restarts instead of a surge", scaledRestarts},
 		{"the annotation of the Deployment says whether and how it takes part", markedDeployments},
 		{"the annotation of the namespace counts where the Deployment has none", markedNamespace},
 		{"a pod whose Deployment cannot is evicted, and the verdict says why, where the policy says so", evictedInstead},
@@ -107,6 +108,30 @@ func restartedOnce(t *testing.T) {
 	_, metrics := p.get("metrics")
 	if got := restarts.FindAllStringSubmatch(metrics, -1); len(got) != 1 || got[0][1] != "1" {
 		t.Errorf("the metric of restarts is %q, want it once, 1", got)
+	}
+}
+
+// scaledRestarts: an autoscaler would take the replica of a surge away.
+func scaledRestarts(t *testing.T) {
+	s := newScene(t, 2)
+	lives := s.watchPods()
+	s.deploy("api")
+	s.autoscaler("api")
+	old := s.podsOf("api")[0]
+	events := s.follow(s.policy("restart: {workloads: All, method: Surge}", noStorm))
+	s.taint(s.nodes[0], "dedicated")
+	end := s.settledOnce(events)
+	replacement, workload := s.podsOf("api")[0], s.workload("api")
+	want := []verdict{{schemas.Restarted, schemas.ReasonRestartAccepted, schemas.MethodRestart, "rollout restart of " + workload.String()}}
+	if got := short(events.verdicts()); !reflect.DeepEqual(got, want) {
+		t.Errorf("verdicts %v, want %v", got, want)
+	}
+	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodRestart, workload, replacement)
+	if want := []string{"new ready", "old going"}; !reflect.DeepEqual(lives.order(old.UID), want) {
+		t.Errorf("seen in the order %q, want %q", lives.order(old.UID), want)
+	}
+	if n := len(s.templateChanges("api")); n != 1 {
+		t.Errorf("the template was changed %d times, want once", n)
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -90,12 +89,6 @@ func conditions() map[string]condition {
 				d.Annotations = map[string]string{"rehome.dev/restarted-at": time.Now().UTC().Format(time.RFC3339Nano)}
 			},
 			want: restart(d, schemas.ReasonRestartCooldown, "it was restarted at TIME, and will not be again before TIME"),
-		},
-		"scaled": {
-			change: func(_ *scene, d *appsv1.Deployment) { d.Annotations = map[string]string{policy.RestartMark: "surge"} },
-			after:  func(s *scene) { s.autoscaler("scaled", 1) },
-			want: verdict{r, schemas.ReasonRestartScaled, schemas.MethodSurge,
-				"the HorizontalPodAutoscaler scaled would undo one replica more: its maxReplicas is 1"},
 		},
 	}
 }
@@ -294,14 +287,14 @@ func (s *scene) quota() {
 	})
 }
 
-// autoscaler makes one that scales a Deployment to at most so many replicas.
-func (s *scene) autoscaler(deployment string, most int32) {
+// autoscaler makes one that scales a Deployment to at most three replicas.
+func (s *scene) autoscaler(deployment string) {
 	s.t.Helper()
 	_, err := s.client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: deployment},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment},
-			MaxReplicas:    most,
+			MaxReplicas:    3,
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)

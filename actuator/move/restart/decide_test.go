@@ -5,7 +5,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,7 +23,7 @@ type situated struct {
 func begunMove(method schemas.Method) situated {
 	c := aCandidate(method)
 	s := fresh(c)
-	s.Begun = true
+	s.Phase = waiting
 	d := c.Deployment
 	d.Annotations = map[string]string{restartedAt: s.value(), restartedFor: "api-1/pod-1"}
 	if method == surge {
@@ -51,8 +50,8 @@ func (m *situated) leaving() {
 }
 
 func (m *situated) givenUp() {
+	m.s.Phase, m.s.Back = takingBack, m.v.Now
 	m.s.Refusal = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: "full"}
-	m.s.Back = m.v.Now
 }
 
 // outline is what of a decision is compared: what is written, and what is said.
@@ -60,18 +59,18 @@ type outline struct {
 	Annotations, Template map[string]*string
 	Replicas              int32
 	Cost                  *cost
-	Minimum               *minimumChange
 	Ask, Shorten, GiveUp  bool
-	Returning             bool
+	Phase                 phase
 	Stage                 move.Stage
 	Reason                schemas.ReasonCode
 	Message               string
 }
 
-func outlineOf(d decision) outline {
-	o := outline{Cost: d.Cost, Minimum: d.Minimum, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
-	if s, err := decode(d.Then.State); err == nil {
-		o.Returning = s.Returning
+// outlineOf has the phase only where the decision changes it.
+func outlineOf(before state, d decision) outline {
+	o := outline{Cost: d.Cost, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
+	if s, err := decode(d.Then.State); err == nil && s.Phase != before.Phase {
+		o.Phase = s.Phase
 	}
 	if d.Change != nil {
 		o.Annotations, o.Template = d.Change.Annotations, d.Change.Template
@@ -92,9 +91,9 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 	const (
 		running = schemas.ReasonRestartRunning
 		key     = policy.DefaultRestartAnnotation
-		taken   = "somebody else took the annotation " + key + " away or changed it during the restart; " +
-			"a tool that keeps the template as it is should be told to ignore it"
-		foreign = "somebody else changed the template during the restart, and rolls out anew"
+		taken   = "another client removed or changed the annotation " + key + " during the restart; " +
+			"configure a tool that restores the template to ignore it"
+		foreign = "another client changed the template during the restart, and it rolls out anew"
 	)
 	clean := map[string]*string{restartUndo: nil}
 	failed := func(m *situated) {
@@ -184,7 +183,7 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(restart)
 			tt.change(&m)
-			same(t, "decision", outlineOf(followRollout(m.s, m.v)), tt.want)
+			same(t, "decision", outlineOf(m.s, followRollout(m.s, m.v)), tt.want)
 		})
 	}
 }
@@ -214,9 +213,9 @@ func TestASurgeIsFollowed(t *testing.T) {
 		{"the second pod is not available", func(m *situated) { cheapened(m); m.seen(2, 2, 1) },
 			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
 		{"the second pod is available: the budget is asked", func(m *situated) { cheapened(m); m.seen(2, 2, 2) },
-			outline{Ask: true, Annotations: back, Replicas: 1, Message: "the replacement is available; the pod goes"}},
+			outline{Ask: true, Annotations: back, Replicas: 1, Phase: returning, Message: "the replacement is available; the pod goes"}},
 		{"the pod went by itself", func(m *situated) { m.leaving(); m.seen(2, 2, 1) },
-			outline{Annotations: back, Replicas: 1, Message: "the pod is being deleted; one replica fewer is needed"}},
+			outline{Annotations: back, Replicas: 1, Phase: returning, Message: "the pod is being deleted; one replica fewer is needed"}},
 		{"the replica is taken back: the pod is being deleted", func(m *situated) { returned(m); m.leaving(); m.seen(1, 1, 1) },
 			outline{Shorten: true, Stage: move.Done, Message: "the pod is being deleted"}},
 		{"and is gone", func(m *situated) { returned(m); m.v.Pod = nil; m.seen(1, 1, 1) },
@@ -240,100 +239,30 @@ func TestASurgeIsFollowed(t *testing.T) {
 			returned(m)
 			m.v.Now = m.s.At.Add(2*m.s.Limit + moment)
 		}, outline{Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
-		{"somebody else scaled it up", func(m *situated) { cheapened(m); m.v.Deployment.Spec.Replicas = new(int32(3)) },
+		{"another client scaled it up", func(m *situated) { cheapened(m); m.v.Deployment.Spec.Replicas = new(int32(3)) },
 			outline{Annotations: map[string]*string{surgeReplicas: nil}, Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
-				Message: "somebody else scaled the Deployment to 3 replicas during the surge from 1 to 2"}},
-		{"somebody else scaled it down, and the pod is gone", func(m *situated) {
+				Message: "another client scaled the Deployment to 3 replicas during the surge from 1 to 2"}},
+		{"another client scaled it down, and the pod is gone", func(m *situated) {
 			m.v.Deployment.Spec.Replicas = new(int32(0))
 			m.v.Pod = nil
 		}, outline{Annotations: map[string]*string{surgeReplicas: nil}, Stage: move.Done,
-			Message: "the pod is gone; somebody else scaled the Deployment to 0 replicas during the surge from 1 to 2"}},
+			Message: "the pod is gone; another client scaled the Deployment to 0 replicas during the surge from 1 to 2"}},
 		{"somebody else took the marks away, but not the replica", func(m *situated) {
 			cheapened(m)
 			m.seen(2, 2, 2)
 			m.v.Deployment.Annotations = nil
-		}, outline{Ask: true, Annotations: back, Replicas: 1, Message: "the replacement is available; the pod goes"}},
+		}, outline{Ask: true, Annotations: back, Replicas: 1, Phase: returning, Message: "the replacement is available; the pod goes"}},
 		{"somebody else took the marks away, and the replica with them", func(m *situated) {
 			returned(m)
 			m.seen(1, 1, 1)
 			m.v.Deployment.Annotations = nil
 		}, outline{Stage: move.Undone, Reason: running,
-			Message: "somebody else took the annotations of the surge away, and the replica with them"}},
+			Message: "another client removed the annotations of the surge, and the replica with them"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(surge)
 			tt.change(&m)
-			same(t, "decision", outlineOf(followSurge(m.s, m.v, new(int64(7)))), tt.want)
-		})
-	}
-}
-
-func TestAnAutoscalerGoesAlongWithASurge(t *testing.T) {
-	at := begunMove(surge).s.value()
-	mark := `{"at":"` + at + `","min":1}`
-	back := map[string]*string{surgeReplicas: nil, restartedAt: &at}
-	lower := &minimumChange{Set: true, Min: new(int32(1))}
-	const half = "the minimum of the autoscaler goes along: it has one replica more than 1 until a pod has gone; 1 of 2 are available"
-	for _, tt := range []struct {
-		name   string
-		change func(*situated)
-		want   outline
-	}{
-		{"first its minimum is raised", func(m *situated) { m.seen(2, 2, 1); m.v.Autoscaler.Annotations = nil },
-			outline{Minimum: &minimumChange{Mark: &mark, Set: true, Min: new(int32(2))}, Message: half}},
-		{"the mark of an older surge counts for nothing", func(m *situated) {
-			m.seen(2, 2, 1)
-			m.v.Autoscaler.Annotations[surgeMinimum] = `{"at":"2025-01-01T00:00:00Z","min":7}`
-		}, outline{Minimum: &minimumChange{Mark: &mark, Set: true, Min: new(int32(2))}, Message: half}},
-		{"then the second pod is waited for", func(m *situated) { m.seen(2, 2, 1) },
-			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
-		{"what it took away before it was raised, it will give again", func(m *situated) {
-			m.v.Deployment.Spec.Replicas = new(int32(1))
-			m.seen(1, 1, 1)
-		}, outline{Message: "1 of 1 pods are available"}},
-		{"the second pod is available: that is remembered", func(m *situated) { m.seen(2, 2, 2) },
-			outline{Ask: true, Returning: true, Message: "the replacement is available; the pod goes"}},
-		{"then the minimum is lowered", func(m *situated) { m.seen(2, 2, 1); m.s.Returning = true },
-			outline{Minimum: lower, Returning: true, Message: half}},
-		{"then the replica is given back", func(m *situated) {
-			m.seen(2, 2, 2)
-			m.s.Returning, m.v.Autoscaler.Annotations = true, nil
-		}, outline{Annotations: back, Replicas: 1, Returning: true, Message: "the replacement is available; the pod goes"}},
-		{"given back by the autoscaler already, the mark is removed", func(m *situated) {
-			m.v.Deployment.Spec.Replicas = new(int32(1))
-			m.s.Returning, m.v.Autoscaler.Annotations = true, nil
-		}, outline{Annotations: back, Replicas: 1, Returning: true, Message: "the replacement is available; the pod goes"}},
-		{"a surge that is taken back lowers it first", func(m *situated) { m.seen(2, 2, 1); m.givenUp() },
-			outline{Minimum: lower, Message: half}},
-		{"a pod that goes by itself as well", func(m *situated) { m.seen(2, 2, 1); m.leaving() },
-			outline{Minimum: lower, Message: half}},
-		{"somebody else's minimum is left alone", func(m *situated) {
-			m.seen(2, 2, 1)
-			m.s.Returning, m.v.Autoscaler.Spec.MinReplicas = true, new(int32(3))
-		}, outline{Minimum: &minimumChange{Min: new(int32(1))}, Returning: true, Message: half}},
-		{"an autoscaler that wants more ends the surge, and gets its minimum", func(m *situated) {
-			m.v.Deployment.Spec.Replicas = new(int32(3))
-			m.seen(3, 3, 3)
-		}, outline{Minimum: lower, Message: "the minimum of the autoscaler goes along: 3 of 3 pods are available"}},
-		{"and the replicas are left alone", func(m *situated) {
-			m.v.Deployment.Spec.Replicas, m.v.Autoscaler.Annotations = new(int32(3)), nil
-			m.seen(3, 3, 3)
-		}, outline{Annotations: map[string]*string{surgeReplicas: nil}, Cost: &cost{}, Stage: move.Undone,
-			Reason: schemas.ReasonRestartRunning, Message: "somebody else scaled the Deployment to 3 replicas during the surge from 1 to 2"}},
-		{"an autoscaler that was deleted is not missed", func(m *situated) { m.seen(2, 2, 1); m.v.Autoscaler = nil },
-			outline{Message: "it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			m := begunMove(surge)
-			m.s.Autoscaler, m.v.Autoscaler = "api", &autoscalingv2.HorizontalPodAutoscaler{}
-			m.v.Autoscaler.Annotations = map[string]string{surgeMinimum: mark}
-			m.v.Autoscaler.Spec.MinReplicas = new(int32(1))
-			if tt.want.Minimum == nil || tt.want.Minimum.Mark == nil {
-				m.v.Autoscaler.Spec.MinReplicas = new(int32(2))
-			}
-			m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: cheapest, costBefore: ""}
-			tt.change(&m)
-			same(t, "decision", outlineOf(followSurge(m.s, m.v, nil)), tt.want)
+			same(t, "decision", outlineOf(m.s, followSurge(m.s, m.v, new(int64(7)))), tt.want)
 		})
 	}
 }
@@ -375,8 +304,6 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 		reason *move.Refusal
 	}{
 		{"the pod is gone", true, 0, true, move.Done, nil},
-		{"nothing was begun, and the pod is gone", false, 0, true, move.Done, &move.Refusal{
-			Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: "deployment/shop/api was deleted"}},
 		{"the pod will follow", true, 0, false, move.Working, nil},
 		{"the pod was to stay", true, 630 * time.Second, false, move.Undone, gone},
 		{"nothing was begun, and the pod will follow", false, 0, false, move.Working, nil},
@@ -384,11 +311,14 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(restart)
-			m.s.Begun, m.v.Deployment, m.v.Now = tt.begun, nil, m.s.At.Add(tt.after)
+			m.v.Deployment, m.v.Now = nil, m.s.At.Add(tt.after)
+			if !tt.begun {
+				m.s.Phase = planned
+			}
 			if tt.noPod {
 				m.v.Pod = nil
 			}
-			got := (&Method{}).deleted(m.s, m.v)
+			got := deleted(m.s, m.v)
 			same(t, "stage and refusal", []any{got.Stage, got.Refusal}, []any{tt.stage, tt.reason})
 		})
 	}

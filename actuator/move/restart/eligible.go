@@ -22,7 +22,6 @@ func checks() []check {
 	return []check{
 		startsFirst,     // a Deployment that stops before it starts gains nothing
 		sharesVolumes,   // two pods are there at the same time
-		scaledAlong,     // an autoscaler would take the replica more away
 		notPaused,       // a paused Deployment rolls nothing out
 		notStuck,        // what got stuck once gets stuck again
 		notRolling,      // one at a time; a second pod of the same Deployment goes with the first
@@ -49,7 +48,7 @@ func eligible(c candidate) *move.Refusal {
 func not(c candidate, reason schemas.ReasonCode, format string, args ...any) *move.Refusal {
 	outcome := schemas.Deferred
 	switch reason {
-	case schemas.ReasonRestartStrategy, schemas.ReasonRestartVolume, schemas.ReasonRestartScaled:
+	case schemas.ReasonRestartStrategy, schemas.ReasonRestartVolume:
 		outcome = schemas.Rejected
 	case schemas.ReasonForbidden, schemas.ReasonInvalid:
 		outcome = schemas.Failed
@@ -108,7 +107,7 @@ func notPaused(c candidate) *move.Refusal {
 }
 
 func notStuck(c candidate) *move.Refusal {
-	why, stuck := stuck(c.Deployment)
+	why, stuck := stuck(c.Deployment, c.Now)
 	if !stuck {
 		return nil
 	}

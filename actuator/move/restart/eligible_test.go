@@ -5,7 +5,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -218,36 +217,6 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 	})
 }
 
-func TestAnAutoscalerMustBeAbleToGoAlongWithASurge(t *testing.T) {
-	const reason = schemas.ReasonRestartScaled
-	scaled := func(low *int32, high int32, change ...func(*candidate)) func(*candidate) {
-		return func(c *candidate) {
-			a := autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "api"}}
-			a.Spec.MinReplicas, a.Spec.MaxReplicas = low, high
-			c.Autoscalers = []autoscalingv2.HorizontalPodAutoscaler{a}
-			for _, f := range change {
-				f(c)
-			}
-		}
-	}
-	hold(t, []rule{
-		{"its minimum can be raised", surge, scaled(new(int32(1)), 2), nil},
-		{"also where it names none", surge, scaled(nil, 2), nil},
-		{"its maximum leaves no room", surge, scaled(nil, 1), refusal(schemas.Rejected, reason,
-			"the HorizontalPodAutoscaler api would undo one replica more: its maxReplicas is 1")},
-		{"a rollout does not count for it", restart, scaled(nil, 1), nil},
-		{"it wants more anyway", surge, scaled(new(int32(2)), 5), refusal(schemas.Rejected, reason,
-			"the HorizontalPodAutoscaler api wants at least 2 replicas, and there are 1")},
-		{"somebody else manages it", surge, scaled(nil, 5, func(c *candidate) {
-			c.Autoscalers[0].OwnerReferences = owner("keda.sh/v1alpha1", "ScaledObject", "1", true)
-		}), refusal(schemas.Rejected, reason, "the HorizontalPodAutoscaler api would undo one replica more, and ScaledObject api "+
-			"would undo a change of it")},
-		{"there are two", surge, scaled(nil, 5, func(c *candidate) {
-			c.Autoscalers = append(c.Autoscalers, autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "again"}})
-		}), refusal(schemas.Rejected, reason, "more than one HorizontalPodAutoscaler scales it: api and again")},
-	})
-}
-
 func TestThereMustBeRoomForTwoPods(t *testing.T) {
 	const reason = schemas.ReasonRestartNoRoom
 	room := func(ok bool, why string) func(*candidate) {
@@ -275,8 +244,6 @@ func TestAQuotaMustAdmitOnePodMore(t *testing.T) {
 					"example.com/gpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi")},
 				Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
 			}
-			c.Pod.Status.QOSClass = corev1.PodQOSBurstable
-			c.Pod.Spec.PriorityClassName = "high"
 			q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 			q.Status.Hard = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(hard)}
 			q.Status.Used = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(used)}
@@ -288,13 +255,6 @@ func TestAQuotaMustAdmitOnePodMore(t *testing.T) {
 	}
 	scope := func(names ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuotaSpec) {
 		return func(s *corev1.ResourceQuotaSpec) { s.Scopes = names }
-	}
-	priority := func(operator corev1.ScopeSelectorOperator, values ...string) func(*corev1.ResourceQuotaSpec) {
-		return func(s *corev1.ResourceQuotaSpec) {
-			s.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
-				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: operator, Values: values},
-			}}
-		}
 	}
 	full := func(name, used, hard string) *move.Refusal {
 		return refusal(schemas.Deferred, schemas.ReasonRestartNoRoom,
@@ -313,19 +273,15 @@ func TestAQuotaMustAdmitOnePodMore(t *testing.T) {
 		{"extended resources", restart, quota("requests.example.com/gpu", "1", "1"), full("requests.example.com/gpu", "1", "1")},
 		{"huge pages", restart, quota("hugepages-2Mi", "2Mi", "2Mi"), full("hugepages-2Mi", "2Mi", "2Mi")},
 		{"what the pod does not ask for", restart, quota("limits.memory", "1Gi", "1Gi"), nil},
-		{"a restart makes a ReplicaSet", restart, quota("count/replicasets.apps", "5", "5"), full("count/replicasets.apps", "5", "5")},
-		{"a surge makes none", surge, quota("count/replicasets.apps", "5", "5"), nil},
 		{"another scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeTerminating)), nil},
 		{"the pod's scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotTerminating)), no},
 		{"of two scopes both must be the pod's", restart, quota("pods", "1", "1",
 			scope(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort)), nil},
 		{"not best effort", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotBestEffort)), no},
-		{"a priority class that the pod has", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpIn, "high")), no},
-		{"one that it has not", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpIn, "low")), nil},
-		{"not one that it has", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpNotIn, "high")), nil},
-		{"any priority class", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpExists)), no},
-		{"no priority class", restart, quota("pods", "1", "1", priority(corev1.ScopeSelectorOpDoesNotExist)), nil},
 		{"a scope that is not known is left to the API server", restart, quota("pods", "1", "1", scope("Weather")), nil},
+		{"a quota with a scope selector is left to the API server", restart, quota("pods", "1", "1", func(s *corev1.ResourceQuotaSpec) {
+			s.ScopeSelector = &corev1.ScopeSelector{}
+		}), nil},
 	})
 }
 
@@ -434,17 +390,4 @@ func TestOnlyAControllerOfTheGroupAppsCounts(t *testing.T) {
 			same(t, "owned", got, tt.want)
 		})
 	}
-}
-
-func TestTheAutoscalersOfADeploymentAreTheOnesThatTargetIt(t *testing.T) {
-	target := func(version, kind, name string) autoscalingv2.HorizontalPodAutoscaler {
-		var a autoscalingv2.HorizontalPodAutoscaler
-		a.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: version, Kind: kind, Name: name}
-		return a
-	}
-	right := target("apps/v1", "Deployment", "api")
-	same(t, "autoscalers", scaling(aDeployment(1), []autoscalingv2.HorizontalPodAutoscaler{
-		target("apps/v1", "Deployment", "web"), target("apps/v1", "StatefulSet", "api"),
-		target("example.com/v1", "Deployment", "api"), right,
-	}), []autoscalingv2.HorizontalPodAutoscaler{right})
 }

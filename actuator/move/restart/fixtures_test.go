@@ -86,3 +86,7 @@ func claim(name string, modes ...corev1.PersistentVolumeAccessMode) *corev1.Pers
 func owner(version, kind string, uid types.UID, controller bool) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: "api", UID: uid, Controller: &controller}}
 }
+
+func refOf(d *appsv1.Deployment) *schemas.ObjectRef {
+	return &schemas.ObjectRef{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, UID: d.UID}
+}

@@ -216,15 +216,10 @@ func surger(more ...func(*policy.Restart)) func(*Config) {
 // planned plans the move of the pod, and changes nothing.
 func (p *place) planned(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
-	c, err := r.find(p.Context(), pod, r.policy())
+	s, refusal, err := r.plan(p.Context(), pod, r.cfg.Policy(), time.Now())
 	p.must(err)
-	if c == nil {
-		p.Fatalf("the Deployment of pod %s does not take part", pod.Name)
-	}
-	s, refusal, err := r.plan(p.Context(), c, time.Now())
-	p.must(err)
-	if refusal != nil {
-		p.Fatalf("pod %s: %+v", pod.Name, refusal)
+	if refusal != nil || s.Method == "" {
+		p.Fatalf("pod %s: %s, %+v", pod.Name, s.Method, refusal)
 	}
 	return r, s.encode()
 }
@@ -296,7 +291,7 @@ func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 		if how.after != nil {
 			how.after(remembered, progress)
 		}
-		if remembered.Begun {
+		if remembered.Phase != planned {
 			late = how.late
 		}
 		if !goesOn(progress) {

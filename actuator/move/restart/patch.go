@@ -3,11 +3,16 @@ package restart
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // The annotations on a Deployment, see the package comment.
@@ -28,8 +33,8 @@ type change struct {
 	Replicas    *int32
 }
 
-// document renders the change as a JSON merge patch for the Deployment as it is. That it names the version makes the
-// API server answer 409 if there is a newer one; a JSON patch with a test would be answered with 422, as much else is.
+// document renders the change as a JSON merge patch for the Deployment as it is. With the version in it, the API server answers
+// 409 if there is a newer one.
 func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 	metadata := map[string]any{"resourceVersion": d.ResourceVersion}
 	if len(c.Annotations) > 0 {
@@ -49,12 +54,12 @@ func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// patch changes the Deployment as it is. It fails with a conflict if somebody else has changed it since d was read.
-func (r *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
+// patch changes the Deployment as it is. It fails with a conflict if another client has changed it since d was read.
+func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	document, err := c.document(d)
 	if err == nil {
-		_, err = r.cfg.Client.AppsV1().Deployments(d.Namespace).
-			Patch(ctx, d.Name, types.MergePatchType, document, r.patchOptions())
+		_, err = m.cfg.Client.AppsV1().Deployments(d.Namespace).
+			Patch(ctx, d.Name, types.MergePatchType, document, m.patchOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("patch deployment %s/%s: %w", d.Namespace, d.Name, err)
@@ -62,10 +67,66 @@ func (r *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) erro
 	return nil
 }
 
-func (r *Method) patchOptions() metav1.PatchOptions {
+// patchCost changes the deletion cost of the pod. A pod that is gone needs none.
+func (m *Method) patchCost(ctx context.Context, s state, c cost) error {
+	document, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": s.Pod.UID, "annotations": map[string]*string{corev1.PodDeletionCost: c.Cost, costBefore: c.Before},
+	}})
+	if err == nil {
+		_, err = m.cfg.Client.CoreV1().Pods(s.Pod.Namespace).
+			Patch(ctx, s.Pod.Name, types.MergePatchType, document, m.patchOptions())
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("patch pod %s: %w", s.Pod, err)
+	}
+	return nil
+}
+
+func (m *Method) patchOptions() metav1.PatchOptions {
 	o := metav1.PatchOptions{FieldManager: fieldManager}
-	if r.dryRun {
+	if m.cfg.DryRun {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
 	return o
+}
+
+// askToEvict asks the API server whether it would evict the pod now. held says why not; empty: it would, or the pod is gone.
+func (m *Method) askToEvict(ctx context.Context, s state) (held string, err error) {
+	err = m.evict(ctx, s, nil, []string{metav1.DryRunAll})
+	var status apierrors.APIStatus
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return "", nil
+	case errors.As(err, &status):
+		return "the replacement is available, but the pod would not be evicted: " + err.Error(), nil
+	}
+	return "", err
+}
+
+// shorten gives a pod that is being deleted less time to stop. Budgets do not apply to such a pod.
+func (m *Method) shorten(ctx context.Context, s state) error {
+	err := m.evict(ctx, s, m.cfg.GracePeriodSeconds(), m.patchOptions().DryRun)
+	if apierrors.IsNotFound(err) || refused(err) {
+		return nil // it goes in its own time
+	}
+	return err
+}
+
+// evict sends one eviction of the pod, without a retry: client-go would wait inside of it for as long as the API server asks.
+func (m *Method) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
+	eviction := &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{
+			GracePeriodSeconds: grace,
+			Preconditions:      &metav1.Preconditions{UID: &s.Pod.UID},
+			DryRun:             dryRun,
+		},
+	}
+	err := m.cfg.Client.CoreV1().RESTClient().Post().MaxRetries(0).
+		Namespace(s.Pod.Namespace).Resource("pods").Name(s.Pod.Name).SubResource("eviction").
+		VersionedParams(&metav1.CreateOptions{DryRun: dryRun}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("evict pod %s: %w", s.Pod, err)
+	}
+	return nil
 }

@@ -1,67 +1,96 @@
 package restart
 
 import (
+	"encoding/json"
 	"fmt"
-	"strconv"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
-// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there
-// are as many as it wants.
-func rolledOut(d *appsv1.Deployment) bool {
-	want, s := replicasOf(d), d.Status
-	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want
+// undo is what the annotation restart-undo says.
+type undo struct {
+	Annotation string  `json:"annotation"`
+	Old        *string `json:"old"` // null: there was none
 }
 
-// complete says whether the Deployment is rolled out and all of its pods are available.
-func complete(d *appsv1.Deployment) bool {
-	return rolledOut(d) && d.Status.AvailableReplicas == replicasOf(d) && d.Status.UnavailableReplicas == 0
+// text is the value of the annotation.
+func (u undo) text() *string {
+	text, err := json.Marshal(u)
+	if err != nil { // every field has a JSON form
+		return nil
+	}
+	s := string(text)
+	return &s
 }
 
-// stoppedNone says whether the rollout has stopped no pod yet: there are as many pods of older templates as are wanted.
-func stoppedNone(d *appsv1.Deployment) bool {
-	s := d.Status
-	return s.ObservedGeneration < d.Generation || s.Replicas-s.UpdatedReplicas >= replicasOf(d)
+// firstOf is the change that begins a move.
+func firstOf(s state) change {
+	value, pod := s.value(), s.Pod.Name+"/"+string(s.Pod.UID)
+	c := change{Annotations: map[string]*string{restartedAt: &value, restartedFor: &pod}}
+	if s.Method == schemas.MethodSurge {
+		before, more := fmt.Sprint(s.Replicas), s.Replicas+1
+		c.Annotations[surgeReplicas], c.Replicas = &before, &more
+		return c
+	}
+	c.Annotations[restartUndo] = undo{Annotation: s.Annotation, Old: s.Old}.text()
+	c.Template = map[string]*string{s.Annotation: &value}
+	return c
 }
 
-// exceeded is the reason of the condition Progressing of a rollout that took too long.
-const exceeded = "ProgressDeadlineExceeded"
-
-// stuck says whether the controller has given up the newest rollout that it knows of, and why.
-func stuck(d *appsv1.Deployment) (string, bool) {
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing && (c.Status == corev1.ConditionFalse || c.Reason == exceeded) {
-			return fmt.Sprintf("Progressing is %s, %s: %s", c.Status, c.Reason, c.Message), true
+// followRollout decides what a step does about a rollout restart that has begun.
+func followRollout(s state, v view) decision {
+	d := v.Deployment
+	value, has := d.Spec.Template.Annotations[s.Annotation]
+	ours := has && value == s.value()
+	switch {
+	case s.Template != digest(d.Spec.Template, s.Annotation):
+		return endRollout(s, v, "another client changed the template during the restart, and it rolls out anew")
+	case !ours && s.Phase == takingBack && s.isOld(value, has):
+		return settleRollout(s, v)
+	case !ours:
+		return endRollout(s, v, "another client removed or changed the annotation "+s.Annotation+
+			" during the restart; configure a tool that restores the template to ignore it")
+	case complete(d) && v.going():
+		return endRollout(s, v, "")
+	case complete(d):
+		return endRollout(s, v, "the rollout is complete, but the pod does not belong to the Deployment any more and runs on")
+	case s.Phase == takingBack: // with the old value, the old ReplicaSet is the newest again
+		return decision{
+			Change: &change{Template: map[string]*string{s.Annotation: s.Old}},
+			Then:   working(s, s.Refusal.Message, soon),
 		}
 	}
-	return "", false
-}
-
-// restarting says whether a restart of this package is still on its way through the pods. The controller, which does it, asks
-// no budget when it takes them away one by one.
-func restarting(d *appsv1.Deployment) bool { return d.Annotations[restartUndo] != "" && !rolledOut(d) }
-
-// surging says whether the Deployment has one replica more because of a surge. A mark that was left behind, on a
-// Deployment with any other number of replicas, counts for nothing.
-func surging(d *appsv1.Deployment) bool {
-	before, err := strconv.ParseInt(d.Annotations[surgeReplicas], 10, 32)
-	return err == nil && replicasOf(d) == int32(before)+1
-}
-
-// situation says in words how far the Deployment is.
-func situation(d *appsv1.Deployment) string {
-	want, s := replicasOf(d), d.Status
-	switch {
-	case s.ObservedGeneration < d.Generation:
-		return "its controller has not seen the last change yet"
-	case surging(d):
-		return fmt.Sprintf("it has one replica more than %s until a pod has gone; %d of %d are available",
-			d.Annotations[surgeReplicas], s.AvailableReplicas, want)
-	case !rolledOut(d):
-		return fmt.Sprintf("a rollout is in progress: %d of %d pods are of the newest template, %d are there",
-			s.UpdatedReplicas, want, s.Replicas)
+	if why, is := stuck(d, v.Now); is && d.Status.ObservedGeneration >= d.Generation {
+		return giveUp("the restart got stuck and is taken back: " + why)
 	}
-	return fmt.Sprintf("%d of %d pods are available", s.AvailableReplicas, want)
+	if v.Now.After(s.At.Add(s.Limit)) {
+		return giveUp(fmt.Sprintf("the restart took more than %s and is taken back: %s", s.Limit, situation(d)))
+	}
+	return decision{Then: working(s, situation(d), poll)}
+}
+
+// isOld says whether that is what the annotation of the template was before.
+func (s state) isOld(value string, has bool) bool {
+	if s.Old == nil {
+		return !has
+	}
+	return has && value == *s.Old
+}
+
+// settleRollout waits until a rollout that was taken back has removed its pods, or until the time is over: a controller that is
+// away does it later.
+func settleRollout(s state, v view) decision {
+	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
+		return decision{Then: working(s, s.Refusal.Message, poll)}
+	}
+	return endRollout(s, v, s.Refusal.Message)
+}
+
+// endRollout removes the annotation of the move. words say what was not as planned, empty if all was.
+func endRollout(s state, v view, words string) decision {
+	last := decision{Then: ending(s, v, words)}
+	if a := v.Deployment.Annotations; a[restartUndo] != "" && a[restartedAt] == s.value() {
+		last.Change = &change{Annotations: map[string]*string{restartUndo: nil}}
+	}
+	return last
 }

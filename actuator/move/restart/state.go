@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -16,59 +15,74 @@ import (
 )
 
 const (
-	// defaultProgress is the progress deadline of a Deployment that names none.
+	// defaultProgress is the progress deadline of a Deployment that has none.
 	defaultProgress = 600 * time.Second
 	// moment is what the controllers are given beyond a deadline.
 	moment = 30 * time.Second
 	day    = 24 * time.Hour
 )
 
-// state is what is remembered of a move from step to step. It is written before the first change.
+// phase is how far a move is.
+type phase string
+
+const (
+	planned    phase = "Planned"    // the first change is not made, or its answer was lost
+	waiting    phase = "Waiting"    // for the replacement
+	returning  phase = "Returning"  // of a surge: the Deployment has its replicas back, and the pod goes
+	takingBack phase = "TakingBack" // Refusal says why
+)
+
+// state is what the ledger stores of a move.
 type state struct {
+	Phase      phase             `json:"phase"`
 	Pod        schemas.PodRef    `json:"pod"`
-	Node       string            `json:"node"`
 	Deployment schemas.ObjectRef `json:"deployment"`
-	// Method is restart or surge.
+	// Method is restart or surge, Policy the one that the move was planned by.
 	Method schemas.Method `json:"method"`
-	// Policy is the one that the move was planned by.
 	Policy policy.Restart `json:"policy"`
 	// Version is the one of the Deployment that the first patch is for.
 	Version string `json:"version"`
-	// At is when the move was planned. It names the move on the Deployment.
+	// At is when the move was planned. It identifies the move on the Deployment.
 	At time.Time `json:"at"`
-	// Limit is how long the move may take until it is taken back, beside what the controller says.
+	// Limit is how long the move may take until it is taken back.
 	Limit time.Duration `json:"limit"`
 	// Replicas is how many pods the Deployment wants.
 	Replicas int32 `json:"replicas"`
-	// Begun: the first patch was seen on the Deployment.
-	Begun bool `json:"begun,omitempty"`
-
-	// Refusal is why the move is taken back, Back since when. nil: it is not.
+	// Refusal is why the move is taken back, Back since when.
 	Refusal *move.Refusal `json:"refusal,omitempty"`
 	Back    time.Time     `json:"back,omitzero"`
-
-	// Autoscaler is the name of the one that scales the Deployment of a surge. Empty: none.
-	Autoscaler string `json:"autoscaler,omitempty"`
-	// Returning: the replacement is available, and the replica more is given back.
-	Returning bool `json:"returning,omitempty"`
 
 	// Annotation is the key in the template that a rollout restart changes, Old its value before. nil: it had none.
 	Annotation string  `json:"annotation,omitempty"`
 	Old        *string `json:"old,omitempty"`
-	// Template is a digest of the template without the annotation. Somebody else's change is seen by it.
+	// Template is a digest of the template without the annotation. A change by another client is seen by it.
 	Template string `json:"template,omitempty"`
 }
 
-// value names the move: the RFC 3339 time in the annotations.
+// value identifies the move: the RFC 3339 time in the annotations.
 func (s state) value() string { return s.At.Format(time.RFC3339Nano) }
+
+// words say what the first change does.
+func (s state) words() string {
+	if s.Method == schemas.MethodSurge {
+		return "one replica more for " + s.Deployment.String()
+	}
+	return "rollout restart of " + s.Deployment.String()
+}
+
+// takeBack is the progress of a move that is taken back from the next step on.
+func (s state) takeBack(why *move.Refusal, now time.Time) move.Progress {
+	s.Phase, s.Refusal, s.Back = takingBack, why, now.UTC().Round(0)
+	return working(s, why.Message, soon)
+}
 
 // fresh makes the state of a move that nothing was done for yet.
 func fresh(c candidate) state {
 	d := c.Deployment
 	s := state{
+		Phase:      planned,
 		Pod:        schemas.PodRef{Namespace: c.Pod.Namespace, Name: c.Pod.Name, UID: c.Pod.UID},
-		Node:       c.Pod.Spec.NodeName,
-		Deployment: *refTo(d),
+		Deployment: schemas.ObjectRef{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, UID: d.UID},
 		Method:     c.Method,
 		Policy:     c.Policy,
 		Version:    d.ResourceVersion,
@@ -77,9 +91,6 @@ func fresh(c candidate) state {
 		Replicas:   replicasOf(d),
 	}
 	if c.Method == schemas.MethodSurge {
-		if len(c.Autoscalers) > 0 {
-			s.Autoscaler = c.Autoscalers[0].Name
-		}
 		return s
 	}
 	s.Annotation = c.Policy.Annotation
@@ -96,8 +107,8 @@ func fresh(c candidate) state {
 	return s
 }
 
-// limit is how long the move of a candidate may take. Without one in the policy it is the progress deadline for each
-// pod that is replaced, with a moment for the controller to say itself that it is over.
+// limit is how long the move of a candidate may take. Without one in the policy it is the progress deadline for each pod that is
+// replaced, with a moment for the controller to report that itself.
 func limit(c candidate) time.Duration {
 	if c.Policy.Timeout > 0 {
 		return c.Policy.Timeout
@@ -124,7 +135,6 @@ func digest(template corev1.PodTemplateSpec, annotation string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// encode makes what the caller remembers.
 func (s state) encode() move.State {
 	text, err := json.Marshal(s)
 	if err != nil { // every field has a JSON form
@@ -133,16 +143,10 @@ func (s state) encode() move.State {
 	return text
 }
 
-// decode reads what encode wrote.
 func decode(text move.State) (state, error) {
 	var s state
 	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fmt.Errorf("state of a move: %w", err)
+		return s, fmt.Errorf("decode the state of a restart: %w", err)
 	}
 	return s, nil
-}
-
-// began says whether the first patch of the move is on the Deployment, or was once.
-func (s state) began(d *appsv1.Deployment) bool {
-	return s.Begun || d.Annotations[restartedAt] == s.value()
 }

@@ -3,22 +3,16 @@ package restart
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
-
-// soon is after what time a step looks again at what it has just changed, or what somebody else has.
-const soon = 100 * time.Millisecond
 
 // view is the cluster as a step finds it.
 type view struct {
@@ -26,259 +20,82 @@ type view struct {
 	Deployment *appsv1.Deployment
 	// Pod is nil if it was deleted.
 	Pod *corev1.Pod
-	// Autoscaler is nil if the move has none, or it was deleted.
-	Autoscaler *autoscalingv2.HorizontalPodAutoscaler
-	Now        time.Time
+	Now time.Time
 }
 
-// going says whether the pod is gone or will be without anybody's doing.
+// going says whether the pod is gone or will be without any more change.
 func (v view) going() bool {
 	return v.Pod == nil || v.Pod.DeletionTimestamp != nil || schemas.Ended(v.Pod)
 }
 
-// decision is what a step does, and what it then says. Repeating it does no harm.
-type decision struct {
-	// Change is made to the Deployment. Whether it was made is seen there afterwards, so a conflict only means another
-	// look.
-	Change *change
-	// Cost is what the deletion cost of the pod becomes.
-	Cost *cost
-	// Minimum is changed of the autoscaler.
-	Minimum *minimumChange
-	// Ask: the eviction is asked for as a dry run, and Change made only if it would be allowed.
-	Ask bool
-	// Shorten: the pod is given less time to stop.
-	Shorten bool
-	// GiveUp: nothing is changed yet, but the move is to be taken back, for this reason and what the scheduler adds to it.
-	GiveUp *move.Refusal
-	// Then is the outcome when that was done.
-	Then move.Progress
-}
-
-// plans is how often a move is planned whose Deployment another client changes before the first step, such as a controller that
-// writes the status of an object that was just made.
-const plans = 5
-
-// Start implements [move.Method]. It is not applicable to pods without a Deployment, to Deployments that do not take part,
-// and to those with several replicas and no budget that forbids a disruption. A missing right is a refusal.
-func (r *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	p, err := r.start(ctx, pod, now, save)
-	if apierrors.IsForbidden(err) {
-		name, _ := takesPart(policy.Restart{Workloads: policy.RestartAll, Method: r.policy().Method}, "", "")
-		return move.Refused(name, move.Forbidden(err)), nil
-	}
-	return p, err
-}
-
-func (r *Method) start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	reading, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := r.find(reading, pod, r.policy())
-	if err != nil {
-		return move.Progress{}, err
-	}
-	if c == nil {
-		return move.Progress{Stage: move.NotApplicable}, nil
-	}
-	s, refusal, err := r.plan(reading, c, now)
-	var p move.Progress
-	for n := 1; ; n++ {
-		switch {
-		case err != nil:
-			return move.Progress{}, err
-		case refusal != nil:
-			return move.Refused(c.Method, refusal), nil
-		}
-		if err := save(ctx, move.Record{Method: c.Method, Workload: refTo(c.Deployment), State: s.encode()}); err != nil {
-			return move.Progress{}, fmt.Errorf("%s of pod %s: %w", c.Method, s.Pod, err)
-		}
-		p, err = r.first(ctx, s, now)
-		if err != nil || p.Stage != replanned {
-			return begunBy(c, p, err), nil
-		}
-		if n == plans {
-			return move.Refused(c.Method, not(*c, schemas.ReasonRestartRunning, "%s", p.Message)), nil
-		}
-		s, err = decode(p.State)
-	}
-}
-
-// begunBy is the progress after the first step.
-func begunBy(c *candidate, p move.Progress, err error) move.Progress {
-	d := refTo(c.Deployment)
-	message := "rollout restart of " + d.String()
-	if c.Method == schemas.MethodSurge {
-		message = "one replica more for " + d.String()
-	}
-	p = move.Begun(p, c.Method, message, err)
-	p.Workload = d
-	return p
-}
-
-// replanned is the stage of a step that made a new plan, which has to be saved before the next step.
-const replanned = move.NotApplicable
-
-// first takes the first step.
-func (r *Method) first(ctx context.Context, s state, now time.Time) (move.Progress, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := r.look(ctx, s, now)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	if v.Deployment == nil {
-		return r.deleted(s, v), nil
-	}
-	return r.begin(ctx, s, v)
-}
-
-// plan makes the state of a move that nothing was done for yet, or says why there can be none.
-func (r *Method) plan(ctx context.Context, c *candidate, now time.Time) (state, *move.Refusal, error) {
-	if replicasOf(c.Deployment) > 1 && restarting(c.Deployment) {
-		refusal := not(*c, schemas.ReasonRestartRunning, "%s", situation(c.Deployment))
-		refusal.Wait = true
-		return state{}, refusal, nil
-	}
-	full, err := r.complement(ctx, *c, now)
-	if err != nil {
-		return state{}, nil, err
-	}
-	if refusal := eligible(full); refusal != nil {
-		return state{}, refusal, nil
-	}
-	return fresh(full), nil, nil
-}
-
-// Step implements [move.Method].
-func (r *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	s, err := decode(text)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	v, err := r.look(ctx, s, now)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	switch {
-	case v.Deployment == nil:
-		return r.deleted(s, v), nil
-	case !s.began(v.Deployment):
-		p, err := r.begin(ctx, s, v)
-		if p.Stage == replanned {
-			p.Stage = move.Working
-		}
-		return p, err
-	}
-	return r.follow(ctx, s, v)
-}
-
-// Cancel implements [move.Method]. A move whose first change was not made is Undone at once. A surge is taken back, and so is
-// a rollout that has stopped no pod yet; a later one goes on, since undoing it would restart the new pods once more.
-func (r *Method) Cancel(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	s, err := decode(text)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	v, err := r.look(ctx, s, now)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	begun := s.Begun || v.Deployment != nil && s.began(v.Deployment)
-	canceled := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: "the cause of the move is gone"}
-	switch {
-	case !begun && v.going():
-		return wentBefore(v, "the pod went before anything was changed"), nil
-	case v.Deployment == nil && begun:
-		return r.deleted(s, v), nil
-	case !begun:
-		return move.Progress{Stage: move.Undone, Refusal: canceled, Message: canceled.Message}, nil
-	case s.Refusal == nil && !s.Returning && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment)):
-		s.Refusal, s.Back = canceled, now.UTC().Round(0) // saved before it is done
-		return soonAgain(s, canceled.Message), nil
-	}
-	return r.follow(ctx, s, v)
-}
-
-// follow takes the next step of a move that has begun.
-func (r *Method) follow(ctx context.Context, s state, v view) (move.Progress, error) {
-	s.Begun = true
-	if s.Method == schemas.MethodSurge {
-		return r.carryOut(ctx, s, v, followSurge(s, v, r.grace()))
-	}
-	return r.carryOut(ctx, s, v, followRollout(s, v))
-}
-
 // look reads the Deployment and then the pod, so that what is known of the pod is never older.
-func (r *Method) look(ctx context.Context, s state, now time.Time) (view, error) {
-	d, err := r.deployment(ctx, s.Deployment.Namespace, s.Deployment.Name)
+func (m *Method) look(ctx context.Context, s state, now time.Time) (view, error) {
+	d, err := m.deployment(ctx, s.Deployment.Namespace, s.Deployment.Name)
 	if err != nil {
 		return view{}, err
 	}
 	if d != nil && d.UID != s.Deployment.UID {
 		d = nil
 	}
-	pod, err := r.pod(ctx, s.Pod)
+	pod, err := m.pod(ctx, s.Pod)
 	if err != nil {
 		return view{}, err
 	}
-	if pod != nil && pod.UID != s.Pod.UID {
-		pod = nil
-	}
-	scaler, err := r.autoscaler(ctx, s)
-	if err != nil {
-		return view{}, err
-	}
-	return view{Deployment: d, Pod: pod, Autoscaler: scaler, Now: now}, nil
+	return view{Deployment: d, Pod: pod, Now: now}, nil
 }
 
-// begin makes the first change, or plans anew when the Deployment is not the one that was planned for.
-func (r *Method) begin(ctx context.Context, s state, v view) (move.Progress, error) {
-	if v.going() {
-		return wentBefore(v, "the pod went before anything was changed"), nil
+// begin makes the first change. changed: it was not made, because another client changed the Deployment since the plan.
+func (m *Method) begin(ctx context.Context, s state, v view) (p move.Progress, changed bool, err error) {
+	switch {
+	case v.going():
+		return wentBefore(v), false, nil
+	case v.Deployment == nil:
+		return deleted(s, v), false, nil
+	case v.Deployment.ResourceVersion != s.Version:
+		return move.Progress{}, true, nil
 	}
-	if v.Deployment.ResourceVersion != s.Version {
-		return r.again(ctx, s, v)
-	}
-	first := firstOf(s)
-	err := r.patch(ctx, v.Deployment, first)
+	err = m.patch(ctx, v.Deployment, firstOf(s))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return r.overtaken(ctx, s, v.Now)
+		return move.Progress{}, true, nil
 	case refused(err):
-		return move.Refused(s.Method, refusalOf(err)), nil
+		r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
+		if apierrors.IsForbidden(err) {
+			r = move.Forbidden(err)
+		}
+		return move.Refused(s.Method, r), false, nil
 	case err != nil:
-		return move.Progress{}, err
-	case r.dryRun:
-		words := "dry run: " + s.Deployment.String() + " would make a replacement first"
-		return move.Progress{Stage: move.Done, Message: words}, nil
+		return move.Progress{}, false, err
+	case m.cfg.DryRun:
+		return move.Progress{Stage: move.Done, Message: "dry run: " + s.words()}, false, nil
 	}
-	s.Begun = true
-	return move.Progress{State: s.encode(), Message: s.Deployment.String() + " makes a replacement first"}, nil
+	s.Phase = waiting
+	return working(s, s.words(), soon), false, nil
 }
 
-// overtaken looks again when somebody else changed the Deployment first. It may have been for another pod of it, whose
-// restart this pod goes with.
-func (r *Method) overtaken(ctx context.Context, s state, now time.Time) (move.Progress, error) {
-	v, err := r.look(ctx, s, now)
+// beginLate makes the first change of a move that a process before this one planned. It plans again when the Deployment was
+// changed since; the actuator saves the new plan before the next step.
+func (m *Method) beginLate(ctx context.Context, s state, v view) (move.Progress, error) {
+	p, changed, err := m.begin(ctx, s, v)
+	if err != nil || !changed {
+		return p, err
+	}
+	renewed, refusal, err := m.plan(ctx, v.Pod, s.Policy, v.Now)
 	switch {
 	case err != nil:
 		return move.Progress{}, err
-	case v.Deployment == nil:
-		return r.deleted(s, v), nil
-	case s.began(v.Deployment):
-		return move.Progress{Message: "somebody else changed the Deployment", Delay: soon}, nil
-	case v.going():
-		return wentBefore(v, "the pod went before anything was changed"), nil
+	case refusal != nil:
+		return move.Refused(s.Method, refusal), nil
+	case renewed.Method != s.Method:
+		return move.Refused(s.Method, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning,
+			Message: s.Deployment.String() + " does not take part in this way any more"}), nil
 	}
-	return r.again(ctx, s, v)
+	return working(renewed, s.Deployment.String()+" was changed since the move was planned", soon), nil
 }
 
-// wentBefore is the end of a move that never began.
-func wentBefore(v view, words string) move.Progress {
+// wentBefore is the end of a move that never began, because the pod left by itself.
+func wentBefore(v view) move.Progress {
+	const words = "the pod went before anything was changed"
 	refusal := &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: words}
 	if v.Pod != nil && v.Pod.DeletionTimestamp != nil {
 		refusal.Reason = schemas.ReasonPodTerminating
@@ -286,100 +103,107 @@ func wentBefore(v view, words string) move.Progress {
 	return move.Progress{Stage: move.Done, Refusal: refusal, Message: words}
 }
 
-// again plans for the Deployment as it is now. The new plan is remembered before it is carried out, like the first one.
-func (r *Method) again(ctx context.Context, s state, v view) (move.Progress, error) {
-	c, err := r.find(ctx, v.Pod, s.Policy)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	if c == nil || c.Method != s.Method {
-		return move.Refused(s.Method, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning,
-			Message: "the pod's Deployment does not take part in this way any more"}), nil
-	}
-	renewed, refusal, err := r.plan(ctx, c, v.Now)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	if refusal != nil {
-		return move.Refused(s.Method, refusal), nil
-	}
-	return move.Progress{Stage: replanned, State: renewed.encode(), Delay: soon,
-		Message: s.Deployment.String() + " was changed since the move was planned"}, nil
-}
-
-// deleted is what becomes of a move whose Deployment was deleted: its pods follow it, unless they were to stay.
-func (r *Method) deleted(s state, v view) move.Progress {
+// deleted is what becomes of a move whose Deployment was deleted: its pods follow it, unless they were orphaned.
+func deleted(s state, v view) move.Progress {
 	words := s.Deployment.String() + " was deleted"
 	refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: words}
 	switch {
-	case v.going() && !s.Begun:
-		return wentBefore(v, words)
 	case v.going():
 		return move.Progress{Stage: move.Done, Message: words}
-	case s.Begun && v.Now.Before(s.At.Add(s.Limit)), v.Now.Before(s.At.Add(moment)):
-		return move.Progress{Message: words + ", its pod not yet"}
-	case !s.Begun:
-		return move.Progress{Stage: move.Released, Refusal: refusal, Message: words}
-	default:
-		return move.Progress{Stage: move.Undone, Refusal: refusal, Message: words}
+	case s.Phase != planned && v.Now.Before(s.At.Add(s.Limit)), v.Now.Before(s.At.Add(moment)):
+		return working(s, words+", its pod not yet", poll)
+	case s.Phase == planned:
+		return move.Refused(s.Method, refusal)
 	}
+	return undone(refusal)
+}
+
+// decision is what a step does, and the progress after it. Repeating it does no harm.
+type decision struct {
+	// GiveUp: nothing is changed yet, but the move is to be taken back, for this reason and what the scheduler adds to it.
+	GiveUp *move.Refusal
+	// Ask: the eviction is sent as a dry run, and the rest is done only if it would be allowed.
+	Ask bool
+	// Shorten: the pod is given less time to stop.
+	Shorten bool
+	// Cost is what the deletion cost of the pod becomes.
+	Cost *cost
+	// Change is made to the Deployment. The next step sees there whether it was made, so a conflict only means another look.
+	Change *change
+	Then   move.Progress
 }
 
 // carryOut does what was decided.
-func (r *Method) carryOut(ctx context.Context, s state, v view, d decision) (move.Progress, error) {
+func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (move.Progress, error) {
 	if d.GiveUp != nil {
-		s.Refusal, s.Back = r.because(ctx, v.Deployment, d.GiveUp), v.Now.UTC().Round(0)
-		return soonAgain(s, s.Refusal.Message), nil
+		return s.takeBack(m.because(ctx, v.Deployment, d.GiveUp), v.Now), nil
 	}
 	if d.Ask {
-		if held, err := r.askToEvict(ctx, s); err != nil || held != "" {
-			return working(s, held), err
+		if held, err := m.askToEvict(ctx, s); err != nil || held != "" {
+			return working(s, held, poll), err
 		}
 	}
-	if err := r.accompany(ctx, s, v, d); err != nil {
-		return move.Progress{}, err
+	if d.Shorten {
+		if err := m.shorten(ctx, s); err != nil {
+			return move.Progress{}, err
+		}
+	}
+	if d.Cost != nil {
+		if err := m.patchCost(ctx, s, *d.Cost); err != nil {
+			return move.Progress{}, err
+		}
 	}
 	if d.Change != nil {
-		err := r.patch(ctx, v.Deployment, *d.Change)
+		err := m.patch(ctx, v.Deployment, *d.Change)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return soonAgain(s, "somebody else changed the Deployment"), nil
+			return working(s, "another client changed the Deployment", soon), nil
 		}
 		if err != nil {
 			return move.Progress{}, err
 		}
 	}
-	if d.Then.Stage == move.Done {
-		d.Then.Message += r.where(ctx, s, v)
-	}
 	return d.Then, nil
 }
 
-// accompany makes the changes of a decision that are not about the Deployment.
-func (r *Method) accompany(ctx context.Context, s state, v view, d decision) error {
-	if d.Shorten {
-		if err := r.shorten(ctx, s); err != nil {
-			return err
-		}
-	}
-	if d.Minimum != nil {
-		if err := r.patchMinimum(ctx, v.Autoscaler, *d.Minimum); err != nil {
-			return err
-		}
-	}
-	if d.Cost != nil {
-		return r.patchCost(ctx, s, *d.Cost)
-	}
-	return nil
+func working(s state, message string, delay time.Duration) move.Progress {
+	return move.Progress{State: s.encode(), Message: message, Delay: delay}
 }
 
-// working goes on when a pod of the workload changes, or after a while: the status of a Deployment or a budget follows
-// its pods with a delay.
-func working(s state, message string) move.Progress {
-	return move.Progress{State: s.encode(), Message: message, Delay: 2 * time.Second}
+func undone(r *move.Refusal) move.Progress {
+	return move.Progress{Stage: move.Undone, Refusal: r, Message: r.Message}
 }
 
-func soonAgain(s state, message string) move.Progress {
-	return move.Progress{State: s.encode(), Message: message, Delay: soon}
+// giveUp decides that a move is to be taken back. That is saved before it is done, so that the reason is known afterwards.
+func giveUp(why string) decision {
+	return decision{GiveUp: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: why}}
+}
+
+// ending is the end of a move as the pod has it. words say what was not as planned, empty if all was.
+func ending(s state, v view, words string) move.Progress {
+	if !v.going() {
+		refusal := move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning}
+		if s.Refusal != nil {
+			refusal = *s.Refusal
+		}
+		refusal.Message = words
+		return undone(&refusal)
+	}
+	message := "the pod is " + leave(v)
+	if words != "" {
+		message += "; " + words
+	}
+	return move.Progress{Stage: move.Done, Message: message}
+}
+
+// leave says how the pod of a view goes.
+func leave(v view) string {
+	switch {
+	case v.Pod == nil:
+		return "gone"
+	case v.Pod.DeletionTimestamp != nil:
+		return "being deleted"
+	}
+	return "at its end"
 }
 
 // refused says whether the API server answered that it will not do that, now or later.
@@ -394,13 +218,4 @@ func refused(err error) bool {
 	default:
 		return code >= 400 && code < 500
 	}
-}
-
-// refusalOf is what a refused first change means for the pod.
-func refusalOf(err error) *move.Refusal {
-	r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
-	if apierrors.IsForbidden(err) {
-		r.Reason = schemas.ReasonForbidden
-	}
-	return r
 }

@@ -67,3 +67,14 @@ func singleDisk(v corev1.Volume) (string, bool) {
 	}
 	return "", false
 }
+
+// claimNames lists the claims that the pod's volumes name. A claim that is made for each pod anew is not among them.
+func claimNames(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,22 +100,11 @@ func restarted(ctx context.Context, w *world) error {
 	})
 }
 
-// surged is a Deployment that gets one replica more for a while when its pod has to go, and has an autoscaler.
+// surged is a Deployment that gets one replica more for a while when its pod has to go.
 func surged(ctx context.Context, w *world) error {
-	err := w.deploy(ctx, "surged", 1, func(d *appsv1.Deployment) {
+	return w.deploy(ctx, "surged", 1, func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{policy.RestartMark: "surge"}
 	})
-	if err != nil {
-		return err
-	}
-	_, err = w.client.AutoscalingV2().HorizontalPodAutoscalers(w.name).Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "surged"},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "surged"},
-			MinReplicas:    new(int32(1)), MaxReplicas: 3,
-		},
-	}, metav1.CreateOptions{})
-	return err
 }
 
 // taint makes all pods of the world have to leave its first node.

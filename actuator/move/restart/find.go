@@ -1,0 +1,246 @@
+package restart
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// candidate is a pod that may be moved by its Deployment, with everything that the checks look at.
+type candidate struct {
+	Pod        *corev1.Pod
+	Deployment *appsv1.Deployment
+	Method     schemas.Method
+	Policy     policy.Restart
+	Now        time.Time
+	// Budgets are those that select the pod.
+	Budgets []policyv1.PodDisruptionBudget
+	// Claims are those that the pod's volumes name, in that order. nil: there is none of that name.
+	Claims []*corev1.PersistentVolumeClaim
+	// Quotas are those of the namespace.
+	Quotas []corev1.ResourceQuota
+	// Elsewhere says whether another node has room for the pod, and why not. nil: not known.
+	Elsewhere func(*corev1.Pod) (bool, string)
+}
+
+// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. A
+// ReplicaSet, Deployment or namespace that does not exist is no error, and one that was recreated under the same name does not
+// count.
+func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (*candidate, error) {
+	if p.Workloads == "" || schemas.Ended(pod) {
+		return nil, nil
+	}
+	d, err := m.deploymentOf(ctx, pod)
+	if d == nil || err != nil {
+		return nil, err
+	}
+	namespace := ""
+	if !known(d.Annotations[policy.RestartMark]) {
+		if namespace, err = m.namespaceMark(ctx, pod.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	name, takes := takesPart(p, d.Annotations[policy.RestartMark], namespace)
+	if !takes || replicasOf(d) < 1 {
+		return nil, nil
+	}
+	c := &candidate{Pod: pod, Deployment: d, Method: name, Policy: p, Now: now}
+	if name == schemas.MethodSurge {
+		scaled, err := m.scaled(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		if scaled { // the autoscaler would take the replica more away
+			c.Method = schemas.MethodRestart
+		}
+	}
+	return m.withBudgets(ctx, c)
+}
+
+// withBudgets adds the budgets of the pod where they matter. nil: the Deployment has several replicas and no budget that
+// forbids a disruption.
+func (m *Method) withBudgets(ctx context.Context, c *candidate) (*candidate, error) {
+	several := replicasOf(c.Deployment) > 1
+	switch {
+	case several && restarting(c.Deployment): // whatever its budgets allow now that there is a pod more
+		return c, nil
+	case several && !c.Policy.BlockedByBudget:
+		return nil, nil
+	case !several && c.Method == schemas.MethodRestart:
+		return c, nil
+	}
+	budgets, err := m.cfg.Client.PolicyV1().PodDisruptionBudgets(c.Pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list budgets of namespace %s: %w", c.Pod.Namespace, err)
+	}
+	c.Budgets = eviction.Matching(c.Pod, budgets.Items)
+	if several && !slices.ContainsFunc(c.Budgets, blocks) {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// blocks says whether a budget allows no disruption now. One that was not counted yet allows none.
+func blocks(b policyv1.PodDisruptionBudget) bool {
+	return b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation
+}
+
+// deploymentOf returns the Deployment that controls the ReplicaSet that controls the pod, or nil.
+func (m *Method) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Deployment, error) {
+	owner, owned := ownedBy(pod, "ReplicaSet")
+	if !owned {
+		return nil, nil
+	}
+	set, err := m.cfg.Client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	if set, err = found(set, err, "replicaset", pod.Namespace, owner.Name); set == nil || set.UID != owner.UID {
+		return nil, err
+	}
+	above, owned := ownedBy(set, "Deployment")
+	if !owned {
+		return nil, nil
+	}
+	d, err := m.deployment(ctx, pod.Namespace, above.Name)
+	if d == nil || d.UID != above.UID {
+		return nil, err
+	}
+	return d, nil
+}
+
+// deployment returns the Deployment of that name, or nil.
+func (m *Method) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
+	d, err := m.cfg.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	return found(d, err, "deployment", namespace, name)
+}
+
+// pod returns the pod of that UID, or nil.
+func (m *Method) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
+	pod, err := m.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if pod, err = found(pod, err, "pod", ref.Namespace, ref.Name); pod != nil && pod.UID != ref.UID {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// found returns the object that was read, or nil when there is none.
+func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("look at %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return object, nil
+}
+
+// namespaceMark returns the mark of the namespace, empty if it has none.
+func (m *Method) namespaceMark(ctx context.Context, name string) (string, error) {
+	namespace, err := m.cfg.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at namespace %s: %w", name, err)
+	}
+	return namespace.Annotations[policy.RestartMark], nil
+}
+
+// scaled says whether a HorizontalPodAutoscaler scales the Deployment.
+func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error) {
+	list, err := m.cfg.Client.AutoscalingV2().HorizontalPodAutoscalers(d.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list autoscalers of namespace %s: %w", d.Namespace, err)
+	}
+	for _, a := range list.Items {
+		target := a.Spec.ScaleTargetRef
+		version, err := schema.ParseGroupVersion(target.APIVersion)
+		if err == nil && version.Group == appsv1.GroupName && target.Kind == "Deployment" && target.Name == d.Name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// complement reads the rest of what the checks look at.
+func (m *Method) complement(ctx context.Context, c *candidate) error {
+	if m.cfg.Room != nil {
+		c.Elsewhere = func(pod *corev1.Pod) (bool, string) { return m.cfg.Room.Elsewhere(pod, nil) }
+	}
+	namespace := c.Pod.Namespace
+	for _, name := range claimNames(c.Pod) {
+		claim, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		if claim, err = found(claim, err, "persistentvolumeclaim", namespace, name); err != nil {
+			return err
+		}
+		c.Claims = append(c.Claims, claim)
+	}
+	quotas, err := m.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list quotas of namespace %s: %w", namespace, err)
+	}
+	c.Quotas = quotas.Items
+	return nil
+}
+
+// ownedBy returns the controller of an object when it is of that kind in the group apps.
+func ownedBy(object metav1.Object, kind string) (metav1.OwnerReference, bool) {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != kind {
+		return metav1.OwnerReference{}, false
+	}
+	version, err := schema.ParseGroupVersion(owner.APIVersion)
+	return *owner, err == nil && version.Group == appsv1.GroupName
+}
+
+// takesPart says whether a Deployment takes part, by its own mark and that of its namespace, and by which method. A mark with an
+// unknown value counts as none.
+func takesPart(p policy.Restart, deployment, namespace string) (schemas.Method, bool) {
+	mark := deployment
+	if !known(mark) {
+		mark = namespace
+	}
+	switch mark {
+	case "false":
+		return "", false
+	case "true":
+		return methodOf(p), p.Workloads != ""
+	case "restart":
+		return schemas.MethodRestart, p.Workloads != ""
+	case "surge":
+		return schemas.MethodSurge, p.Workloads != ""
+	default:
+		return methodOf(p), p.Workloads == policy.RestartAll
+	}
+}
+
+// methodOf is the method of the policy.
+func methodOf(p policy.Restart) schemas.Method {
+	if p.Method == policy.Surge {
+		return schemas.MethodSurge
+	}
+	return schemas.MethodRestart
+}
+
+// known says whether a mark has a value that means something.
+func known(mark string) bool {
+	return mark == "true" || mark == "restart" || mark == "surge" || mark == "false"
+}
+
+// replicasOf is how many pods a Deployment wants.
+func replicasOf(d *appsv1.Deployment) int32 {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return *d.Spec.Replicas
+}
