@@ -17,7 +17,7 @@ import (
 
 func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
 	for _, subject := range []string{"S.default.node.worker-1", "other.intents.S.default.node", "rehome.scope.S.default.node.a"} {
-		if h, ok := headOf(subject); ok {
+		if h, ok := headOf(subject, IntentsChannels); ok {
 			t.Errorf("%s was read as %+v", subject, h)
 		}
 	}
@@ -31,7 +31,7 @@ func FuzzHeadOf(f *testing.F) {
 	f.Add("A.default.node.worker-7")
 	f.Add("rehome.intents.=2e.=2.=.>")
 	f.Fuzz(func(t *testing.T, subject string) {
-		h, ok := headOf(subject)
+		h, ok := headOf(subject, IntentsChannels)
 		if !ok {
 			return
 		}

@@ -79,7 +79,8 @@ func All() []Function {
 	renewal := policy.Traits{Priority: policy.PriorityViolation, RenewsPods: true, Facts: []policy.Fact{policy.FactDue}}
 	return []Function{
 		function(nodetaints.Args{}, policy.Strategy{
-			Name: "RemovePodsViolatingNodeTaints", Point: policy.Deschedule, Traits: policy.Traits{Priority: policy.PriorityNode},
+			Name: "RemovePodsViolatingNodeTaints", Point: policy.Deschedule,
+			Traits:  policy.Traits{Priority: policy.PriorityNode, Facts: []policy.Fact{policy.FactConcerned}},
 			Summary: "Moves pods from a node that has a taint they do not tolerate.",
 			Wakes:   onChanges(schemas.NodeTaints, schemas.PodScheduled, schemas.PodLabels),
 		}),
@@ -111,7 +112,7 @@ func All() []Function {
 		}),
 		function(nodeaffinity.Args{}, policy.Strategy{
 			Name: "RemovePodsViolatingNodeAffinity", Point: policy.Deschedule,
-			Traits:  policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere}},
+			Traits:  policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere, policy.FactConcerned}},
 			Summary: "Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
 			Wakes: onChanges(schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.PodScheduled, schemas.PodLabels),

@@ -99,12 +99,14 @@ func TestTraits(t *testing.T) {
 			_, seeker := args.(policy.Seeker)
 			_, spreading := args.(policy.Spreading)
 			_, gauged := args.(policy.Gauged)
-			got := []bool{timed, seeker, spreading, gauged}
+			_, concerned := args.(policy.Concerned)
+			got := []bool{timed, seeker, spreading, gauged, concerned}
 			want := []bool{
 				s.Needs(policy.FactDue), s.Needs(policy.FactElsewhere), s.Scope == schemas.SpreadKind, s.Scope == schemas.UsageKind,
+				s.Needs(policy.FactConcerned),
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("the arguments have Due, Seeks, Constraints, Sources: %v; the line says %v", got, want)
+				t.Errorf("the arguments have Due, Seeks, Constraints, Sources, Concerns: %v; the line says %v", got, want)
 			}
 			if s.Needs(policy.FactDue) != (s.Scope == schemas.PodKind) {
 				t.Errorf("it decides on a %s and needs the fact due: %v", s.Scope, s.Needs(policy.FactDue))

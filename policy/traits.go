@@ -61,6 +61,9 @@ const (
 	FactDue Fact = "due"
 	// FactElsewhere is where else the pods of a node fit. The arguments are a [Seeker].
 	FactElsewhere Fact = "elsewhere"
+	// FactConcerned is which pods of a node the strategy could want to move. A scope without such a pod is not published, unless it
+	// withdraws an earlier answer. The arguments are [Concerned].
+	FactConcerned Fact = "concerned"
 )
 
 // RequestTraits are the traits of the function that answers requests.
@@ -87,6 +90,7 @@ func (p Policy) Traits(strategy string) Traits {
 type ScopeRules struct {
 	Timed     Timed
 	Seeker    Seeker
+	Concerned Concerned
 	Spreading Spreading
 	Gauged    Gauged
 }
@@ -102,6 +106,12 @@ type Timed interface {
 type Seeker interface {
 	// Seeks says whether the strategy needs the fact for this pod on this node.
 	Seeks(pod *corev1.Pod, node *corev1.Node) bool
+}
+
+// Concerned are the arguments of a strategy that declares [FactConcerned].
+type Concerned interface {
+	// Concerns says whether the strategy could want to move the pod off this node, whatever protects the pod.
+	Concerns(pod *corev1.Pod, node *corev1.Node) bool
 }
 
 // Spreading are the arguments of a strategy whose scopes are of the kind [schemas.SpreadKind].
@@ -137,6 +147,8 @@ func (e Enabled) ScopeRules() (ScopeRules, error) {
 			r.Timed, has = values.(Timed)
 		case FactElsewhere:
 			r.Seeker, has = values.(Seeker)
+		case FactConcerned:
+			r.Concerned, has = values.(Concerned)
 		default:
 			has = false
 		}

@@ -15,11 +15,14 @@ func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
 			continue
 		}
 		b, err := l.build(p, now)
-		if err == nil && b.scope == nil {
-			continue
+		if b.scope != nil || err != nil {
+			l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
 		}
 		if !b.again.IsZero() {
 			l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
+		}
+		if err == nil && !l.publishes(p.evaluation, b) {
+			continue
 		}
 		var e schemas.Event
 		if err == nil {
@@ -30,13 +33,31 @@ func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
 			continue
 		}
 		e.Expires = now.Add(l.w.config.Resync).UTC()
+		for _, d := range p.deltas {
+			if !d.sent {
+				events = append(events, l.sent(d))
+			}
+		}
 		events = append(events, e)
-		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
 	}
 	return events
 }
 
-// build builds one scope. There is none for a group in which nothing could be moved and from which nothing is wanted.
+// publishes says whether a scope is published: it can have an answer, or it withdraws one.
+func (l *lead) publishes(ev evaluation, b built) bool {
+	withdraws := l.asked[ev] || l.unsure && !l.offline
+	delete(l.asked, ev)
+	switch {
+	case b.scope == nil:
+		return false
+	case b.empty:
+		return withdraws
+	}
+	l.asked[ev] = true
+	return true
+}
+
+// build builds one scope.
 func (l *lead) build(p *pending, now time.Time) (built, error) {
 	began, moment := time.Now(), l.waiting.now()
 	b, err := l.scopes.build(p, now)
@@ -46,14 +67,6 @@ func (l *lead) build(p *pending, now time.Time) (built, error) {
 		return b, err
 	}
 	l.pace.spent(p.evaluation, began, time.Now())
-	if b.empty && !l.asked[p.evaluation] {
-		b.scope = nil
-	}
-	if b.empty {
-		delete(l.asked, p.evaluation)
-	} else {
-		l.asked[p.evaluation] = true
-	}
 	return b, nil
 }
 

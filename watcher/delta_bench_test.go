@@ -43,7 +43,7 @@ type nowhere struct{}
 
 func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
 
-func (nowhere) Answered(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
+func (nowhere) Asked(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
 
 func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/load"
@@ -31,9 +32,11 @@ type lead struct {
 	backoff  backoff
 	waiting  waiting
 	promises promises
-	// asked are the evaluations of groups whose last scope had something in it, so that one that has nothing any more is
-	// published too, and withdraws. Only run uses it.
+	// asked are the evaluations whose last scope could have an answer, so that one that cannot any more is published too, and
+	// withdraws. Only run uses it.
 	asked map[evaluation]bool
+	// unsure: it is not known what the leader before has asked for, so that every scope is published.
+	unsure bool
 	// sampler measures load for scopes.loads. It has no sources when no strategy goes by load.
 	sampler     *load.Sampler
 	crossings   crossings
@@ -96,15 +99,15 @@ func (l *lead) fill(now time.Time) {
 }
 
 // answered makes the evaluations pending whose answers wait at the actuator, asked for by the leader before or under the
-// policy before: what was wanted may be wanted no more, and nothing else may lead there. Without an answer of the bus they
-// expire by themselves.
+// policy before: what was wanted may be wanted no more, and nothing else may lead there.
 func (l *lead) answered(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	heads, err := l.w.config.Bus.Answered(ctx)
+	heads, err := l.w.config.Bus.Asked(ctx)
 	if err != nil {
+		l.unsure = true
 		if ctx.Err() == nil {
-			l.w.log.Warn("answers that wait cannot be listed; those that are wanted no more expire by themselves", "error", err)
+			l.w.log.Warn("answers that wait cannot be listed; every scope is published", "error", err)
 		}
 		return
 	}
@@ -134,6 +137,9 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 		}
 		for _, p := range due {
 			l.asked[p.evaluation] = true // the bus may have what was built before
+			for _, d := range p.deltas {
+				d.sent = false // by this attempt
+			}
 		}
 		l.queue.restore(due, l.w.now().Add(delay))
 		return
@@ -165,6 +171,21 @@ func (l *lead) leaveOut(due []*pending, events []schemas.Event, refused map[stri
 	})
 }
 
+// delta is a change that was observed. That of a pod is published with the first scope that it leads to, and never when no
+// strategy can answer differently because of it, unless the policy asks for all.
+type delta struct {
+	event schemas.Event
+	kind  schemas.DeltaKind
+	sent  bool
+}
+
+// sent notes that a delta is published, and returns its event.
+func (l *lead) sent(d *delta) schemas.Event {
+	d.sent = true
+	l.w.metrics.deltas.WithLabelValues(string(d.kind)).Inc()
+	return d.event
+}
+
 // observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes. groups are those that the
 // change concerns.
 func (l *lead) observed(d schemas.Delta, groups touched) {
@@ -177,12 +198,14 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 		l.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
 		return
 	}
-	l.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
-	l.outbox.add(e)
+	carried := &delta{event: e, kind: d.Kind}
+	if d.Object.Kind == "Node" || l.scopes.plan.deltas == policy.DeltasAll {
+		l.outbox.add(l.sent(carried))
+	}
 	e.Data = nil // a pending evaluation needs the envelope alone
 	object := d.Object
 	cause := schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &object, Event: e.ID, Time: now.UTC()}
-	w := wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)}
+	w := wake{cause: cause, event: e, delta: carried, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.woken(d) {
 		l.wake(s, d, groups, w)
 	}

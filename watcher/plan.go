@@ -43,6 +43,8 @@ type enabled struct {
 	at       int          // its position in plan.all
 	timed    policy.Timed // nil: the clock does not wake it
 	seeker   policy.Seeker
+	// concerned says which pods of a node it could want to move. nil: that is not known.
+	concerned policy.Concerned
 	// spreading and gauged are set for the kinds of scopes that need them.
 	spreading policy.Spreading
 	gauged    policy.Gauged
@@ -63,6 +65,7 @@ func newPlan(p policy.Policy) (*plan, error) {
 				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
 			}
 			e.timed, e.seeker, e.spreading, e.gauged, e.opaque = rules.Timed, rules.Seeker, rules.Spreading, rules.Gauged, s.Opaque
+			e.concerned = rules.Concerned
 			e.at = len(pl.all)
 			pl.all = append(pl.all, e)
 			for _, kind := range s.Wakes {

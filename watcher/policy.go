@@ -36,15 +36,17 @@ func (w *Watcher) leadOn(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { o.run(ctx) })
-	var before *plan
+	var before *lead
 	for ctx.Err() == nil {
 		select {
 		case <-w.replaced: // by what is loaded now
 		default:
 		}
 		l := newLead(w, w.plan.Load(), o)
-		l.before = before
-		before = l.scopes.plan
+		if before != nil {
+			l.before, l.asked = before.scopes.plan, before.asked // which nothing uses any more
+		}
+		before = l
 		w.lead.Store(l)
 		w.until(ctx, l)
 	}

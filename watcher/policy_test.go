@@ -32,7 +32,7 @@ type collected struct {
 	refuse func(schemas.Event) error
 }
 
-func (c *collected) Answered(context.Context) ([]schemas.ScopeHead, error) { return c.answers, nil }
+func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return c.answers, nil }
 
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()

@@ -24,8 +24,9 @@ type pending struct {
 	due    time.Time
 	causes []schemas.Cause
 	// first is the event of the first cause, of which the scope is a consequence; zero for a cause without an event.
-	first schemas.Event
-	index int // in the heap
+	first  schemas.Event
+	deltas []*delta // that are causes, and may not be published yet
+	index  int      // in the heap
 }
 
 func newQueue() *queue {
@@ -35,7 +36,7 @@ func newQueue() *queue {
 // add makes ev pending, due at due or earlier. An evaluation that is pending already gets one more cause, up to
 // [schemas.MaxCauses], and keeps the earlier of the two times: it settles from the first cause on, and a stream of
 // causes cannot hold it back.
-func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event) {
+func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event, deltas ...*delta) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, ok := q.pending[ev]
@@ -48,6 +49,11 @@ func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event sch
 	}
 	if len(p.causes) < schemas.MaxCauses {
 		p.causes = append(p.causes, cause)
+		for _, d := range deltas {
+			if d != nil && !d.sent {
+				p.deltas = append(p.deltas, d)
+			}
+		}
 	}
 	if p.index == 0 {
 		q.signal()
@@ -71,7 +77,7 @@ func (q *queue) restore(list []*pending, due time.Time) {
 		if now, ok := q.pending[old.evaluation]; ok {
 			now.causes = append(old.causes, now.causes...)
 			now.causes = now.causes[:min(len(now.causes), schemas.MaxCauses)]
-			now.first = old.first
+			now.first, now.deltas = old.first, append(old.deltas, now.deltas...)
 			q.hasten(now, due)
 			continue
 		}

@@ -33,7 +33,7 @@ type scopes struct {
 type built struct {
 	scope schemas.Payload
 	again time.Time
-	// empty: there is nothing in it that could be moved. It needs an answer only to withdraw an earlier one.
+	// empty: it holds nothing that the strategy could want to move. It needs an answer only to withdraw an earlier one.
 	empty bool
 	// seeks is a hash of what it says about where else pods fit, which can change when pods come or go anywhere. 0: nothing.
 	seeks uint64
@@ -106,10 +106,13 @@ func (s scopes) node(head schemas.ScopeHead, e enabled) (built, error) {
 	}
 	scope := schemas.NodeScope{ScopeHead: head, Node: *node, Pods: []schemas.ScopedPod{}}
 	scope.Node.Spec.Taints = s.plan.signals.Taints(node.Spec.Taints)
-	if s.unmovable(node) != "" {
-		return built{scope: scope}, nil
-	}
 	pods := s.cluster.PodsOnNode(head.Key)
+	if e.concerned != nil && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return e.concerned.Concerns(p, &scope.Node) }) {
+		return built{scope: scope, empty: true}, nil
+	}
+	if s.unmovable(node) != "" {
+		return built{scope: scope, empty: e.concerned != nil}, nil
+	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -150,9 +153,11 @@ func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
 		scoped.Protected = append(scoped.Protected, schemas.Protection{Rule: notUsable, Detail: why})
 	}
 	b.scope = schemas.PodScope{ScopeHead: head, Pod: scoped}
-	if at, ever := e.due(p); ever {
+	at, ever := e.due(p)
+	if ever {
 		b.later(at, head.Now)
 	}
+	b.empty = !ever || at.After(head.Now)
 	return b, nil
 }
 

@@ -188,15 +188,15 @@ func TestThePodsScope(t *testing.T) {
 		want  built
 	}{
 		{"is evaluated again when the pod is due", []*corev1.Node{ready, named("n2")}, young, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute),
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute), empty: true,
 		}},
 		{"has pods that have ended too", []*corev1.Node{ready, named("n2")}, ended, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}},
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}}, empty: true,
 		}},
 		{"protects a pod on a node that is not ready", []*corev1.Node{not, named("n2"), named("n3")}, ended, built{
 			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{
 				Pod: *ended, Protected: []schemas.Protection{{Rule: notUsable, Detail: "node n1 is not ready"}},
-			}},
+			}}, empty: true,
 		}},
 		{"is none when the pod is gone", []*corev1.Node{ready, named("n2")}, placed("b", "n1"), built{}},
 		{"is none when the node is gone", []*corev1.Node{named("n2"), named("n3")}, ended, built{}},

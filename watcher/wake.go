@@ -16,6 +16,7 @@ const usageSettle = time.Second
 type wake struct {
 	cause schemas.Cause
 	event schemas.Event // of the cause, without data; zero for a cause without an event
+	delta *delta        // whose event that is; nil: it is no delta
 	at    time.Time     // at the earliest
 }
 
@@ -94,7 +95,7 @@ func (l *lead) add(s enabled, key string, w wake) {
 	if s.strategy.Scope == schemas.UsageKind {
 		w.at = w.at.Add(usageSettle)
 	}
-	l.queue.add(s.evaluation(key), w.at, w.cause, w.event)
+	l.queue.add(s.evaluation(key), w.at, w.cause, w.event, w.delta)
 }
 
 // changed publishes the deltas of one change and makes the evaluations pending that they make necessary, and those of the

@@ -33,8 +33,8 @@ type Bus interface {
 	PublishAll(ctx context.Context, events []schemas.Event) error
 	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// Answered names the scopes that have an answer now: of each head Kind, Key, Profile and Strategy are set.
-	Answered(ctx context.Context) ([]schemas.ScopeHead, error)
+	// Asked names the scopes that have an answer now, or wait for one: of each head Kind, Key, Profile and Strategy are set.
+	Asked(ctx context.Context) ([]schemas.ScopeHead, error)
 }
 
 // Config is what a watcher is made of. Client, Bus, Policy and Source are needed. [Watcher.SetPolicy] replaces Policy.

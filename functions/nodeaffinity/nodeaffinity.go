@@ -106,6 +106,9 @@ func (a Args) Seeks(pod *corev1.Pod, node *corev1.Node) bool {
 		(a.forbids(pod, node) || a.wishes(pod, node))
 }
 
+// Concerns says whether Decide could move the pod: only one whose Elsewhere it looks at. It is [policy.Concerned].
+func (a Args) Concerns(pod *corev1.Pod, node *corev1.Node) bool { return a.Seeks(pod, node) }
+
 // looksAt says whether the pod has a node affinity, has not ended, is not being deleted, and is one that the namespaces
 // and the selector let through.
 func (a Args) looksAt(pod *corev1.Pod, selector labels.Selector) bool {

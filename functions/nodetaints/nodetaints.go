@@ -85,6 +85,13 @@ func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	return intents
 }
 
+// Concerns says whether the pod is one that the arguments select, and does not tolerate a taint that counts. It is
+// [policy.Concerned].
+func (a Args) Concerns(pod *corev1.Pod, node *corev1.Node) bool {
+	return violation(a.relevant(node), pod.Spec.Tolerations) != "" && placement.Ready(node) && a.Namespaces.Has(pod.Namespace) &&
+		policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels))
+}
+
 // move is a pod that should leave, and why.
 type move struct {
 	pod    *schemas.ScopedPod

@@ -163,6 +163,13 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
 				}
 			}
+			for i := range c.pods {
+				p := &c.pods[i]
+				moves := slices.ContainsFunc(c.want, func(in schemas.Intent) bool { return in.Pod.UID == p.Pod.UID })
+				if moves && !c.args.Concerns(&p.Pod, &c.node) {
+					t.Errorf("pod %s moves and does not concern the strategy", p.Pod.Name)
+				}
+			}
 		})
 	}
 }
