@@ -38,6 +38,7 @@ func listening(t *testing.T) port {
 	_, err := credentials.Write(p.dir, credentials.Config{
 		Functions: []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}},
 		Senders:   []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
+		BuiltIn:   []string{strategy},
 		Hosts:     []string{"127.0.0.1"},
 	})
 	if err != nil {
@@ -306,7 +307,9 @@ func TestTheServersParserFindsTheRights(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, job := range jobs {
-		r := bus.RightsOf(job.who, []string{asksOn})
+		r := bus.RightsOf(job.who, bus.Hosting{
+			BuiltIn: hosting.BuiltIn, Outside: []string{"KeepOffSpot"}, Subjects: hosting.Subjects,
+		})
 		want[fmt.Sprint(r.Publish, r.Subscribe, r.Reply)] = true
 	}
 	got := map[string]bool{}

@@ -72,6 +72,32 @@ func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, 
 	return e, nil
 }
 
+// AcceptedRequest reads an open request as its sender stored it, and the receipt with which the watcher accepted it. Only the
+// sender can publish the one, and only the watcher the other. ok is false if there is no such request, or if it has another
+// last receipt.
+func (b *Bus) AcceptedRequest(
+	ctx context.Context, sender, name string,
+) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {
+	told, err := b.Receipt(ctx, sender, name)
+	if err != nil || told.ID == "" {
+		return request, accepted, false, err
+	}
+	accepted, err = schemas.Decode[schemas.Receipt](told)
+	if err != nil || accepted.State != schemas.RequestAccepted {
+		return request, accepted, false, nil // the watcher writes no receipt that cannot be read
+	}
+	m, err := b.last(ctx, StreamRequests, schemas.Request{Sender: sender, Name: name}.Channel())
+	if err != nil {
+		return request, accepted, false, fmt.Errorf("read request %s of %s: %w", name, sender, err)
+	}
+	if m == nil {
+		return request, accepted, false, nil
+	}
+	e := letter{Stream: StreamRequests, Subject: m.Subject, Sequence: m.Sequence, Header: m.Header, Data: m.Data}.request()
+	request, err = schemas.Decode[schemas.Request](e)
+	return request, accepted, err == nil && e.ID == told.CausationID, nil
+}
+
 // refused names the kind of the error by which the server does not take a request. nil: it is of no such kind. The server
 // has one code for all of them, and tells them apart by words.
 func refused(err error) error {

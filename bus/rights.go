@@ -2,6 +2,7 @@ package bus
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -43,6 +44,34 @@ func (p Participant) String() string {
 	return string(p.Role) + "-" + schemas.Token(p.Name)
 }
 
+// Account is the account of a NATS server in which the participant lives. Senders and listeners have one of their own each,
+// which imports the subjects of their rights from the account of Rehome and nothing else: a reply subject that they choose lies
+// in their own account, where no stream of Rehome is. All others share the account of Rehome.
+func (p Participant) Account() string {
+	if p.Role == RoleSender || p.Role == RoleListener {
+		return Account + "_" + p.String()
+	}
+	return Account
+}
+
+// Hosting is which strategies have functions, and where.
+type Hosting struct {
+	// BuiltIn are the strategies that `rehome functions` hosts.
+	BuiltIn []string
+	// Outside are the strategies of other programs, which the dispatcher asks. The dispatcher may also ask them about the
+	// strategies of BuiltIn, except for requests and maintenances.
+	Outside []string
+	// Subjects are where it asks them, unless it asks over HTTP.
+	Subjects []string
+}
+
+// dispatched are the strategies that the dispatcher may answer for. No policy can name those of requests and maintenances.
+func (h Hosting) dispatched() []string {
+	return slices.DeleteFunc(slices.Concat(h.BuiltIn, h.Outside), func(name string) bool {
+		return name == schemas.RequestStrategy || name == schemas.MaintenanceStrategy
+	})
+}
+
 // Rights are what a participant may do on the bus. Everything else is forbidden.
 type Rights struct {
 	Publish   []string // subjects, with wildcards
@@ -57,15 +86,16 @@ const (
 	httpRequests = requestSubjects + "http.>"
 )
 
-// RightsOf are the least rights with which a participant can do all of its work. asked are the subjects of all functions
-// outside, which only who asks them needs. The subjects come in no order that means anything, none twice.
+// RightsOf are the least rights with which a participant can do all of its work. The subjects come in no order that means
+// anything, none twice.
 //
-// Whoever may ask JetStream anything chooses where the answer goes, which no server holds against its rights: a reader can
-// have a stored event published again on any subject. A listener and a function outside cannot publish at all.
+// A participant that may ask JetStream chooses the subject of the answer, which no server checks against its rights: a reader
+// can have a stored event published again on any subject of the account of Rehome. A sender and a listener have accounts of
+// their own, see [Participant.Account]; a listener and a function outside cannot publish at all.
 //
 // The table is made of what the methods of [Bus] send: a right that is missing here is an [ErrNotPermitted] there, and a
 // right that is not needed fails a test.
-func RightsOf(p Participant, asked []string) Rights {
+func RightsOf(p Participant, h Hosting) Rights {
 	inbox := "_INBOX_" + p.String() + ".>"
 	switch p.Role {
 	case RoleSetup:
@@ -73,13 +103,13 @@ func RightsOf(p Participant, asked []string) Rights {
 	case RoleWatcher:
 		return rights(attending(), watching()).hears(inbox)
 	case RoleFunctions:
-		return rights(attending(), deciding()).hears(inbox)
+		return rights(attending(), deciding(tokens(h.BuiltIn))).hears(inbox)
 	case RoleDispatcher:
-		return rights(attending(), deciding(), asked).hears(inbox)
+		return rights(attending(), deciding(tokens(h.dispatched())), h.Subjects).hears(inbox)
 	case RoleActuator:
 		return rights(attending(), acting()).hears(inbox)
 	case RoleAll:
-		return rights(attending(), settingUp(), watching(), deciding(), acting(), asked).hears(inbox)
+		return rights(attending(), settingUp(), watching(), deciding([]string{"*"}), acting(), h.Subjects).hears(inbox)
 	case RoleReader:
 		return rights(reading(StreamEvents), readingLedger(), readingStatus()).hears(inbox,
 			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">", MaintenanceChannels)
@@ -90,7 +120,7 @@ func RightsOf(p Participant, asked []string) Rights {
 	case RoleForwarder:
 		return rights(forwarding()).hears(inbox)
 	case RoleOperator:
-		return rights(operating()).hears(inbox, "_INBOX_"+string(RoleReader)+".>", ScopeChannels)
+		return rights(operating(tokens(h.dispatched()))).hears(inbox, "_INBOX_"+string(RoleReader)+".>", ScopeChannels)
 	case RoleFunction:
 		return Rights{Subscribe: []string{p.Subject}, Reply: true}
 	case RoleSender:
@@ -134,24 +164,37 @@ func watching() []string {
 	)
 }
 
-// deciding is: scopes are pulled, settled and, when nobody can work on them, buried; answers are compared and published.
-func deciding() []string {
-	return slices.Concat(
-		[]string{
-			api + "CONSUMER.INFO." + StreamScopes + ".*", pulls(StreamScopes, "*"), "$JS.ACK." + StreamScopes + ".>",
-			IntentsChannels, deadIn(StreamScopes),
-		},
-		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents),
-	)
+// tokens are the names of strategies as they stand in subjects.
+func tokens(names []string) []string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = schemas.Token(name)
+	}
+	return all
 }
 
-// acting is: answers are followed and dropped, verdicts and maintenances published, moves remembered in the ledger, and how
+// intentsOf are the subjects of the answers of one strategy.
+func intentsOf(token string) string { return strings.TrimSuffix(IntentsChannels, ">") + token + ".>" }
+
+// deciding is: scopes of some strategies are pulled, settled and, when nobody can work on them, buried; answers are compared
+// and published.
+func deciding(strategies []string) []string {
+	subjects := slices.Concat(on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents))
+	for _, token := range strategies {
+		subjects = append(subjects,
+			api+"CONSUMER.INFO."+StreamScopes+"."+token, pulls(StreamScopes, token), "$JS.ACK."+StreamScopes+"."+token+".>",
+			intentsOf(token), deadSubjects+StreamScopes+"."+token)
+	}
+	return subjects
+}
+
+// acting is: answers are followed and dropped, and those of requests compared with the requests; verdicts and maintenances published, moves remembered in the ledger, and how
 // far maintenances are in their table.
 func acting() []string {
 	return slices.Concat(
 		[]string{VerdictChannels, MaintenanceChannels, deadIn(StreamIntents)},
 		reading(StreamIntents), dropping(StreamIntents), reading(StreamEvents), readingLedger(), writingLedger(),
-		changingMaintenances(),
+		changingMaintenances(), on("STREAM.MSG.GET", StreamEvents, StreamRequests), // an accepted request
 	)
 }
 
@@ -166,9 +209,13 @@ func forwarding() []string {
 }
 
 // operating is what people do: read everything, retry and drop dead letters, clear loop breakers, remove listeners.
-func operating() []string {
+func operating(strategies []string) []string {
+	var intents []string
+	for _, token := range strategies {
+		intents = append(intents, intentsOf(token))
+	}
 	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, IntentsChannels, VerdictChannels},
+		intents, []string{DeltaChannels, ScopeChannels, VerdictChannels},
 		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
 		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents, StreamEvents),
 		readingLedger(), writingLedger(), readingStatus(),

@@ -31,6 +31,9 @@ import (
 // asksOn is the subject of the function outside that takes part.
 const asksOn = "functions.keep-off-spot"
 
+// hosting is which functions there are.
+var hosting = bus.Hosting{BuiltIn: []string{strategy}, Subjects: []string{asksOn}}
+
 // jobs are the whole work of each participant.
 var jobs = []struct {
 	who bus.Participant
@@ -55,7 +58,7 @@ var jobs = []struct {
 func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
 	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
-		all := bus.RightsOf(job.who, []string{asksOn})
+		all := bus.RightsOf(job.who, hosting)
 		t.Run(job.who.String(), func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, job.who, all)
@@ -550,10 +553,31 @@ func (p part) act() error {
 	if err := p.bus.Events(ctx, q, func(schemas.Event) error { return nil }); err != nil {
 		return err
 	}
+	if err := p.accepted(); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
 	if err := p.all(part.remember, part.maintained); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	return p.bury(bus.StreamIntents, given.Channel)
+}
+
+// accepted reads an accepted request.
+func (p part) accepted() error {
+	name := fmt.Sprint(time.Now().UnixNano())
+	request := event(p.t, schemas.Request{Sender: "batch", Name: name, Reason: "test"})
+	receipt := schemas.Receipt{Sender: "batch", Name: name, State: schemas.RequestAccepted}
+	e, err := schemas.NewEvent(request.Source, receipt, at, request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	publish(p.t, p.admin, request)
+	publish(p.t, p.admin, e)
+	_, got, ok, err := p.bus.AcceptedRequest(p.t.Context(), "batch", name)
+	if err == nil && (!ok || got.Name != name) {
+		err = fmt.Errorf("request %s: accepted is %v, with the receipt %v", name, ok, got)
+	}
+	return err
 }
 
 // remember reads, writes and deletes in the ledger.

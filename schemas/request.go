@@ -149,6 +149,14 @@ func (r Request) About() string { return "requests/" + r.Sender + "/" + r.Name }
 // Channel is rehome.request.SENDER.NAME.
 func (r Request) Channel() string { return channel("request", r.Sender, r.Name) }
 
+// Asked is what the intents of the request say about how its pods are to be moved. nil: nothing but the move.
+func (r Request) Asked() *Asked {
+	if (r.Method == "" || r.Method == UseAuto) && !r.DryRun && len(r.Override) == 0 {
+		return nil
+	}
+	return &Asked{Method: r.Method, DryRun: r.DryRun, Override: r.Override}
+}
+
 // RequestScope is one accepted request with those of its pods that are still there, as they are now.
 type RequestScope struct {
 	ScopeHead

@@ -30,6 +30,8 @@ const (
 type Config struct {
 	// Functions are the functions outside of Rehome, Senders those that may ask for something.
 	Functions, Senders []bus.Participant
+	// BuiltIn are the strategies that `rehome functions` hosts, HTTPFunctions those that the dispatcher asks over HTTP.
+	BuiltIn, HTTPFunctions []string
 	// Hosts are the names and addresses of the servers, for a certificate. None: no certificates are made.
 	Hosts []string
 }
@@ -52,6 +54,15 @@ func (c Config) Participants() []bus.Participant {
 		all = append(all, bus.Participant{Role: role})
 	}
 	return slices.Concat(all, c.Functions, c.Senders)
+}
+
+// hosting is which strategies have functions, and where.
+func (c Config) hosting() bus.Hosting {
+	h := bus.Hosting{BuiltIn: c.BuiltIn, Outside: slices.Clone(c.HTTPFunctions)}
+	for _, f := range c.Functions {
+		h.Outside, h.Subjects = append(h.Outside, f.Name), append(h.Subjects, f.Subject)
+	}
+	return h
 }
 
 // user is a participant with the public half of its key.
@@ -126,17 +137,13 @@ type writer struct {
 
 // users reads or makes the seed of each participant.
 func (w *writer) users(c Config) ([]user, error) {
-	var asked []string
-	for _, f := range c.Functions {
-		asked = append(asked, f.Subject)
-	}
 	var users []user
 	for _, p := range c.Participants() {
 		public, err := w.seed(p.String() + SeedSuffix)
 		if err != nil {
 			return nil, err
 		}
-		users = append(users, user{p, public, bus.RightsOf(p, asked)})
+		users = append(users, user{p, public, bus.RightsOf(p, c.hosting())})
 	}
 	return users, nil
 }

@@ -286,7 +286,7 @@ func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want[public] = bus.RightsOf(p, []string{"functions.f"})
+		want[public] = bus.RightsOf(p, bus.Hosting{Outside: []string{"F"}, Subjects: []string{"functions.f"}})
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)

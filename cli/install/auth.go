@@ -13,12 +13,14 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/functions"
 )
 
 // authFlags are for whom `rehome setup --auth` writes files.
 type authFlags struct {
 	dir                       string
 	functions, senders, hosts []string
+	httpFunctions             []string
 	secrets                   string // a namespace
 	prefix                    string // of the names of Secrets
 	manifests                 bool   // --secrets was given
@@ -28,6 +30,7 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&a.dir, "auth", "", "write the keys and rights of all participants into this directory, and touch no bus")
 	f.StringArrayVar(&a.functions, "function", nil, "with --auth: NAME=SUBJECT, a function outside that is asked there; repeatable")
+	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "with --auth: NAME, a function outside that is asked over HTTP; repeatable")
 	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
 	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
 	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
@@ -39,15 +42,18 @@ func (a authFlags) check() error {
 	if a.prefix != secretPrefix && !a.manifests {
 		return usage.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
 	}
-	if a.dir == "" && (a.manifests || len(a.functions)+len(a.senders)+len(a.hosts) > 0) {
-		return usage.Errorf("--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth")
+	if a.dir == "" && (a.manifests || len(a.functions)+len(a.httpFunctions)+len(a.senders)+len(a.hosts) > 0) {
+		return usage.Errorf("--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth")
 	}
 	return nil
 }
 
 // config is what the flags ask for.
 func (a authFlags) config() (credentials.Config, error) {
-	c := credentials.Config{Hosts: a.hosts}
+	c := credentials.Config{Hosts: a.hosts, HTTPFunctions: a.httpFunctions}
+	for _, f := range functions.Hosted() {
+		c.BuiltIn = append(c.BuiltIn, f.Strategy.Name)
+	}
 	for _, text := range a.functions {
 		name, subject, ok := strings.Cut(text, "=")
 		if !ok {

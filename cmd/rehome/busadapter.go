@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/trace"
@@ -59,9 +62,35 @@ func (b busAdapter) Work(ctx context.Context, strategy string, handle func(conte
 	})
 }
 
-// FollowIntents implements actuator.Bus.
+// FollowIntents implements actuator.Bus. Intents of a request are handed over only if they are those of an accepted request.
 func (b busAdapter) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
-	return b.Bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error { return handle(ctx, b.taken(e)) })
+	return b.Bus.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error {
+		open, err := b.requested(ctx, e)
+		if err != nil {
+			return err
+		}
+		if !open {
+			return b.DropIntents(ctx, e)
+		}
+		return handle(ctx, b.taken(e))
+	})
+}
+
+// requested compares the intents of a request with the request. open is false if that is not open, or no longer.
+func (b busAdapter) requested(ctx context.Context, e schemas.Event) (open bool, err error) {
+	a, err := schemas.Decode[schemas.Intents](e)
+	if err != nil || a.Strategy != schemas.RequestStrategy || len(a.Intents) == 0 {
+		return true, nil //nolint:nilerr // the actuator reads the event again and says what is wrong with it
+	}
+	sender, name, _ := strings.Cut(a.Scope.Key, "/")
+	request, accepted, open, err := b.AcceptedRequest(ctx, sender, name)
+	if err != nil || !open {
+		return false, err
+	}
+	if err := actuator.CheckRequested(a, request, accepted); err != nil {
+		return false, fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	return true, nil
 }
 
 // FollowRequests implements watcher.Requests.

@@ -285,7 +285,7 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 
 func TestTheWatcherMayAskAsTheSenderOfThoseWhoAskOverHTTP(t *testing.T) {
 	want := "rehome.request." + policy.HTTPSender + ".>"
-	if got := bus.RightsOf(bus.Participant{Role: bus.RoleWatcher}, nil).Publish; !slices.Contains(got, want) {
+	if got := bus.RightsOf(bus.Participant{Role: bus.RoleWatcher}, bus.Hosting{}).Publish; !slices.Contains(got, want) {
 		t.Errorf("it may publish on %q, want %s among them", got, want)
 	}
 }

@@ -33,9 +33,9 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--sender", "batch"}, "--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--prefix", "moving"}, `--prefix: want it with --secrets NAMESPACE, got "moving" and no --secrets`},
-		{[]string{"--secrets", "rehome"}, "--function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--secrets", "rehome"}, "--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--auth", dir, "--function", "F"},
 			`--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got "F"`},
 		{[]string{"--auth", dir, "--function", "F=rehome.a"}, "--auth: function F: want a subject such as functions.keep-off-spot, " +

@@ -17,10 +17,7 @@ func (Args) Decide(scope schemas.RequestScope) []schemas.Intent {
 		reason += " for " + r.Requester
 	}
 	reason += ": " + r.Reason
-	var asked *schemas.Asked
-	if r.Method != "" && r.Method != schemas.UseAuto || r.DryRun || len(r.Override) > 0 {
-		asked = &schemas.Asked{Method: r.Method, DryRun: r.DryRun, Override: r.Override}
-	}
+	asked := r.Asked()
 	var intents []schemas.Intent
 	for _, p := range scope.Pods {
 		if len(p.Protected) > 0 {
