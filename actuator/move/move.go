@@ -19,9 +19,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -50,10 +52,10 @@ type Method interface {
 // be checked again before the next try.
 var ErrChanged = errors.New("the pod was changed since it was read")
 
-// State is what a method has to know at the next step, as JSON.
+// State is the state of a method between two steps, as JSON.
 type State = json.RawMessage
 
-// Record is what the ledger stores of a move for its method.
+// Record is the part of the ledger record that belongs to the method.
 type Record struct {
 	// Method is the one that takes the next step.
 	Method schemas.Method `json:"method"`
@@ -66,7 +68,7 @@ type Record struct {
 // Save stores the record of a move. Start changes nothing when it fails.
 type Save func(ctx context.Context, r Record) error
 
-// Refusal says why a pod cannot be moved in one way. Outcome is what becomes of the intent when there is no other way.
+// Refusal says why a pod cannot be moved in one way. Outcome is the outcome of the intent when there is no other way.
 type Refusal struct {
 	Outcome schemas.Outcome // deferred, rejected or failed
 	Reason  schemas.ReasonCode
@@ -111,7 +113,7 @@ func Refused(method schemas.Method, r *Refusal) Progress {
 	return Progress{Stage: Released, Method: method, Refusal: r, Message: r.Message}
 }
 
-// Begun returns the progress of a move after its first step. message says what was begun. When the outcome of the step is
+// Begun returns the progress of a move after its first step. message describes the first change. When the outcome of the step is
 // unknown because of err, the move goes on, and the next step finds out.
 func Begun(p Progress, method schemas.Method, message string, err error) Progress {
 	p.Method = method
@@ -144,4 +146,18 @@ func Accepted(method schemas.Method) (schemas.Outcome, schemas.ReasonCode) {
 	case schemas.MethodEviction:
 	}
 	return schemas.Evicted, schemas.ReasonEvictionAccepted
+}
+
+// Permanent says whether err is an answer of the API server that stays the same when the call is repeated soon.
+func Permanent(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
 }

@@ -1,13 +1,12 @@
-// Package background follows evictions that somebody else carries out, as KEP-1397 of kubernetes-sigs/descheduler has it:
-// a webhook answers the eviction call with 429 and certain words, then moves the pod in its own way, such as by migrating
-// the virtual machine in it, and the pod goes when that is done.
+// Package background follows an eviction that a webhook takes over, as in KEP-1397 of kubernetes-sigs/descheduler: the webhook
+// answers the eviction call with 429 and certain words, then moves the pod in its own way, such as by migrating the virtual
+// machine in it, and the pod goes when that is done.
 //
-// The eviction call is not made here. Whoever makes it asks [Accepted] about the answer; if it is yes, a [Method] says
-// what becomes of the pod. The webhook's owner says little: an annotation comes when the move begins, goes when it failed,
-// and the rest is silence, for which there are two time-outs.
+//	eviction.Start ──▶ Accepted (accepted.go) ──▶ Start ──▶ Step ──▶ judge (background.go)
 //
-// What was taken over cannot be called off, because nothing in the KEP says how. A move that was given up here may still
-// succeed later; asking for it again does no harm.
+// The webhook reports little: it sets an annotation when the move begins and removes it when the move failed. Two time-outs
+// cover the rest. The KEP has no way to cancel such a move. A move that was given up here may still succeed later; another
+// eviction call does no harm.
 package background
 
 import (
@@ -24,19 +23,19 @@ import (
 )
 
 const (
-	// DefaultBegin is what the peer takes. KubeVirt begins five migrations in a cluster at a time; the others wait for their
-	// turn, without the annotation.
+	// DefaultBegin is the value of kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the
+	// others wait without the annotation.
 	DefaultBegin = 10 * time.Minute
 	// DefaultFinish lets a large virtual machine arrive: KubeVirt gives a migration 800 s for each GiB of memory, and 150 s
-	// in newer releases, so these six hours are 27 GiB or 144 GiB. It is there for the case that nobody is at work any more
-	// and the annotation stays.
+	// in newer releases, so these six hours are 27 GiB or 144 GiB. It covers an annotation that
+	// stays although the migration ended.
 	DefaultFinish = 6 * time.Hour
 )
 
 // delay is how often a pod is read that nothing was seen of.
 const delay = 10 * time.Second
 
-// Config is what a [Method] needs.
+// Config configures a [Method].
 type Config struct {
 	// Client reads pods, and does nothing else.
 	Client kubernetes.Interface
@@ -63,7 +62,7 @@ func New(cfg Config) *Method {
 	return &Method{cfg}
 }
 
-// state is what the ledger stores of a move.
+// state is the part of the ledger record that the method reads.
 type state struct {
 	Pod   schemas.PodRef `json:"pod"`
 	Asked time.Time      `json:"asked"`
@@ -71,8 +70,8 @@ type state struct {
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Start implements [move.Method]. It takes now for the time of the eviction call, from which the time-outs count. It refuses
-// nothing and does not call the API server.
+// Start implements [move.Method]. The time-outs count from now, the time of the eviction call. It refuses nothing and
+// does not call the API server.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	ref := schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	text, err := json.Marshal(state{Pod: ref, Asked: now, Begun: InProgress(pod)})
@@ -85,13 +84,13 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return move.Progress{Method: schemas.MethodBackground, Delay: delay}, nil
 }
 
-// Cancel implements [move.Method]. It is the same as Step, since a webhook cannot be told to stop.
+// Cancel implements [move.Method]. It is the same as Step, since the webhook cannot be stopped.
 func (m *Method) Cancel(ctx context.Context, state move.State, now time.Time) (move.Progress, error) {
 	return m.Step(ctx, state, now)
 }
 
-// Step looks at the pod. It is Done when there is nothing left to move, and Undone, deferred with
-// [schemas.ReasonTakenBack], when the pod stays: the annotations say so, or a time-out is over.
+// Step implements [move.Method]: it reads the pod. The move is Done when there is nothing left to move. It is Undone, deferred
+// with [schemas.ReasonTakenBack], when the annotations show that the pod stays, or a time-out is over.
 func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
 	var s state
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -114,7 +113,7 @@ func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move
 	return p, nil
 }
 
-// judge says where the move is by the pod, which is still there.
+// judge reads where the move is from the pod, which is still there.
 func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 	since := now.Sub(s.Asked)
 	switch moved := InProgress(pod); {
@@ -123,11 +122,11 @@ func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 	case s.Begun && !moved:
 		return undone("the annotation %s was taken away; the pod stays", EvictionInProgress)
 	case since >= m.cfg.Finish:
-		return undone("the pod is still there %s after it was asked for", m.cfg.Finish)
+		return undone("the pod is still there %s after the eviction call", m.cfg.Finish)
 	case !moved && since >= m.cfg.Begin:
-		return undone("the pod does not have the annotation %s, %s after it was asked for", EvictionInProgress, m.cfg.Begin)
+		return undone("the pod does not have the annotation %s, %s after the eviction call", EvictionInProgress, m.cfg.Begin)
 	case !moved:
-		return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Delay: delay}
+		return move.Progress{Stage: move.Working, Message: "requested; the webhook has not begun yet", Delay: delay}
 	}
 	return move.Progress{Stage: move.Working, Message: "in progress", Delay: delay}
 }

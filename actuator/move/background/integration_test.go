@@ -188,7 +188,7 @@ func (p *place) step(m *background.Method, state move.State, after time.Duration
 }
 
 func asked() move.Progress {
-	return move.Progress{Stage: move.Working, Message: "asked for; nobody has begun yet", Delay: 10 * time.Second}
+	return move.Progress{Stage: move.Working, Message: "requested; the webhook has not begun yet", Delay: 10 * time.Second}
 }
 
 func inProgress() move.Progress {
@@ -280,7 +280,7 @@ func testNobodyBegins(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
 	state := p.start(m, pod)
 	state = p.step(m, state, background.DefaultBegin-time.Second, asked())
-	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after it was asked for"
+	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after the eviction call"
 	p.step(m, state, background.DefaultBegin, undone(fmt.Sprintf(message, "10m0s")))
 	m = background.New(background.Config{Client: p.client, Begin: time.Minute})
 	p.step(m, state, time.Minute, undone(fmt.Sprintf(message, "1m0s")))
@@ -291,7 +291,7 @@ func testTooLong(p *place) {
 	p.annotate(pod, background.EvictionInProgress, true)
 	state := p.start(m, pod)
 	state = p.step(m, state, time.Hour-time.Second, inProgress())
-	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after it was asked for"))
+	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after the eviction call"))
 }
 
 func testAnnotationTakenAway(p *place) {

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// answer is what the API server's answer to an eviction means.
+// answer is the meaning of the API server's answer to an eviction.
 type answer int
 
 const (

@@ -25,8 +25,8 @@ type dryRunBudgets struct {
 	used map[types.NamespacedName]map[types.UID]time.Time
 }
 
-// take counts a pod against its budgets, if each of them allows one more than were counted. If not, it returns those that
-// do not, and how many were counted against the first of them.
+// take counts a pod against its budgets, if each of them allows one more than were counted. If not, it returns the
+// budgets that do not, and how many were counted against the first of them.
 func (v *dryRunBudgets) take(
 	pod types.UID, budgets []policyv1.PodDisruptionBudget, now time.Time,
 ) (full []policyv1.PodDisruptionBudget, used int) {

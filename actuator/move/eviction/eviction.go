@@ -38,7 +38,7 @@ const (
 	readAgain = 500 * time.Millisecond
 )
 
-// Config is what a [Method] needs.
+// Config configures a [Method].
 type Config struct {
 	// Client creates evictions, gets pods, and lists budgets.
 	Client kubernetes.Interface
@@ -151,30 +151,33 @@ func (m *Method) handOver(
 	return p, err
 }
 
-// call makes the one call that changes the cluster. It does not retry: client-go would wait inside of it for as long as the
-// API server asks, while the checks of the pod grow old.
+// call evicts the pod, with the pod as it was read as the precondition.
 func (m *Method) call(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	preconditions := metav1.Preconditions{UID: &pod.UID}
+	options := metav1.DeleteOptions{
+		GracePeriodSeconds: m.cfg.GracePeriodSeconds(), Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	}
 	if pod.ResourceVersion != "" {
-		preconditions.ResourceVersion = &pod.ResourceVersion
+		options.Preconditions.ResourceVersion = &pod.ResourceVersion
 	}
-	eviction := &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: m.cfg.GracePeriodSeconds(), Preconditions: &preconditions},
-	}
-	var options metav1.CreateOptions
 	if m.cfg.DryRun {
-		options.DryRun = []string{metav1.DryRunAll} // seen by admission webhooks
-		eviction.DeleteOptions.DryRun = options.DryRun
+		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
 	}
 	began := time.Now()
-	err := m.cfg.Client.CoreV1().RESTClient().Post().MaxRetries(0).
-		Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
-		VersionedParams(&options, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+	err := Call(ctx, m.cfg.Client, pod.Namespace, pod.Name, options)
 	m.cfg.Observe(time.Since(began))
 	return err
+}
+
+// Call sends one eviction. It does not retry: client-go would wait inside of it for as long as the API server asks, while the
+// checks of the pod grow old.
+func Call(ctx context.Context, client kubernetes.Interface, namespace, name string, options metav1.DeleteOptions) error {
+	return client.CoreV1().RESTClient().Post().MaxRetries(0).
+		Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
+		VersionedParams(&metav1.CreateOptions{DryRun: options.DryRun}, scheme.ParameterCodec).
+		Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: &options}).
+		Do(ctx).Error()
 }
 
 // lookAgain reads the pod after a call whose answer does not say what happened, for as long as there is time: an API server
@@ -193,7 +196,7 @@ func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err e
 	return afterDoubt(pod, live, a, m.cfg.DryRun, err)
 }
 
-// read reads the pod of that name as it is stored. nil: there is none.
+// read reads the pod of that name from the storage. nil: there is none.
 func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 
 const (
 	// believed is how long an answer of discovery is taken for granted. API servers begin and cease to serve an alpha group
-	// when they are restarted with other flags, which nobody does more often; until it is noticed, pods are evicted by the
-	// eviction API, or one request fails, which is noticed at once.
+	// when they are restarted with other flags, which is rare. Until that is noticed, pods are evicted, or one request fails,
+	// which is noticed at once.
 	believed = 5 * time.Minute
 	// doubted is how long what was known before is kept when there is no answer.
 	doubted = 30 * time.Second
@@ -24,9 +24,9 @@ const (
 // version is the API's.
 const version = lifecycle.GroupName + "/v1alpha1"
 
-// Available says whether the API server serves what this method needs. It asks the API server at most every five minutes.
-// An answer that it may not be asked is a no. Without an answer, what was known before holds for 30 seconds more; nothing
-// known is a no. Only one call at a time asks; the others wait for it, at most five seconds.
+// Available says whether the API server serves what this method needs. It asks the API server at most every five minutes. A
+// missing right counts as no. Without an answer, the last one holds for 30 seconds more, or no if there was none. Only one call at
+// a time asks; the others wait for it, at most five seconds.
 func (m *Method) Available(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,13 +1,15 @@
-// Package evictionrequest has pods moved by an EvictionRequest of lifecycle.k8s.io/v1alpha1 (KEP-4563): it says which pod
-// should go, and responders that the pod names make it go, each in its way; the last of them calls the eviction API. That
-// may take hours.
+// Package evictionrequest moves a pod by an EvictionRequest of lifecycle.k8s.io/v1alpha1 (KEP-4563). The request names a pod.
+// Responders, which the pod lists, make it go, each in its own way; the last one calls the eviction API. This may take hours.
 //
-// The package makes requests, looks at what a controller writes about them, and removes them. It does not respond to any,
-// and never touches an Eviction, which is the controller's. Everything that is made here has an owner: the pod. So a
-// request that is forgotten does not outlive its pod, though nothing else in the alpha API removes requests.
+//	Start (evictionrequest.go) ──▶ create (request.go) ──▶ Working
+//	Step  (step.go) ──▶ judge (judge.go) ──▶ silent, working, evicted or failed ──▶ act (step.go)
+//	Cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
 //
-// The API is there when [Method.Available] says so. Where it is not, or where nobody answers, a move ends as
-// [move.Released], and the pod can be evicted by the eviction API as ever.
+// The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an
+// Eviction, which belongs to the controller. The pod owns its request, so the garbage collector removes a forgotten one.
+//
+// [Method.Available] reports whether the API server serves the API. Where it does not, or where no responder answers, the move
+// is [move.Released], and the pod can be evicted.
 package evictionrequest
 
 import (
@@ -26,7 +28,7 @@ import (
 )
 
 const (
-	// DefaultRequester is who asks, in the words of the API. All processes of one installation are one requester.
+	// DefaultRequester is the requester of each request. All processes of one installation are one requester.
 	DefaultRequester = "descheduler.rehome.dev/actuator"
 	// DefaultWait is far more than a controller needs to notice a request, and not long for a pod that waits for nothing.
 	DefaultWait = time.Minute
@@ -39,14 +41,14 @@ const (
 	callTimeout = 15 * time.Second
 )
 
-// Config is what a [Method] needs.
+// Config configures a [Method].
 type Config struct {
 	// Client gets pods; discovers lifecycle.k8s.io; creates, gets, patches and deletes EvictionRequests; and lists Evictions.
 	Client kubernetes.Interface
 	// Requester is a name with a domain, such as example.org/name, as the key of a label. Empty: [DefaultRequester].
 	// Requests that another requester made are not seen.
 	Requester string
-	// Wait is how long a request may stay without an answer. It is asked at each step. nil, or 0: [DefaultWait].
+	// Wait is how long a request may stay without an answer. Each step calls it. nil, or 0: [DefaultWait].
 	Wait func() time.Duration
 	// DryRun: the API server judges each change and makes none.
 	DryRun bool
@@ -84,7 +86,7 @@ const (
 	requested phase = "Requested" // the request is made
 )
 
-// state is what the ledger stores of a move.
+// state is the part of the ledger record that the method reads.
 type state struct {
 	Pod   schemas.PodRef `json:"pod"`
 	Phase phase          `json:"phase"`
@@ -92,9 +94,8 @@ type state struct {
 	Since time.Time `json:"since"`
 }
 
-// Start implements [move.Method]. It refuses pods that the API does not serve: those of DaemonSets and mirror pods, which the
-// responder that calls the eviction API leaves alone, those of scheduling groups, and those that have ended. It is not
-// applicable when the API server does not serve the API.
+// Start implements [move.Method]. It refuses pods that the API does not serve: pods of DaemonSets, mirror pods, pods of
+// scheduling groups, and pods that have ended. It is not applicable when the API server does not serve the API.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	if !m.Available(ctx) {
 		return move.Progress{Stage: move.NotApplicable}, nil
@@ -125,13 +126,13 @@ func unfit(pod *corev1.Pod) string {
 		return "no EvictionRequest for a mirror pod: its kubelet would keep it"
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
-		return "no EvictionRequest for a pod of a DaemonSet: nobody would respond"
+		return "no EvictionRequest for a pod of a DaemonSet: no responder would answer"
 	}
 	if pod.Spec.SchedulingGroup != nil {
 		return "no EvictionRequest for a pod of a scheduling group: the API does not serve them"
 	}
 	if schemas.Ended(pod) {
-		return "no EvictionRequest for a pod that has ended: nobody would respond"
+		return "no EvictionRequest for a pod that has ended: no responder would answer"
 	}
 	return ""
 }

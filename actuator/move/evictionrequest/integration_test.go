@@ -398,7 +398,7 @@ func testEvicted(p *place) {
 		Intent:    lifecycle.EvictionRequestIntentEviction,
 	})
 	state = p.step(m, state, 4*time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: 6 * time.Second})
+		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: 6 * time.Second})
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
 	state = p.step(m, state, 11*time.Second, atWork(imperative))
@@ -422,10 +422,10 @@ func testNobodyAnswers(p *place) {
 	m := New(Config{Client: client})
 	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
 	state = p.step(m, state, time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: time.Second})
+		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: time.Second})
 	log.took()
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	path := "evictionrequests/" + named(pod)
 	check(p.T, "calls that take it back", log.took(), []string{"GET " + path,
 		"GET evictions?labelSelector=descheduler.rehome.dev%2Factuator", "PATCH " + path, "DELETE " + path})
@@ -463,9 +463,9 @@ func testCrashAfterCreate(p *place) {
 	// It was made anew as far as the new process knows: it waits for the whole time.
 	again = p.step(m, planned, time.Hour, made(pod, 30*time.Second))
 	again = p.step(m, again, time.Hour+time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "nobody has answered yet", Delay: time.Second})
+		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: time.Second})
 	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	p.untouched(pod)
 }
 
@@ -592,7 +592,7 @@ func testDryRun(p *place) {
 	before := p.requests()
 	p.canceled(m, pod, state)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"nobody answered the EvictionRequest "+named(pod)+" within 1m0s"))
+		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	check(p.T, "requests", p.requests(), before)
 	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
 	got, err := bad.Step(p.Context(), p.plan(pod), began())

@@ -14,14 +14,14 @@ import (
 type standing int
 
 const (
-	silent  standing = iota // nobody has said anything
-	working                 // somebody has, and it goes on
+	silent  standing = iota // there is no answer
+	working                 // a responder works on it
 	evicted                 // the pod was evicted
-	failed                  // nobody works on it any more
+	failed                  // no responder works on it any more
 )
 
-// judge says where a request is by its conditions and by the Evictions of its pod, and that in words. An Eviction that ended
-// without success is no answer: another one may follow, and the request says when none does.
+// judge reads where a request is from its conditions and from the Evictions of its pod, and describes it. An Eviction that
+// ended without success is no answer: another one may follow, and the request has a condition when none does.
 func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standing, string) {
 	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
 		return evicted, words(c)
@@ -42,7 +42,7 @@ func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standi
 	if len(r.Status.Conditions) > 0 {
 		return working, "accepted"
 	}
-	return silent, "nobody has answered yet"
+	return silent, "there is no answer yet"
 }
 
 func isTrue(conditions []metav1.Condition, kind lifecycle.EvictionConditionType) *metav1.Condition {
@@ -52,7 +52,7 @@ func isTrue(conditions []metav1.Condition, kind lifecycle.EvictionConditionType)
 	return nil
 }
 
-// words is what a condition says.
+// words are the reason and the message of a condition.
 func words(c *metav1.Condition) string {
 	if c.Message == "" {
 		return c.Reason
@@ -60,7 +60,7 @@ func words(c *metav1.Condition) string {
 	return c.Reason + ": " + c.Message
 }
 
-// responder says who works on an Eviction, and what they say about it.
+// responder names the responder that works on an Eviction, with its report.
 func responder(e lifecycle.Eviction) string {
 	for _, target := range e.Status.TargetResponders {
 		if target.State == lifecycle.ResponderStateActive {

@@ -46,7 +46,7 @@ func TestWhereARequestIsIsSaidByItsConditionsThenByTheEvictionsOfItsPod(t *testi
 		want      standing
 		words     string
 	}{
-		{"nothing at all", nil, nil, silent, "nobody has answered yet"},
+		{"nothing at all", nil, nil, silent, "there is no answer yet"},
 		{"it is accepted, and there is no Eviction yet", awaiting(), nil, working, "accepted"},
 		{"an Eviction is an answer", nil, []lifecycle.EvictionStatus{{}}, working, "accepted; no responder is at work"},
 		{"who is at work says what and how long", awaiting(), []lifecycle.EvictionStatus{active}, working,
@@ -60,7 +60,7 @@ func TestWhereARequestIsIsSaidByItsConditionsThenByTheEvictionsOfItsPod(t *testi
 		{"an Eviction failed, and the request goes on", awaiting(), []lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}},
 			working, "accepted"},
 		{"an Eviction failed, and the request says nothing", nil, []lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}},
-			silent, "nobody has answered yet"},
+			silent, "there is no answer yet"},
 		{"an Eviction failed, and another one is at work", nil,
 			[]lifecycle.EvictionStatus{{Conditions: []metav1.Condition{ended}}, active}, working,
 			"imperative-eviction.k8s.io/evictor is at work; until about 2026-11-21T13:00:00Z; a budget holds it"},
@@ -92,13 +92,13 @@ func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
 		{"a pod of a ReplicaSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "ReplicaSet")}, ""},
 		{"a pod of its own", &corev1.Pod{}, ""},
 		{"a pod of a DaemonSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "DaemonSet")},
-			"no EvictionRequest for a pod of a DaemonSet: nobody would respond"},
+			"no EvictionRequest for a pod of a DaemonSet: no responder would answer"},
 		{"a mirror pod", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "1"}}},
 			"no EvictionRequest for a mirror pod: its kubelet would keep it"},
 		{"a pod of a scheduling group", &corev1.Pod{Spec: corev1.PodSpec{SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: new("g")}}},
 			"no EvictionRequest for a pod of a scheduling group: the API does not serve them"},
 		{"a pod that has failed", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}},
-			"no EvictionRequest for a pod that has ended: nobody would respond"},
+			"no EvictionRequest for a pod that has ended: no responder would answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := unfit(tt.pod); got != tt.want {

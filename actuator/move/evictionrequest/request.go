@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
@@ -27,7 +25,7 @@ func (m *Method) name(pod schemas.PodRef) string {
 	return fmt.Sprintf("rehome-%s-%x", pod.UID, sum[:4])
 }
 
-// request is what is asked for.
+// request is the object for a pod.
 func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
 	return &lifecycle.EvictionRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "EvictionRequest"},
@@ -84,7 +82,7 @@ func about(target *lifecycle.EvictionRequestPodReference, pod schemas.PodRef) bo
 	return target != nil && target.UID == pod.UID && target.Name == pod.Name
 }
 
-// withdraw takes the request back and removes it. Who follows the request sees that it was taken back before it is gone.
+// withdraw withdraws the request and removes it. A client that watches the request sees that it was withdrawn before it is gone.
 func (m *Method) withdraw(ctx context.Context, r *lifecycle.EvictionRequest) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": r.UID},
@@ -122,27 +120,17 @@ func (m *Method) dryRun() []string {
 // isOther says of a call with a UID as a precondition that the object with that UID is gone.
 func isOther(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// refused says whether err is an answer that will not become another one soon, and what that means for the pod. nil: it is
-// not, and the call is to be made again.
+// refused returns what a permanent answer of the API server means for the pod. nil: the call may be repeated.
 func refused(err error) *move.Refusal {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return nil
-	}
-	switch code := answer.Status().Code; {
+	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: err.Error()}
-	case code == http.StatusNotFound:
-		return unavailable(err.Error())
-	case code == http.StatusForbidden:
+	case apierrors.IsNotFound(err):
+		return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()}
+	case apierrors.IsForbidden(err):
 		return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonForbidden, Message: err.Error()}
-	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusConflict,
-		code == http.StatusTooManyRequests, code < 400, code >= 500:
-		return nil
+	case move.Permanent(err):
+		return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: err.Error()}
 	}
-	return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: err.Error()}
-}
-
-func unavailable(message string) *move.Refusal {
-	return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: message}
+	return nil
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Step makes the request, or looks at it: its pod first, then its conditions, then the Evictions that came of it.
+// Step implements [move.Method]: it makes the request, or reads its pod, its conditions, and the Evictions that came of it.
 //
-// The move is Done when there is nothing left to move or the controller says that the pod was evicted; the request is gone
-// then. It is Released when the API server refuses the request, when nobody answers it within Config.Wait, and when the
-// controller says that it failed; the request was taken back and is gone. It is Undone when somebody else removed the
-// request: they may have meant it. A request that is being worked on is Working for as long as it takes; [Method.Cancel]
-// ends it. In a dry run the move is Done when the API server would have taken the request.
+// The move is Done when there is nothing left to move or the controller reports that the pod was evicted; the request is gone
+// then. It is Released when the API server refuses the request, when there is no answer within Config.Wait, and when the
+// request failed; it was withdrawn and removed. It is Undone when another client removed the request, perhaps on purpose. A
+// request that a responder works on is Working for as long as it takes. A dry run is Done when the API server would accept the
+// request.
 func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
 	s, err := decode(text)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *Method) finish(ctx context.Context, s state, over string) (move.Progres
 	}
 	r, err := m.find(ctx, s.Pod)
 	switch {
-	case err != nil && s.Phase == planned && refused(err) != nil: // who may not look may not have made one
+	case err != nil && s.Phase == planned && refused(err) != nil: // without the right to read, none was created
 		return never, nil
 	case err != nil:
 		return move.Progress{}, err
@@ -102,7 +102,7 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	return move.Progress{}, err
 }
 
-// made remembers that the request is there. Its answer is waited for from now on.
+// made remembers that the request is there. The wait for an answer starts now.
 func (m *Method) made(s state, now time.Time) (move.Progress, error) {
 	s.Phase, s.Since = requested, now
 	encoded, err := s.encode()
@@ -149,7 +149,7 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 	return m.act(ctx, s, r, evictions, now)
 }
 
-// act does what follows from what the controller says.
+// act takes the step that follows from the status of the request.
 func (m *Method) act(ctx context.Context, s state, r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction,
 	now time.Time) (move.Progress, error) {
 	wait := m.wait()
@@ -160,7 +160,7 @@ func (m *Method) act(ctx context.Context, s state, r *lifecycle.EvictionRequest,
 	case standing == failed:
 		return released(stuck("the EvictionRequest %s failed: %s", r.Name, message)), m.withdraw(ctx, r)
 	case standing == silent && left <= 0:
-		return released(stuck("nobody answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
+		return released(stuck("no responder answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
 	case standing == silent:
 		return move.Progress{Stage: move.Working, Message: message, Delay: min(delay, left)}, nil
 	default:

@@ -93,7 +93,7 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 		key     = policy.DefaultRestartAnnotation
 		taken   = "another client removed or changed the annotation " + key + " during the restart; " +
 			"configure a tool that restores the template to ignore it"
-		foreign = "another client changed the template during the restart, and it rolls out anew"
+		foreign = "another client changed the template during the restart, and it rolls out again"
 	)
 	clean := map[string]*string{restartUndo: nil}
 	failed := func(m *situated) {

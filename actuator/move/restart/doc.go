@@ -11,7 +11,7 @@
 //
 // # Rollout restart
 //
-// An annotation of the pod template is changed, as kubectl rollout restart does, and the Deployment rolls out anew: it stops the
+// An annotation of the pod template is changed, as kubectl rollout restart does, and the Deployment rolls out again: it stops the
 // old pod once the new one is available. A rollout ignores budgets, so only a Deployment that never stops a pod before its
 // replacement is available takes part. If the rollout gets stuck, the annotation gets its old value: the controller finds the
 // old ReplicaSet by its template and removes the new pod, and the old pod runs on.
@@ -27,8 +27,8 @@
 //
 // # Annotations
 //
-// Each change is one patch for the version of the Deployment that was read. Its annotations show what was done and how to undo
-// it by hand:
+// Each change is one patch for the version of the Deployment that was read. Its annotations show the change and how to undo it by
+// hand:
 //
 //	rehome.dev/restarted-at    when the move began; it identifies the move, and the cooldown counts from it. It stays.
 //	rehome.dev/restarted-for   the pod that moves, as NAME/UID. It stays.
@@ -36,5 +36,5 @@
 //	rehome.dev/surge-replicas  during a surge: the number of replicas before
 //
 // During a surge the pod has rehome.dev/surge-cost-before, with its deletion cost before. A change by another client in the
-// meantime is never fought: the move ends where it is and says so.
+// meantime stays: the move ends where it is and reports it.
 package restart

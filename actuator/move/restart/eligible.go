@@ -12,12 +12,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// check says why a candidate cannot be moved by its Deployment now. nil: nothing speaks against it. It is a pure
-// function.
+// check returns why a candidate cannot be moved by its Deployment now, or nil. It is a pure function.
 type check func(candidate) *move.Refusal
 
-// checks are what a candidate passes, in this order: what will not pass by itself comes first. A check may rely on the
-// ones before it.
+// checks are the checks that a candidate passes, in this order: permanent reasons come first. A check may rely on the ones
+// before it.
 func checks() []check {
 	return []check{
 		startsFirst,     // a Deployment that stops before it starts gains nothing
@@ -130,7 +129,7 @@ func healthy(c candidate) *move.Refusal {
 
 func notJustNow(c candidate) *move.Refusal {
 	last, err := time.Parse(time.RFC3339Nano, c.Deployment.Annotations[restartedAt])
-	if err != nil { // never, or somebody else wrote there
+	if err != nil { // there is none, or another client wrote it
 		return nil
 	}
 	if c.Policy.AgainAlone && replicasOf(c.Deployment) == 1 {

@@ -3,6 +3,7 @@ package restart
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -25,11 +26,11 @@ type candidate struct {
 	Method     schemas.Method
 	Policy     policy.Restart
 	Now        time.Time
-	// Budgets are those that select the pod.
+	// Budgets select the pod.
 	Budgets []policyv1.PodDisruptionBudget
-	// Claims are those that the pod's volumes name, in that order. nil: there is none of that name.
+	// Claims belong to the volumes of the pod, in their order. nil: there is none of that name.
 	Claims []*corev1.PersistentVolumeClaim
-	// Quotas are those of the namespace.
+	// Quotas belong to the namespace.
 	Quotas []corev1.ResourceQuota
 	// Elsewhere says whether another node has room for the pod, and why not. nil: not known.
 	Elsewhere func(*corev1.Pod) (bool, string)
@@ -139,7 +140,7 @@ func found[T any](object *T, err error, kind, namespace, name string) (*T, error
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look at %s %s/%s: %w", kind, namespace, name, err)
+		return nil, fmt.Errorf("look at %s %s: %w", kind, path.Join(namespace, name), err)
 	}
 	return object, nil
 }
@@ -147,11 +148,8 @@ func found[T any](object *T, err error, kind, namespace, name string) (*T, error
 // namespaceMark returns the mark of the namespace, empty if it has none.
 func (m *Method) namespaceMark(ctx context.Context, name string) (string, error) {
 	namespace, err := m.cfg.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("look at namespace %s: %w", name, err)
+	if namespace, err = found(namespace, err, "namespace", "", name); namespace == nil {
+		return "", err
 	}
 	return namespace.Annotations[policy.RestartMark], nil
 }
@@ -172,7 +170,7 @@ func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error)
 	return false, nil
 }
 
-// complement reads the rest of what the checks look at.
+// complement reads the other objects that the checks need.
 func (m *Method) complement(ctx context.Context, c *candidate) error {
 	if m.cfg.Room != nil {
 		c.Elsewhere = func(pod *corev1.Pod) (bool, string) { return m.cfg.Room.Elsewhere(pod, nil) }
@@ -203,8 +201,8 @@ func ownedBy(object metav1.Object, kind string) (metav1.OwnerReference, bool) {
 	return *owner, err == nil && version.Group == appsv1.GroupName
 }
 
-// takesPart says whether a Deployment takes part, by its own mark and that of its namespace, and by which method. A mark with an
-// unknown value counts as none.
+// takesPart says whether a Deployment takes part, and its method, from its own mark and the mark of its namespace. A mark with
+// an unknown value counts as none.
 func takesPart(p policy.Restart, deployment, namespace string) (schemas.Method, bool) {
 	mark := deployment
 	if !known(mark) {

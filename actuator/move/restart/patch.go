@@ -8,11 +8,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
 )
 
 // The annotations on a Deployment, see the package comment.
@@ -33,28 +34,23 @@ type change struct {
 	Replicas    *int32
 }
 
-// document renders the change as a JSON merge patch for the Deployment as it is. With the version in it, the API server answers
-// 409 if there is a newer one.
+// document renders the change as a JSON merge patch. It has the version of the Deployment, so the API server answers 409 if there
+// is a newer one.
 func (c change) document(d *appsv1.Deployment) ([]byte, error) {
-	metadata := map[string]any{"resourceVersion": d.ResourceVersion}
-	if len(c.Annotations) > 0 {
+	metadata, spec := map[string]any{"resourceVersion": d.ResourceVersion}, map[string]any{}
+	if c.Annotations != nil {
 		metadata["annotations"] = c.Annotations
 	}
-	spec := map[string]any{}
 	if c.Replicas != nil {
 		spec["replicas"] = *c.Replicas
 	}
-	if len(c.Template) > 0 {
+	if c.Template != nil {
 		spec["template"] = map[string]any{"metadata": map[string]any{"annotations": c.Template}}
 	}
-	document := map[string]any{"metadata": metadata}
-	if len(spec) > 0 {
-		document["spec"] = spec
-	}
-	return json.Marshal(document)
+	return json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 }
 
-// patch changes the Deployment as it is. It fails with a conflict if another client has changed it since d was read.
+// patch changes the Deployment. It fails with a conflict if another client has changed it since d was read.
 func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	document, err := c.document(d)
 	if err == nil {
@@ -106,25 +102,16 @@ func (m *Method) askToEvict(ctx context.Context, s state) (held string, err erro
 // shorten gives a pod that is being deleted less time to stop. Budgets do not apply to such a pod.
 func (m *Method) shorten(ctx context.Context, s state) error {
 	err := m.evict(ctx, s, m.cfg.GracePeriodSeconds(), m.patchOptions().DryRun)
-	if apierrors.IsNotFound(err) || refused(err) {
+	if apierrors.IsConflict(err) || move.Permanent(err) {
 		return nil // it goes in its own time
 	}
 	return err
 }
 
-// evict sends one eviction of the pod, without a retry: client-go would wait inside of it for as long as the API server asks.
 func (m *Method) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
-	eviction := &policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{
-			GracePeriodSeconds: grace,
-			Preconditions:      &metav1.Preconditions{UID: &s.Pod.UID},
-			DryRun:             dryRun,
-		},
-	}
-	err := m.cfg.Client.CoreV1().RESTClient().Post().MaxRetries(0).
-		Namespace(s.Pod.Namespace).Resource("pods").Name(s.Pod.Name).SubResource("eviction").
-		VersionedParams(&metav1.CreateOptions{DryRun: dryRun}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+	err := eviction.Call(ctx, m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: dryRun,
+	})
 	if err != nil {
 		return fmt.Errorf("evict pod %s: %w", s.Pod, err)
 	}

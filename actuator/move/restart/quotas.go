@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// withinQuotas refuses a pod of which a quota of its namespace does not admit one more. A quota for priority classes or other
+// withinQuotas refuses a pod when a quota of its namespace does not admit one more like it. A quota for priority classes or other
 // objects is not looked at: when it forbids the replacement, the Deployment has the condition ReplicaFailure, and the move is
 // taken back.
 func withinQuotas(c candidate) *move.Refusal {
@@ -53,7 +53,7 @@ func inScope(s corev1.ResourceQuotaScope, pod *corev1.Pod) bool {
 	return false
 }
 
-// usageOf is what one more pod like this one counts for in a quota, by the names that quotas use.
+// usageOf is the usage of one more pod like this one, by the names that quotas use.
 func usageOf(pod *corev1.Pod) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	out := corev1.ResourceList{corev1.ResourcePods: one, "count/pods": one}

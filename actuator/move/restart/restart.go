@@ -35,7 +35,7 @@ type Room interface {
 	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why string)
 }
 
-// Config is what a [Method] needs. Client and Policy are required.
+// Config configures a [Method]. Client and Policy are required.
 type Config struct {
 	// Client gets and patches Deployments; gets ReplicaSets, namespaces and PersistentVolumeClaims; gets and lists pods; and
 	// lists budgets and quotas. For surges it also patches pods, creates evictions, and lists autoscalers.

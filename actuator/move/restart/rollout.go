@@ -7,7 +7,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// undo is what the annotation restart-undo says.
+// undo is the content of the annotation restart-undo.
 type undo struct {
 	Annotation string  `json:"annotation"`
 	Old        *string `json:"old"` // null: there was none
@@ -44,7 +44,7 @@ func followRollout(s state, v view) decision {
 	ours := has && value == s.value()
 	switch {
 	case s.Template != digest(d.Spec.Template, s.Annotation):
-		return endRollout(s, v, "another client changed the template during the restart, and it rolls out anew")
+		return endRollout(s, v, "another client changed the template during the restart, and it rolls out again")
 	case !ours && s.Phase == takingBack && s.isOld(value, has):
 		return settleRollout(s, v)
 	case !ours:
@@ -69,7 +69,7 @@ func followRollout(s state, v view) decision {
 	return decision{Then: working(s, situation(d), poll)}
 }
 
-// isOld says whether that is what the annotation of the template was before.
+// isOld says whether the annotation of the template has its value from before the move.
 func (s state) isOld(value string, has bool) bool {
 	if s.Old == nil {
 		return !has
@@ -86,7 +86,7 @@ func settleRollout(s state, v view) decision {
 	return endRollout(s, v, s.Refusal.Message)
 }
 
-// endRollout removes the annotation of the move. words say what was not as planned, empty if all was.
+// endRollout removes the annotation of the move. words describe a deviation from the plan, empty if there was none.
 func endRollout(s state, v view, words string) decision {
 	last := decision{Then: ending(s, v, words)}
 	if a := v.Deployment.Annotations; a[restartUndo] != "" && a[restartedAt] == s.value() {

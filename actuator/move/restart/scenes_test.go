@@ -397,7 +397,7 @@ func testForeignRollout(p *place) {
 	m, s := p.begun(p.restarter(), pods[0])
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"metadata":{"annotations":{"release":"2"}}}}}`)
 	theirs := p.live()
-	const words = "another client changed the template during the restart, and it rolls out anew"
+	const words = "another client changed the template during the restart, and it rolls out again"
 	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Undone, Message: words,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
 	same(p.T, "what they want", p.live().Spec, theirs.Spec)

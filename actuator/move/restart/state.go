@@ -17,7 +17,7 @@ import (
 const (
 	// defaultProgress is the progress deadline of a Deployment that has none.
 	defaultProgress = 600 * time.Second
-	// moment is what the controllers are given beyond a deadline.
+	// moment is the time that controllers have beyond a deadline.
 	moment = 30 * time.Second
 	day    = 24 * time.Hour
 )
@@ -32,7 +32,7 @@ const (
 	takingBack phase = "TakingBack" // Refusal says why
 )
 
-// state is what the ledger stores of a move.
+// state is the part of the ledger record that the method reads.
 type state struct {
 	Phase      phase             `json:"phase"`
 	Pod        schemas.PodRef    `json:"pod"`
@@ -42,7 +42,7 @@ type state struct {
 	Policy policy.Restart `json:"policy"`
 	// Version is the one of the Deployment that the first patch is for.
 	Version string `json:"version"`
-	// At is when the move was planned. It identifies the move on the Deployment.
+	// At is the time of the plan. It identifies the move on the Deployment.
 	At time.Time `json:"at"`
 	// Limit is how long the move may take until it is taken back.
 	Limit time.Duration `json:"limit"`
@@ -62,7 +62,7 @@ type state struct {
 // value identifies the move: the RFC 3339 time in the annotations.
 func (s state) value() string { return s.At.Format(time.RFC3339Nano) }
 
-// words say what the first change does.
+// words describe the first change.
 func (s state) words() string {
 	if s.Method == schemas.MethodSurge {
 		return "one replica more for " + s.Deployment.String()

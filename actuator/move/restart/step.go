@@ -2,8 +2,6 @@ package restart
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,7 +14,7 @@ import (
 
 // view is the cluster as a step finds it.
 type view struct {
-	// Deployment is nil if it was deleted, or made anew.
+	// Deployment is nil if it was deleted or recreated.
 	Deployment *appsv1.Deployment
 	// Pod is nil if it was deleted.
 	Pod *corev1.Pod
@@ -58,7 +56,7 @@ func (m *Method) begin(ctx context.Context, s state, v view) (p move.Progress, c
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return move.Progress{}, true, nil
-	case refused(err):
+	case move.Permanent(err):
 		r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
 		if apierrors.IsForbidden(err) {
 			r = move.Forbidden(err)
@@ -103,7 +101,7 @@ func wentBefore(v view) move.Progress {
 	return move.Progress{Stage: move.Done, Refusal: refusal, Message: words}
 }
 
-// deleted is what becomes of a move whose Deployment was deleted: its pods follow it, unless they were orphaned.
+// deleted ends a move whose Deployment was deleted: the pods follow, unless they are orphaned.
 func deleted(s state, v view) move.Progress {
 	words := s.Deployment.String() + " was deleted"
 	refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: words}
@@ -118,15 +116,15 @@ func deleted(s state, v view) move.Progress {
 	return undone(refusal)
 }
 
-// decision is what a step does, and the progress after it. Repeating it does no harm.
+// decision is the work of one step and the progress after it. Repeating it does no harm.
 type decision struct {
-	// GiveUp: nothing is changed yet, but the move is to be taken back, for this reason and what the scheduler adds to it.
+	// GiveUp: the next steps take the move back, for this reason and the one that the scheduler adds to it.
 	GiveUp *move.Refusal
 	// Ask: the eviction is sent as a dry run, and the rest is done only if it would be allowed.
 	Ask bool
 	// Shorten: the pod is given less time to stop.
 	Shorten bool
-	// Cost is what the deletion cost of the pod becomes.
+	// Cost is the new deletion cost of the pod.
 	Cost *cost
 	// Change is made to the Deployment. The next step sees there whether it was made, so a conflict only means another look.
 	Change *change
@@ -173,12 +171,12 @@ func undone(r *move.Refusal) move.Progress {
 	return move.Progress{Stage: move.Undone, Refusal: r, Message: r.Message}
 }
 
-// giveUp decides that a move is to be taken back. That is saved before it is done, so that the reason is known afterwards.
+// giveUp decides to take a move back. The reason is saved before the change, so that it is known afterwards.
 func giveUp(why string) decision {
 	return decision{GiveUp: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: why}}
 }
 
-// ending is the end of a move as the pod has it. words say what was not as planned, empty if all was.
+// ending is the end of a move, which depends on the pod. words describe a deviation from the plan, empty if there was none.
 func ending(s state, v view, words string) move.Progress {
 	if !v.going() {
 		refusal := move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning}
@@ -204,18 +202,4 @@ func leave(v view) string {
 		return "being deleted"
 	}
 	return "at its end"
-}
-
-// refused says whether the API server answered that it will not do that, now or later.
-func refused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests: // these pass
-		return false
-	default:
-		return code >= 400 && code < 500
-	}
 }

@@ -43,8 +43,8 @@ func restoreCost(pod *corev1.Pod) *cost {
 	}
 }
 
-// followSurge decides what a step does about a surge that has begun. grace is what the pod may have to stop, nil for its own
-// time.
+// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its
+// own.
 func followSurge(s state, v view, grace *int64) decision {
 	d := v.Deployment
 	replicas, ours := replicasOf(d), d.Annotations[restartedAt] == s.value()
@@ -90,7 +90,7 @@ func returnReplica(s state, message string) decision {
 	return decision{Change: c, Then: working(s, message, soon)}
 }
 
-// settleSurge waits until a Deployment that got its replicas back has no more than that, and says what became of the pod.
+// settleSurge waits until a Deployment that got its replicas back has no more than that, and reports the end of the pod.
 func settleSurge(s state, v view, grace *int64) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
 		return decision{Then: working(s, situation(v.Deployment), poll)}

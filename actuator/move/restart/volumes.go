@@ -30,9 +30,9 @@ func sharesVolumes(c candidate) *move.Refusal {
 	return nil
 }
 
-// singleNode says whether only one node at a time can use a claim, and by which of its access modes.
+// singleNode says whether only one node at a time can use a claim, and the access mode that causes it.
 func singleNode(claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeAccessMode, bool) {
-	modes := claim.Status.AccessModes // what the volume can do
+	modes := claim.Status.AccessModes // those of the volume
 	if len(modes) == 0 {
 		modes = claim.Spec.AccessModes
 	}
@@ -47,8 +47,8 @@ func singleNode(claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeAcc
 	return "", false
 }
 
-// singleDisk says whether a volume that is named without a claim is a disk that one node at a time writes to.
-func singleDisk(v corev1.Volume) (string, bool) {
+// singleDisk says whether a volume without a claim is a disk that one node at a time writes to.
+func singleDisk(v corev1.Volume) (kind string, is bool) {
 	switch {
 	case v.AWSElasticBlockStore != nil:
 		return "awsElasticBlockStore", !v.AWSElasticBlockStore.ReadOnly
@@ -68,7 +68,7 @@ func singleDisk(v corev1.Volume) (string, bool) {
 	return "", false
 }
 
-// claimNames lists the claims that the pod's volumes name. A claim that is made for each pod anew is not among them.
+// claimNames lists the claims that the pod's volumes name. Ephemeral claims, one for each pod, are not among them.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
