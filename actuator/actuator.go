@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,9 +65,15 @@ type Config struct {
 	// Room is asked before a workload makes a replacement first, which needs room for two. nil: the scheduler will say, and
 	// what finds no node is taken back.
 	Room restart.Room
+	// Facts are what the protections of the policy ask about other objects than the pod. nil: such protections are not checked
+	// again right before a move.
+	Facts policy.Facts
+	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each write to the
+	// cluster. nil: always.
+	LeaseValid func() bool
 	// Self is the object that Kubernetes Events about the actuator as a whole are on. Without a name there are none.
 	Self corev1.ObjectReference
-	// DryRun asks the API server with dryRun=All: everything is decided, nothing is changed, and no Kubernetes Event is
+	// DryRun asks the API server with dryRun=All: everything is verdictOn, nothing is changed, and no Kubernetes Event is
 	// recorded.
 	DryRun bool
 	// Parallel is how many intents are worked on at once. 0: [DefaultParallel].
@@ -86,11 +91,11 @@ type Config struct {
 type Actuator struct {
 	cfg     Config
 	policy  atomic.Pointer[policy.Policy] // the newest; Config.Policy is the first
-	term    atomic.Pointer[term]          // nil: not leading
+	session atomic.Pointer[session]       // nil: not leading
 	metrics metrics
-	line    line
+	health  apiHealth
 	bad     atomic.Pointer[[]error] // what of the ledger could not be read
-	limits  *limit.Windows          // used by the term alone, and outlives it
+	windows *limit.Windows          // used by the session alone, and outlives it
 	ledger  Ledger
 
 	restarts   *restart.Method
@@ -115,7 +120,7 @@ func New(cfg Config) *Actuator {
 		cfg.View = blank{}
 	}
 	a := &Actuator{
-		cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger,
+		cfg: cfg, metrics: newMetrics(cfg.Metrics), windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger,
 	}
 	if cfg.Ledger == nil || cfg.DryRun {
 		a.ledger = newShortLedger()
@@ -174,14 +179,14 @@ func detached(ctx context.Context) (out context.Context, cancel func()) {
 //
 // It returns earlier, with an error, only when the bus ends the stream of answers.
 func (a *Actuator) Lead(ctx context.Context) error {
-	return a.lead(ctx, a.handle)
+	return a.lead(ctx, a.executeOpen)
 }
 
 // DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call
 // may take, and with it fits into the 30 seconds that Kubernetes gives a process to end.
 const DrainTimeout = eviction.Timeout + 5*time.Second
 
-func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
+func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	saving, abandon := context.WithCancel(context.WithoutCancel(ctx))
@@ -200,38 +205,20 @@ func (a *Actuator) lead(ctx context.Context, handle handleFunc) error {
 
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
-	t := newTerm(saving, func() bool { return lostLead(ctx) }, a, handle, events)
-	t.leading = ctx
-	a.term.Store(t)
-	defer a.term.Store(nil)
-	t.policyReplaced() // perhaps, before the term could be told
+	s := newSession(saving, func() bool { return lostLead(ctx) }, a, execute, events)
+	a.session.Store(s)
+	defer a.session.Store(nil)
+	s.policyReplaced() // perhaps, before the session could be told
 	defer a.metrics.open.Set(0)
 	defer a.metrics.maintenance.forget()
 
-	var dispatcher, reporter sync.WaitGroup
-	reporter.Go(t.reportQueue)
-	err := t.recall(ctx)
-	if err == nil {
-		dispatcher.Go(func() { t.dispatch(ctx) })
-		dispatcher.Go(func() { t.followLedger(ctx) })
-		err = a.cfg.Bus.FollowIntents(ctx, t.accept)
-	}
-	stopped := ctx.Err() != nil
-	stop()
-	dispatcher.Wait()
-	t.couriers.Wait()
-	t.closeQueue()
-	reporter.Wait()
-	if stopped {
-		return nil
-	}
-	return err
+	return s.run(ctx, stop)
 }
 
 // Ready says whether the API server answered the last time it was asked, and which ledger records were set aside. nil: all
 // is well, or nothing was asked or read yet.
 func (a *Actuator) Ready() error {
-	err := a.line.ready()
+	err := a.health.ready()
 	if bad := a.bad.Load(); bad != nil {
 		err = errors.Join(append([]error{err}, *bad...)...)
 	}

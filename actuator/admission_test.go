@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -15,16 +15,16 @@ import (
 // free is the candidate of wish, a ready pod of four of Deployment web/api, while two other pods of the Deployment are
 // on the move from worker-1, and nothing holds it.
 func free() candidate {
-	v := given{pods: map[types.UID]workload.Pod{}, tallies: map[types.UID]workload.Tally{"uid-api": {Wanted: 4, Ready: 4}}}
+	v := given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{"uid-api": {Wanted: 4, Ready: 4}}}
 	for _, name := range []string{"0", "1", "2", "3"} {
 		p := replica(name, "worker-1", 0)
 		v.pods[p.Ref.UID] = p
 		v.order = append(v.order, p.Ref.UID)
 	}
 	c := candidate{open: wish(), moves: newMoves(), view: v, now: noon, limits: policy.Limits{Unavailable: most("100%")}}
-	c.at = marked(c.open, v)
-	c.moves.add(onTheWay("uid-1", c.at, -20))
-	c.moves.add(onTheWay("uid-2", c.at, -10))
+	c.at = keysOf(c.open, v)
+	c.moves.add(onTheWay("uid-1", c.at, -20), v)
+	c.moves.add(onTheWay("uid-2", c.at, -10), v)
 	c.moves.last["uid-api"] = noon.Add(-10 * time.Second)
 	return c
 }
@@ -36,18 +36,18 @@ func most(share string) *intstr.IntOrString {
 }
 
 // heldForNow is the hold that a rule should come to.
-func heldForNow(by holder, blocker schemas.ObjectRef, reason schemas.ReasonCode, message string) hold {
-	return hold{by: by, blockers: []schemas.ObjectRef{blocker}, why: Objection{schemas.Deferred, reason, message}}
+func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, message string) parked {
+	return parked{by: by, blockers: []schemas.ObjectRef{ref}, why: Objection{schemas.Deferred, reason, message}}
 }
 
 func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	number := func(n uint) *uint { return &n }
-	byNode := heldForNow(holder{"node", "worker-1"}, schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
+	byNode := heldForNow(blocker{"node", "worker-1"}, schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
 		schemas.ReasonMovingNode, "of node worker-1 2 pods are on the move, as many as may be")
-	byNamespace := heldForNow(holder{"namespace", "web"}, schemas.ObjectRef{Kind: "Namespace", Name: "web"},
+	byNamespace := heldForNow(blocker{"namespace", "web"}, schemas.ObjectRef{Kind: "Namespace", Name: "web"},
 		schemas.ReasonMovingNamespace, "of namespace web 2 pods are on the move, as many as may be")
-	byWorkload := func(reason schemas.ReasonCode, message string) hold {
-		return heldForNow(holder{"workload", "uid-api"}, api, reason, message)
+	byWorkload := func(reason schemas.ReasonCode, message string) parked {
+		return heldForNow(blocker{"workload", "uid-api"}, api, reason, message)
 	}
 	moving := byWorkload(schemas.ReasonMovingWorkload, "of deployment/web/api 2 pods are on the move, as many as may be")
 	pause := byWorkload(schemas.ReasonWorkloadPause, "another pod of deployment/web/api was moved less than 15s ago")
@@ -61,7 +61,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	tooSoon := func(c *candidate) { c.limits.Pause = 15 * time.Second }
 	shareUsedUp := func(c *candidate) { c.limits.Unavailable = most("50%") }
 	alone := func(c *candidate) { c.at.workload = "" }
-	pod := func(change func(*workload.Pod)) func(*candidate) {
+	pod := func(change func(*cluster.Pod)) func(*candidate) {
 		return func(c *candidate) {
 			p := c.view.(given).pods["uid-0"]
 			change(&p)
@@ -72,56 +72,57 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		but  []func(*candidate)
-		want hold // the zero value: nothing holds
+		want parked // the zero value: nothing holds
 	}{
 		{"as many pods on the move as may be at all", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(2) }},
-			hold{by: holder{kind: "everything"}, why: Objection{schemas.Deferred, schemas.ReasonMovingTotal,
+			parked{by: blocker{kind: "everything"}, why: Objection{schemas.Deferred, schemas.ReasonMovingTotal,
 				"2 pods are on the move, as many as may be"}}},
-		{"fewer than that", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(3) }}, hold{}},
-		{"without limits in flight nothing holds", nil, hold{}},
+		{"fewer than that", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(3) }}, parked{}},
+		{"without limits in flight nothing holds", nil, parked{}},
 		{"a node of which as many pods are on the move as may be", []func(*candidate){nodeFull}, byNode},
-		{"a node of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(3) }}, hold{}},
-		{"another node", []func(*candidate){nodeFull, func(c *candidate) { c.at.node = "worker-2" }}, hold{}},
+		{"a node of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
+		{"another node", []func(*candidate){nodeFull, func(c *candidate) { c.at.node = "worker-2" }}, parked{}},
 		{"a limit of one is told as one", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(1) }},
 			heldForNow(byNode.by, byNode.blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, as many as may be")},
 		{"a namespace of which as many are on the move as may be", []func(*candidate){namespaceFull}, byNamespace},
-		{"a namespace of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNamespace = number(3) }}, hold{}},
+		{"a namespace of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
 		{"a workload of which as many are on the move as may be", []func(*candidate){workloadFull}, moving},
-		{"a workload of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerWorkload = number(3) }}, hold{}},
+		{"a workload of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerWorkload = number(3) }}, parked{}},
 		{"a pod without a workload counts against none", []func(*candidate){
 			alone, tooSoon, shareUsedUp, func(c *candidate) { c.limits.InFlight.PerWorkload = number(0) },
-		}, hold{}},
+		}, parked{}},
 		{"a workload in its pause, until that is over", []func(*candidate){tooSoon}, pause},
-		{"a workload whose pause is over in this moment", []func(*candidate){func(c *candidate) { c.limits.Pause = 10 * time.Second }}, hold{}},
+		{"a workload whose pause is over in this moment", []func(*candidate){func(c *candidate) { c.limits.Pause = 10 * time.Second }}, parked{}},
 		{"a workload of which no pod was moved is in no pause", []func(*candidate){
 			tooSoon, func(c *candidate) { delete(c.moves.last, "uid-api") },
-		}, hold{}},
+		}, parked{}},
 		{"a workload with as many unavailable as may be, those that are about to go among them", []func(*candidate){shareUsedUp}, share},
-		{"a workload with one fewer", []func(*candidate){func(c *candidate) { c.limits.Unavailable = most("75%") }}, hold{}},
+		{"a workload with one fewer", []func(*candidate){func(c *candidate) { c.limits.Unavailable = most("75%") }}, parked{}},
 		{"a pod that is on the move and not ready any more counts once", []func(*candidate){
 			func(c *candidate) {
 				c.limits.Unavailable = most("75%")
 				gone := c.view.(given).pods["uid-1"]
 				gone.Ready = false
 				c.view.(given).pods["uid-1"] = gone
-				c.view.(given).tallies["uid-api"] = workload.Tally{Wanted: 4, Ready: 3}
+				delete(c.moves.workloads["uid-api"].going, "uid-1") // as learn does
+				c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 4, Ready: 3}
 			},
-		}, hold{}},
+		}, parked{}},
 		{"pods that are not ready for other reasons count", []func(*candidate){
 			func(c *candidate) {
 				c.limits.Unavailable = most("75%")
-				c.view.(given).tallies["uid-api"] = workload.Tally{Wanted: 4, Ready: 3}
+				c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 4, Ready: 3}
 			},
 		}, byWorkload(schemas.ReasonWorkloadUnavailable,
 			"1 of 4 pods of deployment/web/api are available, and without a poddisruptionbudget 3 may be unavailable at once")},
 		{"pods that are not wanted any more do not", []func(*candidate){
-			shareUsedUp, func(c *candidate) { c.view.(given).tallies["uid-api"] = workload.Tally{Wanted: 3, Ready: 5} },
-		}, hold{}},
-		{"a pod with a budget, which the API server keeps", []func(*candidate){shareUsedUp, pod(func(p *workload.Pod) { p.Budgeted = true })}, hold{}},
-		{"a pod that is not ready makes nothing worse", []func(*candidate){shareUsedUp, pod(func(p *workload.Pod) { p.Ready = false })}, hold{}},
+			shareUsedUp, func(c *candidate) { c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 3, Ready: 5} },
+		}, parked{}},
+		{"a pod with a budget, which the API server keeps", []func(*candidate){shareUsedUp, pod(func(p *cluster.Pod) { p.Budgeted = true })}, parked{}},
+		{"a pod that is not ready makes nothing worse", []func(*candidate){shareUsedUp, pod(func(p *cluster.Pod) { p.Ready = false })}, parked{}},
 		{"a pod that is not known yet", []func(*candidate){
 			shareUsedUp, func(c *candidate) { delete(c.view.(given).pods, "uid-0") },
-		}, hold{}},
+		}, parked{}},
 		{"the node comes before the namespace", []func(*candidate){shareUsedUp, tooSoon, workloadFull, namespaceFull, nodeFull}, byNode},
 		{"the namespace comes before the workload", []func(*candidate){shareUsedUp, tooSoon, workloadFull, namespaceFull}, byNamespace},
 		{"the workload comes before the pause", []func(*candidate){shareUsedUp, tooSoon, workloadFull}, moving},
@@ -132,9 +133,9 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 			for _, change := range c.but {
 				change(&x)
 			}
-			got, holds := held(x)
+			got, holds := blocked(x)
 			check(t, "hold", got, c.want)
-			check(t, "holds", holds, c.want.by != holder{})
+			check(t, "holds", holds, c.want.by != blocker{})
 		})
 	}
 }

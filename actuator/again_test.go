@@ -8,15 +8,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // gates evict each pod once, and say that it is gone when they are asked again.
-func gates() handleFunc {
+func gates() executeFunc {
 	gone := map[types.UID]bool{}
-	return func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	return func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if gone[o.Intent.Pod.UID] {
 			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 		}
@@ -31,7 +31,7 @@ func TestAPodOnTheMoveIsNotTakenUpAgainForAnAnswerThatCameLate(t *testing.T) {
 	inBubble(t, Config{Policy: p, View: oneWorkload{}}, gates(), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
-		b.put("B", 1, "1") // decided before the pod went
+		b.put("B", 1, "1") // verdictOn before the pod went
 		time.Sleep(time.Second)
 		b.put("C", 1, "2") // there is room for it beside the first
 		time.Sleep(time.Second)
@@ -57,7 +57,7 @@ func TestAPodOnTheMoveIsNotTakenUpAgainForAnAnswerThatCameLate(t *testing.T) {
 // emptied is a cluster whose pods are gone and replaced.
 type emptied struct{ settling }
 
-func (emptied) Pod(types.UID) (workload.Pod, bool) { return workload.Pod{}, false }
+func (emptied) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }
 
 func TestAMoveThatALimitCountsIsNotForgottenForAnAnswerThatCameLate(t *testing.T) {
 	p := fast
@@ -86,7 +86,7 @@ func TestAMoveThatALimitCountsIsNotForgottenForAnAnswerThatCameLate(t *testing.T
 		term(func() { b.put("C", 1, "2") })
 		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
-			{"A-1.1", schemas.ReasonNotReplaced, 5 * time.Second}, // at the next look at all moves
+			{"A-1.1", schemas.ReasonNotReplaced, 0},
 			{"B-1.1", schemas.ReasonPodGone, 10 * time.Second},
 			{"C-1.2", schemas.ReasonLimitNode, 20 * time.Second},
 		})

@@ -34,19 +34,19 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	type seen struct {
 		dry, enabled bool
 		protections  []schemas.Protection
-		lane         lane
+		priority     policy.Priority
 	}
 	look := func(o Open) seen {
 		s := a.situation(o, pod)
-		return seen{a.pretended(o), s.Enabled, s.Protections, newTerm(t.Context(), func() bool { return false }, a, nil, recorder{}).rank(o).lane}
+		return seen{a.pretended(o), s.Enabled, s.Protections, a.policy.Load().Traits(o.Strategy).Priority}
 	}
 	daemon := []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet d"}}
 	foreign := requested(everything)
 	foreign.Profile = "another"
 	got := []seen{look(other), look(requested(schemas.Asked{})), look(requested(everything)), look(foreign)}
 	want := []seen{
-		{false, true, daemon, laneNodes}, {false, true, daemon, laneManual}, {true, true, []schemas.Protection{}, laneManual},
-		{true, false, nil, laneManual},
+		{false, true, daemon, policy.PriorityNode}, {false, true, daemon, policy.PriorityManual}, {true, true, []schemas.Protection{}, policy.PriorityManual},
+		{true, false, nil, policy.PriorityManual},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -20,9 +20,9 @@ type Batches struct {
 
 // Batches begins to lead without a bus and a ledger. Only one process in the cluster should do so at a time, as with
 // [Actuator.Lead], and no Lead may run beside it. It must be closed.
-func (a *Actuator) Batches() *Batches { return a.batches(a.handle) }
+func (a *Actuator) Batches() *Batches { return a.batches(a.executeOpen) }
 
-func (a *Actuator) batches(handle handleFunc) *Batches {
+func (a *Actuator) batches(execute executeFunc) *Batches {
 	p := *a.policy.Load()
 	p.Limits.PerNode, p.Limits.PerNamespace, p.Limits.Total = nil, nil, nil
 	a.policy.Store(&p)
@@ -32,7 +32,7 @@ func (a *Actuator) batches(handle handleFunc) *Batches {
 		ended: make(chan error, 1),
 	}
 	a.cfg.Bus = b.desk
-	go func() { b.ended <- a.lead(ctx, handle) }()
+	go func() { b.ended <- a.lead(ctx, execute) }()
 	return b
 }
 
@@ -54,18 +54,13 @@ func (b *Batches) Close() {
 
 // stepping says whether a move has more steps to take.
 func (b *Batches) stepping() bool {
-	t := b.a.term.Load()
-	if t == nil {
+	s := b.a.session.Load()
+	if s == nil {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, x := range t.moves.all {
-		if x.State != nil {
-			return true
-		}
-	}
-	return false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.moves.stepping) > 0
 }
 
 // Handle takes each intent to its verdict and returns when all have one, in the order of the intents. While the API server
@@ -112,10 +107,10 @@ func (d *desk) expect(id string, result chan<- schemas.Verdict) {
 
 // put hands over intents as answers of the strategies that they come from, in order.
 func (d *desk) put(ctx context.Context, source string, intents []Open, now time.Time) error {
-	answers := map[key]*schemas.Intents{}
-	var order []key
+	answers := map[scopeKey]*schemas.Intents{}
+	var order []scopeKey
 	for _, o := range intents {
-		k := key{o.Profile, o.Strategy, o.Scope.Kind, o.Scope.Key}
+		k := scopeKey{o.Profile, o.Strategy, o.Scope.Kind, o.Scope.Key}
 		if answers[k] == nil {
 			answers[k] = &schemas.Intents{Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope}
 			answers[k].Scope.Now = time.Time{} // whoever hands them over one after the other has thought of those before

@@ -36,7 +36,7 @@ func TestBatchesAreCarriedOutAtOneRateWithoutTheLimitsOfAWindow(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var after []time.Duration
-		handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			after = append(after, time.Since(began))

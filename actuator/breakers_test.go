@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -19,31 +19,31 @@ type pendingView struct {
 	blank
 
 	mu   sync.Mutex
-	pods []workload.Pod
+	pods []cluster.Pod
 }
 
-func (v *pendingView) set(change func([]workload.Pod) []workload.Pod) {
+func (v *pendingView) set(change func([]cluster.Pod) []cluster.Pod) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pods = change(v.pods)
 }
 
-func (v *pendingView) Pod(uid types.UID) (workload.Pod, bool) {
+func (v *pendingView) Pod(uid types.UID) (cluster.Pod, bool) {
 	for _, p := range v.Pods("") {
 		if p.Ref.UID == uid {
 			return p, true
 		}
 	}
-	return workload.Pod{}, false
+	return cluster.Pod{}, false
 }
 
-func (v *pendingView) Pods(types.UID) []workload.Pod {
+func (v *pendingView) Pods(types.UID) []cluster.Pod {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return append([]workload.Pod(nil), v.pods...)
+	return append([]cluster.Pod(nil), v.pods...)
 }
 
-func (v *pendingView) Tally(types.UID) workload.Tally { return workload.Tally{Wanted: 3} }
+func (v *pendingView) Tally(types.UID) cluster.Tally { return cluster.Tally{Wanted: 3} }
 
 func (v *pendingView) Seen(uid types.UID) uint64 {
 	for i, p := range v.Pods("") {
@@ -58,7 +58,7 @@ func (v *pendingView) Latest() uint64 { return uint64(len(v.Pods(""))) }
 
 // TestClusterBreaker is about when moves stop for the whole cluster, and when they go on.
 func TestClusterBreaker(t *testing.T) {
-	pod := func(uid types.UID, ready bool) workload.Pod {
+	pod := func(uid types.UID, ready bool) cluster.Pod {
 		p := replica(string(uid), "worker-1", 0)
 		p.Ref.UID, p.Ready, p.Budgeted = uid, ready, true
 		return p
@@ -66,13 +66,13 @@ func TestClusterBreaker(t *testing.T) {
 	stuck := policy.Policy{Rate: fast.Rate, Brakes: policy.Brakes{Storm: policy.Storm{Pending: 1, PendingFor: time.Minute}}}
 	// begin moves one pod whose replacement does not become ready.
 	begin := func(b *bench, v *pendingView) {
-		v.set(func([]workload.Pod) []workload.Pod { return []workload.Pod{pod("1", true), pod("2", true)} })
+		v.set(func([]cluster.Pod) []cluster.Pod { return []cluster.Pod{pod("1", true), pod("2", true)} })
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
-		v.set(func([]workload.Pod) []workload.Pod {
-			return []workload.Pod{pod("gone", true), pod("2", true), pod("new", false)}
+		v.set(func([]cluster.Pod) []cluster.Pod {
+			return []cluster.Pod{pod("gone", true), pod("2", true), pod("new", false)}
 		})
-		b.Changed(workload.Change{Workload: api.UID})
+		b.Changed(cluster.Change{Workload: api.UID})
 	}
 	evicts := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 
@@ -81,11 +81,11 @@ func TestClusterBreaker(t *testing.T) {
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
-			check(t, "open", len(b.term.Load().open), 1)
-			v.set(func(p []workload.Pod) []workload.Pod { p[2].Ready = true; return p })
-			b.Changed(workload.Change{Workload: api.UID})
+			check(t, "open", len(b.session.Load().open), 1)
+			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
+			b.Changed(cluster.Change{Workload: api.UID})
 			time.Sleep(2 * time.Second)
-			check(t, "open when it is ready", len(b.term.Load().open), 0)
+			check(t, "open when it is ready", len(b.session.Load().open), 0)
 		})
 	})
 	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
@@ -93,16 +93,16 @@ func TestClusterBreaker(t *testing.T) {
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(20 * time.Minute)
-			check(t, "moves in flight", len(b.term.Load().moves.all), 0)
-			check(t, "open", len(b.term.Load().open), 1)
-			v.set(func(p []workload.Pod) []workload.Pod { p[2].Ready = true; return p })
+			check(t, "moves in flight", len(b.session.Load().moves.all), 0)
+			check(t, "open", len(b.session.Load().open), 1)
+			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			time.Sleep(10 * time.Second)
-			check(t, "open when it is ready", len(b.term.Load().open), 0)
+			check(t, "open when it is ready", len(b.session.Load().open), 0)
 		})
 	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, Brakes: policy.Brakes{Storm: policy.Storm{Failures: 50}}}
-		refuses := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		refuses := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 			switch {
 			case o.Intent.Pod.Namespace == "web":
 				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil

@@ -32,7 +32,7 @@
 // When an intent's turn comes, it is asked in this order whether it may go:
 //
 //   - While the storm brake is open, a loop breaker holds or the limit of a window is reached, it is deferred at once: it has
-//     to be decided about again. So it has when its decision counted pods together, such as the replicas in a zone, and
+//     to be verdictOn about again. So it has when its decision counted pods together, such as the replicas in a zone, and
 //     another one of them was moved since its scope was made.
 //   - When too much of its node, namespace or workload is on the move, its workload is in a pause or has too few pods
 //     available, or its namespace has no token, it waits beside the lanes until that changes. Most of it passes within

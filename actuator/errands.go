@@ -14,8 +14,8 @@ type steps interface {
 	Do(ctx context.Context, s schemas.MaintenanceSteps) (maintenance.Result, error)
 }
 
-// entry is an answer with its event.
-type entry struct {
+// taskMessage is an answer with its event.
+type taskMessage struct {
 	answer schemas.Intents
 	event  schemas.Event
 }
@@ -24,7 +24,7 @@ type entry struct {
 // was done, or early, while steps on nodes that have failed are tried again. Until all is done the answer stays in the bus's
 // table, so that the next leader begins with it anew. It is guarded by the mu of its term.
 type errand struct {
-	entry
+	taskMessage
 	state   errandState
 	running bool          // somebody carries it out, or the one before
 	renewed chan struct{} // a newer answer came
@@ -43,29 +43,29 @@ const (
 // send lets an answer with steps be carried out, beside all others. Of those of one maintenance the newest counts: one that
 // waits is not carried out any more when a newer one comes, and one that is at work is finished first. One that is older than
 // the newest is dropped, and the same one again changes nothing. The caller holds mu.
-func (t *term) send(a schemas.Intents, e schemas.Event, now time.Time) {
+func (t *session) send(a schemas.Intents, e schemas.Event, now time.Time) {
 	t.forgetErrands(now)
 	e.Data = nil
 	k := keyOf(a)
 	x := t.errands[k]
 	switch {
 	case t.steps == nil: // nobody can carry it out
-		t.apply(changes{done: []schemas.Event{e}})
+		t.apply(changes{drop: []schemas.Event{e}})
 		return
 	case x == nil:
 		x = &errand{renewed: make(chan struct{}, 1)}
 		t.errands[k] = x
 	case a.Scope.Sequence < x.answer.Scope.Sequence:
-		t.apply(changes{done: []schemas.Event{e}})
+		t.apply(changes{drop: []schemas.Event{e}})
 		return
 	case a.Scope.Sequence == x.answer.Scope.Sequence && a.Scope.Event == x.answer.Scope.Event:
 		t.again(x, a, e, now)
 		return
 	}
 	if x.state == errandEarly {
-		t.apply(t.table.completed(k, x.answer.Scope, now))
+		t.apply(t.entries.completed(k, x.answer.Scope, now))
 	}
-	x.entry, x.state = entry{a, e}, errandOpen
+	x.taskMessage, x.state = taskMessage{a, e}, errandOpen
 	if x.running {
 		select {
 		case x.renewed <- struct{}{}:
@@ -78,24 +78,24 @@ func (t *term) send(a schemas.Intents, e schemas.Event, now time.Time) {
 }
 
 // again takes an answer that is known already. It may have been stored again: then this is the one to drop.
-func (t *term) again(x *errand, a schemas.Intents, e schemas.Event, now time.Time) {
+func (t *session) again(x *errand, a schemas.Intents, e schemas.Event, now time.Time) {
 	if e.Sequence > x.event.Sequence {
 		x.event = e
 	}
 	switch x.state {
 	case errandOpen:
 	case errandEarly, errandDone:
-		t.apply(t.table.accept(a, e, now))
+		t.apply(t.entries.accept(a, e, 0, now))
 	case errandDropped:
-		t.apply(changes{done: []schemas.Event{e}})
+		t.apply(changes{drop: []schemas.Event{e}})
 	}
 }
 
 // carry carries an errand out, and newer ones of its maintenance, until there is none or the term is over.
-func (t *term) carry(x *errand) {
+func (t *session) carry(x *errand) {
 	for failures := 0; t.leading.Err() == nil; {
 		t.mu.Lock()
-		e := x.entry
+		e := x.taskMessage
 		t.mu.Unlock()
 		if !t.released(e.answer) {
 			return // the next leader begins anew
@@ -130,10 +130,10 @@ const releasing = 20 * time.Millisecond
 
 // released withdraws what an answer does not list any more, and waits until what is in flight of it has landed: no pod is moved
 // off a node that was given back. It returns false when the term is over.
-func (t *term) released(a schemas.Intents) bool {
+func (t *session) released(a schemas.Intents) bool {
 	for {
 		t.mu.Lock()
-		c, flying := t.table.letGo(a)
+		c, flying := t.entries.withdrawUnlisted(a)
 		t.apply(c)
 		t.mu.Unlock()
 		if !flying {
@@ -148,7 +148,7 @@ func (t *term) released(a schemas.Intents) bool {
 }
 
 // arrived takes up what became of an errand, and says whether nothing is left to be carried out.
-func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool {
+func (t *session) arrived(x *errand, e taskMessage, r maintenance.Result, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch now := t.cfg.Now(); {
@@ -159,23 +159,23 @@ func (t *term) arrived(x *errand, e entry, r maintenance.Result, err error) bool
 		return false
 	case x.state == errandEarly:
 		x.state, x.at = errandDone, now
-		t.apply(t.table.completed(keyOf(x.answer), x.answer.Scope, now))
+		t.apply(t.entries.completed(keyOf(x.answer), x.answer.Scope, now))
 	case r.Dropped != "":
 		x.state, x.at = errandDropped, now
-		t.apply(changes{done: []schemas.Event{x.event}})
+		t.apply(changes{drop: []schemas.Event{x.event}})
 	default:
 		x.state, x.at = errandDone, now
-		t.apply(t.table.accept(x.answer, x.event, now))
+		t.apply(t.entries.accept(x.answer, x.event, 0, now))
 	}
 	x.answer = schemas.Intents{Scope: x.answer.Scope} // all that is needed to tell it from others
 	x.running = false
-	t.awaken()
+	t.freed()
 	return true
 }
 
 // failed takes up what of an errand was done all the same: of its steps on nodes those that failed are left, and what moves pods
 // enters the table if it may. The caller holds mu.
-func (t *term) failed(x *errand, r maintenance.Result, now time.Time) {
+func (t *session) failed(x *errand, r maintenance.Result, now time.Time) {
 	if len(r.Nodes) == 0 {
 		return // not even the status, or the finalizer
 	}
@@ -189,8 +189,8 @@ func (t *term) failed(x *errand, r maintenance.Result, now time.Time) {
 	x.answer.Maintenance = &left
 	if x.state == errandOpen && mayMove(x.answer.Intents, r.Nodes) {
 		x.state = errandEarly
-		t.apply(t.table.acceptEarly(x.answer, x.event, now))
-		t.awaken()
+		t.apply(t.entries.accept(x.answer, x.event, 1, now))
+		t.freed()
 	}
 }
 
@@ -207,7 +207,7 @@ func mayMove(intents []schemas.Intent, done []maintenance.Done) bool {
 }
 
 // forgetErrands forgets those that were done so long ago that no older answer can come any more.
-func (t *term) forgetErrands(now time.Time) {
+func (t *session) forgetErrands(now time.Time) {
 	for k, x := range t.errands {
 		if !x.running && now.Sub(x.at) >= remember {
 			delete(t.errands, k)

@@ -161,7 +161,7 @@ func TestAnAnswerOfAMaintenanceThatDoesNotHoldAnyMoreIsDroppedWithItsIntents(t *
 	inBubble(t, Config{Policy: fast}, evictsAll, func(t *testing.T, b *bench) {
 		c := b.carries(func(s schemas.MaintenanceSteps) (maintenance.Result, error) {
 			if s.ResourceVersion == "1" {
-				return maintenance.Result{Dropped: "it has changed since that was decided"}, nil
+				return maintenance.Result{Dropped: "it has changed since that was verdictOn"}, nil
 			}
 			return maintenance.Result{}, nil
 		})
@@ -409,20 +409,19 @@ func TestWhatAMaintenanceMovesNeedsNoProfileAndComesWithTheNodes(t *testing.T) {
 	protecting := policy.Maintenance{Protect: []string{policy.FailedBarePods}}
 	type seen struct {
 		enabled     bool
-		lane        lane
+		priority    policy.Priority
 		protections []schemas.Protection
 	}
 	look := func(m policy.Maintenance, pod *corev1.Pod) seen {
 		a := New(Config{Policy: policy.Policy{Maintenance: m}})
 		s := a.situation(o, pod)
-		rank := newTerm(t.Context(), func() bool { return false }, a, nil, recorder{}).rank(o)
-		return seen{s.Enabled, rank.lane, s.Protections}
+		return seen{s.Enabled, a.policy.Load().Traits(o.Strategy).Priority, s.Protections}
 	}
 	got := []seen{look(policy.Maintenance{}, pod), look(policy.Maintenance{}, signalled), look(protecting, pod)}
 	want := []seen{
-		{true, laneNodes, nil},
-		{true, laneNodes, []schemas.Protection{{Rule: policy.SignalRule, Detail: `its annotation karpenter.sh/do-not-disrupt is "true"`}}},
-		{true, laneNodes, []schemas.Protection{{Rule: policy.FailedBarePods, Detail: "it has no owner that would replace it"}}},
+		{true, policy.PriorityNode, nil},
+		{true, policy.PriorityNode, []schemas.Protection{{Rule: policy.SignalRule, Detail: `its annotation karpenter.sh/do-not-disrupt is "true"`}}},
+		{true, policy.PriorityNode, []schemas.Protection{{Rule: policy.FailedBarePods, Detail: "it has no owner that would replace it"}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -541,7 +540,7 @@ func TestKubernetesEventsTellOfAMaintenanceOnceAndOnBothWhomTheyConcern(t *testi
 		node("g", schemas.NodeCordon, maintenance.Taken), node("h", schemas.NodeCordon, maintenance.Outdated),
 		node("i", schemas.NodeMark, maintenance.Changed),
 	}}
-	term := newTerm(t.Context(), func() bool { return false }, New(Config{Now: func() time.Time { return noon }}), nil, recorder{})
+	term := newSession(t.Context(), func() bool { return false }, New(Config{Now: func() time.Time { return noon }}), nil, recorder{})
 	list := append(stepEvents(s, r), statusEvents(s, r)...)
 	list = append(append(list, term.blockedEvents(s)...), term.blockedEvents(s)...)
 	var got []string
@@ -601,7 +600,7 @@ func TestKubernetesEventsTellOfAMaintenanceThatIsNoObjectOnItsNodeAlone(t *testi
 
 func TestAStepThatFailsIsToldOfWhenThatIsNewAndOnceAnHour(t *testing.T) {
 	now := noon
-	term := newTerm(t.Context(), func() bool { return false }, New(Config{Now: func() time.Time { return now }}), nil, recorder{})
+	term := newSession(t.Context(), func() bool { return false }, New(Config{Now: func() time.Time { return now }}), nil, recorder{})
 	s := schemas.MaintenanceSteps{Name: "kernel", UID: "m"}
 	try := func(after time.Duration, err error) (got []string) {
 		now = noon.Add(after)

@@ -37,12 +37,12 @@ type Gate func(Situation) (Objection, bool)
 func Gates() []Gate {
 	return []Gate{
 		notExpired,     // nothing stale is done
-		enabled,        // the policy may have changed since the strategy decided
+		enabled,        // the policy may have changed since the strategy verdictOn
 		exists,         // the same pod, not another one of its name
 		notTerminating, // it leaves by itself
 		notEnded,       // a pod that ended by itself occupies nothing, unless just that is why it is to go
 		notMoved,       // a decision about another node says nothing about this one
-		notProtected,   // it may have become protected since the strategy decided
+		notProtected,   // it may have become protected since the strategy verdictOn
 	}
 }
 
@@ -55,6 +55,15 @@ func ask(gates []Gate, s Situation) (Objection, bool) {
 	}
 	return Objection{}, false
 }
+
+// expired says whether the intent's time is over: at the moment it expires, and after.
+func expired(i schemas.Intent, now time.Time) bool { return !now.Before(i.Expires) }
+
+func expiredMessage(i schemas.Intent) string {
+	return "expired at " + clock(i.Expires) + " before its turn came"
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func notExpired(s Situation) (Objection, bool) {
 	if !expired(s.Open.Intent, s.Now) {

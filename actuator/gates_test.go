@@ -38,8 +38,8 @@ func calm() Situation {
 	}
 }
 
-// verdictOn is the verdict that wish should get.
-func verdictOn(o Open, outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
+// decidedOn is the verdict that wish should get.
+func decidedOn(o Open, outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
 	return schemas.Verdict{
 		Outcome: outcome, Reason: reason, Message: message,
 		Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope, Intent: o.Intent,
@@ -117,7 +117,7 @@ func TestTheFirstGateThatObjectsGivesTheVerdict(t *testing.T) {
 				t.Fatalf("objects = %v with %+v, want an objection: %v", objects, objection, tt.outcome != "")
 			}
 			got := New(Config{}).verdict(s.Open, objection)
-			want := verdictOn(wish(), tt.outcome, tt.reason, tt.message)
+			want := decidedOn(wish(), tt.outcome, tt.reason, tt.message)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("verdict\n got %+v\nwant %+v", got, want)
 			}
@@ -138,7 +138,7 @@ func TestAPodThatHadEndedWhenTheStrategyDecidedIsRemoved(t *testing.T) {
 
 func TestAVerdictOfADryRunSaysSo(t *testing.T) {
 	got := New(Config{DryRun: true}).verdict(wish(), Objection{schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted"})
-	want := verdictOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
+	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
 	want.DryRun = true
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("verdict\n got %+v\nwant %+v", got, want)

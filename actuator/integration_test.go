@@ -233,7 +233,7 @@ func testPodMadeAnew(p *place) {
 	second := create()
 
 	a, o := p.actuator(), p.open(*first)
-	gone := verdictOn(o, schemas.Rejected, schemas.ReasonPodGone, "the pod is gone; another one of its name has UID "+string(second.UID))
+	gone := decidedOn(o, schemas.Rejected, schemas.ReasonPodGone, "the pod is gone; another one of its name has UID "+string(second.UID))
 	check(p.T, "verdict", p.handle(a, o), gone)
 	check(p.T, "eviction calls", p.evictions(), nil)
 
@@ -271,7 +271,7 @@ func testChangedBeforeTheCall(p *place) {
 	p.must(err)
 	o := p.open(pod)
 	v := p.handle(p.actuator(func(c *Config) { c.Client = client }), o)
-	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+	check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
 	check(p.T, "eviction calls", p.evictions(), []asked{
 		{"admin", pod.Name, 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}},
 	})
@@ -286,7 +286,7 @@ func testTerminating(p *place) {
 	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	o := p.open(pod)
-	check(p.T, "verdict", p.handle(p.actuator(), o), verdictOn(o, schemas.Rejected, schemas.ReasonPodTerminating,
+	check(p.T, "verdict", p.handle(p.actuator(), o), decidedOn(o, schemas.Rejected, schemas.ReasonPodTerminating,
 		"the pod is being deleted, until "+clock(p.live(pod.Name).DeletionTimestamp.Time)))
 	check(p.T, "eviction calls", p.evictions(), nil)
 }
@@ -297,7 +297,7 @@ func testProtected(p *place) {
 	})[0]
 	o := p.open(pod)
 	v := p.handle(p.actuator(), o)
-	check(p.T, "verdict", v, verdictOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+	check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
 	if !strings.HasPrefix(v.Message, policy.EvictAnnotationFalseRule+": ") {
 		p.Errorf("message %q does not begin with the rule", v.Message)
 	}
@@ -308,7 +308,7 @@ func testBudget(p *place) {
 	pods := p.pods(3)
 	budget := p.budget("api", 3)
 	o := p.open(pods[0])
-	want := verdictOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
+	want := decidedOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
 		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed")
 	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
 	check(p.T, "verdict", p.handle(p.actuator(), o), want)
@@ -322,7 +322,7 @@ func testTwoBudgets(p *place) {
 	p.budget("api", 1)
 	p.budget("again", 1)
 	o := p.open(pod)
-	check(p.T, "verdict", p.handle(p.actuator(), o), verdictOn(o, schemas.Failed, schemas.ReasonInvalid,
+	check(p.T, "verdict", p.handle(p.actuator(), o), decidedOn(o, schemas.Failed, schemas.ReasonInvalid,
 		fmt.Sprintf("more than one poddisruptionbudget matches the pod: %[1]s/again, %[1]s/api", p.namespace)))
 	if live := p.live(pod.Name); live == nil || live.DeletionTimestamp != nil {
 		p.Errorf("pod %s was evicted", pod.Name)
@@ -340,7 +340,7 @@ func testDryRun(p *place) {
 	}
 	budget := p.budget("api", 3)
 	o := p.open(pods[0])
-	want := dry(verdictOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
+	want := dry(decidedOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
 		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed"))
 	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
 	check(p.T, "verdict behind a budget", p.handle(a, o), want)
@@ -369,7 +369,7 @@ func testForbidden(p *place) {
 		for v.Message != message && user == looker && strings.Contains(v.Message, "get resource") { // the binding is new
 			v = p.handle(a, o)
 		}
-		check(p.T, "verdict for "+user, v, verdictOn(o, schemas.Failed, schemas.ReasonForbidden, message))
+		check(p.T, "verdict for "+user, v, decidedOn(o, schemas.Failed, schemas.ReasonForbidden, message))
 	}
 }
 
@@ -395,7 +395,7 @@ func testNamespaceEnds(p *place) {
 
 // evictedBy is the verdict on a pod that the API server agreed to evict.
 func evictedBy(o Open) schemas.Verdict {
-	v := verdictOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
+	v := decidedOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
 	v.Method = schemas.MethodEviction
 	return v
 }

@@ -14,7 +14,7 @@ import (
 
 // demand names what several intents in a row have in common.
 type demand struct {
-	key key
+	key scopeKey
 	pod types.UID
 }
 
@@ -76,7 +76,7 @@ func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
 	of := map[demand][]judged{}
 	for _, list := range final {
 		for _, v := range list {
-			d := demand{key{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key}, v.Intent.Pod.UID}
+			d := demand{scopeKey{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key}, v.Intent.Pod.UID}
 			of[d] = append(of[d], v)
 		}
 	}
@@ -113,7 +113,7 @@ func (w *world) replacedUnread(e schemas.Event, place int) bool {
 		return false
 	}
 	replaced := w.bus.stored[place+1+i].Time
-	return !slices.ContainsFunc(w.readers[e.ID], func(l *life) bool { return l.over.IsZero() || l.over.After(replaced.Add(10*time.Second)) })
+	return !slices.ContainsFunc(w.readers[e.ID], func(l *life) bool { return l.over.IsZero() || l.over.After(replaced.Add(20*time.Second)) })
 }
 
 // checkMoves: what was evicted has one verdict that says so, and one that says how it ended, and nothing else has.

@@ -293,7 +293,7 @@ func (b *bench) answer(node, strategy string, sequence uint64, uids ...types.UID
 	return e
 }
 
-func inBubble(t *testing.T, cfg Config, handle handleFunc, script func(*testing.T, *bench)) {
+func inBubble(t *testing.T, cfg Config, handle executeFunc, script func(*testing.T, *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{bus: newMemory(), start: time.Now(), log: &bytes.Buffer{}}
@@ -323,8 +323,8 @@ func inBubble(t *testing.T, cfg Config, handle handleFunc, script func(*testing.
 var fast = policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}}
 
 // always is an API server that gives every intent the same outcome after some time.
-func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) handleFunc {
-	return func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) executeFunc {
+	return func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		time.Sleep(after)
 		return o.Verdict(outcome, reason, ""), nil
 	}
@@ -349,7 +349,7 @@ func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
 
 func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.1, Burst: 1}}}
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if o.Strategy == "Stale" {
 			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 		}
@@ -416,7 +416,7 @@ func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T
 	var mu sync.Mutex
 	running, most, tries := 0, 0, 0
 	back := time.Now()
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		mu.Lock()
 		running++
 		defer func() { running--; mu.Unlock() }()
@@ -464,7 +464,7 @@ func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T
 }
 
 func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
 		}
@@ -480,7 +480,7 @@ func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
 }
 
 func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
 		}
@@ -503,7 +503,7 @@ func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 }
 
 func TestAtTheEndCallsInFlightGetTheirVerdictAndWhatWaitsStaysInTheTable(t *testing.T) {
-	handle := func(ctx context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(ctx context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "2" { // not evicted yet when the end comes
 			<-ctx.Done()
 			return schemas.Verdict{}, ctx.Err()
@@ -548,7 +548,7 @@ func TestTheNextLeaderWorksOnWhatHasNoVerdictYet(t *testing.T) {
 
 func TestAVerdictIsStoredAsSoonAsTheBusTakesItAndNothingIsEvictedMeanwhile(t *testing.T) {
 	var evicted []types.UID
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		evicted = append(evicted, o.Intent.Pod.UID)
 		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 	}
@@ -589,7 +589,7 @@ func TestWhoMayNotLeadAnyMoreGivesUpCallsInFlightAtOnceAndStoresNothing(t *testi
 		b := &bench{bus: newMemory(), start: time.Now()}
 		b.Actuator = New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
 		var gaveUp time.Duration
-		handle := func(ctx context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+		handle := func(ctx context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 			calling, end := detached(ctx)
 			defer end()
 			select {

@@ -56,6 +56,8 @@ type record struct {
 	Replacement types.UID `json:"replacement,omitempty"`
 	// Pending: it is settled, and its replacement is not ready, which counts for the circuit breaker.
 	Pending bool `json:"pending,omitempty"`
+	// Canceled: its cause is gone, and its method undoes it.
+	Canceled bool `json:"canceled,omitempty"`
 	// State is what its method is told at the next step. nil: an eviction, which needs none.
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began it, without data.

@@ -7,7 +7,7 @@ import (
 )
 
 func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
-	var l line
+	var l apiHealth
 	away := errors.New("connection refused")
 	check(t, "the first is news", l.fail(noon, away), true)
 	first, _ := l.wait(noon)
@@ -23,7 +23,7 @@ func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
 }
 
 func TestThePauseBetweenTriesGrowsToItsLimitAndStartsAnewAfterASuccess(t *testing.T) {
-	var l line
+	var l apiHealth
 	now := noon
 	var last time.Duration
 	for tries := range 50 {

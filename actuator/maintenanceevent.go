@@ -39,7 +39,7 @@ const (
 )
 
 // tell logs, counts and tells as Kubernetes Events what was done for a maintenance.
-func (t *term) tell(a schemas.Intents, r maintenance.Result, err error, failures int) {
+func (t *session) tell(a schemas.Intents, r maintenance.Result, err error, failures int) {
 	s, failed := *a.Maintenance, t.newlyFailed(*a.Maintenance, r)
 	log := t.cfg.Log.With("maintenance", s.Name, "evaluation", a.Scope.Sequence, "dryRun", t.cfg.DryRun)
 	switch {
@@ -130,7 +130,7 @@ func stepEvents(s schemas.MaintenanceSteps, r maintenance.Result) []notice {
 }
 
 // newlyFailed are the steps that have failed and did not when they were tried last, and once in failedAgain those that still do.
-func (t *term) newlyFailed(s schemas.MaintenanceSteps, r maintenance.Result) []maintenance.Done {
+func (t *session) newlyFailed(s schemas.MaintenanceSteps, r maintenance.Result) []maintenance.Done {
 	now := t.cfg.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func refusal(s v1alpha1.NodeMaintenanceStatus) string {
 }
 
 // blockedEvents tells of nodes with a pod that could not move for long, each once an hour at most.
-func (t *term) blockedEvents(s schemas.MaintenanceSteps) []notice {
+func (t *session) blockedEvents(s schemas.MaintenanceSteps) []notice {
 	now := t.cfg.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()

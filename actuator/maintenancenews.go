@@ -137,7 +137,7 @@ func newsID(a schemas.Intents, list []schemas.Maintenance, i int) (string, error
 
 // announce publishes what is new of a maintenance when its answer was carried out, as far as it could be, trying again until
 // that is stored. It returns false when the term has ended before, so that the next leader has to say it.
-func (t *term) announce(e entry, r maintenance.Result, err error) bool {
+func (t *session) announce(e taskMessage, r maintenance.Result, err error) bool {
 	if !stands(r, err) {
 		return true
 	}
@@ -164,7 +164,7 @@ func (t *term) announce(e entry, r maintenance.Result, err error) bool {
 }
 
 // publishNews publishes one of the events that tell of an answer. What the bus calls invalid is lost.
-func (t *term) publishNews(cause entry, list []schemas.Maintenance, i int) bool {
+func (t *session) publishNews(cause taskMessage, list []schemas.Maintenance, i int) bool {
 	if t.lost() {
 		return false
 	}

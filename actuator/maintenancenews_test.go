@@ -415,7 +415,7 @@ func TestOfAMaintenanceThatIsNotStoredNothingIsTold(t *testing.T) {
 			r.Wrote = false
 			switch s.ResourceVersion {
 			case "1":
-				r.Dropped = "it has changed since that was decided"
+				r.Dropped = "it has changed since that was verdictOn"
 				return r, nil
 			case "2":
 				return r, errors.New("connection refused")

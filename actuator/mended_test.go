@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -33,13 +33,13 @@ type crowd struct {
 	blank
 
 	mu   sync.Mutex
-	list []workload.Pod
+	list []cluster.Pod
 }
 
 func (c *crowd) add(uid types.UID, node string, ready bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.list = append(c.list, workload.Pod{
+	c.list = append(c.list, cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "web", Name: "pod-" + string(uid), UID: uid},
 		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "web", UID: "web"},
 		Node:     node, Ready: ready, Budgeted: true, Created: time.Now(),
@@ -49,32 +49,32 @@ func (c *crowd) add(uid types.UID, node string, ready bool) {
 func (c *crowd) remove(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid })
+	i := slices.IndexFunc(c.list, func(p cluster.Pod) bool { return p.Ref.UID == uid })
 	c.list[i].Ready, c.list[i].Leaving = false, true
 }
 
-func (c *crowd) Pod(uid types.UID) (workload.Pod, bool) {
+func (c *crowd) Pod(uid types.UID) (cluster.Pod, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid })
+	i := slices.IndexFunc(c.list, func(p cluster.Pod) bool { return p.Ref.UID == uid })
 	if i < 0 {
-		return workload.Pod{}, false
+		return cluster.Pod{}, false
 	}
 	return c.list[i], true
 }
 
-func (c *crowd) Pods(types.UID) []workload.Pod {
+func (c *crowd) Pods(types.UID) []cluster.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-func (c *crowd) Tally(types.UID) workload.Tally { return workload.Tally{Wanted: 10, Ready: 5} }
+func (c *crowd) Tally(types.UID) cluster.Tally { return cluster.Tally{Wanted: 10, Ready: 5} }
 
 func (c *crowd) Seen(uid types.UID) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return uint64(1 + slices.IndexFunc(c.list, func(p workload.Pod) bool { return p.Ref.UID == uid }))
+	return uint64(1 + slices.IndexFunc(c.list, func(p cluster.Pod) bool { return p.Ref.UID == uid }))
 }
 
 func (c *crowd) Latest() uint64 {
@@ -102,7 +102,7 @@ func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
 	var tries int
 	var during []string
 	bus := newMemory()
-	handle := func(ctx context.Context, o Open, note noteFunc) (schemas.Verdict, error) {
+	handle := func(ctx context.Context, o Open, note saveFunc) (schemas.Verdict, error) {
 		if err := note(ctx, record{Open: o, Method: schemas.MethodEviction}); err != nil {
 			return schemas.Verdict{}, err
 		}
@@ -128,7 +128,7 @@ func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
 func TestAPodThatTheGatesRejectIsNotClaimed(t *testing.T) {
 	var during []string
 	var b *bench
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		during = b.bus.keys()
 		return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 	}
@@ -147,7 +147,7 @@ func TestAReplacementEndsOneMoveOnly(t *testing.T) {
 	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
 		changed := func() {
-			b.Changed(workload.Change{Workload: "web"})
+			b.Changed(cluster.Change{Workload: "web"})
 			time.Sleep(time.Second)
 		}
 		ended := func() (ids []string) {
@@ -205,7 +205,7 @@ func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
 		go func() { led <- a.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)) }()
 		b := &bench{Actuator: a, bus: bus.memory, start: time.Now()}
 		step := func() {
-			a.Changed(workload.Change{Workload: "web"})
+			a.Changed(cluster.Change{Workload: "web"})
 			time.Sleep(time.Second)
 		}
 
@@ -299,12 +299,12 @@ func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
 		}, err
 	}).client(t)
 	a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
-	term := newTerm(t.Context(), func() bool { return false }, a, a.handle, recorder{})
+	term := newSession(t.Context(), func() bool { return false }, a, a.executeOpen, recorder{})
 	answer, e := answerTo("A", 1, "1", "2")
 	records := []record{{Open: openOf(answer, answer.Intents[0], e)}, {Open: openOf(answer, answer.Intents[1], e)}}
 	_, _, _, err := term.resolve(t.Context(), records)
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
 	}
-	check(t, "changes of the ledger", len(term.queue.ledger), 0)
+	check(t, "changes of the ledger", len(term.ledgerQueue), 0)
 }

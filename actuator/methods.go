@@ -11,12 +11,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// noteFunc remembers how a pod is going to be moved, before the first step. An error means that it is not remembered, and
+// saveFunc stores in the ledger how a pod is going to be moved, before the first step. An error means that it is not remembered, and
 // that nothing may be changed.
-type noteFunc func(ctx context.Context, r record) error
+type saveFunc func(ctx context.Context, r record) error
 
-// unnoted is for callers that remember nothing.
-func unnoted(context.Context, record) error { return nil }
+// unsaved is for callers that remember nothing.
+func unsaved(context.Context, record) error { return nil }
 
 // way is one way to move a pod.
 type way struct {
@@ -60,7 +60,7 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 }
 
 // moveBy starts the move of the pod of s by the first method that can.
-func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (schemas.Verdict, error) {
+func (a *Actuator) moveBy(ctx context.Context, s Situation, save saveFunc) (schemas.Verdict, error) {
 	calling, end := detached(ctx)
 	defer end()
 	var instead *schemas.Instead
@@ -69,7 +69,7 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 		var failed error
 		p, err := w.by.Start(calling, s.Pod, s.Now, func(_ context.Context, r move.Record) error {
 			saved = record{Open: s.Open, Method: r.Method, Workload: r.Workload, Instead: instead, State: r.State}
-			failed = cmp.Or(note(ctx, saved), ctx.Err())
+			failed = cmp.Or(save(ctx, saved), ctx.Err())
 			return failed
 		})
 		switch {
@@ -98,7 +98,7 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, note noteFunc) (sche
 			return v, nil
 		}
 		saved.State = p.State
-		return v, note(calling, saved)
+		return v, save(calling, saved)
 	}
 	return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Open.Intent.Pod, ErrUnavailable)
 }

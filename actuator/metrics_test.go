@@ -32,8 +32,9 @@ descheduler_pods_evicted_total{namespace="web",node="n1",profile="p",result="suc
 
 func TestAnIntentIsCountedOnceForAsLongAsItIsOpen(t *testing.T) {
 	r := prometheus.NewRegistry()
-	table := newTable()
-	table.taken = newMetrics(r).taken
+	m := newMetrics(r)
+	table := newLined()
+	table.added = func(e *entry) { m.taken(e.open) }
 	take(table, "A", 1, "p1", "p2")
 	take(table, "A", 2, "p1", "p2", "p3") // again, and one more
 	take(table, "B", 3, "p1")             // of another strategy

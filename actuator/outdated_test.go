@@ -46,7 +46,7 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 			scopeAt(spread, "second", 0), "w", true},
 		{"a pod of another workload did", left(schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n", Event: "e"}, "v", time.Second),
 			scopeAt(spread, "second", 0), "w", false},
-		{"a pod is decided about by itself", left(first, "w", time.Second), scopeAt(schemas.PodKind, "second", 0), "w", false},
+		{"a pod is verdictOn about by itself", left(first, "w", time.Second), scopeAt(schemas.PodKind, "second", 0), "w", false},
 		{"so is each of a node", left(first, "w", time.Second), scopeAt(schemas.NodeKind, "second", 0), "w", false},
 		{"the answer does not tell its time", left(first, "w", time.Second), schemas.ScopeRef{Kind: spread, Key: "zone", Event: "x"}, "w", false},
 		{"a pod is being asked to leave", func(d *departures) { d.begin("gone", first, none) }, scopeAt(spread, "second", time.Hour), none, true},
@@ -61,7 +61,7 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDepartures()
 			c.before(d)
-			_, got := d.outdated(&answer{scope: c.asked, lists: map[types.UID]bool{"stays": true}}, c.workload)
+			_, got := d.stale(&message{scope: c.asked, lists: map[types.UID]bool{"stays": true}}, c.workload)
 			check(t, "outdated", got, c.want)
 		})
 	}
@@ -70,12 +70,12 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 func TestAnAnswerThatListsThePodThatLeftHasThoughtOfIt(t *testing.T) {
 	d := newDepartures()
 	d.begin("gone", scopeAt(schemas.SpreadKind, "first", 0), "w")
-	a := &answer{scope: scopeAt(schemas.SpreadKind, "second", 0), lists: map[types.UID]bool{"gone": true, "other": true}}
-	_, asked := d.outdated(a, "w")
+	a := &message{scope: scopeAt(schemas.SpreadKind, "second", 0), lists: map[types.UID]bool{"gone": true, "other": true}}
+	_, asked := d.stale(a, "w")
 	d.end("gone", scopeAt(schemas.SpreadKind, "first", 0), "w", noon.Add(time.Second))
-	_, left := d.outdated(a, "w")
+	_, left := d.stale(a, "w")
 	a.lists = map[types.UID]bool{"other": true}
-	_, without := d.outdated(a, "w")
+	_, without := d.stale(a, "w")
 	check(t, "outdated while it is asked to leave, after it left, and if the answer does not list it",
 		[]bool{asked, left, without}, []bool{false, false, true})
 }

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -16,8 +16,8 @@ import (
 // oneWorkload is a cluster in which all pods belong to one Deployment, with a budget, and none has a replacement.
 type oneWorkload struct{ blank }
 
-func (oneWorkload) Pod(uid types.UID) (workload.Pod, bool) {
-	return workload.Pod{
+func (oneWorkload) Pod(uid types.UID) (cluster.Pod, bool) {
+	return cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "shop", Name: string(uid), UID: uid},
 		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "api"}, Ready: true, Budgeted: true,
 	}, true
@@ -97,8 +97,8 @@ func TestThePauseOutlivesTheProcess(t *testing.T) {
 // settling is the same cluster with a replacement for every pod at once.
 type settling struct{ oneWorkload }
 
-func (settling) Pods(types.UID) []workload.Pod {
-	return []workload.Pod{{Ref: schemas.PodRef{Namespace: "shop", Name: "new", UID: "new"}, Node: "worker-2", Ready: true}}
+func (settling) Pods(types.UID) []cluster.Pod {
+	return []cluster.Pod{{Ref: schemas.PodRef{Namespace: "shop", Name: "new", UID: "new"}, Node: "worker-2", Ready: true}}
 }
 
 func (settling) Seen(types.UID) uint64 { return 2 }

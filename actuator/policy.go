@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
@@ -17,8 +16,8 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 		p.Rate = policy.DefaultRate()
 	}
 	a.policy.Store(&p)
-	if t := a.term.Load(); t != nil {
-		t.policyReplaced()
+	if s := a.session.Load(); s != nil {
+		s.policyReplaced()
 	}
 }
 
@@ -34,48 +33,34 @@ func enables(p *policy.Policy, open Open) (policy.Profile, bool) {
 	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == open.Strategy })
 }
 
-// policyReplaced lets the term follow the newest policy.
-func (t *term) policyReplaced() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+// policyReplaced lets the session follow the newest policy.
+func (s *session) policyReplaced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return // what waits is left to the next leader
 	}
-	p := t.policy.Load()
-	if fresh := limit.NewBucket(p.Rate); !fresh.Same(t.bucket) {
-		t.bucket = fresh
+	p := s.policy.Load()
+	if fresh := limit.NewBucket(p.Rate); !fresh.Same(s.bucket) {
+		s.bucket = fresh
 	}
-	t.limits.Set(p.Limits, t.cfg.Now())
-	before := t.loop.All()
-	t.loop.Set(p.Brakes.Loop)
+	s.windows.Set(p.Limits, s.cfg.Now())
+	before := s.loop.All()
+	s.loop.Set(p.Brakes.Loop)
 	for _, e := range before {
-		t.forgetLoops(e.BreakerKey)
+		s.forgetLoops(e.BreakerKey)
 	}
-	for _, e := range t.loop.All() {
-		t.change(t.loopEntry(e)) // it holds until another time
+	for _, e := range s.loop.All() {
+		s.change(s.loopEntry(e)) // it holds until another time
 	}
-	t.metrics.loopsOpen.Set(float64(t.loopsOpen()))
-	t.storm.Set(p.Brakes.Storm)
-	t.stormy = true
-	clear(t.spaces)
-	t.table.releaseAll()
-	t.apply(t.table.reject(func(open Open) (Objection, bool) {
+	s.metrics.loopsOpen.Set(float64(s.loopsOpen()))
+	s.cluster.Set(p.Brakes.Storm)
+	s.breakerDue = s.cfg.Now()
+	clear(s.spaces)
+	s.releaseAll()
+	s.apply(s.entries.reject(func(open Open) (Objection, bool) {
 		_, ok := enables(p, open)
 		return enabled(Situation{Open: open, Enabled: ok})
 	}))
-	t.awaken()
-}
-
-// reject settles the waiting claims for which there is an objection, in the order of their IDs.
-func (t *table) reject(objection func(Open) (Objection, bool)) changes {
-	waiting := slices.Clone(t.expiry) // all claims that wait
-	slices.SortFunc(waiting, func(a, b *claim) int { return cmp.Compare(a.open.Intent.ID, b.open.Intent.ID) })
-	var out changes
-	for _, c := range waiting {
-		if o, objects := objection(c.open); objects {
-			t.settle(c)
-			out.verdicts = append(out.verdicts, decided{claim: c, verdict: c.open.Verdict(o.Outcome, o.Reason, o.Message)})
-		}
-	}
-	return out
+	s.freed()
 }

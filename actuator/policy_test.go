@@ -61,7 +61,7 @@ func TestANewRateHoldsAtOnceAndTheSameOneAgainGivesNothing(t *testing.T) {
 func TestAPolicyThatComesBeforeTheTermHolds(t *testing.T) {
 	a := New(Config{Policy: enabling(slow, "A")})
 	a.SetPolicy(enabling(quick, "A"))
-	got := newTerm(context.Background(), nil, a, nil, recorder{}).bucket
+	got := newSession(context.Background(), nil, a, nil, recorder{}).bucket
 	check(t, "bucket", got, limit.NewBucket(quick))
 }
 

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // webPods is a view of pods of Deployment web/api with these UIDs.
 func webPods(uids ...types.UID) given {
-	g := given{pods: map[types.UID]workload.Pod{}, tallies: map[types.UID]workload.Tally{"uid-api": {Wanted: len(uids), Ready: len(uids)}}}
+	g := given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{"uid-api": {Wanted: len(uids), Ready: len(uids)}}}
 	for _, uid := range uids {
 		p := replica(string(uid), "worker-1", 0)
 		p.Ref.UID, p.Budgeted = uid, true
@@ -42,7 +42,7 @@ func remembering(t *testing.T, entries map[string]any) *memory {
 }
 
 // recalled is a term at noon that has begun with what the bus remembers, and has stored what followed from that.
-func recalled(t *testing.T, m *memory, p policy.Policy) *term {
+func recalled(t *testing.T, m *memory, p policy.Policy) *session {
 	t.Helper()
 	a := New(Config{
 		Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: webPods("1", "2"),
@@ -50,12 +50,14 @@ func recalled(t *testing.T, m *memory, p policy.Policy) *term {
 	})
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
-	tm := newTerm(t.Context(), func() bool { return false }, a, nil, events)
-	if err := tm.recall(t.Context()); err != nil {
+	tm := newSession(t.Context(), func() bool { return false }, a, nil, events)
+	if err := tm.recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tm.closeQueue()
-	tm.reportQueue()
+	tm.publishing.Wait()
+	tm.flush()
+	tm.writeLedger()
+	tm.queues.shutDown()
 	return tm
 }
 
@@ -71,7 +73,7 @@ func before(uid types.UID, ago time.Duration) record {
 
 func TestAMoveThatWasRefusedIsNoReasonForAPause(t *testing.T) {
 	cfg := Config{View: webPods("1", "2"), Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Pause: time.Hour}}}
-	handle := func(_ context.Context, o Open, _ noteFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return o.Verdict(schemas.Rejected, schemas.ReasonProtected, ""), nil
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -90,7 +90,7 @@ func leading(t *testing.T, m *memory, p policy.Policy, v View) (a *Actuator, sto
 }
 
 // leads lets a lead until stop.
-func leads(t *testing.T, a *Actuator, handle handleFunc) (stop func()) {
+func leads(t *testing.T, a *Actuator, handle executeFunc) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -119,7 +119,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{schemas.ReasonStormPending, "old", start}}}})
-		bad := &given{nodes: []workload.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+		bad := &given{nodes: []cluster.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, bad)
 		open := []StormCondition{{
 			schemas.ReasonStormNodes, "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on", start.UTC(),
@@ -127,16 +127,16 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 		check(t, "what the ledger has while it is open", m.remembers(t), Remembered{Storm: open})
 
 		time.Sleep(time.Minute)
-		a.Changed(workload.Change{Node: "a"})
+		a.Changed(cluster.Change{Node: "a"})
 		check(t, "what it has a minute later", m.remembers(t), Remembered{Storm: open})
 
-		term := a.term.Load()
+		term := a.session.Load()
 		term.mu.Lock()
 		for i := range bad.nodes {
 			bad.nodes[i].Ready = true
 		}
 		term.mu.Unlock()
-		a.Changed(workload.Change{Node: "a"})
+		a.Changed(cluster.Change{Node: "a"})
 		check(t, "what it has when it is closed", m.remembers(t), Remembered{})
 		check(t, "keys", len(m.ledger), 0)
 		stop()
@@ -221,8 +221,8 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 		check(t, "name", got[0].Name, &api)
 		check(t, "holds for", got[0].Until.Sub(start), time.Minute)
 
-		term := a.term.Load()
-		x := &moving{record: before("1", 0), at: mark{"worker-1", "web", api.UID}}
+		term := a.session.Load()
+		x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
 		term.mu.Lock()
 		term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, start)
 		term.mu.Unlock()
@@ -241,8 +241,8 @@ func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMainte
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory()
 				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes(), Known: known}, nil)
-				term := a.term.Load()
-				x := &moving{record: before("1", 0), at: mark{"worker-1", "web", api.UID}}
+				term := a.session.Load()
+				x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
 				x.Open.Strategy = strategy
 				term.mu.Lock()
 				term.leaves(x, time.Now())

@@ -11,27 +11,27 @@ import (
 // report is the one place that a verdict goes out from. It stores the verdict on the bus, trying again until it is
 // stored or the term has ended, and then counts it, logs it and records it as a Kubernetes Event. It returns an error
 // when the verdict was not stored. cause is the event that led to it.
-func (t *term) report(open Open, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
-	if t.lost() {
+func (s *session) report(open Open, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
+	if s.lost() {
 		return schemas.Event{}, ErrNotLeading
 	}
-	v.DryRun = t.pretended(open)
-	now := t.cfg.Now()
+	v.DryRun = s.pretended(open)
+	now := s.cfg.Now()
 	if cause.ID == "" {
 		cause = open.Answer
 	}
-	e, err := schemas.NewEvent(t.cfg.Source, v, now, cause)
+	e, err := schemas.NewEvent(s.cfg.Source, v, now, cause)
 	if err == nil {
 		e.ID = verdictID(v)
-		err = t.store(e, "verdicts", "pod", v.Intent.Pod.String())
+		err = s.store(e, "verdicts", "pod", v.Intent.Pod.String())
 	}
 	if err != nil {
-		t.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
+		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
 		return schemas.Event{}, err
 	}
-	t.metrics.observe(v, now)
-	t.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
-	t.events.record(v, t.policy.Load().FailureEvents)
+	s.metrics.observe(v, now)
+	s.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
+	s.events.record(v, s.policy.Load().FailureEvents)
 	return e, nil
 }
 
@@ -40,34 +40,34 @@ func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.O
 
 // store publishes e, trying again until it is stored, or the term has ended, or it turns out to be invalid. what names events
 // of its kind in the log, with about, a key and its value.
-func (t *term) store(e schemas.Event, what string, about ...any) error {
-	err := persist(t.saving, func() error {
-		_, err := t.cfg.Bus.Publish(t.saving, e)
+func (s *session) store(e schemas.Event, what string, about ...any) error {
+	err := persist(s.saving, func() error {
+		_, err := s.cfg.Bus.Publish(s.saving, e)
 		return err
 	}, isInvalid, func(err error) {
-		if t.busAway.CompareAndSwap(false, true) { // said once, not for each of the events in flight
-			t.cfg.Log.Warn("events cannot be stored, trying again", append(about, "events", what, "error", err)...)
+		if s.busAway.CompareAndSwap(false, true) { // said once, not for each of the events in flight
+			s.cfg.Log.Warn("events cannot be stored, trying again", append(about, "events", what, "error", err)...)
 		}
 	})
-	if err == nil && t.busAway.CompareAndSwap(true, false) {
-		t.cfg.Log.Info("events are stored again", "events", what)
+	if err == nil && s.busAway.CompareAndSwap(true, false) {
+		s.cfg.Log.Info("events are stored again", "events", what)
 	}
 	return err
 }
 
 // drop removes a settled answer from the bus's table, trying again until it is gone or the term has ended. In that
 // case the next leader finds it and its pods gone.
-func (t *term) drop(answer schemas.Event) {
+func (s *session) drop(answer schemas.Event) {
 	if answer.Sequence == 0 {
 		return // known from the history only; the table has it no more, or will say so
 	}
-	err := persist(t.saving, func() error { return t.cfg.Bus.DropIntents(t.saving, answer) }, isInvalid, func(err error) {
-		if t.busAway.CompareAndSwap(false, true) {
-			t.cfg.Log.Warn("settled answer cannot be dropped, trying again", "answer", answer.Subject, "error", err)
+	err := persist(s.saving, func() error { return s.cfg.Bus.DropIntents(s.saving, answer) }, isInvalid, func(err error) {
+		if s.busAway.CompareAndSwap(false, true) {
+			s.cfg.Log.Warn("settled answer cannot be dropped, trying again", "answer", answer.Subject, "error", err)
 		}
 	})
 	if err != nil {
-		t.cfg.Log.Error("settled answer stays in the table", "answer", answer.Subject, "error", err)
+		s.cfg.Log.Error("settled answer stays in the table", "answer", answer.Subject, "error", err)
 	}
 }
 

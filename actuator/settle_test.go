@@ -1,81 +1,114 @@
 package actuator
 
 import (
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // evicted is the move of wish, of Deployment web/api: begun at noon, when three pods were known, accepted a second later.
-func evicted() *moving {
-	return &moving{
+func evicted() *inFlight {
+	return &inFlight{
 		record: record{Open: wish(), Method: schemas.MethodEviction, Workload: &api, Begun: noon, Moved: noon.Add(time.Second)},
-		at:     mark{"worker-1", "web", "uid-api"}, seen: 3, told: true,
+		at:     limitKeys{"worker-1", "web", "uid-api"}, seen: 3, told: true,
 	}
+}
+
+// numbered is a view of pods of one workload in the order in which they were made; those of one digit were seen under that number.
+type numbered struct {
+	blank
+	pods []cluster.Pod
+}
+
+func (n numbered) Pods(types.UID) []cluster.Pod { return n.pods }
+
+func (n numbered) Pod(uid types.UID) (cluster.Pod, bool) {
+	i := slices.IndexFunc(n.pods, func(p cluster.Pod) bool { return p.Ref.UID == uid })
+	if i < 0 {
+		return cluster.Pod{}, false
+	}
+	return n.pods[i], true
+}
+
+func (numbered) Seen(uid types.UID) uint64 {
+	if n := uid[len("uid-"):]; len(n) == 1 {
+		return uint64(n[0] - '0')
+	}
+	return 9
+}
+
+// replacementAmong is the pod that a session takes for the replacement of a move. Those of taken are the replacements of others.
+func replacementAmong(t *testing.T, x *inFlight, pods []cluster.Pod, taken map[types.UID]bool) types.UID {
+	t.Helper()
+	a := New(Config{View: numbered{pods: pods}, Log: slog.New(slog.DiscardHandler)})
+	s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+	defer s.queues.shutDown()
+	s.moves.add(x, numbered{})
+	for uid := range taken {
+		if uid == x.replacement {
+			s.moves.replacing[uid] = x
+		} else {
+			s.replacements[uid] = noon
+		}
+	}
+	s.overBy(x, noon)
+	s.matchAll(x.at.workload, s.moves.workloads[x.at.workload])
+	return x.replacement
 }
 
 func TestAReplacementIsTheOldestNewPodOfTheWorkload(t *testing.T) {
 	leaving := replica("5", "worker-2", 5)
 	leaving.Leaving = true
-	set := func(x *moving) {
+	set := func(x *inFlight) {
 		x.Workload = &schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "api", UID: "uid-api"}
 	}
 	again := replica("api-0", "worker-2", 5) // of the same name, as those of a StatefulSet are
-	unknown := func(x *moving) { x.seen = 0 }
+	unknown := func(x *inFlight) { x.seen = 0 }
 	for _, c := range []struct {
 		name  string
-		but   func(*moving)
-		pods  []workload.Pod // in the order in which they were made; those of one digit were seen under that number
+		but   func(*inFlight)
+		pods  []cluster.Pod // in the order in which they were made; those of one digit were seen under that number
 		taken map[types.UID]bool
 		want  string // empty: none
 	}{
 		{name: "there is none yet"},
-		{name: "pods that were there before are none", pods: []workload.Pod{replica("1", "worker-1", -9), replica("3", "worker-1", -1)}},
-		{name: "one that came after", pods: []workload.Pod{replica("3", "worker-1", -1), replica("4", "worker-2", 1)}, want: "4"},
-		{name: "the oldest of them", pods: []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)}, want: "4"},
-		{name: "not that of another move", pods: []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
+		{name: "pods that were there before are none", pods: []cluster.Pod{replica("1", "worker-1", -9), replica("3", "worker-1", -1)}},
+		{name: "one that came after", pods: []cluster.Pod{replica("3", "worker-1", -1), replica("4", "worker-2", 1)}, want: "4"},
+		{name: "the oldest of them", pods: []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)}, want: "4"},
+		{name: "not that of another move", pods: []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
 			taken: map[types.UID]bool{"uid-4": true}, want: "5"},
-		{name: "not one that is being deleted", pods: []workload.Pod{leaving, replica("6", "worker-2", 6)}, want: "6"},
-		{name: "the one that was found before, whichever is older", but: func(x *moving) { x.replacement = "uid-5" },
-			pods:  []workload.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
+		{name: "not one that is being deleted", pods: []cluster.Pod{leaving, replica("6", "worker-2", 6)}, want: "6"},
+		{name: "the one that was found before, whichever is older", but: func(x *inFlight) { x.replacement = "uid-5" },
+			pods:  []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
 			taken: map[types.UID]bool{"uid-5": true}, want: "5"},
-		{name: "another one when that is being deleted", but: func(x *moving) { x.replacement = "uid-5" },
-			pods: []workload.Pod{leaving, replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
-		{name: "another one when that is gone", but: func(x *moving) { x.replacement = "uid-5" },
-			pods: []workload.Pod{replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
-		{name: "of a StatefulSet not one of another name", but: set, pods: []workload.Pod{replica("4", "worker-2", 1)}},
-		{name: "of a StatefulSet the one of the same name", but: set, pods: []workload.Pod{replica("4", "worker-2", 1), again}, want: "api-0"},
-		{name: "of a workload that is not known, of any name", but: func(x *moving) { x.Workload = nil },
-			pods: []workload.Pod{replica("4", "worker-2", 1)}, want: "4"},
-		{name: "never the pod itself", but: unknown, pods: []workload.Pod{{Ref: wish().Intent.Pod, Created: noon}}},
+		{name: "another one when that is being deleted", but: func(x *inFlight) { x.replacement = "uid-5" },
+			pods: []cluster.Pod{leaving, replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
+		{name: "another one when that is gone", but: func(x *inFlight) { x.replacement = "uid-5" },
+			pods: []cluster.Pod{replica("6", "worker-2", 6)}, taken: map[types.UID]bool{"uid-5": true}, want: "6"},
+		{name: "of a StatefulSet not one of another name", but: set, pods: []cluster.Pod{replica("4", "worker-2", 1)}},
+		{name: "of a StatefulSet the one of the same name", but: set, pods: []cluster.Pod{replica("4", "worker-2", 1), again}, want: "api-0"},
+		{name: "of a workload that is not known, of any name", but: func(x *inFlight) { x.Workload = nil },
+			pods: []cluster.Pod{replica("4", "worker-2", 1)}, want: "4"},
+		{name: "never the pod itself", but: unknown, pods: []cluster.Pod{{Ref: wish().Intent.Pod, Created: noon}}},
 		{name: "after a restart one that was made before the move is none", but: unknown,
-			pods: []workload.Pod{replica("1", "worker-1", -3)}},
+			pods: []cluster.Pod{replica("1", "worker-1", -3)}},
 		{name: "after a restart one that was made since then, as far as clocks agree", but: unknown,
-			pods: []workload.Pod{replica("1", "worker-1", -3), replica("2", "worker-2", -2)}, want: "2"},
+			pods: []cluster.Pod{replica("1", "worker-1", -3), replica("2", "worker-2", -2)}, want: "2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := evicted()
 			if c.but != nil {
 				c.but(x)
 			}
-			seen := func(uid types.UID) uint64 {
-				if n := uid[len("uid-"):]; len(n) == 1 {
-					return uint64(n[0] - '0')
-				}
-				return 9
-			}
-			got, ok := replacementOf(x, c.pods, seen, c.taken)
-			name := ""
-			if ok {
-				name = got.Ref.Name
-			}
-			check(t, "replacement", name, c.want)
-			check(t, "found", ok, c.want != "")
+			check(t, "replacement", strings.TrimPrefix(string(replacementAmong(t, x, c.pods, c.taken)), "uid-"), c.want)
 		})
 	}
 }
@@ -91,12 +124,12 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 	done.Ready, done.Ended = false, true
 	pending := replica("1", "", 2)
 	pending.Ready, pending.Why = false, "0/3 nodes are available"
-	enough, short := workload.Tally{Wanted: 3, Ready: 3}, workload.Tally{Wanted: 3, Ready: 2}
-	var none workload.Pod
-	alone := func(x *moving) { x.at.workload = "" }
+	enough, short := cluster.Tally{Wanted: 3, Ready: 3}, cluster.Tally{Wanted: 3, Ready: 2}
+	var none cluster.Pod
+	alone := func(x *inFlight) { x.at.workload = "" }
 
 	// over is how a move ended so long after it was accepted.
-	over := func(after time.Duration, reason schemas.ReasonCode, by *workload.Pod, message string) ended {
+	over := func(after time.Duration, reason schemas.ReasonCode, by *cluster.Pod, message string) ended {
 		e := ended{reason: reason, message: message, settlement: schemas.Settlement{Seconds: after.Seconds()}}
 		if by != nil {
 			e.settlement.Replacement, e.settlement.Node = &by.Ref, by.Node
@@ -105,9 +138,9 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 	}
 	for _, c := range []struct {
 		name             string
-		but              func(*moving)
-		pod, replacement workload.Pod
-		tally            workload.Tally
+		but              func(*inFlight)
+		pod, replacement cluster.Pod
+		tally            cluster.Tally
 		after            time.Duration
 		want             ended // the zero value: it goes on
 	}{
@@ -117,17 +150,17 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
 		{"one on the node that was to be left", nil, none, back, enough, time.Second,
 			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
-		{"one there of a strategy that only wants a new pod", func(x *moving) { x.Open.Strategy = "Renewal" }, none, back, enough,
+		{"one there of a strategy that only wants a new pod", func(x *inFlight) { x.Open.Strategy = "Renewal" }, none, back, enough,
 			time.Second, over(time.Second, schemas.ReasonReplaced, &back, "web/1 runs on worker-1, after 1s")},
 		{"one that has done its work already", nil, none, done, enough, time.Second,
 			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
 		{"one that is not ready is waited for", nil, none, pending, short, followFor - 1, ended{}},
 		{"and not for ever", nil, none, pending, short, followFor,
 			over(followFor, schemas.ReasonReplacementPending, &pending, "web/1 is not ready: 0/3 nodes are available")},
-		{"a pod without a controller has no replacement", alone, none, none, workload.Tally{}, 0,
+		{"a pod without a controller has no replacement", alone, none, none, cluster.Tally{}, 0,
 			over(0, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
-		{"and is waited for until it is gone", alone, here, none, workload.Tally{}, time.Second, ended{}},
-		{"a pod that has stopped is gone", alone, stopped, none, workload.Tally{}, time.Second,
+		{"and is waited for until it is gone", alone, here, none, cluster.Tally{}, time.Second, ended{}},
+		{"a pod that has stopped is gone", alone, stopped, none, cluster.Tally{}, time.Second,
 			over(time.Second, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
 		{"a replacement that is not made at once is waited for", nil, none, none, enough, replacedWithin - 1, ended{}},
 		{"and not when the workload has all of its pods", nil, none, none, enough, replacedWithin,
@@ -154,13 +187,13 @@ func TestTheVerdictThatEndsAMoveSaysWhatItWasAbout(t *testing.T) {
 	x := evicted()
 	x.Instead = &schemas.Instead{Method: schemas.MethodRestart, Reason: schemas.ReasonRestartVolume, Message: "one disk"}
 	settlement := schemas.Settlement{Node: "worker-2", Seconds: 3}
-	want := verdictOn(wish(), schemas.Settled, schemas.ReasonReplaced, "done")
+	want := decidedOn(wish(), schemas.Settled, schemas.ReasonReplaced, "done")
 	want.Method, want.Instead, want.Workload, want.Settlement = schemas.MethodEviction, x.Instead, &api, &settlement
 	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
 }
 
 func TestAfterARestartASiblingThatWasThereBeforeIsNoReplacement(t *testing.T) {
-	made := func(name string, after time.Duration) workload.Pod {
+	made := func(name string, after time.Duration) cluster.Pod {
 		p := replica(name, "worker-1", 0)
 		p.Created = noon.Add(after)
 		return p
@@ -168,9 +201,6 @@ func TestAfterARestartASiblingThatWasThereBeforeIsNoReplacement(t *testing.T) {
 	sibling, twin, later := made("1", 0), made("2", time.Second), made("3", 2*time.Second)
 	x := evicted()
 	x.seen, x.Newest, x.Begun = 0, twin.Created, noon.Add(1500*time.Millisecond)
-	unseen := func(types.UID) uint64 { return 7 } // by another process
-	_, ok := replacementOf(x, []workload.Pod{sibling, twin}, unseen, nil)
-	check(t, "a replacement among the siblings", ok, false)
-	got, _ := replacementOf(x, []workload.Pod{sibling, twin, later}, unseen, nil)
-	check(t, "the replacement", got.Ref.Name, later.Ref.Name)
+	check(t, "a replacement among the siblings", replacementAmong(t, x, []cluster.Pod{sibling, twin}, nil), "")
+	check(t, "the replacement", replacementAmong(t, x, []cluster.Pod{sibling, twin, later}, nil), later.Ref.UID)
 }

@@ -5,26 +5,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // given is a [View] that knows what a test says.
 type given struct {
-	pods    map[types.UID]workload.Pod
-	tallies map[types.UID]workload.Tally
-	nodes   []workload.Node
+	pods    map[types.UID]cluster.Pod
+	tallies map[types.UID]cluster.Tally
+	nodes   []cluster.Node
 	// order are the pods in the order in which they became known, the first with the number 1.
 	order []types.UID
 }
 
-func (g given) Pod(uid types.UID) (workload.Pod, bool) {
+func (g given) Pod(uid types.UID) (cluster.Pod, bool) {
 	p, ok := g.pods[uid]
 	return p, ok
 }
 
-func (g given) Pods(w types.UID) []workload.Pod {
-	var out []workload.Pod
+func (g given) Pods(w types.UID) []cluster.Pod {
+	var out []cluster.Pod
 	for _, uid := range g.order {
 		if p, ok := g.pods[uid]; ok && p.Workload.UID == w {
 			out = append(out, p)
@@ -33,8 +33,8 @@ func (g given) Pods(w types.UID) []workload.Pod {
 	return out
 }
 
-func (g given) Tally(w types.UID) workload.Tally { return g.tallies[w] }
-func (g given) Nodes() []workload.Node           { return g.nodes }
+func (g given) Tally(w types.UID) cluster.Tally { return g.tallies[w] }
+func (g given) Nodes() []cluster.Node           { return g.nodes }
 
 func (g given) Seen(pod types.UID) uint64 {
 	for i, uid := range g.order {
@@ -54,8 +54,8 @@ func (g given) Latest() uint64 { return uint64(len(g.order)) }
 var api = schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api", UID: "uid-api"}
 
 // replica is a ready pod of api on a node, made so many seconds after noon.
-func replica(name, node string, seconds int) workload.Pod {
-	return workload.Pod{
+func replica(name, node string, seconds int) cluster.Pod {
+	return cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
 		Workload: api, Node: node, Created: noon.Add(time.Duration(seconds) * time.Second), Ready: true,
 	}

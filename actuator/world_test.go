@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -56,7 +56,7 @@ const (
 
 // worldPod is a pod that there is, or was.
 type worldPod struct {
-	workload.Pod
+	cluster.Pod
 	seen uint64
 	gone bool
 	went time.Time
@@ -83,7 +83,7 @@ func newWorld(seed uint64) *world {
 // add makes a pod on some node. The caller holds mu, or is alone.
 func (w *world) add(of types.UID) *worldPod {
 	n := uint64(len(w.order) + 1)
-	p := &worldPod{seen: n, Pod: workload.Pod{
+	p := &worldPod{seen: n, Pod: cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "web", Name: fmt.Sprint("pod-", n), UID: types.UID(fmt.Sprint(n))},
 		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: string(of), UID: of},
 		Node:     fmt.Sprint("worker-", w.random.IntN(worldNodes)), Created: time.Now().Truncate(time.Second), Budgeted: true,
@@ -146,7 +146,7 @@ func (w *world) changed(of types.UID) {
 	a := w.actuator
 	w.mu.Unlock()
 	if a != nil {
-		a.Changed(workload.Change{Workload: of})
+		a.Changed(cluster.Change{Workload: of})
 	}
 }
 
@@ -289,16 +289,16 @@ func response(code int, object any) *http.Response {
 
 // The world is the view of its actuators, which have seen a pod when it is made.
 
-func (w *world) Pod(uid types.UID) (workload.Pod, bool) {
+func (w *world) Pod(uid types.UID) (cluster.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.pods[uid]; p != nil && !p.gone {
 		return p.Pod, true
 	}
-	return workload.Pod{}, false
+	return cluster.Pod{}, false
 }
 
-func (w *world) Pods(of types.UID) (list []workload.Pod) {
+func (w *world) Pods(of types.UID) (list []cluster.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.order {
@@ -309,8 +309,8 @@ func (w *world) Pods(of types.UID) (list []workload.Pod) {
 	return list
 }
 
-func (w *world) Tally(of types.UID) workload.Tally {
-	tally := workload.Tally{Wanted: worldReplicas}
+func (w *world) Tally(of types.UID) cluster.Tally {
+	tally := cluster.Tally{Wanted: worldReplicas}
 	for _, p := range w.Pods(of) {
 		if p.Ready {
 			tally.Ready++
@@ -319,7 +319,7 @@ func (w *world) Tally(of types.UID) workload.Tally {
 	return tally
 }
 
-func (w *world) Nodes() []workload.Node { return nil }
+func (w *world) Nodes() []cluster.Node { return nil }
 
 func (w *world) Version(types.UID) string { return "1" }
 

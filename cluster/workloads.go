@@ -46,10 +46,12 @@ type Tally struct {
 	Ready int
 }
 
-// Change says what changed. One field is set.
+// Change says what changed: a workload or a node.
 type Change struct {
 	// Workload is the UID of a workload of which a pod came, went, or changed in what [Pod] or [Tally] says.
 	Workload types.UID
+	// Pod is that pod. Empty: any pod of the workload may have changed.
+	Pod types.UID
 	// Node is the name of a node that came, went, or changed in what [Node] says.
 	Node string
 }
@@ -247,13 +249,14 @@ func (w *Workloads) tally(workload types.UID) Tally {
 	return t
 }
 
-// tell tells of changes of workloads, each once. The caller does not hold mu.
-func (w *Workloads) tell(workloads ...types.UID) {
+// tell tells of changes of workloads, each once. pod is the only pod that changed; empty: there may be others. The caller does
+// not hold mu.
+func (w *Workloads) tell(pod types.UID, workloads ...types.UID) {
 	slices.Sort(workloads)
 	for _, uid := range slices.Compact(workloads) {
 		for _, f := range w.changed {
 			if uid != "" {
-				f(Change{Workload: uid})
+				f(Change{Workload: uid, Pod: pod})
 			}
 		}
 	}
@@ -281,8 +284,15 @@ func (w *Workloads) podChanged(old, new *corev1.Pod) {
 	}
 	w.mu.Unlock()
 	if before != after {
-		w.tell(before.Workload.UID, after.Workload.UID)
+		w.tell(uidOf(old, new), before.Workload.UID, after.Workload.UID)
 	}
+}
+
+func uidOf(old, new *corev1.Pod) types.UID {
+	if new != nil {
+		return new.UID
+	}
+	return old.UID
 }
 
 func (w *Workloads) insert(m *member) {
@@ -378,7 +388,7 @@ func (w *Workloads) controllerChanged(old, new *controller) {
 		touched = append(touched, at.ref.UID)
 	}
 	w.mu.Unlock()
-	w.tell(touched...)
+	w.tell("", touched...)
 }
 
 // budgetChanged takes one change of a budget into account.
@@ -407,7 +417,7 @@ func (w *Workloads) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 		}
 	}
 	w.mu.Unlock()
-	w.tell(touched...)
+	w.tell("", touched...)
 }
 
 // budgetedIn says of each pod of a workload in a namespace whether a budget selects it.

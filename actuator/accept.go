@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,17 +19,17 @@ const (
 	longestIntent = time.Hour
 )
 
-// readAnswer reads the answer that e carries. It fails with an error that wraps [schemas.ErrInvalid] when e is not an
+// readMessage reads the answer that e carries. It fails with an error that wraps [schemas.ErrInvalid] when e is not an
 // answer that can be worked on; one wrong intent spoils the whole answer, since a strategy that writes one is broken.
 //
 // What decides about who may publish an answer is the subject. So the data has to be about the same, and its pods have to
 // be such as its scope can have.
-func readAnswer(e schemas.Event) (schemas.Intents, error) {
+func readMessage(e schemas.Event) (schemas.Intents, error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil {
 		return a, err
 	}
-	if err := checkAnswer(a, e); err != nil {
+	if err := checkMessage(a, e); err != nil {
 		return a, fmt.Errorf("event %s: %w: %w", e.ID, schemas.ErrInvalid, err)
 	}
 	return a, nil
@@ -42,7 +43,7 @@ func timely(a schemas.Intents, e schemas.Event, now time.Time) error {
 	return nil
 }
 
-func checkAnswer(a schemas.Intents, e schemas.Event) error {
+func checkMessage(a schemas.Intents, e schemas.Event) error {
 	switch {
 	case a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "":
 		return errors.New("an answer needs profile, strategy, scope.kind and scope.key")
@@ -120,5 +121,26 @@ func checkExpiry(a schemas.Intents, from time.Time) error {
 			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent, clock(from))
 		}
 	}
+	return nil
+}
+
+// Accept takes one intents message: its intents become entries, and their pods are enqueued.
+func (s *session) Accept(_ context.Context, e schemas.Event) error {
+	a, err := readMessage(e)
+	if err != nil {
+		return err
+	}
+	now := s.cfg.Now()
+	if err := timely(a, e, now); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Maintenance != nil {
+		s.send(a, e, now)
+		return nil
+	}
+	s.cancelUnlisted(a)
+	s.apply(s.entries.accept(a, e, 0, now))
 	return nil
 }

@@ -28,16 +28,16 @@ const lookTimeout = 5 * time.Second
 // [ErrUnavailable]), or ctx ended before the move was asked for. Once it is asked for, the end of ctx does not
 // interrupt it.
 func (a *Actuator) Handle(ctx context.Context, open Open) (schemas.Verdict, error) {
-	return a.handle(ctx, open, unnoted)
+	return a.executeOpen(ctx, open, unsaved)
 }
 
 // tries is how often a pod is read and checked that others change before it is moved.
 const tries = 3
 
-func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (v schemas.Verdict, err error) {
+func (a *Actuator) executeOpen(ctx context.Context, open Open, save saveFunc) (v schemas.Verdict, err error) {
 	version := a.cfg.View.Version(open.Intent.Pod.UID)
 	for range tries {
-		if v, err = a.handleOnce(ctx, open, version, note); !errors.Is(err, move.ErrChanged) {
+		if v, err = a.executeOnce(ctx, open, version, save); !errors.Is(err, move.ErrChanged) {
 			break
 		}
 		version = latest
@@ -45,7 +45,7 @@ func (a *Actuator) handle(ctx context.Context, open Open, note noteFunc) (v sche
 	return v, err
 }
 
-func (a *Actuator) handleOnce(ctx context.Context, open Open, version string, note noteFunc) (schemas.Verdict, error) {
+func (a *Actuator) executeOnce(ctx context.Context, open Open, version string, save saveFunc) (schemas.Verdict, error) {
 	pod, err := a.look(ctx, open.Intent.Pod, version)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -57,7 +57,7 @@ func (a *Actuator) handleOnce(ctx context.Context, open Open, version string, no
 	if objection, objects := ask(Gates(), s); objects {
 		return a.verdict(open, objection), nil
 	}
-	return a.moveBy(ctx, s, note)
+	return a.moveBy(ctx, s, save)
 }
 
 // latest is the version with which look reads what is stored: whoever asks what became of an eviction must not be told how
@@ -92,7 +92,7 @@ func (a *Actuator) situation(open Open, pod *corev1.Pod) Situation {
 	case open.Strategy == schemas.MaintenanceStrategy:
 		s.Protections = p.Maintenance.Protects(pod, s.Now)
 	default:
-		s.Protections = profile.Evictor.ProtectsBut(open.asked().Override, pod, s.Now, nil)
+		s.Protections = profile.Evictor.ProtectsBut(open.asked().Override, pod, s.Now, a.cfg.Facts)
 	}
 	return s
 }

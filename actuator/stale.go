@@ -15,7 +15,7 @@ import (
 const unseen = 500 * time.Millisecond
 
 // departures remember which pods left, by what they were counted in: their workload, and the scope that they were moved for.
-// An answer that was decided before a pod left counts one too many, unless it lists that pod itself. Not safe for concurrent
+// An answer that was verdictOn before a pod left counts one too many, unless it lists that pod itself. Not safe for concurrent
 // use. newDepartures makes one.
 type departures struct {
 	workloads map[types.UID][]departure
@@ -66,8 +66,8 @@ func (d *departures) change(of schemas.ScopeRef, workload types.UID, change func
 	}
 }
 
-// outdated says why an intent of the answer, for a pod of the workload, has to be decided about again.
-func (d *departures) outdated(a *answer, workload types.UID) (Objection, bool) {
+// stale says why an intent of the answer, for a pod of the workload, has to be verdictOn about again.
+func (d *departures) stale(a *message, workload types.UID) (Objection, bool) {
 	of := a.scope
 	if of.Now.IsZero() || !countsTogether(of.Kind) {
 		return Objection{}, false
@@ -80,11 +80,11 @@ func (d *departures) outdated(a *answer, workload types.UID) (Objection, bool) {
 		return Objection{}, false
 	}
 	return Objection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
-		"decided on what was known at %s, and another pod of those that were counted has been moved since", clock(of.Now),
+		"verdictOn on what was known at %s, and another pod of those that were counted has been moved since", clock(of.Now),
 	)}, true
 }
 
-// countsTogether says whether what is decided about one pod of such a scope depends on how many others there are. These are
+// countsTogether says whether what is verdictOn about one pod of such a scope depends on how many others there are. These are
 // the groups that a watcher lets rest after a pod left. In a domain each pod is held against those that are to stay.
 func countsTogether(k schemas.ScopeKind) bool {
 	switch k {
@@ -95,7 +95,7 @@ func countsTogether(k schemas.ScopeKind) bool {
 	return false
 }
 
-// listed are the pods that an answer lists, if what is decided about them depends on each other.
+// listed are the pods that an answer lists, if what is verdictOn about them depends on each other.
 func listed(a schemas.Intents) map[types.UID]bool {
 	if !countsTogether(a.Scope.Kind) {
 		return nil
@@ -115,7 +115,7 @@ func departed(v schemas.Verdict, now time.Time) time.Time {
 	return now
 }
 
-// forget forgets what no intent was decided before that can still come.
+// forget forgets what no intent was verdictOn before that can still come.
 func (d *departures) forget(now time.Time) {
 	forget(d.workloads, now)
 	forget(d.groups, now)

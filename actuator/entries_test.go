@@ -55,7 +55,7 @@ func tell(c changes) []told {
 }
 
 // turns takes the next n intents into flight and returns their IDs.
-func turns(t *table, n int) []string {
+func turns(t *lined, n int) []string {
 	var out []string
 	for range n {
 		if c := t.next(); c != nil {
@@ -72,20 +72,20 @@ func check[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-func take(t *table, strategy string, sequence uint64, uids ...types.UID) changes {
+func take(t *lined, strategy string, sequence uint64, uids ...types.UID) changes {
 	a, e := answerTo(strategy, sequence, uids...)
-	return t.accept(a, e, noon)
+	return t.accept(a, e, 0, noon)
 }
 
 func TestIntentsComeInTheOrderOfTheirArrival(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "3", "1")
 	take(x, "B", 2, "2", "1", "0")
 	check(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
 }
 
 func TestANewerAnswerWithdrawsWhatItDoesNotList(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1", "2", "3")
 	got := take(x, "A", 2, "2", "4")
 	const message = "evaluation 2 of node/worker-1 does not list the pod"
@@ -97,83 +97,83 @@ func TestANewerAnswerWithdrawsWhatItDoesNotList(t *testing.T) {
 }
 
 func TestAnIntentThatIsListedAgainKeepsItsIDAndPlaceAndTakesOverTheNewerWords(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "2")
 	a, e := answerTo("A", 2, "3", "1")
 	a.Intents[1].Expires = noon.Add(12 * time.Minute)
-	check(t, "changes", x.accept(a, e, noon), changes{})
+	check(t, "changes", x.accept(a, e, 0, noon), changes{})
 
 	old, oldEvent := answerTo("A", 1, "1")
-	oldEvent.ID = x.pods["1"].claims[0].open.Answer.ID // IDs are random
-	want := Open{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Answer: x.pods["1"].claims[0].open.Answer}
+	oldEvent.ID = x.front("1").open.Answer.ID // IDs are random
+	want := Open{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Answer: x.front("1").open.Answer}
 	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
 	check(t, "the open intent", x.next().open, want)
 	check(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
 }
 
 func TestAnAnswerToAnOlderScopeNeverReplacesANewerOne(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 2, "1")
 	a, late := answerTo("A", 1, "2", "1")
-	got := x.accept(a, late, noon)
+	got := x.accept(a, late, 0, noon)
 	late.Data = nil
 	check(t, "verdicts on what it lists", tell(got), nil)
-	check(t, "dropped", got.done, []schemas.Event{late})
-	check(t, "changes, when it comes again", x.accept(a, late, noon), changes{done: []schemas.Event{late}})
+	check(t, "dropped", got.drop, []schemas.Event{late})
+	check(t, "changes, when it comes again", x.accept(a, late, 0, noon), changes{drop: []schemas.Event{late}})
 	check(t, "turns", turns(x, 9), []string{"A-2.1"})
 }
 
 func TestALateAnswerIsRecognisedAfterTheNewerOneWasSettled(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	_ = take(x, "A", 2) // nothing should move: settled at once
 	a, late := answerTo("A", 1, "2")
-	got := x.accept(a, late, noon.Add(remember-1))
+	got := x.accept(a, late, 0, noon.Add(remember-1))
 	late.Data = nil
 	check(t, "verdicts on what it lists", tell(got), nil)
-	check(t, "dropped", got.done, []schemas.Event{late})
+	check(t, "dropped", got.drop, []schemas.Event{late})
 	check(t, "turns", turns(x, 9), nil)
 
-	x.accept(a, late, noon.Add(remember))
+	x.accept(a, late, 0, noon.Add(remember))
 	check(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestTheSameAnswerAgainChangesNothing(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	a, e := answerTo("A", 1, "1", "2")
-	x.accept(a, e, noon)
+	x.accept(a, e, 0, noon)
 	c := x.next()
-	x.land(c, schemas.Evicted)
+	x.finish(c, schemas.Evicted)
 	if _, done := x.reported(c, noon); done {
 		t.Error("the answer is settled, with an intent waiting")
 	}
-	check(t, "changes", x.accept(a, e, noon), changes{})
+	check(t, "changes", x.accept(a, e, 0, noon), changes{})
 	check(t, "turns", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	a, e := answerTo("A", 1, "1")
-	x.accept(a, e, noon)
+	x.accept(a, e, 0, noon)
 	c := x.next()
-	x.land(c, schemas.Evicted)
+	x.finish(c, schemas.Evicted)
 	dropped, done := x.reported(c, noon)
-	again := x.accept(a, e, noon)
+	again := x.accept(a, e, 0, noon)
 	e.Data = nil
 	check(t, "dropped", dropped, e)
 	check(t, "done", done, true)
-	check(t, "changes", again, changes{done: []schemas.Event{e}})
+	check(t, "changes", again, changes{drop: []schemas.Event{e}})
 	check(t, "turns", turns(x, 9), nil)
 }
 
 func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	a, e := answerTo("A", 1, "1")
-	x.accept(a, e, noon)
+	x.accept(a, e, 0, noon)
 	e.ID, e.Sequence = "again", 9
-	x.accept(a, e, noon)
+	x.accept(a, e, 0, noon)
 	c := x.next()
-	x.land(c, schemas.Evicted)
+	x.finish(c, schemas.Evicted)
 	dropped, _ := x.reported(c, noon)
 	e.Data = nil
 	check(t, "dropped", dropped, e)
@@ -182,14 +182,14 @@ func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
 func TestAnAnswerThatIsAcceptedEarlyIsSettledWhenItIsCompletedAndItsLastVerdictIsStored(t *testing.T) {
 	type settled struct{ first, second bool }
 	for _, completedFirst := range []bool{true, false} {
-		x := newTable()
+		x := newLined()
 		a, e := answerTo("A", 1, "1")
-		check(t, "changes", x.acceptEarly(a, e, noon), changes{})
-		check(t, "changes, when it comes again", x.accept(a, e, noon), changes{})
-		complete := func() bool { return len(x.completed(keyOf(a), a.Scope, noon).done) > 0 }
+		check(t, "changes", x.accept(a, e, 1, noon), changes{})
+		check(t, "changes, when it comes again", x.accept(a, e, 0, noon), changes{})
+		complete := func() bool { return len(x.completed(keyOf(a), a.Scope, noon).drop) > 0 }
 		report := func() bool {
 			c := x.next()
-			x.land(c, schemas.Evicted)
+			x.finish(c, schemas.Evicted)
 			_, done := x.reported(c, noon)
 			return done
 		}
@@ -202,51 +202,51 @@ func TestAnAnswerThatIsAcceptedEarlyIsSettledWhenItIsCompletedAndItsLastVerdictI
 }
 
 func TestAnAnswerThatWasReplacedIsNotCompleted(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	a, e := answerTo("A", 1)
-	x.acceptEarly(a, e, noon)
+	x.accept(a, e, 1, noon)
 	take(x, "A", 2, "1")
 	check(t, "changes", x.completed(keyOf(a), a.Scope, noon), changes{})
 	check(t, "turns", turns(x, 9), []string{"A-2.1"})
 }
 
 func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	a, e := answerTo("A", 2)
-	got := x.accept(a, e, noon)
+	got := x.accept(a, e, 0, noon)
 	e.Data = nil
 	check(t, "verdicts", tell(got), []told{
 		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
 	})
-	check(t, "done", got.done, []schemas.Event{e})
+	check(t, "done", got.drop, []schemas.Event{e})
 	check(t, "open intents", x.open, 0)
 }
 
 func TestAnAnswerIsSettledWhenTheLastVerdictIsStored(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1", "2")
 	one, two := x.next(), x.next()
-	x.land(one, schemas.Evicted)
-	x.land(two, schemas.Deferred)
+	x.finish(one, schemas.Evicted)
+	x.finish(two, schemas.Deferred)
 	_, afterTwo := x.reported(two, noon)
 	_, afterOne := x.reported(one, noon)
 	check(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
 }
 
 func TestAnIntentInFlightIsNotWithdrawn(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()
 	got := take(x, "A", 2)
 	check(t, "verdicts", tell(got), nil)
-	check(t, "verdicts when it lands", tell(x.land(c, schemas.Evicted)), nil)
+	check(t, "verdicts when it lands", tell(x.finish(c, schemas.Evicted)), nil)
 	_, again := x.reported(c, noon)
 	check(t, "the newer answer is dropped a second time", again, false)
 }
 
 func TestAnIntentThatWasSupersededInFlightIsWithdrawnWhenItIsPutBack(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()
 	take(x, "A", 2)
@@ -257,7 +257,7 @@ func TestAnIntentThatWasSupersededInFlightIsWithdrawnWhenItIsPutBack(t *testing.
 }
 
 func TestAnIntentThatIsListedAgainInFlightIsTheSameWish(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()
 	take(x, "A", 2)
@@ -268,14 +268,14 @@ func TestAnIntentThatIsListedAgainInFlightIsTheSameWish(t *testing.T) {
 }
 
 func TestAnIntentThatIsPutBackWaitsBehindAllOthers(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1", "2")
 	x.putBack(x.next())
 	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
 }
 
 func TestTheClaimOfAnotherStrategyTakesThePlaceOfAWithdrawnIntent(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "2")
 	take(x, "C", 1, "1")
@@ -284,45 +284,71 @@ func TestTheClaimOfAnotherStrategyTakesThePlaceOfAWithdrawnIntent(t *testing.T) 
 }
 
 func TestTheClaimOfAnotherStrategyHasItsOwnTurnAfterAVerdictThatIsNoEviction(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1", "2")
 	take(x, "B", 1, "1")
-	check(t, "changes", x.land(x.next(), schemas.Rejected), changes{})
+	check(t, "changes", x.finish(x.next(), schemas.Rejected), changes{})
 	check(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
 }
 
 func TestAnEvictionRejectsTheClaimsOfOtherStrategies(t *testing.T) {
-	x := newTable()
+	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "1")
 	take(x, "C", 1, "1")
 	const message = "evicted for A of profile default"
-	check(t, "verdicts", tell(x.land(x.next(), schemas.Evicted)), []told{
+	check(t, "verdicts", tell(x.finish(x.next(), schemas.Evicted)), []told{
 		{"B-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
 		{"C-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
 	})
 	check(t, "turns", turns(x, 9), nil)
 }
 
-func TestWaitingIntentsExpireAtTheirTime(t *testing.T) {
-	x := newTable()
-	a, e := answerTo("A", 1, "1", "2", "3")
-	a.Intents[0].Expires = noon.Add(3 * time.Minute)
-	a.Intents[1].Expires = noon.Add(1 * time.Minute)
-	a.Intents[2].Expires = noon.Add(2 * time.Minute)
-	x.accept(a, e, noon)
-	c := x.next() // the first is in flight
-	at, _ := x.nextExpiry()
-	check(t, "next expiry", at, noon.Add(time.Minute))
-	check(t, "one nanosecond before", tell(x.expire(noon.Add(time.Minute-1))), nil)
-	check(t, "late", tell(x.expire(noon.Add(time.Hour))), []told{
-		{"A-1.2", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:01:00Z before its turn came"},
-		{"A-1.3", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:02:00Z before its turn came"},
-	})
-	x.putBack(c)
-	check(t, "put back late", tell(x.expire(noon.Add(time.Hour))), []told{
-		{"A-1.1", schemas.Expired, schemas.ReasonExpired, "expired at 2026-03-01T12:03:00Z before its turn came"},
-	})
+// lined are entries whose pods wait in the order in which they came.
+type lined struct {
+	*entries
+	order []types.UID
+}
+
+func newLined() *lined {
+	x := &lined{entries: newEntries()}
+	x.changed = func(e *entry) {
+		if x.front(e.uid()) == e && e.state == entryWaiting && !slices.Contains(x.order, e.uid()) {
+			x.order = append(x.order, e.uid())
+		}
+	}
+	x.settled = func(e *entry) {
+		if len(x.pods[e.uid()]) == 1 {
+			x.order = slices.DeleteFunc(x.order, func(uid types.UID) bool { return uid == e.uid() })
+		}
+	}
+	return x
+}
+
+// next lets the open entry of the next pod be executed.
+func (x *lined) next() *entry {
+	for len(x.order) > 0 {
+		e := x.front(x.order[0])
+		x.order = x.order[1:]
+		if e != nil && e.state == entryWaiting {
+			e.state = entryExecuting
+			return e
+		}
+	}
+	return nil
+}
+
+// expire settles what waits and has expired.
+func (x *lined) expire(now time.Time) changes {
+	var out changes
+	for _, list := range x.pods {
+		for _, e := range slices.Clone(list) {
+			if e.state == entryWaiting && expired(e.open.Intent, now) {
+				out.verdicts = append(out.verdicts, x.verdict(e, schemas.Expired, schemas.ReasonExpired, ""))
+			}
+		}
+	}
+	return out
 }
 
 // model is the table again, written for being obviously right: one list of wishes, searched from end to end.
@@ -404,7 +430,7 @@ func TestARandomHistoryGivesEveryAcceptedIntentExactlyOneVerdict(t *testing.T) {
 func randomHistory(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	h := &history{
-		t: t, r: r, x: newTable(), now: noon, flights: nil,
+		t: t, r: r, x: newLined(), now: noon, flights: nil,
 		m: &model{current: map[string]*modelAnswer{}, flying: map[types.UID]*modelWish{}, claims: map[types.UID][]*modelWish{}},
 	}
 	for range 200 {
@@ -438,20 +464,19 @@ func randomHistory(t *testing.T, seed uint64) {
 		}
 	}
 	check(t, "pods left", len(h.x.pods), 0)
-	check(t, "places left", h.x.waiting.Len(), 0)
-	check(t, "expiries left", len(h.x.expiry), 0)
+	check(t, "places left", len(h.x.order), 0)
 }
 
 // history does the same to the table and to the model, and compares.
 type history struct {
 	t          *testing.T
 	r          *rand.Rand
-	x          *table
+	x          *lined
 	m          *model
 	now        time.Time
 	sequence   uint64
-	flights    []*claim
-	unreported []decided
+	flights    []*entry
+	unreported []verdictOn
 }
 
 func (h *history) step() {
@@ -472,8 +497,8 @@ func (h *history) step() {
 		h.expire()
 	}
 	for uid, p := range h.x.pods {
-		for i, c := range p.claims {
-			if i > 0 && c.state != claimWaiting {
+		for i, c := range p {
+			if i > 0 && c.state != entryWaiting {
 				h.t.Errorf("pod %s has a second intent that is not waiting", uid)
 			}
 		}
@@ -494,10 +519,10 @@ func (h *history) accept() {
 	want := h.m.accept(strategy, e.ID, h.sequence, uids, h.now.Add(5*time.Minute))
 	if h.r.IntN(4) == 0 {
 		h.m.current[strategy].early = &a
-		h.decided(h.x.acceptEarly(a, e, h.now), want, schemas.Withdrawn)
+		h.compare(h.x.accept(a, e, 1, h.now), want, schemas.Withdrawn)
 		return
 	}
-	h.decided(h.x.accept(a, e, h.now), want, schemas.Withdrawn)
+	h.compare(h.x.accept(a, e, 0, h.now), want, schemas.Withdrawn)
 }
 
 // complete completes the answers that were accepted early.
@@ -505,17 +530,17 @@ func (h *history) complete() {
 	for _, a := range h.m.current {
 		if early := a.early; early != nil {
 			a.early = nil
-			h.decided(h.x.completed(keyOf(*early), early.Scope, h.now), nil, schemas.Withdrawn)
+			h.compare(h.x.completed(keyOf(*early), early.Scope, h.now), nil, schemas.Withdrawn)
 		}
 	}
 }
 
-// decided compares verdicts that the table made by itself, and checks that none is in flight.
-func (h *history) decided(got changes, want []string, outcome schemas.Outcome) {
+// compare compares verdicts that the table made by itself, and checks that none is in flight.
+func (h *history) compare(got changes, want []string, outcome schemas.Outcome) {
 	var ids []string
 	for _, d := range got.verdicts {
 		ids = append(ids, d.verdict.Intent.ID)
-		w := h.wish(d.claim)
+		w := h.wish(d.entry)
 		if h.m.flying[w.uid] == w {
 			h.t.Errorf("intent %s is in flight and has the verdict %s", w.id, d.verdict.Outcome)
 		}
@@ -526,12 +551,12 @@ func (h *history) decided(got changes, want []string, outcome schemas.Outcome) {
 	}
 	check(h.t, string(outcome), ids, want)
 	h.unreported = append(h.unreported, got.verdicts...)
-	for _, e := range got.done {
+	for _, e := range got.drop {
 		h.dropped(e)
 	}
 }
 
-func (h *history) wish(c *claim) *modelWish {
+func (h *history) wish(c *entry) *modelWish {
 	i := slices.IndexFunc(h.m.wishes, func(w *modelWish) bool { return w.id == c.open.Intent.ID })
 	if i < 0 {
 		h.t.Fatalf("intent %s was never accepted", c.open.Intent.ID)
@@ -588,8 +613,8 @@ func (h *history) land() {
 			h.m.remove(other)
 		}
 	}
-	h.unreported = append(h.unreported, decided{claim: c})
-	h.decided(h.x.land(c, outcome), want, schemas.Rejected)
+	h.unreported = append(h.unreported, verdictOn{entry: c})
+	h.compare(h.x.finish(c, outcome), want, schemas.Rejected)
 }
 
 func (h *history) putBack() {
@@ -605,7 +630,7 @@ func (h *history) putBack() {
 		want = append(want, w.id)
 		h.m.remove(w)
 	}
-	h.decided(h.x.putBack(c), want, schemas.Withdrawn)
+	h.compare(h.x.putBack(c), want, schemas.Withdrawn)
 }
 
 func (h *history) report() {
@@ -613,8 +638,8 @@ func (h *history) report() {
 	if !ok {
 		return
 	}
-	h.wish(d.claim).reported = true
-	if e, done := h.x.reported(d.claim, h.now); done {
+	h.wish(d.entry).reported = true
+	if e, done := h.x.reported(d.entry, h.now); done {
 		h.dropped(e)
 	}
 }
@@ -651,10 +676,10 @@ func (h *history) expire() {
 		h.m.remove(h.m.wishes[i])
 	}
 	got := h.x.expire(h.now)
-	slices.SortFunc(got.verdicts, func(a, b decided) int { // of those due together any order will do
-		return slices.Index(want, a.claim.open.Intent.ID) - slices.Index(want, b.claim.open.Intent.ID)
+	slices.SortFunc(got.verdicts, func(a, b verdictOn) int { // of those due together any order will do
+		return slices.Index(want, a.entry.open.Intent.ID) - slices.Index(want, b.entry.open.Intent.ID)
 	})
-	h.decided(got, want, schemas.Expired)
+	h.compare(got, want, schemas.Expired)
 }
 
 func BenchmarkTable(b *testing.B) {
@@ -667,13 +692,13 @@ func BenchmarkTable(b *testing.B) {
 	second, secondEvent := answerTo("A", 2, uids[:100]...)
 	b.ReportAllocs()
 	for b.Loop() {
-		x := newTable()
-		x.accept(first, firstEvent, noon)
-		for _, d := range x.accept(second, secondEvent, noon).verdicts {
-			x.reported(d.claim, noon)
+		x := newLined()
+		x.accept(first, firstEvent, 0, noon)
+		for _, d := range x.accept(second, secondEvent, 0, noon).verdicts {
+			x.reported(d.entry, noon)
 		}
 		for c := x.next(); c != nil; c = x.next() {
-			x.land(c, schemas.Evicted)
+			x.finish(c, schemas.Evicted)
 			x.reported(c, noon)
 		}
 		if x.open != 0 {

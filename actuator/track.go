@@ -1,0 +1,431 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// trackEvery is how often every move in flight is looked at, whatever changes: it bounds how long one whose time is over
+	// goes unnoticed.
+	trackEvery = 5 * time.Second
+	// stepEvery is the delay of a step whose method asks for none.
+	stepEvery = 10 * time.Second
+	// followFor is how long a move is followed. A replacement that is not ready by then, with its image to be pulled and its
+	// node perhaps to be made first, waits for something that waiting does not bring.
+	followFor = 10 * time.Minute
+	// replacedWithin is how long after the pod is gone a replacement may take to be made. Controllers need milliseconds, and
+	// wait longer only when making pods fails.
+	replacedWithin = 30 * time.Second
+	// skew is how far clocks may differ where a replacement is told by its time alone.
+	skew = 2 * time.Second
+)
+
+// Changed tells the actuator what changed in its view. It only enqueues the change.
+func (a *Actuator) Changed(c cluster.Change) {
+	if s := a.session.Load(); s != nil {
+		s.queues.changes.Add(c)
+	}
+}
+
+// observe takes up the changes of the view until the queue is shut down.
+func (s *session) observe() {
+	for {
+		c, shutdown := s.queues.changes.Get()
+		if shutdown {
+			return
+		}
+		s.mu.Lock()
+		s.learn(c)
+		s.mu.Unlock()
+		s.queues.changes.Done(c)
+	}
+}
+
+// learn takes up one change of the view. It looks at the pod that changed and the moves that it is part of, and at all pods of the
+// workload only when the change names none. The caller holds mu.
+func (s *session) learn(c cluster.Change) {
+	if c.Node != "" {
+		s.breakerDue = s.cfg.Now()
+		s.refresh(s.breakerDue)
+		return
+	}
+	w := s.moves.workloads[c.Workload]
+	switch {
+	case w == nil:
+	case c.Pod == "":
+		s.matchAll(c.Workload, w)
+		for uid := range w.moves {
+			s.queues.inFlight.Add(uid)
+		}
+	default:
+		p, known := s.cfg.View.Pod(c.Pod)
+		if s.moves.all[c.Pod] != nil {
+			if !known || !p.Ready {
+				delete(w.going, c.Pod)
+			}
+			s.queues.inFlight.Add(c.Pod)
+		}
+		if x := s.moves.replacing[c.Pod]; x != nil {
+			s.queues.inFlight.Add(x.uid())
+		} else if known {
+			s.offer(w, p)
+		}
+		for uid := range w.stepping {
+			s.queues.inFlight.Add(uid)
+		}
+	}
+	if e := s.entries.front(c.Pod); e != nil && e.parked != nil {
+		s.enqueue(e)
+	}
+	s.release(workloadBlocker(c.Workload))
+}
+
+// matchAll looks for the replacements of the moves of a workload among all of its pods.
+func (s *session) matchAll(workload types.UID, w *workloadMoves) {
+	pods := s.cfg.View.Pods(workload)
+	w.going = map[types.UID]bool{}
+	for _, p := range pods {
+		if w.moves[p.Ref.UID] != nil && p.Ready {
+			w.going[p.Ref.UID] = true
+		}
+		if p.Created.After(w.newest) {
+			w.newest = p.Created
+		}
+	}
+	for _, p := range pods {
+		s.offer(w, p)
+	}
+}
+
+// offer gives a pod that replaces a move to the oldest move that waits for it. A pod for which no move waits yet is kept: its move
+// may be accepted a moment later.
+func (s *session) offer(w *workloadMoves, p cluster.Pod) {
+	uid := p.Ref.UID
+	if p.Created.After(w.newest) {
+		w.newest = p.Created
+	}
+	if _, ended := s.replacements[uid]; ended || p.Leaving || w.moves[uid] != nil || s.moves.replacing[uid] != nil {
+		return
+	}
+	seen := s.cfg.View.Seen(uid)
+	for i, x := range w.waiting {
+		if x.replacedBy(p, seen) {
+			w.waiting = slices.Delete(w.waiting, i, i+1)
+			w.fresh = slices.DeleteFunc(w.fresh, func(o types.UID) bool { return o == uid })
+			x.replacement, s.moves.replacing[uid] = uid, x
+			s.queues.inFlight.Add(x.uid())
+			return
+		}
+	}
+	if (w.first == 0 || seen > w.first) && !slices.Contains(w.fresh, uid) {
+		w.fresh = append(w.fresh, uid)
+	}
+}
+
+// await lets a move that was accepted wait for its replacement, which may be there already. The caller holds mu.
+func (s *session) await(x *inFlight) {
+	w := s.moves.workloads[x.at.workload]
+	if w == nil || x.replacement != "" || slices.Contains(w.waiting, x) {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(w.waiting, x, older)
+	w.waiting = slices.Insert(w.waiting, i, x)
+	for _, uid := range slices.Clone(w.fresh) {
+		p, known := s.cfg.View.Pod(uid)
+		w.fresh = slices.DeleteFunc(w.fresh, func(o types.UID) bool { return o == uid })
+		if known {
+			s.offer(w, p)
+		}
+	}
+}
+
+// track ends a move in flight that is over, or takes its next step.
+func (s *session) track(ctx context.Context, x *inFlight) {
+	s.mu.Lock()
+	if s.moves.all[x.uid()] != x || x.Moved.IsZero() {
+		s.mu.Unlock()
+		return
+	}
+	if x.State != nil {
+		method, state, cancel, told := s.method(x.Method), x.State, x.Canceled, x.told
+		s.mu.Unlock()
+		if method != nil && told {
+			s.step(ctx, x, method, state, cancel)
+		}
+		return
+	}
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	if x.over == nil {
+		x.over = s.overBy(x, now)
+	}
+	if x.over != nil && x.told {
+		s.arrive(x, *x.over, now)
+	}
+}
+
+// overBy is how a move has ended. nil: it has not. The caller holds mu.
+func (s *session) overBy(x *inFlight, now time.Time) *ended {
+	var found cluster.Pod
+	if x.replacement != "" {
+		p, known := s.cfg.View.Pod(x.replacement)
+		if !known || p.Leaving {
+			delete(s.moves.replacing, x.replacement)
+			x.replacement = ""
+		} else {
+			found = p
+		}
+	}
+	s.await(x)
+	if x.replacement != "" && found.Ref.UID == "" {
+		found, _ = s.cfg.View.Pod(x.replacement)
+	}
+	pod, _ := s.cfg.View.Pod(x.uid())
+	e, over := settled(x, s.traits(x), pod, found, s.cfg.View.Tally(x.at.workload), now)
+	if !over {
+		return nil
+	}
+	return &e
+}
+
+// arrive ends a move in flight: it makes room for others, and says how it ended. The caller holds mu.
+func (s *session) arrive(x *inFlight, e ended, now time.Time) {
+	s.moves.remove(x)
+	s.breakerDue = now // one pending replacement less, or the same one for longer than it is followed
+	if x.replacement != "" {
+		s.replacements[x.replacement], x.Replacement = now, x.replacement
+	}
+	s.metrics.moving.Set(float64(len(s.moves.all)))
+	s.releaseFor(x.at)
+	s.landed(x, e, now)
+	x.Settled = true
+	if x.Pending = e.pending(); x.Pending {
+		s.pending[x.uid()] = x
+	}
+	s.publishEnd(x, e)
+	if e := s.entries.front(x.uid()); e != nil {
+		s.enqueue(e)
+	}
+}
+
+// isPending says whether the replacement of a move that is not followed any more is still to become ready.
+func (s *session) isPending(x *inFlight) bool {
+	if uid := x.Replacement; uid != "" {
+		p, known := s.cfg.View.Pod(uid)
+		x.Pending = known && !p.Ready && !p.Ended && !p.Leaving
+		return x.Pending
+	}
+	_, known := s.cfg.View.Pod(x.uid())
+	tally := s.cfg.View.Tally(x.at.workload)
+	x.Pending = known || tally.Ready < tally.Wanted
+	return x.Pending
+}
+
+// step takes the next step of a move, or cancels it since its cause is gone.
+func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, cancel bool) {
+	next := method.Step
+	if cancel {
+		next = method.Cancel
+	}
+	ctx, end := detached(ctx)
+	defer end()
+	p, err := next(ctx, state, s.cfg.Now())
+	now := s.cfg.Now()
+	stays := s.staysInstead(x) || cancel
+	released := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delay := p.Delay
+	if delay <= 0 {
+		delay = stepEvery
+	}
+	if err != nil {
+		s.cfg.Log.Warn("move cannot be followed, trying again", "pod", x.Open.Intent.Pod.String(), "method", x.Method, "error", err)
+		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
+		return
+	}
+	if p.State != nil {
+		s.moves.setState(x, p.State)
+	}
+	switch {
+	case p.Stage == move.Done, released:
+		s.moves.setState(x, nil)
+		delay = 0
+	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
+		s.arrive(x, takenBack(x, p, now), now)
+		return
+	case p.Stage == move.Released:
+		delay = trackEvery
+	}
+	s.remember(x, now)
+	s.queues.inFlight.AddAfter(x.uid(), delay)
+}
+
+func takenBack(x *inFlight, p move.Progress, now time.Time) ended {
+	message := p.Message
+	if p.Refusal != nil {
+		message = p.Refusal.Message
+	}
+	return ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
+}
+
+// staysInstead says whether a pod that does not go by its method after all goes by no other, as the policy has it.
+func (s *session) staysInstead(x *inFlight) bool {
+	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
+	return restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
+}
+
+// evictInstead evicts a pod that another program was asked to move and did not, and says whether it is going. It passes every gate
+// again but the expiry: the intent was in time when the move began, and a newer evaluation that does not list the pod cancels it.
+func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
+	pod, err := s.look(ctx, x.Open.Intent.Pod, latest)
+	if err != nil {
+		return false
+	}
+	sit := s.situation(x.Open, pod)
+	sit.Now = x.Open.Intent.Expires.Add(-1)
+	if o, objects := ask(Gates(), sit); objects {
+		return o.Reason == schemas.ReasonPodGone || o.Reason == schemas.ReasonPodTerminating
+	}
+	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
+		return false
+	}
+	p, err := s.evictions.Start(ctx, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
+	return err == nil && p.Stage == move.Done && p.Refusal == nil
+}
+
+// cancelUnlisted cancels the moves in flight with more steps that a message wanted once of which a newer one, a, does not list the
+// pod any more. Where what is decided about pods depends on each other, a move in flight changes the answer itself, and is no
+// reason. The caller holds mu.
+func (s *session) cancelUnlisted(a schemas.Intents) {
+	if countsTogether(a.Scope.Kind) {
+		return
+	}
+	k := keyOf(a)
+	for uid, x := range s.moves.stepping {
+		if x.State == nil || x.Canceled || x.scope() != k || a.Scope.Sequence <= x.Open.Scope.Sequence ||
+			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
+			continue
+		}
+		x.Canceled = true
+		s.cfg.Log.Info("move is canceled, since its cause is gone", "pod", x.Open.Intent.Pod.String(), "method", x.Method)
+		s.remember(x, s.cfg.Now())
+		s.queues.inFlight.Add(uid)
+	}
+}
+
+// trackDue looks at all moves in flight now and then. The caller holds mu.
+func (s *session) trackDue(now time.Time) {
+	if now.Before(s.tracked.Add(trackEvery)) {
+		return
+	}
+	s.tracked = now
+	maps.DeleteFunc(s.pending, func(_ types.UID, x *inFlight) bool { return !s.isPending(x) })
+	maps.DeleteFunc(s.replacements, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*followFor })
+	s.moves.forgetCooldowns(s.windows.Pause, now)
+	for uid, w := range s.moves.workloads {
+		if len(w.waiting) > 0 {
+			s.matchAll(uid, w)
+		}
+	}
+	for uid, x := range s.moves.all {
+		if x.State == nil && !x.Moved.IsZero() {
+			s.queues.inFlight.Add(uid)
+		}
+	}
+	s.breakerDue = now
+}
+
+// ended is how a move ended.
+type ended struct {
+	reason     schemas.ReasonCode
+	message    string
+	settlement schemas.Settlement
+}
+
+// pending says whether a move ended though its replacement is not ready.
+func (e ended) pending() bool {
+	return e.reason == schemas.ReasonReplacementPending ||
+		e.reason == schemas.ReasonNotReplaced && e.settlement.Seconds >= followFor.Seconds()
+}
+
+// replacedBy says whether a pod of the same workload takes the place of the one that was moved. seen is its number in the order in
+// which pods became known.
+func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
+	newer := seen > x.seen
+	switch {
+	case x.seen != 0:
+	case x.Newest.IsZero():
+		newer = !p.Created.Before(x.Begun.Add(-skew).Truncate(time.Second))
+	default:
+		newer = p.Created.After(x.Newest) // one made in the same second may be a sibling
+	}
+	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Open.Intent.Pod.Name
+	return newer && named && !p.Leaving && p.Ref.UID != x.uid()
+}
+
+// settled says whether a move is over at the time now, and how. pod is the one that was moved, the zero value when it is
+// gone; replacement is the zero value when there is none.
+func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally cluster.Tally, now time.Time) (ended, bool) {
+	var e ended
+	since := now.Sub(x.Moved)
+	if replacement.Ref.UID == "" {
+		e.reason, e.message = unreplaced(x, pod, tally, since)
+	} else {
+		e.reason, e.message = replaced(x, of, replacement, since)
+		e.settlement.Replacement, e.settlement.Node = &replacement.Ref, replacement.Node
+	}
+	if e.reason == "" {
+		return ended{}, false
+	}
+	e.settlement.Seconds = since.Seconds()
+	return e, true
+}
+
+// replaced is how a move ended that long after it was accepted, for which there is a replacement. Empty: it is not over.
+func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration) (schemas.ReasonCode, string) {
+	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
+	switch {
+	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node && !of.RenewsPods:
+		return schemas.ReasonCameBack, arrived
+	case by.Ready || by.Ended:
+		return schemas.ReasonReplaced, arrived
+	case since >= followFor:
+		return schemas.ReasonReplacementPending, by.Ref.String() + " is not ready: " + by.Why
+	}
+	return "", ""
+}
+
+// unreplaced is the same for a move without a replacement.
+func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, since time.Duration) (schemas.ReasonCode, string) {
+	switch gone := pod.Ref.UID == "" || pod.Ended; {
+	case gone && x.at.workload == "":
+		return schemas.ReasonNotReplaced, "the pod is gone, and has no controller that would replace it"
+	case gone && tally.Ready >= tally.Wanted && since >= replacedWithin:
+		return schemas.ReasonNotReplaced,
+			fmt.Sprintf("nothing took its place, and %d of %d pods are ready", tally.Ready, tally.Wanted)
+	case gone && since >= followFor:
+		return schemas.ReasonNotReplaced, "no replacement was made"
+	case since >= followFor:
+		return schemas.ReasonReplacementPending, "the pod is still being deleted"
+	}
+	return "", ""
+}
+
+// verdict is the verdict that ends a move.
+func (x *inFlight) verdict(e ended) schemas.Verdict {
+	v := x.Open.Verdict(schemas.Settled, e.reason, e.message)
+	v.Method, v.Instead, v.Workload, v.Settlement = x.Method, x.Instead, x.Workload, &e.settlement
+	return v
+}
