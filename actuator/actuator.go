@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -95,6 +96,7 @@ type Actuator struct {
 	metrics metrics
 	health  apiHealth
 	bad     atomic.Pointer[[]error] // what of the ledger could not be read
+	rights  sync.Map                // by method, the error that names a missing right
 	windows *limit.Windows          // used by the session alone, and outlives it
 	ledger  Ledger
 
@@ -222,5 +224,9 @@ func (a *Actuator) Ready() error {
 	if bad := a.bad.Load(); bad != nil {
 		err = errors.Join(append([]error{err}, *bad...)...)
 	}
+	a.rights.Range(func(_, missing any) bool {
+		err = errors.Join(err, missing.(error))
+		return true
+	})
 	return err
 }

@@ -106,6 +106,7 @@ const (
 	evictionFailed = "EvictionFailed" // what [policy.Policy.FailureEvents] asks for
 	loopEvent      = "LoopBreaker"
 	stormEvent     = "StormBrake"
+	rightEvent     = "MissingRight"
 )
 
 // kubernetesEvents says how a verdict is told to people. The reason is the strategy. With failures, an eviction that failed

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -72,6 +74,7 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, save saveFunc) (sche
 			failed = cmp.Or(save(ctx, saved), ctx.Err())
 			return failed
 		})
+		a.noteRight(w, p)
 		switch {
 		case failed != nil || errors.Is(err, move.ErrChanged):
 			return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Open.Intent.Pod, err)
@@ -101,4 +104,27 @@ func (a *Actuator) moveBy(ctx context.Context, s Situation, save saveFunc) (sche
 		return v, save(calling, saved)
 	}
 	return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Open.Intent.Pod, ErrUnavailable)
+}
+
+// noteRight names the right that is missing for a method that the policy wants, in [Actuator.Ready], in a metric and in a Kubernetes
+// Event, until the method works.
+func (a *Actuator) noteRight(w way, p move.Progress) {
+	if p.Method == "" || p.Method == schemas.MethodEviction || w.optional {
+		return
+	}
+	if p.Refusal == nil || p.Refusal.Reason != schemas.ReasonForbidden {
+		if _, was := a.rights.LoadAndDelete(p.Method); was {
+			a.metrics.rights.DeleteLabelValues(string(p.Method))
+		}
+		return
+	}
+	err := fmt.Errorf("method %s: a right is missing, pods are moved by the next method: %s", p.Method, p.Refusal.Message)
+	if _, was := a.rights.Swap(p.Method, err); was {
+		return
+	}
+	a.metrics.rights.WithLabelValues(string(p.Method)).Set(1)
+	a.cfg.Log.Warn("a right is missing", "method", p.Method, "error", p.Refusal.Message)
+	if s := a.session.Load(); s != nil {
+		s.events.announce(corev1.EventTypeWarning, rightEvent, err.Error())
+	}
 }

@@ -25,6 +25,7 @@ type metrics struct {
 	loops     *prometheus.CounterVec
 	loopsOpen prometheus.Gauge
 	bad       prometheus.Gauge
+	rights    *prometheus.GaugeVec
 
 	maintenance maintenanceMetrics
 }
@@ -43,7 +44,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 		evicted: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "descheduler_pods_evicted_total",
 			Help: "Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
-		}, []string{"result", "strategy", "profile", "namespace", "node"}),
+		}, []string{"result", "strategy", "profile", "namespace"}),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",
 			Help: "Time from the observation of the oldest cause to the stored verdict that the pod was evicted.",
@@ -79,6 +80,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "rehome_loop_breakers_open",
 			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
 		}),
+		rights: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rehome_missing_rights",
+			Help: "1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.",
+		}, []string{"method"}),
 		bad: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_ledger_bad_records",
 			Help: "Records of the ledger that cannot be read and were set aside.",
@@ -98,20 +103,20 @@ func (m metrics) observe(v schemas.Verdict, now time.Time) {
 	if v.Settlement != nil {
 		m.settled.WithLabelValues(string(v.Reason), string(v.Method)).Observe(v.Settlement.Seconds)
 	}
-	if result := peerResult(v); result != "" {
-		m.evicted.WithLabelValues(result, v.Strategy, v.Profile, v.Intent.Pod.Namespace, v.Intent.Node).Inc()
+	if result := evictionResult(v); result != "" {
+		m.evicted.WithLabelValues(result, v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
 	}
 	if v.Outcome.Moves() && !v.Scope.Since.IsZero() {
 		m.delay.Observe(max(now.Sub(v.Scope.Since), 0).Seconds())
 	}
 }
 
-// peerResult is what kubernetes-sigs/descheduler calls the result of an eviction. Empty: it would not have tried one.
-func peerResult(v schemas.Verdict) string {
+// evictionResult is what kubernetes-sigs/descheduler calls the result of an eviction. Empty: it would not have tried one.
+func evictionResult(v schemas.Verdict) string {
 	switch v.Outcome {
 	case schemas.Evicted, schemas.Restarted, schemas.Requested:
 		return "success"
-	case schemas.Deferred, schemas.Failed: // a budget, a limit, or the API server held it
+	case schemas.Failed: // what is deferred is tried again
 		return "error"
 	}
 	return ""

@@ -50,8 +50,11 @@ func (s *session) trackAll(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
-		moves := s.moves.all[uid] != nil
+		moves, e := s.moves.all[uid] != nil, s.entries.front(uid)
 		s.mu.Unlock()
+		if moves && e != nil {
+			s.Reconcile(ctx, uid) // rejects the intent, since its pod is on the move
+		}
 		if moves {
 			s.Reconcile(ctx, uid)
 		}
@@ -59,8 +62,8 @@ func (s *session) trackAll(ctx context.Context) {
 	}
 }
 
-// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it follows the move in flight, or it
-// gives the open intent a verdict, parks it under what blocks it, or executes it. It returns after which time it is to be called
+// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict,
+// parks it under what blocks it, or executes it; without one it follows the move in flight. It returns after which time it is to be called
 // again at the latest, because the capacity to execute the intent is missing; 0: something else will call it.
 func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
 	if ctx.Err() != nil {
@@ -70,18 +73,19 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	s.mu.Lock()
 	m, e := s.moves.all[uid], s.entries.front(uid)
 	s.refresh(now)
-	var x *execution
 	if e != nil && e.state == entryWaiting {
-		x, wait = s.admit(e, now)
+		x, wait := s.admit(e, now)
+		s.mu.Unlock()
+		if x != nil {
+			s.workers.Go(func() { s.work(ctx, *x) })
+		}
+		return wait
 	}
 	s.mu.Unlock()
-	switch {
-	case x != nil:
-		s.workers.Go(func() { s.work(ctx, *x) })
-	case m != nil:
+	if m != nil {
 		s.track(ctx, m)
 	}
-	return wait
+	return 0
 }
 
 // capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be now.
@@ -129,6 +133,9 @@ func (s *session) begin(e *entry, now time.Time) *execution {
 	return &execution{e, e.open, x, e.message.scope, s.bucket, space}
 }
 
+// retryAfter is how long an intent waits that could not be executed for another reason than the API server.
+const retryAfter = 500 * time.Millisecond
+
 // work takes one intent to its verdict, or puts it back.
 func (s *session) work(ctx context.Context, x execution) {
 	verdict, err := s.executeIntent(ctx, x)
@@ -136,6 +143,12 @@ func (s *session) work(ctx context.Context, x execution) {
 	if err != nil {
 		if ctx.Err() == nil && errors.Is(err, ErrUnavailable) && s.health.fail(now, err) {
 			s.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", x.open.Intent.Pod.String(), "error", err)
+		}
+		if !errors.Is(err, ErrUnavailable) { // the pod changed again and again, or the lease is not valid
+			select {
+			case <-time.After(retryAfter):
+			case <-ctx.Done():
+			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

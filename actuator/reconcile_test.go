@@ -1,0 +1,237 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// stepped is a method with steps that asks for a delay before each, and notes when it is called.
+type stepped struct {
+	delay time.Duration
+
+	mu    sync.Mutex
+	calls []string
+	began time.Time
+}
+
+func (m *stepped) note(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = append(m.calls, fmt.Sprint(what, " after ", time.Since(m.began)))
+}
+
+func (m *stepped) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Progress, error) {
+	return move.Progress{}, nil
+}
+
+func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, error) {
+	m.note("step")
+	return move.Progress{Stage: move.Working, Delay: m.delay}, nil
+}
+
+func (m *stepped) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
+	m.note("cancel")
+	return move.Progress{Stage: move.Undone, Message: "canceled"}, nil
+}
+
+// stepping begins each move with a method that has more steps to take.
+func stepping(ctx context.Context, o Open, save saveFunc) (schemas.Verdict, error) {
+	err := save(ctx, record{Open: o, Method: schemas.MethodBackground, Workload: &api, State: move.State(`{}`)})
+	v := o.Verdict(schemas.Requested, schemas.ReasonBackgroundAccepted, "")
+	v.Method = schemas.MethodBackground
+	return v, err
+}
+
+// TestMoveInFlight is about moves with several steps.
+func TestMoveInFlight(t *testing.T) {
+	t.Run("step_after_the_delay_it_asked_for", func(t *testing.T) {
+		m := &stepped{delay: 3 * time.Second}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(10 * time.Second)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			check(t, "calls", m.calls, []string{"step after 0s", "step after 3s", "step after 6s", "step after 9s"})
+		})
+	})
+	t.Run("contrary_evaluation_cancels_it", func(t *testing.T) {
+		m := &stepped{delay: time.Minute}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(10 * time.Second)
+			b.put("A", 2, "1") // still wanted
+			time.Sleep(10 * time.Second)
+			b.put("A", 3) // the taint is gone
+			time.Sleep(10 * time.Second)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			check(t, "calls", m.calls, []string{"step after 0s", "cancel after 20s"})
+			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-2.1", schemas.ReasonMoving, 10 * time.Second},
+				{"A-1.1", schemas.ReasonTakenBack, 20 * time.Second},
+			})
+		})
+	})
+}
+
+// counting is a view that counts what it is asked.
+type counting struct {
+	given
+	mu    *sync.Mutex
+	asked *int
+}
+
+func (c counting) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*c.asked += n
+}
+
+func (c counting) Pod(uid types.UID) (cluster.Pod, bool) {
+	c.count(1)
+	p, ok := c.pods[uid]
+	return p, ok
+}
+
+func (c counting) Pods(w types.UID) []cluster.Pod {
+	list := c.given.Pods(w)
+	c.count(len(list))
+	return list
+}
+
+func (c counting) Seen(uid types.UID) uint64 {
+	return uint64(c.pods[uid].Created.Sub(noon)/time.Second) + 1
+}
+
+// TestTracking is about what it costs to follow moves.
+func TestTracking(t *testing.T) {
+	// follow moves 270 pods and replaces each, and returns how many pods were looked at.
+	follow := func(t *testing.T, workloads, replicas int) int {
+		asked := 0
+		v := counting{given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{}}, &sync.Mutex{}, &asked}
+		add := func(i int, of types.UID, ready bool) types.UID {
+			p := replica(fmt.Sprint(i), "worker-1", i)
+			p.Workload.UID, p.Ready, p.Budgeted = of, ready, true
+			v.pods[p.Ref.UID], v.order = p, append(v.order, p.Ref.UID)
+			return p.Ref.UID
+		}
+		for i := range workloads * replicas {
+			of := types.UID(fmt.Sprint("w", i%workloads))
+			add(i, of, true)
+			v.tallies[of] = cluster.Tally{Wanted: replicas, Ready: replicas}
+		}
+		a := New(Config{
+			Policy: policy.Policy{Rate: policy.DefaultRate()}, View: &v, Bus: newMemory(), Now: func() time.Time { return noon.Add(time.Second) },
+		})
+		s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+		defer s.queues.shutDown()
+		asked = 0
+		var moves []*inFlight
+		for i := range 270 {
+			o := wish()
+			o.Intent.Pod.UID = types.UID(fmt.Sprint("uid-", i))
+			o.Intent.ID = fmt.Sprint(i)
+			x := &inFlight{record: record{Open: o, Begun: noon, Workload: &api}, at: keysOf(o, &v), seen: uint64(workloads * replicas), told: true}
+			s.moves.add(x, &v)
+			s.moves.accepted(x, noon)
+			moves = append(moves, x)
+		}
+		for i, x := range moves {
+			uid := add(workloads*replicas+i, x.at.workload, false)
+			s.track(t.Context(), x)
+			s.learn(cluster.Change{Workload: x.at.workload, Pod: uid})
+			s.learn(cluster.Change{Workload: x.at.workload, Pod: x.uid()})
+		}
+		check(t, "replacements that were found", len(s.moves.replacing), 270)
+		return asked
+	}
+	t.Run("cost_per_move_not_per_workload", func(t *testing.T) {
+		many, one := follow(t, 40, 50), follow(t, 1, 2000)
+		t.Logf("%d pods looked at for 40 workloads of 50, %d for one of 2,000", many, one)
+		if one > 2*many {
+			t.Errorf("%d pods are looked at for one workload of 2,000, and %d for 40 of 50: want no difference", one, many)
+		}
+	})
+	t.Run("informers_never_wait_for_a_lock", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a := New(Config{Policy: fast, Bus: newMemory(), View: webPods("1")})
+			stop := leads(t, a, stepping)
+			s := a.session.Load()
+			s.mu.Lock() // whatever the session does meanwhile
+			a.Changed(cluster.Change{Workload: api.UID, Pod: "1"})
+			a.Changed(cluster.Change{Node: "worker-1"})
+			s.mu.Unlock()
+			stop()
+		})
+	})
+}
+
+// slowPublisher is a bus that takes a second for each verdict.
+type slowPublisher struct{ *memory }
+
+func (b slowPublisher) Publish(ctx context.Context, e schemas.Event) (uint64, error) {
+	time.Sleep(time.Second)
+	return b.memory.Publish(ctx, e)
+}
+
+// TestVerdicts: a slow bus delays no ledger write, and verdicts do not wait for each other.
+func TestVerdicts(t *testing.T) {
+	t.Run("published_at_once_beside_ledger_writes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			start := time.Now()
+			a := New(Config{Bus: slowPublisher{m}, Ledger: m, Source: "/test/actuator", Policy: fast})
+			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+			b := &bench{Actuator: a, bus: m, start: start}
+			b.put("A", 1, "1", "2", "3", "4", "5", "6", "7", "8")
+			b.put("B", 2, "1", "2", "3", "4", "5", "6", "7", "8") // behind them
+			s := a.session.Load()
+			time.Sleep(100 * ms)
+			s.mu.Lock()
+			s.change(ledgerChange{key: "loop.x", value: 1})
+			s.mu.Unlock()
+			time.Sleep(100 * ms)
+			m.mu.Lock()
+			_, written := m.ledger["loop.x"]
+			m.mu.Unlock()
+			check(t, "the ledger is written while verdicts are on their way", written, true)
+			time.Sleep(3 * time.Second)
+			check(t, "verdicts", len(m.heard(t, start)), 16)
+			stop()
+		})
+	})
+}
+
+// TestLease: a process whose lease has run out between the ledger and the call changes nothing.
+func TestLease(t *testing.T) {
+	valid := false
+	called := false
+	cfg := Config{Policy: fast, LeaseValid: func() bool { return valid }}
+	execute := func(ctx context.Context, o Open, save saveFunc) (schemas.Verdict, error) {
+		if err := save(ctx, record{Open: o, Method: schemas.MethodEviction}); err != nil {
+			return schemas.Verdict{}, err
+		}
+		called = true
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+	inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1")
+		time.Sleep(10 * time.Second)
+		check(t, "called", called, false)
+		check(t, "verdicts", b.bus.heard(t, b.start), nil)
+	})
+}
