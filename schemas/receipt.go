@@ -33,7 +33,7 @@ const (
 	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than one request may have
 	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: the sender asks too often, or has too many open
 	ReceiptPolicyUnknown   ReceiptReason = "PolicyUnknown"   // rejected: the policy has no such profile, strategy or rule
-	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the maintenance of the node is past that stage
+	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the node is past that stage, or the name is another request's
 
 	ReceiptDone             ReceiptReason = "Done"             // finished: every pod has a last word, the node is as far as wanted
 	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: there was no pod to move, or no request to cancel
@@ -62,6 +62,9 @@ type Receipt struct {
 	// Deadline is when what is left is given up, of an accepted request to deschedule or to maintain.
 	Deadline time.Time `json:"deadline,omitzero"`
 	DryRun   bool      `json:"dryRun,omitempty"`
+	// Fingerprint is a hash of the user and the content of a request over HTTP, without its deadline. It tells a repeated request
+	// from another one of the same name. Empty: the request came over the bus, or could not be read.
+	Fingerprint string `json:"fingerprint,omitempty"`
 	// Pods are those that were found when the request was accepted, in the order of namespaces and names. Later ones are not
 	// moved. Only in the accepted receipt.
 	Pods []RequestedPod `json:"pods,omitempty"`

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"time"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -54,14 +57,32 @@ func (r *requests) receipt(ctx context.Context, sender, name string) (e schemas.
 	return e, last, err == nil, nil
 }
 
-// repeat answers a request whose name was used by one that is finished: it is the same request, and nothing more is done.
-func (r *requests) repeat(ctx context.Context, e schemas.Event, sender, name string) (done bool, err error) {
-	before, last, ok, err := r.receipt(ctx, sender, name)
+// repeat answers a request whose name was used by one that is finished: it is the same request, and nothing more is done. Over
+// HTTP all users share a sender, so that it is the same only if user and content are; else it is rejected.
+func (r *requests) repeat(ctx context.Context, e schemas.Event, answer schemas.Receipt) (done bool, err error) {
+	before, last, ok, err := r.receipt(ctx, answer.Sender, answer.Name)
 	switch {
 	case err != nil || !ok || last.State != schemas.RequestFinished:
 		return false, err
 	case before.CausationID == e.ID: // it was answered, and not dropped
 		return true, r.bus.DropRequest(ctx, e)
+	case last.Fingerprint != answer.Fingerprint:
+		return true, r.reject(ctx, e, answer, refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
 	}
 	return true, r.close(ctx, e, last)
+}
+
+// fingerprint is the hash of the user and the content of a request over HTTP. Empty: the request came over the bus, where a name
+// belongs to one sender.
+func fingerprint(r schemas.Request) (string, error) {
+	if r.Sender != policy.HTTPSender {
+		return "", nil
+	}
+	r.Deadline = time.Time{} // clients compute it from the time at which they ask
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("fingerprint of request %s: %w", r.Name, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
 }

@@ -139,7 +139,8 @@ func (r *requests) last(key string, a *asking) (receipt schemas.Receipt, withdra
 	q := a.request
 	sender, name, _ := senderOf(a.event.Channel)
 	receipt = schemas.Receipt{
-		Sender: sender, Name: name, State: schemas.RequestFinished, Reason: a.end, Action: q.Action, Target: q.Target,
+		Fingerprint: a.fingerprint,
+		Sender:      sender, Name: name, State: schemas.RequestFinished, Reason: a.end, Action: q.Action, Target: q.Target,
 		Profile: a.profile, DryRun: q.DryRun,
 	}
 	if a.maintain != nil {

@@ -95,7 +95,7 @@ func (r *requests) resume(
 // begin works on the pods of an accepted request.
 func (r *requests) begin(e schemas.Event, request schemas.Request, accepted schemas.Receipt) {
 	e.Data = nil
-	a := &asking{event: e, request: request, profile: accepted.Profile, deadline: accepted.Deadline}
+	a := &asking{event: e, request: request, profile: accepted.Profile, deadline: accepted.Deadline, fingerprint: accepted.Fingerprint}
 	key, asks := accepted.Sender+"/"+accepted.Name, false
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,14 +45,15 @@ type requests struct {
 
 // asking is one accepted request.
 type asking struct {
-	event    schemas.Event // of the request, without data
-	request  schemas.Request
-	profile  string
-	deadline time.Time
-	pods     []*askedPod
-	end      schemas.ReceiptReason // why it is over; empty: it is not
-	why      string                // the same in words, where there is more to say
-	withdraw bool                  // some of its pods are asked for at this moment
+	fingerprint string        // of its receipts
+	event       schemas.Event // of the request, without data
+	request     schemas.Request
+	profile     string
+	deadline    time.Time
+	pods        []*askedPod
+	end         schemas.ReceiptReason // why it is over; empty: it is not
+	why         string                // the same in words, where there is more to say
+	withdraw    bool                  // some of its pods are asked for at this moment
 	// maintain is what is wanted of a node, with its name; nil: the request is about pods. uid is that of its maintenance; empty: it
 	// is not known.
 	maintain *schemas.NodeRequest
@@ -118,12 +119,16 @@ func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas
 	answer.Action, answer.Target, answer.DryRun = request.Action, request.Target, request.DryRun
 	answer.Maintenance = request.Maintenance
 	if no == nil {
+		var err error
+		if answer.Fingerprint, err = fingerprint(request); err != nil {
+			return err
+		}
 		answer.Profile, no = r.l.scopes.plan.mayAsk(request)
 	}
 	if no != nil {
 		return r.reject(ctx, e, answer, no)
 	}
-	if done, err := r.repeat(ctx, e, answer.Sender, answer.Name); done || err != nil {
+	if done, err := r.repeat(ctx, e, answer); done || err != nil {
 		return err
 	}
 	switch request.Action {

@@ -337,6 +337,57 @@ func TestANameThatWasUsedHasTheSameAnswer(t *testing.T) {
 	})
 }
 
+// TestHTTPRequestName gives a name of a finished request over HTTP to another one. All users share the sender http.
+func TestHTTPRequestName(t *testing.T) {
+	const finished, conflict = "one: finished Done: 3 of 3 pods are gone", "one: rejected Conflict: a finished request has this name: choose another"
+	for name, c := range map[string]struct {
+		change func(*schemas.Request)
+		want   string
+	}{
+		"the same request":             {func(*schemas.Request) {}, finished},
+		"the same with a new deadline": {func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Hour).UTC() }, finished},
+		"another user":                 {func(r *schemas.Request) { r.Requester = "admin" }, conflict},
+		"another target":               {func(r *schemas.Request) { r.Target = &schemas.Target{Node: "n1"} }, conflict},
+		"another method":               {func(r *schemas.Request) { r.Method = schemas.UseRestart }, conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pods := hallView(t, policy.Sender{Name: policy.HTTPSender, Nodes: true, PerMinute: 10, Open: 10})
+			s.plan.requests.MaxPods = 3
+			ask := func(r *schemas.Request) { r.Sender, r.Requester = policy.HTTPSender, "user" }
+			answering(t, s, newInbox(), func(h hall) {
+				h.in.put(t, wishing(deployment, ask))
+				h.want("the first", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+				for _, p := range pods {
+					h.goes(p)
+				}
+				last := h.last(t)
+				h.in.mu.Lock()
+				h.in.receipts[policy.HTTPSender+"/one"] = last
+				h.in.mu.Unlock()
+				h.want("its end", finished)
+				h.in.put(t, wishing(deployment, ask, c.change))
+				h.want(name, c.want)
+			})
+		})
+	}
+}
+
+// last is the last receipt that was published.
+func (h hall) last(t *testing.T) schemas.Event {
+	t.Helper()
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	for _, e := range slices.Backward(h.out.events) {
+		if e.Type == schemas.ReceiptType {
+			return e
+		}
+	}
+	t.Fatal("no receipt was published")
+	return schemas.Event{}
+}
+
 func TestMoreThanThePolicyAllowsIsRefused(t *testing.T) {
 	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 3, Open: 1})
 	answering(t, s, newInbox(), func(h hall) {

@@ -14,7 +14,8 @@
 //
 // The verb create for the resource requests of the group rehome.dev, in the namespace of everything that is asked for; for
 // nodes, for labels in all namespaces and for evaluations in all namespaces. Who overrides rules or lifts guards needs the same
-// for requests/override. To cancel a request needs what the request did.
+// for requests/override. To cordon, drain, or give back a node also needs the verb create for nodemaintenances, as the object
+// that does the same. To cancel a request needs what the request did.
 //
 // # What is refused
 //
@@ -22,7 +23,8 @@
 //	401  no token, or one that the API server does not know
 //	403  a right is missing; the text names it
 //	405  another method than POST
-//	409  a request of that name is open; or rejected by the policy or for the stage of the node, with the receipt
+//	409  a request of that name is open; or rejected by the policy, for the stage of the node, or since another user's
+//	     request or one with other content has had the name, with the receipt
 //	413  larger than a request may be
 //	415  a content type that is not read
 //	422  not what the contract asks for, or rejected for what it asks for, with the receipt

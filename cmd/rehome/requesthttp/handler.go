@@ -106,7 +106,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 	if err != nil {
 		return response{}, err
 	}
-	if err := h.rights.check(r.Context(), who, places, overrides(request)); err != nil {
+	if err := h.rights.check(r.Context(), who, request, places); err != nil {
 		return response{}, err
 	}
 	return h.send(r.Context(), request, e, mode)

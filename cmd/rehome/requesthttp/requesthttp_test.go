@@ -27,10 +27,12 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// The users: of shop alone, of everything, of everything with overrides, of nothing, and one who asks too often.
+// The users: of shop alone, of everything, of maintenances too, of everything with overrides, of nothing, and one who asks too
+// often.
 const (
 	ofShop  = "of-shop"
 	wide    = "wide"
+	keeper  = "keeper"
 	mighty  = "mighty"
 	nobody  = "nobody"
 	hurried = "hurried"
@@ -39,7 +41,7 @@ const (
 // TestRequestsOverHTTP shares one control plane and one bus among its parts. The last ones take the API server and the bus away.
 func TestRequestsOverHTTP(t *testing.T) {
 	users := []cluster.User{{Name: ofShop, Token: "token-shop", Groups: []string{"askers"}}}
-	for _, name := range []string{wide, mighty, nobody, hurried} {
+	for _, name := range []string{wide, keeper, mighty, nobody, hurried} {
 		users = append(users, cluster.User{Name: name, Token: "token-" + name})
 	}
 	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: users})}
@@ -82,7 +84,7 @@ func (s *stage) grant() {
 		}
 	}
 	must(s.c.AddNamespace(s.Context(), "shop"))
-	for name, resources := range map[string][]string{"ask": {"requests"}, "ask-mightily": {"requests", "requests/override"}} {
+	for name, resources := range map[string][]string{"ask": {"requests"}, "ask-mightily": {"requests", "requests/override", "nodemaintenances"}, "maintain": {"requests", "nodemaintenances"}} {
 		_, err := rbac.ClusterRoles().Create(s.Context(), &rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: resources, Verbs: []string{"create"}}},
@@ -97,7 +99,7 @@ func (s *stage) grant() {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "askers"}},
 	}, metav1.CreateOptions{})
 	must(err)
-	for user, of := range map[string]string{wide: "ask", mighty: "ask-mightily", hurried: "ask"} {
+	for user, of := range map[string]string{wide: "ask", keeper: "maintain", mighty: "ask-mightily", hurried: "ask"} {
 		_, err := rbac.ClusterRoleBindings().Create(s.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: role(of),
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
@@ -247,8 +249,9 @@ func (s *stage) testRights(t *testing.T) {
 		{"an evaluation with the right everywhere", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
 		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
 		{"the maintenance of a node", ofShop, maintain, "requests.rehome.dev " + everywhere},
-		{"the maintenance of a node with the right everywhere", wide, maintain, ""},
-		{"the maintenance of a node without a guard", wide, forced, "requests/override.rehome.dev " + everywhere},
+		{"the maintenance of a node with the right to requests alone", wide, maintain, "nodemaintenances.rehome.dev " + everywhere},
+		{"the maintenance of a node with the right to make one", keeper, maintain, ""},
+		{"the maintenance of a node without a guard", keeper, forced, "requests/override.rehome.dev " + everywhere},
 		{"the maintenance of a node without a guard, with the right", mighty, forced, ""},
 		{"nothing at all", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,6 +20,8 @@ const (
 	rightResource = "requests"
 	rightOverride = "override"
 	rightVerb     = "create"
+	// rightMaintenance is what a maintenance of a node needs besides: the right to make the object that does the same.
+	rightMaintenance = "nodemaintenances"
 )
 
 // everywhere stands for all namespaces.
@@ -109,37 +112,40 @@ func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, e
 	return []string{everywhere}, nil
 }
 
-// check says whether the user may ask for something in all of these places. Its error is a *problem, or wraps [review.ErrAway].
-func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, places []string, overrides bool) error {
-	resources := []string{""}
-	if overrides {
-		resources = append(resources, rightOverride)
+// check says whether the user may ask for something in all of these places, and for a maintenance may make a NodeMaintenance. Its
+// error is a *problem, or wraps [review.ErrAway].
+func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, asked schemas.Request, places []string) error {
+	resources := []string{rightResource}
+	if overrides(asked) {
+		resources = append(resources, rightResource+"/"+rightOverride)
 	}
 	for _, place := range places {
-		for _, subresource := range resources {
-			if err := r.may(ctx, who, place, subresource); err != nil {
+		for _, resource := range resources {
+			if err := r.may(ctx, who, place, resource); err != nil {
 				return err
 			}
 		}
 	}
+	if asked.Action == schemas.ActionMaintain {
+		return r.may(ctx, who, everywhere, rightMaintenance)
+	}
 	return nil
 }
 
-func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespace, subresource string) error {
+// may asks for one right on a resource, of which a subresource follows a slash.
+func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespace, resource string) error {
+	name, subresource, _ := strings.Cut(resource, "/")
 	allowed, err := r.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: rightResource, Subresource: subresource,
+			Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: name, Subresource: subresource,
 		},
 	})
 	if allowed || err != nil {
 		return err
 	}
-	what, where := rightResource, "in all namespaces"
-	if subresource != "" {
-		what += "/" + subresource
-	}
+	where := "in all namespaces"
 	if namespace != everywhere {
 		where = "in namespace " + namespace
 	}
-	return refuse(http.StatusForbidden, "user %s may not %s %s.%s %s", who.Username, rightVerb, what, rightGroup, where)
+	return refuse(http.StatusForbidden, "user %s may not %s %s.%s %s", who.Username, rightVerb, resource, rightGroup, where)
 }
