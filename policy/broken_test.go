@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/policy/openshift"
 )
 
 // expectation is a first line of a broken file: # want: LINE FIELD: words.
@@ -49,7 +51,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 				t.Fatalf("got\n%s\nwant\n%s\nthe problems:\n%v", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
 			}
 			for i, p := range problems {
-				if !strings.Contains(p.text(), words[i]) {
+				if !strings.Contains(p.Text(), words[i]) {
 					t.Errorf("got %s, want the words %q", p, words[i])
 				}
 			}
@@ -67,12 +69,12 @@ func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
 		"TopologyAndDuplicates":     {"CompactAndScale", "SoftTopologyAndDuplicates"},
 		"SoftTopologyAndDuplicates": {"TopologyAndDuplicates"},
 	}
-	for _, a := range presets() {
-		for _, b := range presets() {
-			if a.name == b.name || len(a.uses)+len(b.uses) == 0 {
+	for _, a := range openshift.Presets() {
+		for _, b := range openshift.Presets() {
+			if a.Name == b.Name || len(a.Uses)+len(b.Uses) == 0 {
 				continue
 			}
-			_, err := Parse("p", []byte(start+prometheus+fmt.Sprintf("presets: [%s, %s]", a.name, b.name)), ten())
+			_, err := Parse("p", []byte(start+prometheus+fmt.Sprintf("presets: [%s, %s]", a.Name, b.Name)), ten())
 			var got, want []string
 			if problems, ok := errors.AsType[Problems](err); ok {
 				for _, p := range problems {
@@ -80,11 +82,11 @@ func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
 					got = append(got, p.Field+" "+wrong)
 				}
 			}
-			if slices.Contains(conflicting[a.name], b.name) {
-				want = []string{"presets[1] cannot be used together with " + a.name}
+			if slices.Contains(conflicting[a.Name], b.Name) {
+				want = []string{"presets[1] cannot be used together with " + a.Name}
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("%s, %s: got %q, want %q", a.name, b.name, got, want)
+				t.Errorf("%s, %s: got %q, want %q", a.Name, b.Name, got, want)
 			}
 		}
 	}

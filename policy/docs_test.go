@@ -18,7 +18,7 @@ func paths(typ reflect.Type, at string) []string {
 	switch {
 	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct:
 		return paths(typ.Elem(), at+"[]")
-	case typ.Kind() != reflect.Struct || !strings.HasSuffix(typ.PkgPath(), "rehome/policy"):
+	case typ.Kind() != reflect.Struct || !strings.Contains(typ.PkgPath(), "rehome/policy"):
 		return []string{at}
 	}
 	var all []string

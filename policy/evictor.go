@@ -1,11 +1,16 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // SystemCritical is the lowest priority of pods that the cluster itself rests on, and the highest that a threshold may
@@ -169,3 +174,199 @@ func (e Evictor) Lapses(pod *corev1.Pod, now time.Time) time.Time {
 
 // Args are the arguments that e was made of.
 func (e Evictor) Args() EvictorArgs { return e.args }
+
+// Validate says what is wrong with the arguments; each error in it is a *[FieldError].
+func (a EvictorArgs) Validate() error {
+	var found Findings
+	found.Join("labelSelector", ValidateSelector(a.LabelSelector))
+	found.Join("namespaceLabelSelector", ValidateSelector(a.NamespaceLabelSelector))
+	if _, err := labels.Parse(a.NodeSelector); err != nil {
+		found.Add("nodeSelector", a.NodeSelector, err.Error(), `write a label selector, such as "pool=web,!gpu"`)
+	}
+	found.Join("priorityThreshold", a.PriorityThreshold.validate())
+	if a.MinPodAge.Duration < 0 {
+		found.Add("minPodAge", a.MinPodAge, "must not be negative", "")
+	}
+	switch a.NoEvictionPolicy {
+	case "", Preferred, Mandatory:
+	default:
+		found.Add("noEvictionPolicy", a.NoEvictionPolicy, "is not known", fmt.Sprintf("want %s or %s", Preferred, Mandatory))
+	}
+	found.Join("podProtections", a.PodProtections.validate())
+	if older := a.older(); older != "" && len(a.PodProtections.DefaultDisabled)+len(a.PodProtections.ExtraEnabled) > 0 {
+		found.Add(older, true, "cannot be used together with podProtections", "say it in podProtections")
+	}
+	return found.Err()
+}
+
+// older returns the first of the older fields that is used.
+func (a EvictorArgs) older() string {
+	switch {
+	case a.EvictLocalStoragePods:
+		return "evictLocalStoragePods"
+	case a.EvictDaemonSetPods:
+		return "evictDaemonSetPods"
+	case a.EvictSystemCriticalPods:
+		return "evictSystemCriticalPods"
+	case a.EvictFailedBarePods:
+		return "evictFailedBarePods"
+	case a.IgnorePVCPods:
+		return "ignorePvcPods"
+	case a.IgnorePodsWithoutPDB:
+		return "ignorePodsWithoutPDB"
+	}
+	return ""
+}
+
+func (t PriorityThreshold) validate() error {
+	var found Findings
+	if t.Value != nil && t.Name != "" {
+		found.Add("", nil, "has both a value and a name", "keep one")
+	}
+	if t.Value != nil && *t.Value > SystemCritical {
+		found.Add("value", *t.Value, fmt.Sprintf("must be at most %d, where system-critical pods begin", SystemCritical), "")
+	}
+	return found.Err()
+}
+
+func (p PodProtections) validate() error {
+	var found Findings
+	off := []string{PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods}
+	on := []string{PodsWithPVC, PodsWithoutPDB, PodsWithResourceClaims}
+	found.Join("defaultDisabled", validateRules(p.DefaultDisabled, off, "switched off", on, "extraEnabled"))
+	found.Join("extraEnabled", validateRules(p.ExtraEnabled, on, "switched on", off, "defaultDisabled"))
+	for i, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
+		if class.Name == "" {
+			found.Add(fmt.Sprintf("config.PodsWithPVC.protectedStorageClasses[%d].name", i), nil, "is missing", "")
+		}
+	}
+	return found.Err()
+}
+
+// validateRules checks one list of rules: each is allowed there, once. others may stand in the list otherList.
+func validateRules(rules, allowed []string, verb string, others []string, otherList string) error {
+	var found Findings
+	for i, rule := range rules {
+		at := Item(i)
+		switch {
+		case slices.Contains(others, rule):
+			found.Add(at, rule, "cannot be "+verb, "it belongs in "+otherList)
+		case !slices.Contains(allowed, rule):
+			found.Add(at, rule, "is not a protection", strict.Suggest(rule, allowed))
+		case slices.Contains(rules[:i], rule):
+			found.Add(at, rule, "is given twice", "keep one")
+		}
+	}
+	return found.Err()
+}
+
+// Rule is a protection for people to read.
+type Rule struct {
+	// Name is the rule, and Words describe the pod that it protects.
+	Name, Words string
+	// On: it holds. Usual: it holds by default.
+	On, Usual bool
+}
+
+// Rules lists every rule in the order of [Evictor.Protects]. Each describes the pod that it protects.
+func (e Evictor) Rules() []Rule {
+	bare := "has no owner that would replace it"
+	if e.movesFailedBare {
+		bare += ", and has not failed"
+	}
+	rules := []Rule{
+		{MirrorPods, "mirrors a pod that the kubelet runs from its own files", true, true},
+		{StaticPods, "is run by the kubelet from its own files", true, true},
+		{TerminatingPods, "is being deleted already", true, true},
+		{SystemCriticalPods, fmt.Sprintf("has a priority of %d or more", SystemCritical), !e.movesSystemCritical, true},
+		e.thresholdInWords(),
+		{FailedBarePods, bare, true, true},
+		{PodsWithLocalStorage, "has a volume of the kind hostPath or emptyDir", !e.movesLocalStorage, true},
+		{DaemonSetPods, "belongs to a DaemonSet", !e.movesDaemonSets, true},
+		{PodsWithPVC, e.claimsInWords(), e.protectsPVC, false},
+		{PodsWithoutPDB, "is selected by no PodDisruptionBudget", e.protectsUnbudgeted, false},
+		{PodsWithResourceClaims, "has a resource claim", e.protectsClaims, false},
+		e.selectorInWords(),
+		{MinPodAgeRule, fmt.Sprintf("has not started, or less than %s ago", e.args.MinPodAge.Duration),
+			e.args.MinPodAge.Duration > 0, false},
+		{MinReplicasRule, fmt.Sprintf("has exactly one owner, and that owner fewer than %d pods", e.args.MinReplicas),
+			e.args.MinReplicas > 1, false},
+		{PreferNoEvictionRule, "has the annotation " + PreferNoEviction, e.args.NoEvictionPolicy == Mandatory, false},
+	}
+	rules = append(rules, e.signals.Rules(Protect)...)
+	return append(rules, e.namespacesInWords(), Rule{
+		EvictAnnotationFalseRule, fmt.Sprintf("has the annotation %s with the value \"false\"", EvictAnnotation), true, true,
+	}, e.roomInWords())
+}
+
+// Rules lists the signals with that effect. Each describes the pod or the node that has it.
+func (s Signals) Rules(effect SignalEffect) []Rule {
+	var table signalTable
+	var rules []Rule
+	for _, r := range s.all(&table) {
+		if r.Effect == effect {
+			rules = append(rules, Rule{SignalRule, r.inWords(), true, false})
+		}
+	}
+	return rules
+}
+
+// inWords describes a pod or a node that has the signal.
+func (r *Signal) inWords() string {
+	what := fmt.Sprintf("has the %s %s", r.Where, r.Key)
+	if strings.HasSuffix(r.Key, "/") {
+		what = fmt.Sprintf("has a %s that begins with %s", r.Where, r.Key)
+	}
+	switch {
+	case r.Duration:
+		return what + " and has not started, or started less than its value ago"
+	case r.Value != "":
+		return fmt.Sprintf("%s with the value %q", what, r.Value)
+	}
+	return what
+}
+
+func (e Evictor) thresholdInWords() Rule {
+	r := Rule{Name: PriorityThresholdRule}
+	if least := e.args.PriorityThreshold.Value; least != nil {
+		r.Words, r.On = fmt.Sprintf("has a priority of %d or more", *least), true
+	}
+	if name := e.args.PriorityThreshold.Name; name != "" {
+		r.Words = fmt.Sprintf("has the priority of the PriorityClass %s or more; any pod, if there is no such class", name)
+		r.On = true
+	}
+	return r
+}
+
+func (e Evictor) claimsInWords() string {
+	const claim = "has a volume that is a PersistentVolumeClaim"
+	if len(e.classes) == 0 {
+		return claim
+	}
+	classes := strings.Join(e.classes, " or ")
+	return fmt.Sprintf("%s of the storage class %s, of none, or one that does not exist", claim, classes)
+}
+
+func (e Evictor) namespacesInWords() Rule {
+	r := Rule{Name: NamespaceSelectorRule}
+	if e.namespaces != nil {
+		r.Words, r.On = fmt.Sprintf("is in a namespace with labels that do not match %q", e.namespaces), true
+	}
+	return r
+}
+
+func (e Evictor) roomInWords() Rule {
+	r := Rule{Name: NodeFitRule, Words: "would find no room on another node that is ready", On: e.args.NodeFit}
+	if e.targets != nil {
+		r.Words += fmt.Sprintf(" and has labels that match %q", e.targets)
+	}
+	return r
+}
+
+func (e Evictor) selectorInWords() Rule {
+	r := Rule{Name: LabelSelectorRule}
+	if e.selector != nil && !e.selector.Empty() {
+		r.Words, r.On = fmt.Sprintf("has labels that do not match %q", e.selector), true
+	}
+	return r
+}

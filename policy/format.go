@@ -10,6 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // Format writes the policy as a file in YAML of [OwnVersion] or [PeerVersion]. Reading it gives the same policy, in which
@@ -105,7 +107,7 @@ func (p Policy) missingIn(version string) error {
 	}
 	for _, profile := range p.Profiles {
 		for _, s := range profile.Strategies {
-			for _, e := range fieldErrors(patterns(s.Args)) {
+			for _, e := range strict.FieldErrors(patterns(s.Args)) {
 				found.Add(fmt.Sprintf("profiles[%s].pluginConfig[%s].args.%s", profile.Name, s.Name, e.Field), e.Value,
 					"is a pattern, which is not part of "+PeerVersion, "convert to "+OwnVersion)
 			}
@@ -173,9 +175,9 @@ func (e Enabled) written() (json.RawMessage, error) {
 	if err != nil || bytes.Equal(data, e.Args) {
 		return nil, err
 	}
-	is := fieldsOfJSON(e.Args)
+	is := strict.Object(e.Args)
 	inner := strings.TrimSuffix(strings.TrimPrefix(string(e.Args), "{"), "}")
-	for _, name := range names(fieldsOfJSON(data)) {
+	for _, name := range strict.Names(strict.Object(data)) {
 		if _, set := is[name]; set {
 			continue
 		}

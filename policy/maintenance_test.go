@@ -2,7 +2,6 @@ package policy
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -101,22 +100,6 @@ func TestMaintenancesAreNoPartOfAFileOfThePeer(t *testing.T) {
 	const want = "p.yaml:3: maintenance: is not part of descheduler/v1alpha2; write apiVersion: rehome.dev/v1alpha1"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-func TestMaintenancesAreExplained(t *testing.T) {
-	const want = "When nodes are maintained,\n" +
-		"  - replacements come first only where they do otherwise\n" +
-		"  - pods stay that are protected by PodsWithPVC and SystemCriticalPods\n" +
-		"  - another program begins it by the condition NeedsReboot=True of a node\n" +
-		"  - another program begins it by the condition example.com/Healthy=False of a node\n" +
-		"  - another program begins it by the taint example.com/drain of a node\n" +
-		"  - another program begins it by the taint example.com/drain=:NoExecute of a node\n"
-	if got := parse(t, own1+allOfMaintenance).Explain(); !strings.Contains(got, want) {
-		t.Errorf("got\n%s\nwant in it\n%s", got, want)
-	}
-	if got := parse(t, own1).Explain(); strings.Contains(got, "maintained") {
-		t.Errorf("got\n%s\nwant nothing about maintenances in it", got)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // OlderVersion is the peer's version before [PeerVersion]: a map of strategies, each with params. It is read as if it were
@@ -138,12 +140,12 @@ func (r *reader) older() Policy {
 	if doc.Strategies.Kind == yaml.AliasNode {
 		doc.Strategies = doc.Strategies.Alias
 	}
-	at := place{"strategies", lineOf(r.root, "strategies", r.root.Line)}
+	at := strict.Place{Path: "strategies", Line: strict.LineOf(r.root, "strategies", r.root.Line)}
 	if doc.Strategies.Kind != yaml.MappingNode {
-		r.wrongType(doc.Strategies, reflect.TypeFor[map[string]olderStrategy](), at)
+		r.WrongType(doc.Strategies, reflect.TypeFor[map[string]olderStrategy](), at)
 		return p
 	}
-	for _, e := range r.entries(doc.Strategies, at) {
+	for _, e := range r.Entries(doc.Strategies, at) {
 		r.olderStrategy(&p, doc, e)
 	}
 	for _, profile := range p.Profiles {
@@ -161,24 +163,24 @@ func descheduleFirst(strategies []Enabled) {
 }
 
 // olderStrategy adds one strategy to the profile of p that protects the same pods as its params say, or to a new one.
-func (r *reader) olderStrategy(p *Policy, doc olderFile, e entry) {
-	at := place{"strategies[" + e.key + "]", e.line}
+func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry) {
+	at := strict.Place{Path: "strategies[" + e.Key + "]", Line: e.Line}
 	var written olderStrategy
-	r.decode(e.value, reflect.ValueOf(&written).Elem(), at)
-	strategy, known := r.strategy(e.key)
-	where, converts := paramsOf(e.key)
+	r.Decode(e.Value, reflect.ValueOf(&written).Elem(), at)
+	strategy, known := r.strategy(e.Key)
+	where, converts := paramsOf(e.Key)
 	switch {
-	case !written.Enabled && converts && !known && !r.unread(at.path):
+	case !written.Enabled && converts && !known && !r.unread(at.Path):
 		return // asks for nothing
 	case !known:
-		r.check(at.path, &FieldError{Value: e.key, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(e.key)})
+		r.check(at.Path, &FieldError{Value: e.Key, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(e.Key)})
 		return
 	case !converts:
-		r.check(at.path, &FieldError{Value: e.key, Reason: "is no strategy of " + OlderVersion,
+		r.check(at.Path, &FieldError{Value: e.Key, Reason: "is no strategy of " + OlderVersion,
 			Right: "write apiVersion: " + PeerVersion + ", with a profile"})
 		return
 	}
-	common, args := r.olderArguments(strategy, where, written.Params, at.field("params", e.line))
+	common, args := r.olderArguments(strategy, where, written.Params, at.Field("params", e.Line))
 	evictor, err := NewEvictor(EvictorArgs{
 		PriorityThreshold:     PriorityThreshold{Value: common.ThresholdPriority, Name: common.ThresholdPriorityClassName},
 		NodeFit:               common.NodeFit,
@@ -186,8 +188,8 @@ func (r *reader) olderStrategy(p *Policy, doc olderFile, e entry) {
 		EvictSystemCriticalPods: doc.EvictSystemCriticalPods, EvictFailedBarePods: doc.EvictFailedBarePods,
 		IgnorePVCPods: doc.IgnorePVCPods,
 	})
-	for _, wrong := range fieldErrors(err) {
-		r.check(olderField(at.path+".params", wrong.Field), &FieldError{Value: wrong.Value, Reason: wrong.Reason, Right: wrong.Right})
+	for _, wrong := range strict.FieldErrors(err) {
+		r.check(olderField(at.Path+".params", wrong.Field), &FieldError{Value: wrong.Value, Reason: wrong.Reason, Right: wrong.Right})
 	}
 	if !written.Enabled {
 		return
@@ -217,90 +219,90 @@ func olderField(params, field string) string {
 
 // olderArguments reads the params of a strategy: those of DefaultEvictor, and its own in the shape of today.
 func (r *reader) olderArguments(
-	s Strategy, where olderParams, params *yaml.Node, at place,
+	s Strategy, where olderParams, params *yaml.Node, at strict.Place,
 ) (common olderEvictor, args json.RawMessage) {
-	own := &yaml.Node{Kind: yaml.MappingNode, Line: at.line}
-	evictor := &yaml.Node{Kind: yaml.MappingNode, Line: at.line}
+	own := &yaml.Node{Kind: yaml.MappingNode, Line: at.Line}
+	evictor := &yaml.Node{Kind: yaml.MappingNode, Line: at.Line}
 	came := map[string]string{} // argument: the path that it came from, below at
 	if params != nil && params.Kind == yaml.AliasNode {
 		params = params.Alias
 	}
 	switch {
-	case params == nil || isNull(params):
+	case params == nil || strict.IsNull(params):
 	case params.Kind != yaml.MappingNode:
-		r.wrongType(params, reflect.TypeFor[olderEvictor](), at)
+		r.WrongType(params, reflect.TypeFor[olderEvictor](), at)
 	default:
 		own.Line, evictor.Line = params.Line, params.Line
-		evictorKeys := names(fieldsOf(reflect.ValueOf(&common).Elem()))
-		for _, e := range r.entries(params, at) {
+		evictorKeys := strict.Names(strict.FieldsOf(reflect.ValueOf(&common).Elem()))
+		for _, e := range r.Entries(params, at) {
 			switch {
-			case slices.Contains(evictorKeys, e.key):
-				add(evictor, e, e.key)
-			case where.direct[e.key] != "":
-				came[where.direct[e.key]] = e.key
-				add(own, e, where.direct[e.key])
-			case e.key == where.block && where.block != "":
+			case slices.Contains(evictorKeys, e.Key):
+				add(evictor, e, e.Key)
+			case where.direct[e.Key] != "":
+				came[where.direct[e.Key]] = e.Key
+				add(own, e, where.direct[e.Key])
+			case e.Key == where.block && where.block != "":
 				r.olderBlock(own, where, e, at, came)
-			case e.key == where.soft && where.soft != "":
+			case e.Key == where.soft && where.soft != "":
 				r.olderSoft(own, e, at, came)
 			default:
-				all := append(append(names(where.direct), evictorKeys...), where.block, where.soft)
-				r.report(at.field(e.key, e.line), "is no parameter of "+s.Name, "", suggest(e.key, slices.DeleteFunc(all, isEmpty)))
+				all := append(append(strict.Names(where.direct), evictorKeys...), where.block, where.soft)
+				r.Report(at.Field(e.Key, e.Line), "is no parameter of "+s.Name, "", strict.Suggest(e.Key, slices.DeleteFunc(all, isEmpty)))
 			}
 		}
 	}
-	r.decode(evictor, reflect.ValueOf(&common).Elem(), at)
+	r.Decode(evictor, reflect.ValueOf(&common).Elem(), at)
 	return common, r.moved(s, where, own, at, came)
 }
 
 func isEmpty(s string) bool { return s == "" }
 
 // olderSoft takes over whether soft constraints count as well.
-func (r *reader) olderSoft(own *yaml.Node, e entry, at place, came map[string]string) {
+func (r *reader) olderSoft(own *yaml.Node, e strict.Entry, at strict.Place, came map[string]string) {
 	soft := false
-	r.decode(e.value, reflect.ValueOf(&soft).Elem(), at.field(e.key, e.line))
+	r.Decode(e.Value, reflect.ValueOf(&soft).Elem(), at.Field(e.Key, e.Line))
 	if soft {
-		came[softConstraints] = e.key
-		add(own, entry{e.key, e.line, allConstraints(e.line)}, softConstraints)
+		came[softConstraints] = e.Key
+		add(own, strict.Entry{Key: e.Key, Line: e.Line, Value: allConstraints(e.Line)}, softConstraints)
 	}
 }
 
 // olderBlock takes over what stands in the block of a strategy, such as podLifeTime.
-func (r *reader) olderBlock(own *yaml.Node, where olderParams, block entry, at place, came map[string]string) {
-	at = at.field(block.key, block.line)
-	n := block.value
+func (r *reader) olderBlock(own *yaml.Node, where olderParams, block strict.Entry, at strict.Place, came map[string]string) {
+	at = at.Field(block.Key, block.Line)
+	n := block.Value
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if isNull(n) {
+	if strict.IsNull(n) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		r.wrongType(n, reflect.TypeFor[olderEvictor](), at)
+		r.WrongType(n, reflect.TypeFor[olderEvictor](), at)
 		return
 	}
-	for _, e := range r.entries(n, at) {
-		to := where.inside[e.key]
+	for _, e := range r.Entries(n, at) {
+		to := where.inside[e.Key]
 		switch {
 		case to == "":
-			r.report(at.field(e.key, e.line), "unknown field", "", suggest(e.key, names(where.inside)))
+			r.Report(at.Field(e.Key, e.Line), "unknown field", "", strict.Suggest(e.Key, strict.Names(where.inside)))
 		case came[to] != "":
-			r.report(at.field(e.key, e.line), "says the same as "+came[to], "", "keep one")
+			r.Report(at.Field(e.Key, e.Line), "says the same as "+came[to], "", "keep one")
 		default:
-			came[to] = block.key + "." + e.key
+			came[to] = block.Key + "." + e.Key
 			add(own, e, to)
 		}
 	}
 }
 
 // add puts an entry into a map under another name.
-func add(to *yaml.Node, e entry, name string) {
-	to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: e.line}, e.value)
+func add(to *yaml.Node, e strict.Entry, name string) {
+	to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: e.Line}, e.Value)
 }
 
 // moved reads arguments from a map that was put together from others. What is wrong is reported where it came from.
 func (r *reader) moved(
-	s Strategy, where olderParams, own *yaml.Node, at place, came map[string]string,
+	s Strategy, where olderParams, own *yaml.Node, at strict.Place, came map[string]string,
 ) json.RawMessage {
 	inner := reader{known: r.known, root: own}
 	args := inner.arguments(s, own, "")
@@ -310,13 +312,13 @@ func (r *reader) moved(
 			name, rest = field[:i], field[i:]
 		}
 		if came[name] != "" {
-			return join(at.path, came[name]+rest)
+			return strict.Join(at.Path, came[name]+rest)
 		}
-		return join(at.path, where.path(name)+rest)
+		return strict.Join(at.Path, where.path(name)+rest)
 	}
-	for _, p := range inner.problems {
+	for _, p := range inner.Problems {
 		p.Field = from(p.Field)
-		r.problems = append(r.problems, p)
+		r.Problems = append(r.Problems, p)
 	}
 	for _, p := range inner.found {
 		if p.Field = from(p.Field); !r.unread(p.Field) {

@@ -10,6 +10,10 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/policy/openshift"
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // Parse reads a policy file in YAML or JSON. file is its name for messages; known are the built-in strategies. The file may
@@ -19,7 +23,7 @@ import (
 func Parse(file string, data []byte, known []Strategy) (Policy, error) {
 	r := reader{known: known}
 	p := r.read(data)
-	all := append(r.problems, r.found...)
+	all := append(r.Problems, r.found...)
 	if len(all) == 0 {
 		p.Known = map[string]Traits{}
 		for _, s := range r.known {
@@ -30,13 +34,13 @@ func Parse(file string, data []byte, known []Strategy) (Policy, error) {
 	for i := range all {
 		all[i].File = file
 	}
-	return Policy{}, all.inOrder()
+	return Policy{}, all.InOrder()
 }
 
 // reader is one reading of one file. What the decoder could not read is in problems; what was read and is wrong is in
 // found.
 type reader struct {
-	decoder
+	strict.Decoder
 	known []Strategy
 	root  *yaml.Node
 	found Problems
@@ -82,20 +86,20 @@ func (r *reader) document(data []byte) *yaml.Node {
 		err := documents.Decode(&n)
 		switch {
 		case errors.Is(err, io.EOF) && found == nil:
-			r.report(place{line: 1}, "the file is empty", "", example())
+			r.Report(strict.Place{Line: 1}, "the file is empty", "", example())
 			return nil
 		case errors.Is(err, io.EOF):
 			if found.Kind != yaml.MappingNode {
-				r.report(place{line: found.Line}, "want a map", describe(found), example())
+				r.Report(strict.Place{Line: found.Line}, "want a map", strict.Describe(found), example())
 				return nil
 			}
 			return found
 		case err != nil:
-			r.syntax(data, err)
+			r.Syntax(data, err)
 			return nil
-		case len(n.Content) == 0 || isNull(n.Content[0]):
+		case len(n.Content) == 0 || strict.IsNull(n.Content[0]):
 		case found != nil:
-			r.report(place{line: n.Content[0].Line}, "a second document begins", "", "a policy is one document: remove the ---")
+			r.Report(strict.Place{Line: n.Content[0].Line}, "a second document begins", "", "a policy is one document: remove the ---")
 			return nil
 		default:
 			found = n.Content[0]
@@ -109,7 +113,7 @@ func (r *reader) version() bool {
 	switch kind, given := r.top("kind"); {
 	case !given:
 		r.check("kind", &FieldError{Reason: "is missing", Right: "write kind: " + Kind})
-	case isText(kind) && kind.Value != Kind: // anything but text is reported when the whole file is read
+	case strict.IsText(kind) && kind.Value != Kind: // anything but text is reported when the whole file is read
 		r.check("kind", &FieldError{Value: kind.Value, Reason: "is not a policy", Right: "want " + Kind})
 	}
 	version, given := r.top("apiVersion")
@@ -117,7 +121,7 @@ func (r *reader) version() bool {
 	switch {
 	case !given:
 		r.check("apiVersion", &FieldError{Reason: "is missing", Right: "write apiVersion: " + wanted})
-	case !isText(version):
+	case !strict.IsText(version):
 		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not text", Right: "want " + wanted})
 		return false
 	case version.Value == OlderVersion:
@@ -139,34 +143,34 @@ func (r *reader) version() bool {
 
 // top returns a value at the top of the file, and whether there is one.
 func (r *reader) top(field string) (*yaml.Node, bool) {
-	n, _ := child(r.root, field)
+	n, _ := strict.Child(r.root, field)
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	return n, n != nil && !isNull(n)
+	return n, n != nil && !strict.IsNull(n)
 }
 
 // into decodes n, which stands at path, into what the pointer to points to.
 func (r *reader) into(n *yaml.Node, to any, path string) {
-	r.decode(n, reflect.ValueOf(to).Elem(), place{path, lineOf(r.root, path, r.root.Line)})
+	r.Decode(n, reflect.ValueOf(to).Elem(), strict.Place{Path: path, Line: strict.LineOf(r.root, path, r.root.Line)})
 }
 
 // check reports every error in err, whose fields are below path. What follows from something that could not be read is
 // left out: it would send people looking in the wrong place.
 func (r *reader) check(path string, err error) {
-	for _, e := range fieldErrors(Under(path, err)) {
+	for _, e := range strict.FieldErrors(strict.Under(path, err)) {
 		if r.unread(e.Field) {
 			continue
 		}
-		p := e.problem()
-		p.Line = lineOf(r.root, e.Field, r.root.Line)
+		p := e.Problem()
+		p.Line = strict.LineOf(r.root, e.Field, r.root.Line)
 		r.found = append(r.found, p)
 	}
 }
 
 // unread says whether the field, something in it, or something that it is in could not be read.
 func (r *reader) unread(field string) bool {
-	for _, p := range r.problems {
+	for _, p := range r.Problems {
 		if within(p.Field, field) || within(field, p.Field) {
 			return true
 		}
@@ -193,4 +197,107 @@ func (r *reader) arguments(s Strategy, n *yaml.Node, path string) json.RawMessag
 		r.check(path, patterns(data))
 	}
 	return data
+}
+
+// What a policy file says about itself: one of the two versions, and the kind.
+const (
+	PeerVersion = "descheduler/v1alpha2"
+	OwnVersion  = "rehome.dev/v1alpha1"
+	Kind        = "DeschedulerPolicy"
+)
+
+// file is the policy file as it is written.
+type file struct {
+	APIVersion         string           `json:"apiVersion"`
+	Kind               string           `json:"kind"`
+	NodeSelector       string           `json:"nodeSelector"`
+	GracePeriodSeconds *int64           `json:"gracePeriodSeconds"`
+	Rate               Rate             `json:"rate"`
+	Deltas             Deltas           `json:"deltas"`
+	Signals            fileSignals      `json:"signals"`
+	Brakes             fileBrakes       `json:"brakes"`
+	Restart            *fileRestart     `json:"restart"`
+	EvictionRequests   *fileRequests    `json:"evictionRequests"`
+	Requests           *fileAsking      `json:"requests"`
+	Maintenance        *fileMaintenance `json:"maintenance"`
+	Functions          []fileFunction   `json:"functions"`
+	Profiles           []fileProfile    `json:"profiles"`
+
+	Presets              []string                 `json:"presets"`
+	PresetCustomizations openshift.Customizations `json:"presetCustomizations"`
+
+	MaxNoOfPodsToEvictPerNode        *uint             `json:"maxNoOfPodsToEvictPerNode"`
+	MaxNoOfPodsToEvictPerNamespace   *uint             `json:"maxNoOfPodsToEvictPerNamespace"`
+	MaxNoOfPodsToEvictTotal          *uint             `json:"maxNoOfPodsToEvictTotal"`
+	Limits                           fileLimits        `json:"limits"`
+	EvictionFailureEventNotification bool              `json:"evictionFailureEventNotification"`
+	MetricsCollector                 metricsCollector  `json:"metricsCollector"`
+	MetricsProviders                 []metricsProvider `json:"metricsProviders"`
+}
+
+// own lists the fields that only OwnVersion has.
+func own() []string {
+	return []string{
+		"rate", "deltas", "signals", "limits", "brakes", "restart", "evictionRequests", "requests", "maintenance",
+		"presets", "presetCustomizations", "functions",
+	}
+}
+
+func (f file) validate() error {
+	var found Findings
+	if _, err := labels.Parse(f.NodeSelector); err != nil {
+		found.Add("nodeSelector", f.NodeSelector, err.Error(), `write a label selector, such as "pool=web,!gpu"`)
+	}
+	if s := f.GracePeriodSeconds; s != nil && *s < 0 {
+		found.Add("gracePeriodSeconds", *s, "must not be negative", "0 kills at once")
+	}
+	found.Join("rate", f.Rate.Validate())
+	if d := f.Deltas; d != DeltasNeeded && d != DeltasAll {
+		found.Add("deltas", d, "is not known", fmt.Sprintf("want %s or %s", DeltasNeeded, DeltasAll))
+	}
+	found.Join("signals", f.Signals.validate())
+	found.Join("limits", f.Limits.validate())
+	found.Join("brakes", f.Brakes.validate())
+	if f.Restart != nil {
+		found.Join("restart", f.Restart.validate())
+	}
+	if f.EvictionRequests != nil {
+		found.Join("evictionRequests", f.EvictionRequests.validate())
+	}
+	if f.Requests != nil {
+		found.Join("requests", f.Requests.validate())
+	}
+	if f.Maintenance != nil {
+		found.Join("maintenance", f.Maintenance.validate())
+	}
+	found.Join("", f.validateMetrics())
+	return found.Err()
+}
+
+// fileProfile is one profile as it is written.
+type fileProfile struct {
+	Name         string         `json:"name"`
+	PluginConfig []pluginConfig `json:"pluginConfig"`
+	Plugins      plugins        `json:"plugins"`
+}
+
+// plugins says what is enabled. PreSort, Sort and every list of disabled plugins are read and have no effect, as in the
+// peer.
+type plugins struct {
+	PreSort           pluginSet `json:"presort"`
+	Sort              pluginSet `json:"sort"`
+	Deschedule        pluginSet `json:"deschedule"`
+	Balance           pluginSet `json:"balance"`
+	Filter            pluginSet `json:"filter"`
+	PreEvictionFilter pluginSet `json:"preevictionfilter"`
+}
+
+type pluginSet struct {
+	Enabled  []string `json:"enabled"`
+	Disabled []string `json:"disabled"`
+}
+
+// example is what a file begins with.
+func example() string {
+	return fmt.Sprintf("begin it with the lines apiVersion: %s and kind: %s", OwnVersion, Kind)
 }

@@ -4,6 +4,20 @@
 // Everything here is a pure function of the file and of the objects it is asked about. A [Policy] is never changed
 // after it was read, so it may be shared by any number of goroutines.
 //
+// # Files
+//
+//	policy.go     Policy, Strategy, Traits; what a strategy needs to know
+//	parse.go      Parse: version, sections; package strict finds line and field of each mistake
+//	profile.go    profiles and their plugins           older.go     descheduler/v1alpha1
+//	arguments.go  what arguments of strategies share   preset.go    presets; package openshift has them as data
+//	outside.go    functions outside of the process     format.go    Policy.Format: written back as a file
+//	evictor.go    Evictor: what is protected           protect.go   Evictor.Protects: one pod, and Facts around it
+//	signal.go     marks of other systems               requests.go  senders of requests
+//	limits.go     rate, limits, circuit breakers       moves.go     restarts, and pods of nodes under maintenance
+//	metrics.go    where real usage comes from
+//
+// Package words says in words what a policy does.
+//
 // # The file
 //
 // descheduler/v1alpha2 as kubernetes-sigs/descheduler reads it, or rehome.dev/v1alpha1: the same with Rehome's
@@ -35,10 +49,13 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/policy/strict"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -167,3 +184,193 @@ func (p Policy) Selector() labels.Selector {
 	}
 	return selector
 }
+
+// A mistake in a value or in a file, and where it stands; see package strict.
+type (
+	FieldError = strict.FieldError
+	Findings   = strict.Findings
+	Problem    = strict.Problem
+	Problems   = strict.Problems
+)
+
+// Item is the path of an item of a list, below the list.
+func Item(i int) string { return strict.Item(i) }
+
+// Traits are what other roles need to know about a strategy. They are data: no role knows a strategy by its name.
+type Traits struct {
+	// Priority is which of the pods that wait are moved first.
+	Priority Priority
+	// RenewsPods: the strategy wants a new pod, not another place. A replacement on the same node is success.
+	RenewsPods bool
+	// MayReturn: a pod may come back to the node later. The loop breaker ignores such a return. It ignores the returns of a
+	// strategy that renews pods, too.
+	MayReturn bool
+	// Facts are what its scopes hold beyond what their kind implies.
+	Facts []Fact
+	// Opaque: no changes are known to be irrelevant to it. Each group that exists gets a scope, and so does each change of a
+	// pod or a node that is one of its Wakes, whether or not it changes the group.
+	Opaque bool
+}
+
+// Priority is how urgent the moves of a strategy are.
+type Priority string
+
+// The priorities, the most urgent first. A node that fails or is emptied takes its pods with it, and waits for no person.
+// A person who asks for a move watches it, asks for few pods, and must not wait behind a thousand violations. Balance is
+// never urgent.
+const (
+	PriorityNode      Priority = "node"      // the node fails, or must be emptied
+	PriorityManual    Priority = "manual"    // a person or another program asked
+	PriorityViolation Priority = "violation" // the pod must not be where it is, or as it is
+	PriorityBalance   Priority = "balance"   // the pod would be better elsewhere
+)
+
+// Priorities lists all priorities, the most urgent first.
+func Priorities() []Priority {
+	return []Priority{PriorityNode, PriorityManual, PriorityViolation, PriorityBalance}
+}
+
+// DefaultPriority is the priority of a strategy that declares none.
+func DefaultPriority(p Point) Priority {
+	if p == Balance {
+		return PriorityBalance
+	}
+	return PriorityViolation
+}
+
+// Fact is something that scopes hold only for the strategies that need it.
+type Fact string
+
+// The facts.
+const (
+	// FactDue is when a pod has to move, as long as it does not change: scopes are built by the clock. The arguments are [Timed].
+	FactDue Fact = "due"
+	// FactElsewhere is where else the pods of a node fit. The arguments are a [Seeker].
+	FactElsewhere Fact = "elsewhere"
+	// FactConcerned is which pods of a node the strategy could want to move. A scope without such a pod is not published, unless it
+	// withdraws an earlier answer. The arguments are [Concerned].
+	FactConcerned Fact = "concerned"
+)
+
+// RequestTraits are the traits of the function that answers requests.
+func RequestTraits() Traits { return Traits{Priority: PriorityManual} }
+
+// MaintenanceTraits are the traits of the function that answers maintenances. The node takes pods again afterwards.
+func MaintenanceTraits() Traits { return Traits{Priority: PriorityNode, MayReturn: true} }
+
+// Traits returns the traits of a strategy, which need not be enabled: a move may outlive the policy that asked for it.
+func (p Policy) Traits(strategy string) Traits {
+	switch strategy {
+	case schemas.RequestStrategy:
+		return RequestTraits()
+	case schemas.MaintenanceStrategy:
+		return MaintenanceTraits()
+	}
+	if t, known := p.Known[strategy]; known {
+		return t
+	}
+	return Traits{Priority: PriorityViolation}
+}
+
+// ScopeRules are the questions that the builder of scopes asks an enabled strategy. A nil rule is none.
+type ScopeRules struct {
+	Timed     Timed
+	Seeker    Seeker
+	Concerned Concerned
+	Spreading Spreading
+	Gauged    Gauged
+}
+
+// Timed are the arguments of a strategy that needs [FactDue].
+type Timed interface {
+	// Due returns when the strategy wants the pod moved, which may be in the past. ever is false when it never does, unless
+	// the pod changes.
+	Due(pod *corev1.Pod) (at time.Time, ever bool)
+}
+
+// Seeker are the arguments of a strategy that needs [FactElsewhere].
+type Seeker interface {
+	// Seeks says whether the strategy needs the fact for this pod on this node.
+	Seeks(pod *corev1.Pod, node *corev1.Node) bool
+}
+
+// Concerned are the arguments of a strategy that declares [FactConcerned].
+type Concerned interface {
+	// Concerns says whether the strategy could want to move the pod off this node, whatever protects the pod.
+	Concerns(pod *corev1.Pod, node *corev1.Node) bool
+}
+
+// Spreading are the arguments of a strategy whose scopes are of the kind [schemas.SpreadKind].
+type Spreading interface {
+	// Constraints returns the constraints of the pod that the strategy considers. Each makes a group.
+	Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint
+	// NeedsRoom: a pod moves only if it fits into a domain with fewer pods, so the scope has to name those domains.
+	NeedsRoom() bool
+}
+
+// Gauged are the arguments of a strategy whose scopes are of the kind [schemas.UsageKind].
+type Gauged interface {
+	// Resources returns the resources whose usage the strategy considers.
+	Resources() []corev1.ResourceName
+	// Load says where the usage comes from.
+	Load() Load
+	// Sources returns the names of the nodes whose pods the strategy needs to see. None: it would move nothing.
+	Sources(nodes []schemas.NodeUsage) []string
+}
+
+// ScopeRules returns the rules that the kind of scope and the facts of the strategy call for. It fails when the arguments
+// do not have one of them.
+func (e Enabled) ScopeRules() (ScopeRules, error) {
+	values, err := e.Values()
+	if err != nil {
+		return ScopeRules{}, err
+	}
+	var r ScopeRules
+	has := true
+	for _, fact := range e.Facts {
+		switch fact {
+		case FactDue:
+			r.Timed, has = values.(Timed)
+		case FactElsewhere:
+			r.Seeker, has = values.(Seeker)
+		case FactConcerned:
+			r.Concerned, has = values.(Concerned)
+		default:
+			has = false
+		}
+		if !has {
+			return ScopeRules{}, fmt.Errorf("strategy %s needs the fact %q, and %T has no rule for it", e.Name, fact, values)
+		}
+	}
+	switch e.Scope {
+	case schemas.SpreadKind:
+		r.Spreading, has = values.(Spreading)
+	case schemas.UsageKind:
+		r.Gauged, has = values.(Gauged)
+	}
+	if !has {
+		return ScopeRules{}, fmt.Errorf("strategy %s decides on scopes of kind %s, and %T does not say what they need",
+			e.Name, e.Scope, values)
+	}
+	return r, nil
+}
+
+// Needs says whether the strategy needs the fact.
+func (t Traits) Needs(f Fact) bool { return slices.Contains(t.Facts, f) }
+
+// Load says where the usage of nodes and pods comes from. The zero value means the requests of pods.
+type Load struct {
+	Source LoadSource
+	// Query is the query for Prometheus, for LoadPrometheus alone. Its result is [schemas.LoadMetric].
+	Query string
+}
+
+// LoadSource names a source of usage.
+type LoadSource string
+
+// The sources of usage.
+const (
+	LoadRequests   LoadSource = ""                  // the requests of pods
+	LoadKubernetes LoadSource = "KubernetesMetrics" // metrics.k8s.io
+	LoadPrometheus LoadSource = "Prometheus"
+)

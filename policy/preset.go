@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/policy/openshift"
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // Preset is a preset that a file names: one of the profiles of OpenShift's descheduler operator. What it means is in
@@ -24,32 +28,32 @@ func (r *reader) presets(doc file, p *Policy) {
 	const customized = "presetCustomizations"
 	c := doc.PresetCustomizations
 	all := r.choose(doc.Presets)
-	enabling := slices.ContainsFunc(all, func(one chosen) bool { return len(one.uses) > 0 })
+	enabling := slices.ContainsFunc(all, func(one chosen) bool { return len(one.Uses) > 0 })
 	switch {
-	case len(doc.Presets) == 0 && c.given():
+	case len(doc.Presets) == 0 && c.Given():
 		r.check(customized, &FieldError{Reason: "changes presets, and there is none", Right: "name them in presets, or remove it"})
 	case len(all) > 0 && len(all) == len(doc.Presets) && !enabling:
 		r.check(all[0].path, &FieldError{Value: all[0].written, Reason: "changes other presets, and there is none",
 			Right: "add one that moves pods, or remove it"})
 	case enabling && len(all) == len(doc.Presets):
-		r.check(customized, c.useless(all))
+		r.check(customized, c.Useless(rows(all)))
 	}
 	r.needsPrometheus(doc, all)
 	r.wholeNodes(all, c)
-	if err := c.validate(); err != nil {
+	if err := validateCustomizations(c); err != nil {
 		r.check(customized, err)
-		c = customizations{} // what follows from a mistake is not another one
+		c = openshift.Customizations{} // what follows from a mistake is not another one
 	}
 	for _, one := range all {
-		lacks := one.lacks
-		if len(one.uses) > 0 {
+		lacks := one.Lacks
+		if len(one.Uses) > 0 {
 			profile := r.preset(one, all, c)
 			p.Profiles = append(p.Profiles, profile)
-			p.Presets = append(p.Presets, Preset{Name: one.written, Profile: profile.Name, Lacks: append(lacks, c.idle()...)})
+			p.Presets = append(p.Presets, Preset{Name: one.written, Profile: profile.Name, Lacks: append(lacks, c.Idle()...)})
 		} else {
 			p.Presets = append(p.Presets, Preset{Name: one.written, Lacks: lacks})
 		}
-		p.Limits.fill(one.perNode, one.total)
+		p.Limits.fill(one.PerNode, one.Total)
 	}
 }
 
@@ -72,10 +76,10 @@ func (r *reader) needsPrometheus(doc file, all []chosen) {
 	const right = "add the provider {source: Prometheus, prometheus: {url: https://HOST}} to metricsProviders"
 	byCustom := false
 	for _, one := range all {
-		for _, u := range one.uses {
+		for _, u := range one.Uses {
 			switch {
-			case u.utilization == nil || u.strategy != lowNodeUtilization:
-			case u.utilization.profile != "":
+			case u.Utilization == nil || u.Strategy != openshift.LowNodeUtilization:
+			case u.Utilization.Profile != "":
 				r.check(one.path, &FieldError{Value: one.written, Reason: "needs a metrics provider of source Prometheus", Right: right})
 			default:
 				byCustom = byCustom || doc.PresetCustomizations.DevActualUtilizationProfile != ""
@@ -89,12 +93,12 @@ func (r *reader) needsPrometheus(doc file, all []chosen) {
 }
 
 // wholeNodes reports namespaces that are included when a preset looks at all pods of a node, and can only leave some alone.
-func (r *reader) wholeNodes(all []chosen, c customizations) {
+func (r *reader) wholeNodes(all []chosen, c openshift.Customizations) {
 	if len(c.Namespaces.Included) == 0 {
 		return
 	}
 	for _, one := range all {
-		if slices.ContainsFunc(one.uses, func(u use) bool { return u.utilization != nil }) {
+		if slices.ContainsFunc(one.Uses, func(u openshift.Use) bool { return u.Utilization != nil }) {
 			r.check("presetCustomizations.namespaces.included", &FieldError{Right: "use excluded",
 				Reason: fmt.Sprintf("cannot be used together with the preset %s, which looks at whole nodes", one.written)})
 		}
@@ -102,16 +106,16 @@ func (r *reader) wholeNodes(all []chosen, c customizations) {
 }
 
 // preset is the profile that a preset means in the company of the others.
-func (r *reader) preset(one chosen, all []chosen, c customizations) Profile {
-	p := Profile{Name: one.name}
+func (r *reader) preset(one chosen, all []chosen, c openshift.Customizations) Profile {
+	p := Profile{Name: one.Name}
 	var err error
 	p.Evictor, err = NewEvictor(one.evictor(all, c))
 	r.check(one.path, err)
-	for _, u := range one.uses {
-		strategy, known := r.strategy(u.strategy)
+	for _, u := range one.Uses {
+		strategy, known := r.strategy(u.Strategy)
 		if !known {
 			r.check(one.path, &FieldError{Value: one.written,
-				Reason: "needs " + u.strategy + ", which is not a plugin of this version of Rehome"})
+				Reason: "needs " + u.Strategy + ", which is not a plugin of this version of Rehome"})
 			continue
 		}
 		p.Strategies = append(p.Strategies, Enabled{Strategy: strategy, Args: r.presetArguments(strategy, u, c, one.path)})
@@ -120,29 +124,29 @@ func (r *reader) preset(one chosen, all []chosen, c customizations) Profile {
 }
 
 // evictor is what protects the pods of a preset.
-func (p preset) evictor(all []chosen, c customizations) EvictorArgs {
-	args := EvictorArgs{PriorityThreshold: c.priority()}
+func (p chosen) evictor(all []chosen, c openshift.Customizations) EvictorArgs {
+	args := EvictorArgs{PriorityThreshold: priorityOf(c)}
 	for _, other := range all {
-		if len(other.uses) == 0 {
-			p.movesPVC = p.movesPVC || other.movesPVC
-			p.movesLocalStorage = p.movesLocalStorage || other.movesLocalStorage
+		if len(other.Uses) == 0 {
+			p.MovesPVC = p.MovesPVC || other.MovesPVC
+			p.MovesLocalStorage = p.MovesLocalStorage || other.MovesLocalStorage
 		}
 	}
-	if !p.movesPVC {
+	if !p.MovesPVC {
 		args.PodProtections.ExtraEnabled = []string{PodsWithPVC}
 	}
-	if p.movesLocalStorage {
+	if p.MovesLocalStorage {
 		args.PodProtections.DefaultDisabled = []string{PodsWithLocalStorage}
 	}
-	if p.preferIsMandatory {
+	if p.PreferIsMandatory {
 		args.NoEvictionPolicy = Mandatory
 	}
 	return args
 }
 
 // presetArguments reads the arguments that a preset gives a strategy as if they stood in the file.
-func (r *reader) presetArguments(s Strategy, u use, c customizations, path string) json.RawMessage {
-	args, err := u.arguments(c)
+func (r *reader) presetArguments(s Strategy, u openshift.Use, c openshift.Customizations, path string) json.RawMessage {
+	args, err := u.Arguments(c)
 	var n yaml.Node
 	if err == nil {
 		err = yaml.Unmarshal(args, &n)
@@ -153,57 +157,71 @@ func (r *reader) presetArguments(s Strategy, u use, c customizations, path strin
 	}
 	inner := reader{known: r.known, root: n.Content[0], isOwn: true}
 	data := inner.arguments(s, inner.root, "")
-	for _, p := range append(inner.problems, inner.found...) {
-		r.check(path, fmt.Errorf("arguments of %s: %s", s.Name, p.text()))
+	for _, p := range append(inner.Problems, inner.found...) {
+		r.check(path, fmt.Errorf("arguments of %s: %s", s.Name, p.Text()))
 	}
 	return data
 }
 
-// arguments are those of a strategy under the customizations, as JSON.
-func (u use) arguments(c customizations) ([]byte, error) {
-	args := map[string]any{}
-	if err := json.Unmarshal([]byte(u.args), &args); err != nil {
-		return nil, err
-	}
-	namespaces := map[string]any{"include": c.Namespaces.Included}
-	if len(c.Namespaces.Included) == 0 || u.utilization != nil {
-		excluded := protectedNamespaces()
-		for _, name := range c.Namespaces.Excluded {
-			if !slices.Contains(excluded, name) {
-				excluded = append(excluded, name)
-			}
-		}
-		namespaces = map[string]any{"exclude": excluded}
-	}
-	if u.utilization == nil {
-		args["namespaces"] = namespaces
-	} else {
-		args["evictableNamespaces"] = namespaces
-		c.tuned(u).fill(args)
-	}
-	if u.strategy == podLifeTime && c.PodLifetime != nil {
-		args["maxPodLifeTimeSeconds"] = int64(c.PodLifetime.Seconds())
-	}
-	return json.Marshal(args)
+// chosen is a preset of the file.
+type chosen struct {
+	openshift.Preset
+	written string // the name that it has there
+	path    string
 }
 
-// fill adds the arguments that say when a node is idle or busy.
-func (t utilization) fill(args map[string]any) {
-	resources := []string{"cpu", "memory", "pods"}
-	if t.profile != "" {
-		resources = []string{"MetricResource"} // the name of what a query measures
-		query, _ := queryOf(t.profile)
-		args["metricsUtilization"] = map[string]any{"source": sourcePrometheus, "prometheus": map[string]any{"query": query}}
+// choose finds the presets that the file names, and reports those that cannot be: unknown ones, one twice, and two that
+// conflict, which is said of the later one.
+func (r *reader) choose(written []string) []chosen {
+	var all []chosen
+	for i, name := range written {
+		at := "presets" + Item(i)
+		row, known := openshift.Find(name)
+		if !known {
+			r.check(at, &FieldError{Value: name, Reason: "is not a preset", Right: strict.Suggest(name, openshift.Names())})
+			continue
+		}
+		before := slices.IndexFunc(all, func(c chosen) bool { return c.Name == row.Name })
+		switch {
+		case before >= 0 && all[before].written != name:
+			r.check(at, &FieldError{Value: name, Reason: "is another name of " + all[before].written, Right: "keep one"})
+			continue
+		case before >= 0:
+			r.check(at, &FieldError{Value: name, Reason: "is given twice", Right: "keep one"})
+			continue
+		}
+		for _, c := range all {
+			if why, conflicts := openshift.ConflictOf(c.Name, row.Name); conflicts {
+				r.check(at, &FieldError{Value: name, Right: "keep one",
+					Reason: fmt.Sprintf("cannot be used together with %s: %s", c.written, why)})
+			}
+		}
+		all = append(all, chosen{row, name, at})
 	}
-	low, high := map[string]any{}, map[string]any{}
-	for _, name := range resources {
-		low[name], high[name] = t.low, t.high
+	return all
+}
+
+// rows are the presets as the operator has them.
+func rows(all []chosen) []openshift.Preset {
+	var list []openshift.Preset
+	for _, one := range all {
+		list = append(list, one.Preset)
 	}
-	args["thresholds"] = low
-	if t.high > 0 {
-		args["targetThresholds"] = high
+	return list
+}
+
+func validateCustomizations(c openshift.Customizations) error {
+	var found Findings
+	_, err := NewEvictor(EvictorArgs{PriorityThreshold: priorityOf(c)})
+	for _, e := range strict.FieldErrors(err) {
+		found.Add(strings.TrimPrefix(olderField("", e.Field), "."), e.Value, e.Reason, e.Right)
 	}
-	if t.deviation {
-		args["useDeviationThresholds"] = true
-	}
+	found.Join("namespaces.included", validateNames(c.Namespaces.Included))
+	found.Join("namespaces.excluded", validateNames(c.Namespaces.Excluded))
+	found.Join("", c.Validate())
+	return found.Err()
+}
+
+func priorityOf(c openshift.Customizations) PriorityThreshold {
+	return PriorityThreshold{Value: c.ThresholdPriority, Name: c.ThresholdPriorityClassName}
 }

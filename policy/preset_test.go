@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/policy/openshift"
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // meaning is what a policy says, a line each: its limits, and of each profile what protects and what moves its pods.
@@ -51,8 +54,8 @@ func TestAPresetMeansStrategiesAndWhatProtectsAPod(t *testing.T) {
 			`"evictableNamespaces":%s,"metricsUtilization":{"source":"Prometheus","prometheus":{"query":%s}}}`,
 			low, high, deviation, others, text)
 	}
-	combined, _ := queryOf("PrometheusCPUCombined")
-	pressure, _ := queryOf("PrometheusCPUPSIPressure")
+	combined, _ := openshift.QueryOf("PrometheusCPUCombined")
+	pressure, _ := openshift.QueryOf("PrometheusCPUPSIPressure")
 	const deviating = `,"useDeviationThresholds":true`
 	spread := func(constraints string) string {
 		return `RemovePodsViolatingTopologySpreadConstraint {"namespaces":` + others + `,"constraints":` + constraints + `}`
@@ -159,20 +162,19 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubevirt, _ := findPreset("KubeVirtRelieveAndMigrate")
+	kubevirt, _ := openshift.Find("KubeVirtRelieveAndMigrate")
 	idle := []string{
 		"The customization devEnableEvictionsInBackground has no effect: an eviction is accepted at once or tried again.",
 		"The customization devMigrationCooldown has no effect: Rehome does not know live migrations.",
 	}
 	want := []Preset{
-		{Name: "DevKubeVirtRelieveAndMigrate", Profile: "KubeVirtRelieveAndMigrate", Lacks: append(kubevirt.lacks, idle...)},
+		{Name: "DevKubeVirtRelieveAndMigrate", Profile: "KubeVirtRelieveAndMigrate", Lacks: append(kubevirt.Lacks, idle...)},
 		{Name: "EvictPodsWithPVC"},
 		{Name: "AffinityAndTaints", Profile: "AffinityAndTaints", Lacks: idle},
 	}
 	if !reflect.DeepEqual(p.Presets, want) {
 		t.Errorf("got  %q\nwant %q", p.Presets, want)
 	}
-	golden(t, "testdata/presets/explain.txt", p.Explain())
 }
 
 func TestPresetsAreWrittenAsTheProfilesThatTheyMean(t *testing.T) {
@@ -207,38 +209,38 @@ func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
 func TestThePresetTableHoldsTogether(t *testing.T) {
 	known := ten()
 	seen := map[string]bool{}
-	for _, p := range presets() {
-		for _, name := range append([]string{p.name}, p.older...) {
+	for _, p := range openshift.Presets() {
+		for _, name := range append([]string{p.Name}, p.Older...) {
 			if seen[name] {
 				t.Errorf("%s is there twice", name)
 			}
 			seen[name] = true
 		}
-		for _, u := range p.uses {
-			i := slices.IndexFunc(known, func(s Strategy) bool { return s.Name == u.strategy })
+		for _, u := range p.Uses {
+			i := slices.IndexFunc(known, func(s Strategy) bool { return s.Name == u.Strategy })
 			if i < 0 {
-				t.Errorf("%s uses %s, which there is not", p.name, u.strategy)
+				t.Errorf("%s uses %s, which there is not", p.Name, u.Strategy)
 			}
-			if !json.Valid([]byte(u.args)) {
-				t.Errorf("%s: arguments of %s are not JSON: %s", p.name, u.strategy, u.args)
+			if !json.Valid([]byte(u.Args)) {
+				t.Errorf("%s: arguments of %s are not JSON: %s", p.Name, u.Strategy, u.Args)
 			}
-			if u.utilization != nil && u.utilization.profile != "" {
-				if _, ok := queryOf(u.utilization.profile); !ok {
-					t.Errorf("%s goes by %s, which there is not", p.name, u.utilization.profile)
+			if u.Utilization != nil && u.Utilization.Profile != "" {
+				if _, ok := openshift.QueryOf(u.Utilization.Profile); !ok {
+					t.Errorf("%s goes by %s, which there is not", p.Name, u.Utilization.Profile)
 				}
 			}
 		}
 	}
-	for _, c := range presetConflicts() {
-		for _, name := range []string{c.one, c.other} {
-			if p, ok := findPreset(name); !ok || p.name != name {
+	for _, c := range openshift.Conflicts() {
+		for _, name := range []string{c.One, c.Other} {
+			if p, ok := openshift.Find(name); !ok || p.Name != name {
 				t.Errorf("%s conflicts and is no preset", name)
 			}
 		}
 	}
-	for _, p := range usageProfiles() {
-		if strings.Count(p.query, "(") != strings.Count(p.query, ")") || !strings.Contains(p.query, "by (instance)") {
-			t.Errorf("%s: %s", p.name, p.query)
+	for _, p := range openshift.UsageProfiles() {
+		if strings.Count(p.Query, "(") != strings.Count(p.Query, ")") || !strings.Contains(p.Query, "by (instance)") {
+			t.Errorf("%s: %s", p.Name, p.Query)
 		}
 	}
 }
@@ -251,7 +253,7 @@ func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
 		{"a", "a", true}, {"a", "b", false}, {"a*", "ab", true}, {"ab", "a*", true}, {"a*", "b", false},
 		{"ab*", "a*", true}, {"a*", "ab*", true}, {"a*", "b*", false}, {"openshift", "openshift-*", false},
 	} {
-		if got := overlap(c.a, c.b); got != c.want {
+		if got := openshift.Overlap(c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: got %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
@@ -263,31 +265,31 @@ func TestThePageOnPresetsNamesEverythingThatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for _, p := range presets() {
-		want = append(append(want, "`"+p.name+"`"), p.older...)
-		for _, u := range p.uses {
-			want = append(want, u.strategy)
+	for _, p := range openshift.Presets() {
+		want = append(append(want, "`"+p.Name+"`"), p.Older...)
+		for _, u := range p.Uses {
+			want = append(want, u.Strategy)
 		}
 	}
-	for _, levels := range [][]level{busyLevels(), deviationLevels()} {
+	for _, levels := range [][]openshift.Level{openshift.BusyLevels(), openshift.DeviationLevels()} {
 		for _, l := range levels {
-			want = append(want, fmt.Sprintf("%s %d/%d", l.name, l.low, l.high))
+			want = append(want, fmt.Sprintf("%s %d/%d", l.Name, l.Low, l.High))
 		}
 	}
-	for _, l := range idleLevels() {
-		want = append(want, fmt.Sprintf("%s %d", l.name, l.low))
+	for _, l := range openshift.IdleLevels() {
+		want = append(want, fmt.Sprintf("%s %d", l.Name, l.Low))
 	}
-	for _, p := range usageProfiles() {
-		want = append(want, p.name)
+	for _, p := range openshift.UsageProfiles() {
+		want = append(want, p.Name)
 	}
-	for _, name := range names(fieldsOf(reflect.ValueOf(&customizations{}).Elem())) {
+	for _, name := range strict.Names(strict.FieldsOf(reflect.ValueOf(&openshift.Customizations{}).Elem())) {
 		if name == "namespaces" {
 			want = append(want, "namespaces.included", "namespaces.excluded")
 			continue
 		}
 		want = append(want, "`"+name+"`")
 	}
-	for _, namespace := range protectedNamespaces() {
+	for _, namespace := range openshift.ProtectedNamespaces() {
 		want = append(want, "`"+namespace+"`")
 	}
 	for _, words := range want {

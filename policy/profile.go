@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // EvictorName is the plugin that says what protects a pod. It is always on.
@@ -40,7 +42,7 @@ func (r *reader) profiles(written []fileProfile, presets []Preset) []Profile {
 			r.check(path+".name", &FieldError{Value: w.Name, Reason: fmt.Sprintf("is the name of the profile in line %d", first),
 				Right: "each profile needs a name of its own"})
 		default:
-			lines[w.Name] = lineOf(r.root, path, 0)
+			lines[w.Name] = strict.LineOf(r.root, path, 0)
 		}
 		all = append(all, r.profile(w, path))
 	}
@@ -77,7 +79,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			r.check(at+".name", &FieldError{Value: c.Name, Right: "keep one",
 				Reason: fmt.Sprintf("is configured twice, first in line %d", first)})
 		}
-		lines[c.Name] = lineOf(r.root, at, 0)
+		lines[c.Name] = strict.LineOf(r.root, at, 0)
 		strategy, isStrategy := r.strategy(c.Name)
 		switch {
 		case c.Name == EvictorName:
@@ -161,5 +163,5 @@ func (r *reader) suggest(name string) string {
 		all = append(all, s.Name)
 	}
 	slices.Sort(all)
-	return suggest(name, all)
+	return strict.Suggest(name, all)
 }

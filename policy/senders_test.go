@@ -2,7 +2,6 @@ package policy
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -92,28 +91,6 @@ p.yaml:13: requests.senders[2].open: must be at least 1 and at most 10000, got 1
 p.yaml:14: requests.senders[3].name: is missing; write 1 to 63 of a-z, 0-9 and -`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
-}
-
-func TestWhoMayAskIsExplained(t *testing.T) {
-	nobody, err := Parse("p.yaml", []byte(own1+"requests: {}\n"), known())
-	if err != nil {
-		t.Fatal(err)
-	}
-	some, err := Parse("p.yaml", []byte(own1+"requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
-		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n"), known())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]string{
-		nobody.Explain(): "Nobody may ask for pods to be moved.\n",
-		some.Explain(): "Asked for at most 500 pods at once, moves pods for\n" +
-			"  - a, whole nodes too, overriding every rule, 10 requests a minute and 20 open at once\n" +
-			"  - b, only to deschedule and cancel, of the namespaces shop, 10 requests a minute and 20 open at once\n",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("got\n%s\nwant in it\n%s", text, want)
-		}
 	}
 }
 

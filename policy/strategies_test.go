@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/policy/strict"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -111,7 +112,7 @@ func (a spreadArgs) Validate() error {
 	return found.Err()
 }
 
-func (a duplicatesArgs) Validate() error { return Under("namespaces", a.Namespaces.Validate()) }
+func (a duplicatesArgs) Validate() error { return strict.Under("namespaces", a.Namespaces.Validate()) }
 
 func (a restartsArgs) Validate() error {
 	var found Findings
@@ -125,7 +126,7 @@ func (a restartsArgs) Validate() error {
 func (a lowArgs) Validate() error {
 	found := percents("thresholds", a.Thresholds)
 	found = append(found, percents("targetThresholds", a.Targets)...)
-	if !slices.Equal(names(a.Thresholds), names(a.Targets)) {
+	if !slices.Equal(strict.Names(a.Thresholds), strict.Names(a.Targets)) {
 		found.Add("targetThresholds", nil, "has other resources than thresholds", "")
 	}
 	for name, low := range a.Thresholds {
@@ -154,7 +155,7 @@ func percents(field string, of map[string]float64) Findings {
 	if len(of) == 0 {
 		found.Add(field, nil, "is missing", "")
 	}
-	for _, name := range names(of) {
+	for _, name := range strict.Names(of) {
 		if p := of[name]; p < 0 || p > 100 {
 			found.Add(fmt.Sprintf("%s[%s]", field, name), p, "must be from 0 to 100", "")
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/policy/words"
 
 	"github.com/spf13/cobra"
 )
@@ -44,7 +45,7 @@ func policyExplainCommand() *cobra.Command {
 			if err != nil {
 				return usage.Wrap(err)
 			}
-			_, err = io.WriteString(c.OutOrStdout(), p.Explain())
+			_, err = io.WriteString(c.OutOrStdout(), words.Text(p))
 			return err
 		},
 	}

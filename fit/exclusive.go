@@ -1,0 +1,99 @@
+package fit
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// anyAddress is the host address of a port that is open on all addresses.
+const anyAddress = "0.0.0.0"
+
+// port is a port of the host that a pod occupies.
+type port struct {
+	address  string
+	protocol corev1.Protocol
+	number   int32
+}
+
+// hostPorts lists what the containers of a pod occupy while it runs: sidecars, but no other init containers.
+func hostPorts(spec *corev1.PodSpec) []port {
+	var ports []port
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			ports = appendHostPorts(ports, c.Ports)
+		}
+	}
+	for i := range spec.Containers {
+		ports = appendHostPorts(ports, spec.Containers[i].Ports)
+	}
+	return ports
+}
+
+func appendHostPorts(ports []port, of []corev1.ContainerPort) []port {
+	for _, p := range of {
+		if p.HostPort <= 0 {
+			continue
+		}
+		occupied := port{address: p.HostIP, protocol: p.Protocol, number: p.HostPort}
+		if occupied.address == "" {
+			occupied.address = anyAddress
+		}
+		if occupied.protocol == "" {
+			occupied.protocol = corev1.ProtocolTCP
+		}
+		ports = append(ports, occupied)
+	}
+	return ports
+}
+
+// collides says whether two pods cannot have both ports on one node.
+func (p port) collides(q port) bool {
+	return p.number == q.number && p.protocol == q.protocol &&
+		(p.address == q.address || p.address == anyAddress || q.address == anyAddress)
+}
+
+// disk is a volume named in a pod itself, of a kind that not every two pods on a node may share.
+type disk struct {
+	volume string
+	// ids are the names it can be known by; disks with a common one are the same.
+	ids []string
+	// readOnly disks are shared by all who only read.
+	readOnly bool
+}
+
+// exclusiveDisks lists the disks of a pod. An Amazon disk is never shared, and one of Ceph is known by each of its
+// monitors.
+func exclusiveDisks(spec *corev1.PodSpec) []disk {
+	var disks []disk
+	for i := range spec.Volumes {
+		switch v := &spec.Volumes[i]; {
+		case v.GCEPersistentDisk != nil:
+			g := v.GCEPersistentDisk
+			disks = append(disks, disk{v.Name, []string{"gce " + g.PDName}, g.ReadOnly})
+		case v.AWSElasticBlockStore != nil:
+			disks = append(disks, disk{v.Name, []string{"aws " + v.AWSElasticBlockStore.VolumeID}, false})
+		case v.ISCSI != nil:
+			disks = append(disks, disk{v.Name, []string{"iscsi " + v.ISCSI.IQN}, v.ISCSI.ReadOnly})
+		case v.RBD != nil:
+			disks = append(disks, disk{v.Name, monitored(v.RBD), v.RBD.ReadOnly})
+		}
+	}
+	return disks
+}
+
+func monitored(r *corev1.RBDVolumeSource) []string {
+	ids := make([]string, 0, len(r.CephMonitors))
+	for _, monitor := range r.CephMonitors {
+		ids = append(ids, "rbd "+monitor+" "+r.RBDPool+" "+r.RBDImage)
+	}
+	return ids
+}
+
+// excludes says whether two pods on one node cannot have both disks.
+func (d *disk) excludes(other *disk) bool {
+	if d.readOnly && other.readOnly {
+		return false
+	}
+	return slices.ContainsFunc(d.ids, func(id string) bool { return slices.Contains(other.ids, id) })
+}

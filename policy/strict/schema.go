@@ -1,0 +1,170 @@
+package strict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// Schema says which arguments of a strategy that the policy describes are right. It may be used by many goroutines.
+type Schema struct {
+	Written  json.RawMessage
+	compiled *jsonschema.Schema
+}
+
+// dialect is the version of JSON Schema that is read.
+const dialect = "https://json-schema.org/draft/2020-12/schema"
+
+// NewSchema compiles a JSON Schema. Each error is a *[FieldError] below the schema. Nothing is read from elsewhere: a
+// reference to another document is an error.
+func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
+	var found Findings
+	if named, given := written["$schema"]; given && string(named) != `"`+dialect+`"` {
+		found.Add("[$schema]", named, "is not the version that is read here", "want "+dialect+", or nothing")
+		return nil, found.Err()
+	}
+	data, err := json.Marshal(written)
+	if err != nil {
+		return nil, err
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	const address = "https://rehome.dev/argsSchema"
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // no scheme: nothing is loaded
+	if err := c.AddResource(address, document); err != nil {
+		return nil, err
+	}
+	compiled, err := c.Compile(address)
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		return nil, asFields(invalid.Err, Whole)
+	}
+	if unread, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
+		found.Add("", unread.URL, "refers to another document", "write what it says below $defs")
+		return nil, found.Err()
+	}
+	if err != nil {
+		return nil, &FieldError{Reason: "is no JSON Schema: " + strings.ReplaceAll(err.Error(), address, "")}
+	}
+	return &Schema{data, compiled}, nil
+}
+
+// Extent says whether arguments are all that a strategy gets, or defaults to which more is added.
+type Extent bool
+
+const (
+	Whole Extent = true
+	Part  Extent = false
+)
+
+// Validate says what is wrong with arguments; each error is a *[FieldError]. Of a part it is no error that fields are
+// missing at the top. nil as a schema takes everything.
+func (s *Schema) Validate(fields map[string]json.RawMessage, e Extent) error {
+	if s == nil {
+		return nil
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	data, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	return asFields(s.compiled.Validate(document), e)
+}
+
+// asFields makes of the error of a schema one for each field that is wrong.
+func asFields(err error, e Extent) error {
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return err
+	}
+	var found Findings
+	seen := map[string]bool{}
+	for _, f := range failed(invalid, e) {
+		if text := f.Error(); !seen[text] {
+			seen[text] = true
+			found = append(found, f)
+		}
+	}
+	return found.Err()
+}
+
+// failed lists what the keywords of a schema say that failed. Alternatives are one failure.
+func failed(v *jsonschema.ValidationError, e Extent) []*FieldError {
+	switch k := v.ErrorKind.(type) {
+	case *kind.Required:
+		if len(v.InstanceLocation) == 0 && e == Part {
+			return nil
+		}
+		return eachOf(v.InstanceLocation, k.Missing, "is missing")
+	case *kind.AdditionalProperties:
+		return eachOf(v.InstanceLocation, k.Properties, "is not known")
+	case *kind.FalseSchema:
+		return []*FieldError{{Field: pathOf(v.InstanceLocation), Reason: "is not known"}}
+	}
+	if len(v.Causes) == 0 {
+		return []*FieldError{{Field: pathOf(v.InstanceLocation), Reason: v.BasicOutput().Error.String()}}
+	}
+	var all []*FieldError
+	for _, cause := range v.Causes {
+		all = append(all, failed(cause, e)...)
+	}
+	switch v.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf:
+		return noneOf(v.InstanceLocation, all)
+	}
+	return all
+}
+
+// eachOf is one error for each of the fields at a place.
+func eachOf(at, names []string, reason string) []*FieldError {
+	var all []*FieldError
+	for _, name := range names {
+		all = append(all, &FieldError{Field: pathOf(append(slices.Clone(at), name)), Reason: reason})
+	}
+	return all
+}
+
+// noneOf is one error about a value that is none of several things.
+func noneOf(at []string, all []*FieldError) []*FieldError {
+	here, reasons := pathOf(at), []string{}
+	for _, one := range all {
+		reason := one.Reason
+		if one.Field != here {
+			reason = strings.TrimPrefix(one.Field, here) + " " + reason
+		}
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	return []*FieldError{{Field: here, Reason: strings.Join(reasons, "; or ")}}
+}
+
+// pathOf writes a place as the path of a field. Names stand in brackets, as the keys of any map do.
+func pathOf(at []string) string {
+	var b strings.Builder
+	for _, step := range at {
+		b.WriteString("[" + step + "]")
+	}
+	return b.String()
+}

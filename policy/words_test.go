@@ -1,0 +1,97 @@
+package policy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/policy/words"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// timedArgs know when a pod is due.
+type timedArgs struct {
+	MaxAge *uint `json:"maxAge,omitzero"`
+}
+
+func (timedArgs) Validate() error { return nil }
+
+func (timedArgs) Due(*corev1.Pod) (at time.Time, ever bool) { return time.Time{}, true }
+
+func TestAPolicyIsExplainedInWords(t *testing.T) {
+	strategies := policy.KnownTwo()
+	strategies[0].Summary = "Moves pods from a node that has a taint they do not tolerate."
+	strategies[0].Wakes = []schemas.DeltaKind{schemas.NodeTaints, schemas.PodScheduled}
+	strategies[1].Summary = "Moves pods from busy nodes."
+	strategies[1].Wakes = []schemas.DeltaKind{schemas.NodeAllocatable}
+	hour := uint(3600)
+	strategies = append(strategies, policy.Strategy{
+		Name: "PodLifeTime", Point: policy.Deschedule, Summary: "Moves pods that are too old.", Scope: "pod",
+		Wakes: []schemas.DeltaKind{schemas.PodLabels}, Traits: policy.Traits{Facts: []policy.Fact{policy.FactDue}}, NewArgs: func() policy.Args { return &timedArgs{MaxAge: &hour} },
+	})
+	files, err := filepath.Glob("testdata/explain/*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("got %d cases, %v, want at least 3", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := policy.Parse(file, data, strategies)
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy.Golden(t, strings.TrimSuffix(file, ".yaml")+".txt", words.Text(p))
+		})
+	}
+}
+
+func TestMaintenancesAreExplained(t *testing.T) {
+	const want = "When nodes are maintained,\n" +
+		"  - replacements come first only where they do otherwise\n" +
+		"  - pods stay that are protected by PodsWithPVC and SystemCriticalPods\n" +
+		"  - another program begins it by the condition NeedsReboot=True of a node\n" +
+		"  - another program begins it by the condition example.com/Healthy=False of a node\n" +
+		"  - another program begins it by the taint example.com/drain of a node\n" +
+		"  - another program begins it by the taint example.com/drain=:NoExecute of a node\n"
+	if got := words.Text(policy.ReadPolicy(t, policy.AllOfMaintenance)); !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant in it\n%s", got, want)
+	}
+	if got := words.Text(policy.ReadPolicy(t, "")); strings.Contains(got, "maintained") {
+		t.Errorf("got\n%s\nwant nothing about maintenances in it", got)
+	}
+}
+
+func TestWhoMayAskIsExplained(t *testing.T) {
+	nobody := policy.ReadPolicy(t, "requests: {}\n")
+	some := policy.ReadPolicy(t, "requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
+		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n")
+	for text, want := range map[string]string{
+		words.Text(nobody): "Nobody may ask for pods to be moved.\n",
+		words.Text(some): "Asked for at most 500 pods at once, moves pods for\n" +
+			"  - a, whole nodes too, overriding every rule, 10 requests a minute and 20 open at once\n" +
+			"  - b, only to deschedule and cancel, of the namespaces shop, 10 requests a minute and 20 open at once\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant in it\n%s", text, want)
+		}
+	}
+}
+
+func TestPresetsAreExplained(t *testing.T) {
+	p, err := policy.Parse("policy.yaml", []byte(policy.Start+policy.WithPrometheus+`
+presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
+presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
+`), policy.KnownTen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy.Golden(t, "testdata/presets/explain.txt", words.Text(p))
+}
