@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/index"
@@ -201,7 +203,7 @@ func contents(g *groups) map[string]string {
 			var content string
 			switch v := ix.(type) {
 			case *index.Workloads:
-				content = fmt.Sprint(names(v.Pods(key)), alike(v.Nodes(), askedLabels(v.Pods(key))))
+				content = fmt.Sprint(names(v.Pods(key)), places(v, key))
 			case *index.Spreads:
 				constraint, domains, _ := v.Domains(key)
 				content = constraint.String()
@@ -224,6 +226,20 @@ func contents(g *groups) map[string]string {
 		}
 	}
 	return all
+}
+
+// places are the nodes on which each pod of a group can be placed, by their labels and taints.
+func places(w *index.Workloads, key string) []string {
+	var list []string
+	for _, p := range w.Pods(key) {
+		affinity := nodeaffinity.GetRequiredNodeAffinity(p)
+		for name, n := range sorted(w.Nodes()) {
+			if match, err := affinity.Match(n); err == nil && match && fit.Untolerated(n.Spec.Taints, p.Spec.Tolerations) == nil {
+				list = append(list, p.Name+"@"+name)
+			}
+		}
+	}
+	return list
 }
 
 func sorted[V any](m map[string]V) iter.Seq2[string, V] {

@@ -3,15 +3,11 @@ package index
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-
-	"github.com/rehome-dev/rehome/fit"
 )
 
 // constraint is what decides which pods a topology spread constraint counts and on which nodes. Two pods of a namespace
@@ -20,10 +16,8 @@ type constraint struct {
 	key      string
 	spec     corev1.TopologySpreadConstraint
 	selector labels.Selector
-	affinity *nodeaffinity.RequiredNodeAffinity // nil: every node counts
-	// tolerations count if the constraint honours taints.
-	tolerations []corev1.Toleration
-	honourTaint bool
+	demand   demand
+	place    [sha256.Size]byte // the same for constraints that count the same nodes
 }
 
 // newConstraint reads a constraint of a pod. ok is false if its selector is not valid.
@@ -36,25 +30,17 @@ func newConstraint(p *corev1.Pod, c corev1.TopologySpreadConstraint) (constraint
 		return constraint{}, false
 	}
 	read := constraint{spec: spec, selector: selector}
-	identity := []any{spec}
-	if policy := spec.NodeAffinityPolicy; policy == nil || *policy == corev1.NodeInclusionPolicyHonor {
-		affinity := nodeaffinity.GetRequiredNodeAffinity(p)
-		read.affinity = &affinity
-		var required *corev1.NodeSelector
-		if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
-			required = p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		}
-		identity = append(identity, p.Spec.NodeSelector, required)
-	}
-	if policy := spec.NodeTaintsPolicy; policy != nil && *policy == corev1.NodeInclusionPolicyHonor {
-		read.honourTaint, read.tolerations = true, p.Spec.Tolerations
-		identity = append(identity, p.Spec.Tolerations)
-	}
-	text, err := json.Marshal(identity)
-	if err != nil {
+	affinity, taints := spec.NodeAffinityPolicy, spec.NodeTaintsPolicy
+	var of []any
+	read.demand, of = newDemand(p, affinity == nil || *affinity == corev1.NodeInclusionPolicyHonor,
+		taints != nil && *taints == corev1.NodeInclusionPolicyHonor)
+	sum, ok := digest(append([]any{spec}, of...)...)
+	if !ok {
 		return constraint{}, false
 	}
-	sum := sha256.Sum256(text)
+	if read.place, ok = digest(spec.TopologyKey, affinity, taints, of); !ok {
+		return constraint{}, false
+	}
 	read.key = p.Namespace + "/" + spec.TopologyKey + "/" + hex.EncodeToString(sum[:5])
 	return read, true
 }
@@ -82,14 +68,4 @@ func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *m
 		})
 	}
 	return s
-}
-
-// eligible says whether pods with the constraint can be placed on the node, as far as the constraint's policies ask.
-func (c *constraint) eligible(node *corev1.Node) bool {
-	if c.affinity != nil {
-		if match, err := c.affinity.Match(node); err != nil || !match {
-			return false
-		}
-	}
-	return !c.honourTaint || fit.Untolerated(node.Spec.Taints, c.tolerations) == nil
 }

@@ -10,22 +10,10 @@ import (
 type spread struct {
 	constraint
 	unrest
-	carriers int
-	// eligible is how many eligible nodes there are of each value, and pods who is counted there.
-	eligible map[string]int
-	pods     map[string]map[types.UID]*corev1.Pod
-}
-
-// domain is the value that an eligible node is in.
-func (g *spread) domain(n *corev1.Node) (value string, in bool) {
-	if n == nil {
-		return "", false
-	}
-	value, has := n.Labels[g.spec.TopologyKey]
-	if !has || !g.constraint.eligible(n) {
-		return "", false
-	}
-	return value, true
+	*placement // shared with the groups that count the same nodes
+	carriers   int
+	// pods are those that are counted, by the value.
+	pods map[string]map[types.UID]*corev1.Pod
 }
 
 // count counts a pod where it is, and says whether the group concerns it.

@@ -20,6 +20,7 @@ type Spreads struct {
 	groups      map[string]*spread
 	namespaces  map[string]*spreadNamespace
 	nodes       map[string]*corev1.Node
+	placements  placements
 }
 
 // spreadNamespace is the members and the groups of one namespace.
@@ -38,7 +39,7 @@ type waitingPod struct {
 func NewSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint) *Spreads {
 	return &Spreads{
 		constraints: constraints, groups: map[string]*spread{}, namespaces: map[string]*spreadNamespace{},
-		nodes: map[string]*corev1.Node{},
+		nodes: map[string]*corev1.Node{}, placements: placements{},
 	}
 }
 
@@ -93,7 +94,7 @@ func (s *Spreads) Remove(m Member) []string {
 func (s *Spreads) Of(m Member) []string {
 	var keys []string
 	if ns := s.namespaces[m.Pod.Namespace]; ns != nil {
-		s.concerned(ns, m.Pod, func(g *spread) { keys = append(keys, g.key) })
+		s.concerned(ns, m.Pod, func(g *spread) { keys = append(keys, g.constraint.key) })
 	}
 	return keys
 }
@@ -107,22 +108,7 @@ func (s *Spreads) SetNode(before, after *corev1.Node) []string {
 		s.nodes[after.Name] = after
 	}
 	var keys []string
-	for key, g := range s.groups {
-		was, wasIn := g.domain(before)
-		is, isIn := g.domain(after)
-		if was == is && wasIn == isIn {
-			continue
-		}
-		if wasIn {
-			if g.eligible[was]--; g.eligible[was] == 0 {
-				delete(g.eligible, was)
-			}
-		}
-		if isIn {
-			g.eligible[is]++
-		}
-		keys = append(keys, key)
-	}
+	s.placements.setNode(before, after, func(group string) { keys = append(keys, group) })
 	return keys
 }
 
@@ -211,11 +197,9 @@ func (s *Spreads) read(p *corev1.Pod) []constraint {
 
 // found makes the group of a constraint, with all members but the one that is being added.
 func (s *Spreads) found(c constraint, ns *spreadNamespace, adding types.UID) *spread {
-	g := &spread{constraint: c, eligible: map[string]int{}, pods: map[string]map[types.UID]*corev1.Pod{}}
-	for _, n := range s.nodes {
-		if value, in := g.domain(n); in {
-			g.eligible[value]++
-		}
+	g := &spread{
+		constraint: c, pods: map[string]map[types.UID]*corev1.Pod{},
+		placement: s.placements.add(c.place, c.demand, c.spec.TopologyKey, c.key, s.nodes),
 	}
 	for uid, m := range ns.members {
 		if uid != adding {
@@ -235,8 +219,9 @@ func (s *Spreads) found(c constraint, ns *spreadNamespace, adding types.UID) *sp
 
 func (s *Spreads) dissolve(g *spread, ns *spreadNamespace) {
 	key, value, exact := fit.RequiredLabel(g.selector)
-	ns.groups.remove(g.key, key, value, exact)
-	delete(s.groups, g.key)
+	ns.groups.remove(g.constraint.key, key, value, exact)
+	delete(s.groups, g.constraint.key)
+	s.placements.remove(g.place, g.constraint.key)
 }
 
 // Domain is the eligible nodes of one value and the pods that are counted there, in the order of their names.

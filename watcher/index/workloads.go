@@ -14,8 +14,9 @@ type Workloads struct {
 	// Every counts groups of any shape. Else only those count that have replicas which crowd a node.
 	Every bool
 
-	groups map[string]*workload
-	nodes  map[string]*corev1.Node
+	groups     map[string]*workload
+	nodes      map[string]*corev1.Node
+	placements placements
 }
 
 type workload struct {
@@ -30,13 +31,16 @@ type spot struct{ node, images string }
 
 // NewWorkloads makes an empty index.
 func NewWorkloads() *Workloads {
-	return &Workloads{groups: map[string]*workload{}, nodes: map[string]*corev1.Node{}}
+	return &Workloads{groups: map[string]*workload{}, nodes: map[string]*corev1.Node{}, placements: placements{}}
 }
 
 // Add implements [Index].
 func (w *Workloads) Add(m Member) []string {
 	keys := ownerKeys(m.Pod)
+	d, of := newDemand(m.Pod, true, true)
+	id, _ := digest(of...)
 	for _, key := range keys {
+		w.placements.add(id, d, "", key, w.nodes)
 		g := w.group(key)
 		g.pods[m.Pod.UID] = m.Pod
 		at := spotOf(m)
@@ -50,7 +54,10 @@ func (w *Workloads) Add(m Member) []string {
 // Remove implements [Index].
 func (w *Workloads) Remove(m Member) []string {
 	keys := ownerKeys(m.Pod)
+	_, of := newDemand(m.Pod, true, true)
+	id, _ := digest(of...)
 	for _, key := range keys {
+		w.placements.remove(id, key)
 		g := w.group(key)
 		delete(g.pods, m.Pod.UID)
 		at := spotOf(m)
@@ -68,7 +75,7 @@ func (w *Workloads) Remove(m Member) []string {
 // Of implements [Index].
 func (w *Workloads) Of(m Member) []string { return ownerKeys(m.Pod) }
 
-// SetNode implements [Index]. The replicas that crowd a node may be able to go to another one now.
+// SetNode implements [Index]. It names the groups whose replicas crowd a node, and can be placed on other nodes than before.
 func (w *Workloads) SetNode(before, after *corev1.Node) []string {
 	if before != nil {
 		delete(w.nodes, before.Name)
@@ -76,7 +83,13 @@ func (w *Workloads) SetNode(before, after *corev1.Node) []string {
 	if after != nil {
 		w.nodes[after.Name] = after
 	}
-	return w.Keys()
+	var keys []string
+	w.placements.setNode(before, after, func(group string) {
+		if w.Has(group) {
+			keys = append(keys, group)
+		}
+	})
+	return unique(keys)
 }
 
 // Waits implements [Index].
