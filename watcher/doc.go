@@ -26,10 +26,10 @@
 //
 // # Load
 //
-// For strategies that go by what is really used, and only for them, the leader measures it every five seconds, see package
-// load. When a sample changes which nodes should lose pods, that is a delta, node.load. A move shows in the load of the
+// For strategies that go by what is really used, and only for them, every replica measures it every five seconds, so that another
+// leader knows the smoothed figures, see package load. When a sample changes which nodes should lose pods, that is a delta, node.load. A move shows in the load of the
 // nodes only after a while: for two minutes after one nothing is decided by load again, so that what was moved is not
-// moved twice over. As long as a node is over-used, it is looked at again as often.
+// moved twice over; another leader and another policy keep to that. As long as a node is over-used, it is looked at again as often.
 //
 // # Requests
 //

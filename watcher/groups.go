@@ -28,6 +28,8 @@ type groups struct {
 	nodes   map[string]*corev1.Node
 	pods    map[types.UID]*corev1.Pod
 	onNode  map[string]map[types.UID]*corev1.Pod
+	// settled is when groups are at rest that pods left before anything was known.
+	settled time.Time
 }
 
 // touched are the keys of groups that a change concerns, by the position of the strategy in the plan.
@@ -265,16 +267,49 @@ func (g *groups) of(e enabled, p *corev1.Pod) touched {
 func (g *groups) rest(e enabled, key string) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.indexes[e.at].Rest(key)
+	if rest := g.indexes[e.at].Rest(key); rest.After(g.settled) {
+		return rest
+	}
+	return g.settled
+}
+
+// settle treats all groups as if a pod had just left each: another leader, or another policy, was in force until now.
+func (g *groups) settle(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.settled = now.Add(index.AfterLeaving)
 }
 
 // moved says that a pod was moved because of a group, which is not at rest until that has settled.
-func (g *groups) moved(e enabled, now time.Time) {
+func (g *groups) moved(e enabled, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if u, ok := g.indexes[e.at].(*index.Usage); ok {
-		u.Moved(now)
+		u.Moved(at)
 	}
+}
+
+// loadMoves remembers when each strategy that goes by load moved a pod last. It outlives policies. The zero value is ready.
+type loadMoves struct {
+	mu   sync.Mutex
+	last map[evaluation]time.Time
+}
+
+func (m *loadMoves) note(e enabled, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil {
+		m.last = map[evaluation]time.Time{}
+	}
+	if ev := e.evaluation(index.Cluster); at.After(m.last[ev]) {
+		m.last[ev] = at
+	}
+}
+
+func (m *loadMoves) of(e enabled) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last[e.evaluation(index.Cluster)]
 }
 
 // sameNode says whether two states of a node are the same as far as a group can depend on it.

@@ -123,3 +123,95 @@ func TestExpiredIntents(t *testing.T) {
 		})
 	})
 }
+
+// movedBy tells that a strategy about load moved a pod.
+func movedBy(t *testing.T, at time.Time) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+		Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: index.Cluster},
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+	}, at, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestLoadCooldown: nothing is decided by load for two minutes after a move, whoever leads and under whatever policy.
+func TestLoadCooldown(t *testing.T) {
+	rest := func(w *Watcher) time.Duration {
+		l := w.lead.Load()
+		return time.Until(l.groups.rest(l.scopes.plan.all[0], index.Cluster)).Round(time.Second)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
+		bus := &collected{}
+		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			bus.tell(movedBy(t, time.Now()))
+			if err := w.SetPolicy(loadPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got, want := rest(w), loadSettles-time.Second; got != want {
+				t.Errorf("after another policy: rests %v, want %v", got, want)
+			}
+		})
+		moved := time.Now()
+		time.Sleep(30 * time.Second)
+		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			bus.tell(movedBy(t, moved))
+			synctest.Wait()
+			if got, want := rest(w), loadSettles-30*time.Second; got != want {
+				t.Errorf("of another leader: rests %v, want %v", got, want)
+			}
+		})
+	})
+}
+
+func TestSmoothingOutlivesThePolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
+		overTwoNodes(t, &collected{}, loads, func(w *Watcher) {
+			before := w.sampler.Load()
+			if err := w.SetPolicy(loadPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			after, from := w.sampler.Load(), w.plan.Load().measures()[0]
+			if before == after || after.Asked(from) {
+				t.Fatal("the sampler was not replaced")
+			}
+			got := after.Node(from, "n1")
+			if want := before.Node(from, "n1"); want == nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, want %v, as before", got, want)
+			}
+		})
+	})
+}
+
+func TestGroupCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, nil)
+		rest := func(w *Watcher) time.Duration {
+			l := w.lead.Load()
+			return time.Until(l.groups.rest(l.scopes.plan.all[0], "web/ReplicaSet/rs")).Round(100 * time.Millisecond)
+		}
+		leading(t, s, func(w *Watcher, _ *collected) {
+			if got := rest(w); got > 0 {
+				t.Errorf("the first leader waits %v, want nothing", got)
+			}
+			if err := w.SetPolicy(groupPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got := rest(w); got != index.AfterLeaving {
+				t.Errorf("after another policy: rests %v, want %v", got, index.AfterLeaving)
+			}
+		})
+		answers := []schemas.ScopeHead{{Kind: schemas.WorkloadKind, Key: "web/ReplicaSet/rs", Profile: "p", Strategy: string(schemas.WorkloadKind)}}
+		leadingWith(t, s, &collected{answers: answers}, func(w *Watcher, _ *collected) {
+			if got := rest(w); got != index.AfterLeaving {
+				t.Errorf("another leader: rests %v, want %v", got, index.AfterLeaving)
+			}
+		})
+	})
+}

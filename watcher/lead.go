@@ -12,7 +12,6 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
-	"github.com/rehome-dev/rehome/watcher/load"
 )
 
 // batch bounds how many scopes are built and published together: enough to share the cost of a write to disk, few
@@ -35,10 +34,9 @@ type lead struct {
 	// asked are the evaluations whose last scope could have an answer, so that one that cannot any more is published too, and
 	// withdraws. Only run uses it.
 	asked map[evaluation]bool
+	began time.Time
 	// unsure: it is not known what the leader before has asked for, so that every scope is published.
-	unsure bool
-	// sampler measures load for scopes.loads. It has no sources when no strategy goes by load.
-	sampler     *load.Sampler
+	unsure      bool
 	crossings   crossings
 	requests    *requests
 	maintaining *maintaining
@@ -61,22 +59,28 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 	l.maintaining = newMaintaining(l)
 	l.scopes.maintaining = l.maintaining
 	l.signs = newSigns(l)
-	l.sampler = l.newSampler()
-	l.scopes.loads = l.sampler
+	l.scopes.loads = w.sampler.Load()
+	l.began = w.now()
+	for _, e := range p.all {
+		if at := w.moves.of(e); e.measured() && !at.IsZero() {
+			l.groups.moved(e, at)
+		}
+	}
 	return l
 }
 
 // run evaluates everything, then what changes, until ctx ends.
 func (l *lead) run(ctx context.Context) {
 	l.fill(l.w.now())
-	l.answered(ctx)
+	if follows := l.answered(ctx); follows || l.before != nil {
+		l.groups.settle(l.w.now()) // pods may have left just before
+	}
 	l.begin()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { l.followVerdicts(ctx) })
 	wg.Go(func() { l.resync(ctx) })
 	wg.Go(func() { l.followRoom(ctx) })
-	wg.Go(func() { l.sampler.Run(ctx) })
 	wg.Go(func() { l.requests.follow(ctx) })
 	wg.Go(func() { l.requests.run(ctx) })
 	wg.Go(func() { l.requests.dropUnread(ctx) })
@@ -99,8 +103,8 @@ func (l *lead) fill(now time.Time) {
 }
 
 // answered makes the evaluations pending whose answers wait at the actuator, asked for by the leader before or under the
-// policy before: what was wanted may be wanted no more, and nothing else may lead there.
-func (l *lead) answered(ctx context.Context) {
+// policy before: what was wanted may be wanted no more, and nothing else may lead there. follows: there was a leader before.
+func (l *lead) answered(ctx context.Context) (follows bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	heads, err := l.w.config.Bus.Asked(ctx)
@@ -109,7 +113,7 @@ func (l *lead) answered(ctx context.Context) {
 		if ctx.Err() == nil {
 			l.w.log.Warn("answers that wait cannot be listed; every scope is published", "error", err)
 		}
-		return
+		return true
 	}
 	now := l.w.now()
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
@@ -121,6 +125,7 @@ func (l *lead) answered(ctx context.Context) {
 		l.asked[ev] = true
 		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
 	}
+	return len(heads) > 0
 }
 
 // publish builds and publishes the scopes of what is due. What could not be published stays pending, but for scopes that the

@@ -23,7 +23,7 @@ func Measure(ctx context.Context, client kubernetes.Interface, p policy.Policy) 
 	}
 	l := &lead{w: w, scopes: scopes{plan: w.plan.Load()}}
 	nodes, pods = map[string]corev1.ResourceList{}, map[types.NamespacedName]corev1.ResourceList{}
-	for _, from := range l.measures() {
+	for _, from := range l.scopes.plan.measures() {
 		if err := l.measure(ctx, from, nodes, pods); err != nil {
 			return nil, nil, fmt.Errorf("load by %s: %w", from.Source, err)
 		}

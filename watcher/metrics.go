@@ -21,7 +21,7 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 			Name: "rehome_deltas_dropped_total", Help: "Deltas not published: the bus was away too long, or will never take them.",
 		}),
 		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_scopes_total", Help: "Evaluations that were asked for.",
+			Name: "rehome_scopes_total", Help: "Scopes that were built. Those that can have no answer are not published.",
 		}, []string{"strategy", "profile"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_scopes_refused_total", Help: "Evaluations whose scope the bus will never take, mostly because it is too large.",

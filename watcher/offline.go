@@ -67,7 +67,7 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	o.now = now
 	if o.loads.changed {
 		o.loads.changed = false
-		for _, from := range o.l.measures() {
+		for _, from := range o.l.scopes.plan.measures() {
 			o.l.sampled(from)
 		}
 	}

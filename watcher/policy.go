@@ -19,6 +19,7 @@ func (w *Watcher) SetPolicy(p policy.Policy) error {
 	if err != nil {
 		return err
 	}
+	w.measureFor(plan)
 	w.plan.Store(plan)
 	w.metrics.expect(plan)
 	w.usable.follow(plan)

@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/watcher/index"
 	"github.com/rehome-dev/rehome/watcher/load"
 )
 
@@ -104,7 +105,9 @@ func testWatcher(s scopes, bus Bus) *Watcher {
 		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1), now: time.Now,
 		source: func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
 	}
+	w.remeasure = make(chan struct{}, 1)
 	w.plan.Store(s.plan)
+	w.measureFor(s.plan)
 	return w
 }
 
@@ -113,8 +116,10 @@ func leadingBy(t *testing.T, s scopes, bus *collected, loads load.Source, script
 	t.Helper()
 	w := testWatcher(s, bus)
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
+	w.measureFor(s.plan)
 	ctx, end := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
+	wg.Go(func() { w.measureLoad(ctx) })
 	wg.Go(func() { w.leadOn(ctx) })
 	time.Sleep(10 * time.Millisecond)
 	script(w, bus)
@@ -270,6 +275,7 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 			head("other", schemas.NodeKind, "n1"),                       // of a strategy that the policy does not have
 		}}
 		leadingWith(t, s, bus, func(_ *Watcher, bus *collected) {
+			time.Sleep(index.AfterLeaving) // as long as groups rest
 			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
 			if got := bus.take(t); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -292,7 +298,7 @@ func TestAPolicyThatReplacesAnotherIsEvaluatedForGroupsToo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(index.AfterLeaving + 10*time.Millisecond)
 			if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}

@@ -1,7 +1,9 @@
 package watcher
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -13,9 +15,9 @@ import (
 const loadSettles = 2 * time.Minute
 
 // measures are the loads that the strategies go by, each once, without those that are no load but requests.
-func (l *lead) measures() []policy.Load {
+func (p *plan) measures() []policy.Load {
 	var all []policy.Load
-	for _, e := range l.scopes.plan.all {
+	for _, e := range p.all {
 		if e.measured() && !slices.Contains(all, e.gauged.Load()) {
 			all = append(all, e.gauged.Load())
 		}
@@ -23,20 +25,56 @@ func (l *lead) measures() []policy.Load {
 	return all
 }
 
-// newSampler makes what measures the load that the strategies ask for.
-func (l *lead) newSampler() *load.Sampler {
+// measureFor makes the sampler of a policy, which goes on where the one before ends.
+func (w *Watcher) measureFor(p *plan) {
 	sources := map[policy.Load]load.Source{}
-	for _, from := range l.measures() {
-		source, err := l.w.source(from, l.scopes.plan.metrics)
+	for _, from := range p.measures() {
+		source, err := w.source(from, p.metrics)
 		if err != nil {
-			l.w.log.Error("load cannot be measured", "source", from.Source, "query", from.Query, "error", err)
+			w.log.Error("load cannot be measured", "source", from.Source, "query", from.Query, "error", err)
 		} else if source != nil {
 			sources[from] = source
 		}
 	}
-	return load.New(load.Config{
-		Sources: sources, NeedsPods: l.needsPods, Sampled: l.sampled, Now: l.w.now, Log: l.w.log,
-	})
+	w.sampler.Store(load.New(load.Config{
+		Sources: sources, Before: w.sampler.Load(), Now: w.now, Log: w.log,
+		NeedsPods: func(from policy.Load) bool {
+			l := w.lead.Load()
+			return l != nil && (l.scopes.plan != p || l.needsPods(from)) // of another plan: it is replaced just now
+		},
+		Sampled: func(from policy.Load) {
+			if l := w.lead.Load(); l != nil {
+				l.sampled(from)
+			}
+		},
+	}))
+	select {
+	case w.remeasure <- struct{}{}:
+	default:
+	}
+}
+
+// measureLoad samples the load until ctx ends, on every replica: whichever leads next knows the smoothed figures.
+func (w *Watcher) measureLoad(ctx context.Context) {
+	for ctx.Err() == nil {
+		current, end := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		select {
+		case <-w.remeasure: // by what is loaded now
+		default:
+		}
+		wg.Go(func() { w.sampler.Load().Run(current) })
+		select {
+		case <-ctx.Done():
+		case <-w.remeasure:
+			select {
+			case w.remeasure <- struct{}{}:
+			default:
+			}
+		}
+		end()
+		wg.Wait()
+	}
 }
 
 // sourceOf is where a load is measured; nil if there is nobody to ask.

@@ -27,7 +27,11 @@ func (l *lead) freed(b *policyv1.PodDisruptionBudget) {
 }
 
 func (l *lead) followVerdicts(ctx context.Context) {
-	err := l.w.config.Bus.FollowVerdicts(ctx, l.w.now().Add(-overlap), l.verdict)
+	since := overlap
+	if len(l.scopes.plan.measures()) > 0 {
+		since = loadSettles // what was moved by load shows in the load that long after
+	}
+	err := l.w.config.Bus.FollowVerdicts(ctx, l.began.Add(-since), l.verdict)
 	if err != nil && ctx.Err() == nil {
 		l.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
 	}
@@ -43,6 +47,12 @@ func (l *lead) verdict(e schemas.Event) {
 		return
 	}
 	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
+	if asked := v.Intent.Asked; v.Outcome.Moves() && (asked == nil || !asked.DryRun) {
+		l.movedByLoad(ev, e.Time)
+	}
+	if e.Time.Before(l.began.Add(-overlap)) {
+		return // of the leader before, who saw to it
+	}
 	var delay time.Duration
 	again := l.requests.verdict(v)
 	again = l.maintaining.verdict(v, e) || again
@@ -55,7 +65,7 @@ func (l *lead) verdict(e schemas.Event) {
 		delay = l.held.deferred(v, ev, l.w.allows, l.w.now())
 	default:
 		if asked := v.Intent.Asked; v.Outcome.Moves() && (asked == nil || !asked.DryRun) {
-			l.moved(v, ev)
+			l.promise(v)
 		}
 		l.held.forget(v.Intent.Pod.UID)
 		return
@@ -87,10 +97,14 @@ func (l *lead) arrivedSomewhere(v schemas.Verdict, e schemas.Event) {
 	}
 }
 
-// moved takes note of a pod that was moved.
-func (l *lead) moved(v schemas.Verdict, ev evaluation) {
-	if e, ok := l.scopes.plan.find(ev); ok && e.grouped() {
-		l.groups.moved(e, l.w.now())
+// movedByLoad takes note of a pod that was moved because of what nodes use.
+func (l *lead) movedByLoad(ev evaluation, at time.Time) {
+	e, ok := l.scopes.plan.find(ev)
+	if !ok || !e.grouped() {
+		return
 	}
-	l.promise(v)
+	l.groups.moved(e, at)
+	if e.measured() {
+		l.w.moves.note(e, at)
+	}
 }

@@ -85,9 +85,13 @@ type Watcher struct {
 	outage     outage
 	now        func() time.Time
 	// source is where a load is measured; nil if there is nobody to ask.
-	source  func(policy.Load, policy.Metrics) (load.Source, error)
-	lead    atomic.Pointer[lead]
-	leading atomic.Bool
+	source func(policy.Load, policy.Metrics) (load.Source, error)
+	lead   atomic.Pointer[lead]
+	// sampler measures the load that the newest policy asks for; remeasure has one element when it was replaced.
+	sampler   atomic.Pointer[load.Sampler]
+	remeasure chan struct{}
+	moves     loadMoves
+	leading   atomic.Bool
 	// replaced has one element when the policy was replaced since somebody last looked. Its capacity is 1.
 	replaced chan struct{}
 }
@@ -108,6 +112,7 @@ func New(c Config) (*Watcher, error) {
 		w.table = &table{bus: c.Maintenances, w: w}
 	}
 	w.cluster = c.Cluster
+	w.measureFor(w.plan.Load())
 	w.follow()
 	return w, nil
 }
@@ -199,7 +204,7 @@ func newWatcher(c Config) (*Watcher, error) {
 	w := &Watcher{
 		config: c, log: c.Log, now: c.Now, usable: &usableNodes{plan: plan, enough: 2}, replaced: make(chan struct{}, 1),
 	}
-	w.source = w.sourceOf
+	w.source, w.remeasure = w.sourceOf, make(chan struct{}, 1)
 	w.plan.Store(plan)
 	w.metrics = newMetrics(c.Metrics, func() float64 {
 		if l := w.lead.Load(); l != nil {
@@ -216,6 +221,7 @@ func newWatcher(c Config) (*Watcher, error) {
 func (w *Watcher) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { w.measureLoad(ctx) })
 	if w.cluster.WaitForSync(ctx) {
 		if w.kinds != nil {
 			wg.Go(func() { w.kinds.run(ctx) })

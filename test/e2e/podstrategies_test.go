@@ -189,12 +189,11 @@ func (p *process) leads() {
 	})
 }
 
-// decided waits until the strategy has decided about a scope. An answer that moves nothing and withdraws nothing is not
-// on the bus.
+// decided waits until a scope of the strategy was built. One that can have no answer is not published.
 func (p *process) decided(strategy string) {
 	p.t.Helper()
-	count := regexp.MustCompile(fmt.Sprintf(`(?m)^rehome_evaluation_seconds_count{strategy=%q} [1-9]`, strategy))
-	p.eventually(strategy+" has decided about a scope", func() (bool, string) {
+	count := regexp.MustCompile(fmt.Sprintf(`(?m)^rehome_scopes_total{.*strategy=%q} [1-9]`, strategy))
+	p.eventually(strategy+" is evaluated", func() (bool, string) {
 		_, metrics := p.get("metrics")
 		return count.MatchString(metrics), metrics
 	})

@@ -52,7 +52,7 @@ type Index interface {
 // The times for which a group is not at rest. A controller makes a replacement within about a tenth of a second, and a pod
 // that found no node for half a minute will not find one soon.
 const (
-	afterLeaving = time.Second
+	AfterLeaving = time.Second
 	whileWaiting = 30 * time.Second
 )
 
@@ -79,7 +79,7 @@ func (u *unrest) waits(uid types.UID, waits bool, now time.Time) {
 func (u *unrest) until() time.Time {
 	var last time.Time
 	if !u.left.IsZero() {
-		last = u.left.Add(afterLeaving)
+		last = u.left.Add(AfterLeaving)
 	}
 	for _, since := range u.waiting {
 		if end := since.Add(whileWaiting); end.After(last) {

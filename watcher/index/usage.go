@@ -84,7 +84,11 @@ func (u *Usage) Waits(p *corev1.Pod, waits bool, now time.Time) {
 func (u *Usage) Left(*corev1.Pod, time.Time) {}
 
 // Moved says that a pod was moved because of what the nodes use. The group is not at rest until that has settled.
-func (u *Usage) Moved(now time.Time) { u.left = now }
+func (u *Usage) Moved(at time.Time) {
+	if at.After(u.left) {
+		u.left = at
+	}
+}
 
 // Rest implements [Index].
 func (u *Usage) Rest(string) time.Time {

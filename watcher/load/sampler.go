@@ -45,6 +45,8 @@ type Config struct {
 	NeedsPods func(policy.Load) bool
 	// Sampled is called after each round of a source, whether or not it answered, from its goroutine. nil: nobody listens.
 	Sampled func(policy.Load)
+	// Before is the sampler that this one replaces. What it smoothed is smoothed on. nil: none.
+	Before *Sampler
 	// Now is the clock by which samples grow old. nil: [time.Now].
 	Now func() time.Time
 	// Log may be nil: nothing is logged.
@@ -85,7 +87,11 @@ func New(c Config) *Sampler {
 	s := &Sampler{config: c, known: map[policy.Load]*known{}}
 	for from, source := range c.Sources {
 		s.known[from] = &known{source: source}
+		if c.Before != nil {
+			s.known[from].nodes = c.Before.history(from)
+		}
 	}
+	s.config.Before = nil
 	return s
 }
 
@@ -181,6 +187,17 @@ func (s *Sampler) Asked(from policy.Load) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.asked
+}
+
+// history is what is known of the nodes of a source.
+func (s *Sampler) history(from policy.Load) history {
+	k := s.known[from]
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.nodes
 }
 
 // Node is the usage of a node; nil if it is not known. The caller may change it.
