@@ -195,7 +195,7 @@ func BenchmarkDeltaToPending(b *testing.B) {
 			for b.Loop() {
 				l.w.nodeChanged(old, new, false)
 				l.outbox.take()
-				if list, _ := l.queue.due(time.Now().Add(time.Minute), batch); len(list) != 1 {
+				if list := l.queue.due(time.Now().Add(time.Minute), batch); len(list) != 1 {
 					b.Fatal(list)
 				}
 			}
@@ -207,7 +207,7 @@ func BenchmarkScopeBuild(b *testing.B) {
 	sizes(b, func(b *testing.B, l *lead) {
 		p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
 		for b.Loop() {
-			if s, err := l.scopes.build(p, time.Now()); err != nil || s.scope == nil {
+			if s, err := l.scopes.Build(p, time.Now()); err != nil || s.scope == nil {
 				b.Fatal(s, err)
 			}
 		}
@@ -222,7 +222,7 @@ func BenchmarkNodeScope(b *testing.B) {
 			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if s, err := l.scopes.build(p, time.Now()); err != nil || s.scope == nil {
+				if s, err := l.scopes.Build(p, time.Now()); err != nil || s.scope == nil {
 					b.Fatal(s, err)
 				}
 			}
@@ -235,7 +235,7 @@ func BenchmarkScopeEncode(b *testing.B) {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			l := benchLead(b, 10, pods)
 			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
-			built, err := l.scopes.build(p, time.Now())
+			built, err := l.scopes.Build(p, time.Now())
 			must(b, err)
 			for b.Loop() {
 				e, err := schemas.NewEvent("/clusters/bench/watcher", built.scope, time.Now(), schemas.Event{})
@@ -253,7 +253,7 @@ func BenchmarkDeltaToScope(b *testing.B) {
 		for b.Loop() {
 			l.w.nodeChanged(old, new, false)
 			l.outbox.take()
-			due, _ := l.queue.due(time.Now().Add(time.Minute), batch)
+			due := l.queue.due(time.Now().Add(time.Minute), batch)
 			l.publish(b.Context(), due)
 			if l.queue.len() != 0 {
 				b.Fatal("the scope was not published")

@@ -1,15 +1,19 @@
 // Package watcher turns changes of the cluster into deltas, and deltas into scopes: the evaluations that they make
 // necessary, and no others.
 //
-// # The way of a change
+// # The path of a change
 //
-//	informer ──old, new──▶ ObserveNode, ObservePod ──▶ Delta ──▶ bus
-//	                                                    │
-//	                                                    └─▶ plan.woken ──▶ queue ──settled──▶ scope ──▶ bus
+//	cluster.Cache.OnUpdate ──old, new──▶ Watcher.nodeChanged, podChanged ... (watcher.go, factwakes.go)
+//	    │
+//	    ├─▶ ObserveNode, ObservePod ──deltas──▶ Observe ──▶ affectedKeys ──▶ queue   (observe.go, affected.go, queue.go)
+//	    └─▶ groups: which pods belong together                                      (groups.go, index/)
 //
-// Observing is pure. The queue holds one pending evaluation for each profile, strategy and scope key, however many
-// deltas wake it, and lets it settle for a moment so that changes that belong together are seen together. The scope is
-// built from the informers' caches at the moment it is published, so it is never older than the delta that woke it.
+//	queue ──key──▶ Reconcile ──▶ scopes.Build ──scope──▶ publish ──▶ Bus.PublishAll  (reconcile.go, scope.go, lead.go)
+//
+// Observing is pure. A key names a profile, a strategy, and a scope, such as node/n7. The queue holds each key once, however many
+// deltas affect it, and waits for a moment so that changes that belong together are seen together. Reconcile builds the scope from
+// the caches at the moment it is published, so it is never older than the delta that led to it. A scope without a pod that the
+// strategy could want to move is published only to withdraw an earlier answer, and the delta of a pod only before its first scope.
 //
 // # Level-triggered
 //

@@ -69,7 +69,7 @@ func (l *lead) wakeFor(s enabled, p *corev1.Pod, w wake) {
 	if s.grouped() {
 		groups = l.groups.of(s, p)
 	}
-	l.wake(s, podDelta(schemas.PodScheduled, p), groups, w)
+	l.enqueue(s, l.affectedKeys(s, podDelta(schemas.PodScheduled, p), groups, w))
 }
 
 // podFacts is told of every change of a pod: how many pods its owners have, whether a budget selects it, and whether it
@@ -194,7 +194,7 @@ func (w *Watcher) classChanged(old, new *schedulingv1.PriorityClass, initial boo
 	fact := l.fact("PriorityClass", c)
 	for _, s := range list {
 		for _, n := range nodes {
-			l.wakeNode(s, n, fact)
+			l.enqueue(s, l.keysOnNode(s, n, fact))
 		}
 		if s.grouped() {
 			l.wakeAllGroups(s, fact)

@@ -68,7 +68,7 @@ func TestHandlersDoNotWaitForAScope(t *testing.T) {
 	l.fill(time.Now())
 	built := make(chan error)
 	go func() {
-		_, err := l.scopes.build(&pending{evaluation: s.plan.all[0].evaluation(index.Cluster)}, time.Now())
+		_, err := l.scopes.Build(&pending{evaluation: s.plan.all[0].evaluation(index.Cluster)}, time.Now())
 		built <- err
 	}()
 	<-slowAsked

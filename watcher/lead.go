@@ -132,7 +132,10 @@ func (l *lead) answered(ctx context.Context) (follows bool) {
 // bus will never take.
 func (l *lead) publish(ctx context.Context, due []*pending) {
 	now := l.w.now()
-	events := l.events(due, now)
+	events := make([]schemas.Event, 0, len(due))
+	for _, p := range due {
+		events = append(events, l.Reconcile(p, now)...)
+	}
 	refused, err := delivery.Refused(l.w.config.Bus.PublishAll(ctx, events))
 	due = l.leaveOut(due, events, refused)
 	if err != nil && ctx.Err() == nil {
@@ -212,7 +215,7 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 	cause := schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &object, Event: e.ID, Time: now.UTC()}
 	w := wake{cause: cause, event: e, delta: carried, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.woken(d) {
-		l.wake(s, d, groups, w)
+		l.enqueue(s, l.affectedKeys(s, d, groups, w))
 	}
 	if d.Object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
 		l.waiting.room(w)
@@ -253,7 +256,7 @@ func (l *lead) evaluate(nodes []string) {
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.all {
 		for _, n := range nodes {
-			l.wakeNode(s, n, w)
+			l.enqueue(s, l.keysOnNode(s, n, w))
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (s *site) scope(name string) schemas.MaintenanceScope {
 	if l == nil {
 		l = newLead(s.w, s.w.plan.Load(), newOutbox(s.out, s.w.log, s.w.metrics))
 	}
-	b, err := l.scopes.build(&pending{evaluation: maintenanceEvaluation(name)}, s.w.now())
+	b, err := l.scopes.Build(&pending{evaluation: maintenanceEvaluation(name)}, s.w.now())
 	if err != nil {
 		s.t.Fatal(err)
 	}

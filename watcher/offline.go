@@ -73,8 +73,10 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	}
 	var events []schemas.Event
 	for {
-		due, _ := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
-		events = append(events, o.l.events(due, now)...)
+		due := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
+		for _, p := range due {
+			events = append(events, o.l.Reconcile(p, now)...)
+		}
 		select {
 		case <-o.l.waiting.changed:
 			o.l.round()
@@ -122,7 +124,7 @@ func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.P
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
 	var payloads []schemas.Payload
 	for _, key := range keys {
-		b, err := o.l.scopes.build(&pending{evaluation: e.evaluation(key), causes: []schemas.Cause{cause}}, now)
+		b, err := o.l.scopes.Build(&pending{evaluation: e.evaluation(key), causes: []schemas.Cause{cause}}, now)
 		if err != nil {
 			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
 		}

@@ -1,21 +1,26 @@
 package watcher
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// queue holds the pending evaluations, one of each, until they are due. Its methods may be called from many goroutines;
-// take from one at a time.
+// queue holds the pending evaluations, one of each, until they are due. The keys wait in a work queue of client-go; what it does
+// not hold are the causes of each key. Its methods may be called from many goroutines; take from one at a time.
 type queue struct {
 	mu      sync.Mutex
 	pending map[evaluation]*pending
-	heap    dueHeap
-	changed chan struct{} // capacity 1: something became due earlier
+	// keys are those of pending. nil until the first call of take: offline there is none, and due says what is due.
+	keys   workqueue.TypedDelayingInterface[evaluation]
+	number int
 }
 
 // pending is one evaluation that waits.
@@ -26,26 +31,25 @@ type pending struct {
 	// first is the event of the first cause, of which the scope is a consequence; zero for a cause without an event.
 	first  schemas.Event
 	deltas []*delta // that are causes, and may not be published yet
-	index  int      // in the heap
+	number int      // how many were enqueued before
 }
 
-func newQueue() *queue {
-	return &queue{pending: map[evaluation]*pending{}, changed: make(chan struct{}, 1)}
-}
+func newQueue() *queue { return &queue{pending: map[evaluation]*pending{}} }
 
-// add makes ev pending, due at due or earlier. An evaluation that is pending already gets one more cause, up to
+// add enqueues ev, due at due or earlier. An evaluation that is pending already gets one more cause, up to
 // [schemas.MaxCauses], and keeps the earlier of the two times: it settles from the first cause on, and a stream of
 // causes cannot hold it back.
 func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event, deltas ...*delta) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, ok := q.pending[ev]
-	if ok {
-		q.hasten(p, due)
-	} else {
-		p = &pending{evaluation: ev, due: due, first: event}
+	if !ok {
+		q.number++
+		p = &pending{evaluation: ev, due: due, first: event, number: q.number}
 		q.pending[ev] = p
-		heap.Push(&q.heap, p)
+	}
+	if !ok || due.Before(p.due) {
+		q.delay(p, due)
 	}
 	if len(p.causes) < schemas.MaxCauses {
 		p.causes = append(p.causes, cause)
@@ -55,99 +59,107 @@ func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event sch
 			}
 		}
 	}
-	if p.index == 0 {
-		q.signal()
+}
+
+// delay makes p due at due. The caller holds mu.
+func (q *queue) delay(p *pending, due time.Time) {
+	p.due = due
+	if q.keys != nil {
+		q.keys.AddAfter(p.evaluation, time.Until(due))
 	}
 }
 
-// hasten makes p due at due, unless it is due earlier. The caller holds mu.
-func (q *queue) hasten(p *pending, due time.Time) {
-	if due.Before(p.due) {
-		p.due = due
-		heap.Fix(&q.heap, p.index)
-	}
-}
-
-// restore makes evaluations pending again that could not be published, due at due or earlier. Causes that came in between
-// stay.
+// restore requeues evaluations that could not be published, due at due or earlier. Causes that came in between stay.
 func (q *queue) restore(list []*pending, due time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, old := range list {
-		if now, ok := q.pending[old.evaluation]; ok {
-			now.causes = append(old.causes, now.causes...)
-			now.causes = now.causes[:min(len(now.causes), schemas.MaxCauses)]
-			now.first, now.deltas = old.first, append(old.deltas, now.deltas...)
-			q.hasten(now, due)
+		p, ok := q.pending[old.evaluation]
+		if !ok {
+			q.pending[old.evaluation] = old
+			q.delay(old, due)
 			continue
 		}
-		old.due = due
-		q.pending[old.evaluation] = old
-		heap.Push(&q.heap, old)
-	}
-	q.signal()
-}
-
-// take waits until something is due and returns all that is, at most max, earliest first. They are no longer pending:
-// a cause that comes later makes them pending anew. It returns nil when ctx ends.
-func (q *queue) take(ctx context.Context, max int) []*pending {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		list, wait := q.due(time.Now(), max)
-		if len(list) > 0 {
-			return list
-		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-q.changed:
-		case <-timer.C:
+		p.causes = append(old.causes, p.causes...)
+		p.causes = p.causes[:min(len(p.causes), schemas.MaxCauses)]
+		p.first, p.deltas = old.first, append(old.deltas, p.deltas...)
+		if due.Before(p.due) {
+			q.delay(p, due)
 		}
 	}
 }
 
-// due removes and returns what is due at now, at most max, or says how long to wait.
-func (q *queue) due(now time.Time, max int) (list []*pending, wait time.Duration) {
+// start begins to wait for what is pending. The queue ends with ctx.
+func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[evaluation] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.heap) > 0 && len(list) < max && !q.heap[0].due.After(now) {
-		p := heap.Pop(&q.heap).(*pending)
-		delete(q.pending, p.evaluation)
-		list = append(list, p)
+	if q.keys == nil {
+		q.keys = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[evaluation]{Name: "watcher"})
+		context.AfterFunc(ctx, q.keys.ShutDown)
+		for _, p := range slices.SortedFunc(maps.Values(q.pending), earlier) {
+			q.keys.AddAfter(p.evaluation, time.Until(p.due))
+		}
 	}
-	if len(q.heap) == 0 {
-		return list, time.Hour
-	}
-	return list, q.heap[0].due.Sub(now)
+	return q.keys
 }
+
+// take waits until something is due and returns all that is, at most max. They are no longer pending: a cause that comes later
+// enqueues them anew. It returns nil when ctx ends, which is the one of all calls.
+func (q *queue) take(ctx context.Context, max int) []*pending {
+	keys := q.start(ctx)
+	var list []*pending
+	for len(list) == 0 || len(list) < max && keys.Len() > 0 {
+		key, ended := keys.Get()
+		if ended {
+			return nil
+		}
+		keys.Done(key) // there is one reader: nobody else gets it meanwhile
+		if p := q.pop(key); p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// pop removes and returns what is pending under a key. nil: nothing, or it is due later.
+func (q *queue) pop(key evaluation) *pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.pending[key]
+	switch {
+	case p == nil:
+		return nil
+	case p.due.After(time.Now()): // it was due, was taken, and is due again
+		q.delay(p, p.due)
+		return nil
+	}
+	delete(q.pending, key)
+	return p
+}
+
+// due removes and returns what is due at now, at most max, earliest first, by the clock of the caller.
+func (q *queue) due(now time.Time, max int) (list []*pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.pending {
+		if !p.due.After(now) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, earlier)
+	list = list[:min(len(list), max)]
+	for _, p := range list {
+		delete(q.pending, p.evaluation)
+	}
+	return list
+}
+
+// earlier puts what is due first first.
+func earlier(a, b *pending) int { return cmp.Or(a.due.Compare(b.due), a.number-b.number) }
 
 // len is how many evaluations are pending.
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.heap)
-}
-
-func (q *queue) signal() {
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
-}
-
-// dueHeap orders pending evaluations by the time they are due.
-type dueHeap []*pending
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
-func (h *dueHeap) Push(x any)        { p := x.(*pending); p.index = len(*h); *h = append(*h, p) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	p := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return p
+	return len(q.pending)
 }

@@ -23,9 +23,10 @@ type taken struct {
 	first  string
 }
 
-func takeAll(q *queue, max int) []taken {
+func takeAll(t *testing.T, q *queue, max int) []taken {
+	t.Helper()
 	var list []taken
-	for _, p := range q.take(context.Background(), max) {
+	for _, p := range q.take(t.Context(), max) {
 		list = append(list, taken{p.key, p.causes, p.first.ID})
 	}
 	return list
@@ -37,7 +38,7 @@ func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 		q.add(key("a"), start.Add(10*time.Millisecond), cause("one"), schemas.Event{ID: "1"})
 		time.Sleep(5 * time.Millisecond)
 		q.add(key("a"), time.Now().Add(10*time.Millisecond), cause("two"), schemas.Event{ID: "2"})
-		got := takeAll(q, 9)
+		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("two")}, "1"}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -56,7 +57,7 @@ func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
 			time.Sleep(time.Second)
 			q.add(key("a"), time.Now(), cause("freed"), schemas.Event{})
 		}()
-		got := takeAll(q, 9)
+		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("retry"), cause("freed")}, ""}}
 		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
 			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)
@@ -72,10 +73,10 @@ func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		x := []schemas.Cause{cause("x")}
-		if got, want := takeAll(q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
+		if got, want := takeAll(t, q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if got, want := takeAll(q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
+		if got, want := takeAll(t, q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
@@ -91,7 +92,7 @@ func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *
 		q.restore(list, time.Now().Add(time.Second))
 		time.Sleep(time.Second)
 		got := map[string]taken{}
-		for _, p := range takeAll(q, 9) {
+		for _, p := range takeAll(t, q, 9) {
 			got[p.key] = p
 		}
 		want := map[string]taken{
@@ -131,7 +132,7 @@ func TestWhatCouldNotBePublishedDoesNotWaitForATimerOfItsOwn(t *testing.T) {
 		list := q.take(t.Context(), 9)
 		q.add(key("a"), start.Add(time.Hour), cause("due"), schemas.Event{})
 		q.restore(list, start.Add(time.Second))
-		got := takeAll(q, 9)
+		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("due")}, "1"}}
 		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
 			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)

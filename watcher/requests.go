@@ -234,7 +234,7 @@ func (r *requests) evaluate(ctx context.Context, e schemas.Event, answer schemas
 			r.l.wakeAllGroups(s, w)
 		}
 		for _, n := range nodes {
-			r.l.wakeNode(s, n, w)
+			r.l.enqueue(s, r.l.keysOnNode(s, n, w))
 		}
 	}
 	answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptDone

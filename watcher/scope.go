@@ -53,9 +53,9 @@ func (b *built) later(at, now time.Time) {
 	}
 }
 
-// build returns the scope of a pending evaluation. Without a scope there is nothing to evaluate any more: the policy no
+// Build returns the scope of a pending evaluation. Without a scope there is nothing to evaluate any more: the policy no
 // longer has the strategy, or what the scope is about is gone.
-func (s scopes) build(p *pending, now time.Time) (built, error) {
+func (s scopes) Build(p *pending, now time.Time) (built, error) {
 	e, ok := s.plan.find(p.evaluation)
 	if !ok {
 		return built{}, nil

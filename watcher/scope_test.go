@@ -116,7 +116,7 @@ func TestTheScopeOfANode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(c.selector), c.nodes, pods)
-			got, err := s.build(&pending{evaluation: key(c.key), causes: causes}, now)
+			got, err := s.Build(&pending{evaluation: key(c.key), causes: causes}, now)
 			if err != nil || !reflect.DeepEqual(got.scope, c.want) {
 				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.scope, c.want)
 			}
@@ -124,7 +124,7 @@ func TestTheScopeOfANode(t *testing.T) {
 	}
 	t.Run("is none when the policy does not have the strategy", func(t *testing.T) {
 		s := view(t, policy.Policy{}, []*corev1.Node{named("n1"), n2}, pods)
-		if got, err := s.build(&pending{evaluation: key("n1"), causes: causes}, now); got != (built{}) || err != nil {
+		if got, err := s.Build(&pending{evaluation: key("n1"), causes: causes}, now); got != (built{}) || err != nil {
 			t.Errorf("got %+v, error %v, want none", got, err)
 		}
 	})
@@ -204,7 +204,7 @@ func TestThePodsScope(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, agePolicy(), c.nodes, []*corev1.Pod{c.pod})
 			p := &pending{evaluation: evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}, causes: causes}
-			got, err := s.build(p, now)
+			got, err := s.Build(p, now)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, c.want)
 			}
@@ -226,7 +226,7 @@ func TestANodeIsEvaluatedAgainWhenItsFirstYoungPodIsOldEnough(t *testing.T) {
 	s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{
 		placed("old", "n1", started(2*time.Hour)), placed("young", "n1", started(10*time.Minute)), placed("younger", "n1", started(time.Minute)),
 	})
-	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{Time: now}}}, now)
+	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{Time: now}}}, now)
 	if want := now.Add(50 * time.Minute); err != nil || !got.again.Equal(want) {
 		t.Errorf("again at %v, error %v, want %v", got.again, err, want)
 	}

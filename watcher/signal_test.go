@@ -32,14 +32,14 @@ func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
 	leaving := append([]*corev1.Node{named("n1", taintedBy("karpenter.sh/disrupted"))}, others...)
 
 	nodes := view(t, taintPolicy(""), leaving, pods)
-	got, err := nodes.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	got, err := nodes.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
 	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
 		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
 	}
 
 	single := view(t, agePolicy(), leaving, pods)
 	ev := evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}
-	got, err = single.build(&pending{evaluation: ev, causes: []schemas.Cause{{}}}, now)
+	got, err = single.Build(&pending{evaluation: ev, causes: []schemas.Cause{{}}}, now)
 	want := []schemas.Protection{{
 		Rule: notUsable, Detail: "node n1 is left alone: its taint karpenter.sh/disrupted is set",
 	}}
@@ -63,7 +63,7 @@ func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testi
 		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
 	})
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2"), named("n3")}, []*corev1.Pod{placed("a", "n1")})
-	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
 	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
 		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
 	}
@@ -89,7 +89,7 @@ func TestAScopeDoesNotShowTheTaintsThatThePolicyIgnores(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2")}, nil)
-	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
 	scope, _ := got.scope.(schemas.NodeScope)
 	want := []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	if err != nil || !reflect.DeepEqual(scope.Node.Spec.Taints, want) {
@@ -133,7 +133,7 @@ func TestANodeIsEvaluatedAgainWhenTheTimeOfASignalIsOver(t *testing.T) {
 		p.Status.StartTime = &metav1.Time{Time: now.Add(-time.Minute)}
 	})
 	s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{p})
-	got, err := s.build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
+	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
 	if want := now.Add(9 * time.Minute); err != nil || !got.again.Equal(want) {
 		t.Errorf("again at %v, %v, want %v", got.again, err, want)
 	}

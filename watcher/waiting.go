@@ -185,7 +185,7 @@ func (l *lead) round() {
 	}
 	for ev, said := range seeking {
 		moment := l.waiting.now()
-		b, err := l.scopes.build(&pending{evaluation: ev}, now)
+		b, err := l.scopes.Build(&pending{evaluation: ev}, now)
 		if err != nil || b.seeks == 0 {
 			continue // gone; or it is woken by what made it so
 		}

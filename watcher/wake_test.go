@@ -73,7 +73,7 @@ func TestADeltaMakesTheEvaluationsPendingThatItConcernsAndNoOthers(t *testing.T)
 			w := &Watcher{cluster: s.cluster, log: slog.New(slog.DiscardHandler), now: time.Now}
 			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
 			for _, e := range s.plan.woken(c.delta) {
-				l.wake(e, c.delta, nil, wake{at: at})
+				l.enqueue(e, l.affectedKeys(e, c.delta, nil, wake{at: at}))
 			}
 			got := map[string]time.Time{}
 			for ev, p := range l.queue.pending {

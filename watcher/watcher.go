@@ -283,7 +283,7 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 		return
 	}
 	groups := l.groups.nodeChanged(old, new)
-	l.changed(ObserveNode(old, new), groups, nodeOf(old, new))
+	l.Observe(ObserveNode(old, new), groups, nodeOf(old, new))
 	l.maintaining.nodeChanged(old, new, concerned)
 	l.signs.nodeChanged(old, new)
 	switch {
@@ -301,7 +301,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		return
 	}
 	groups := l.groups.podChanged(old, new, w.now())
-	l.changed(ObservePod(old, new), groups, podOf(old, new))
+	l.Observe(ObservePod(old, new), groups, podOf(old, new))
 	if old != nil && (new == nil || new.UID != old.UID) {
 		l.held.forget(old.UID)
 		l.requests.podGone(old.UID)

@@ -20,22 +20,45 @@ type wake struct {
 	at    time.Time     // at the earliest
 }
 
-// wake makes the evaluations of one strategy pending that d makes necessary. groups are those that the change concerns.
-func (l *lead) wake(s enabled, d schemas.Delta, groups touched, w wake) {
+// affected is a key that a change affects, and why and when it is evaluated.
+type affected struct {
+	key string
+	wake
+}
+
+// enqueue enqueues keys of one strategy.
+func (l *lead) enqueue(s enabled, keys []affected) {
+	for _, k := range keys {
+		l.add(s, k.key, k.wake)
+	}
+}
+
+// affectedKeys lists the keys of one strategy whose answer d can change. groups are those that the change concerns.
+func (l *lead) affectedKeys(s enabled, d schemas.Delta, groups touched, w wake) []affected {
 	switch {
 	case s.grouped():
+		var keys []affected
 		for _, key := range l.concerned(s, d, groups) {
-			l.add(s, key, w)
+			keys = append(keys, affected{key, w})
 		}
+		return keys
 	case d.Object.Kind == "Node":
-		l.wakeNode(s, d.Object.Name, w)
+		return l.keysOnNode(s, d.Object.Name, w)
 	case d.Node == "":
-		// not bound yet: nobody looks at it
+		return nil // not bound yet: no scope holds it
 	case s.strategy.Scope == schemas.NodeKind:
-		l.add(s, d.Node, w)
-	case s.strategy.Scope == schemas.PodKind:
-		l.wakePod(s, d, w)
+		return []affected{{d.Node, w}}
+	case s.strategy.Scope != schemas.PodKind:
+		return nil
 	}
+	key := d.Object.Namespace + "/" + d.Object.Name
+	if d.Kind != schemas.PodScheduled {
+		return []affected{{key, w}}
+	}
+	if p := boundPod(l.w.cluster, key); p != nil { // there is no earlier answer that could have to be withdrawn
+		return whenDue(nil, s, p, w)
+	}
+	return nil
 }
 
 // concerned are the groups that a delta is about: those that the change concerns. Of a strategy of which nothing is known
@@ -52,43 +75,32 @@ func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
 	return l.groups.of(s, p)[s.at]
 }
 
-// wakeNode makes all evaluations of one strategy pending that concern a node: its own, or those of the pods on it that
-// are to move now or later.
-func (l *lead) wakeNode(s enabled, node string, w wake) {
+// keysOnNode lists the keys of one strategy that concern a node: its own, or those of the pods on it that are to move now or
+// later.
+func (l *lead) keysOnNode(s enabled, node string, w wake) []affected {
 	if s.grouped() {
-		return // it looks at no single node
+		return nil // it looks at no single node
 	}
 	if s.strategy.Scope == schemas.NodeKind {
-		l.add(s, node, w)
-		return
+		return []affected{{node, w}}
 	}
+	var keys []affected
 	for _, p := range l.w.cluster.PodsOnNode(node) {
-		l.wakeWhenDue(s, p, w)
+		keys = whenDue(keys, s, p, w)
 	}
+	return keys
 }
 
-// wakePod makes the evaluation of one pod pending. A pod that was just bound is only looked at when it is due: there is
-// no earlier answer that could have to be withdrawn.
-func (l *lead) wakePod(s enabled, d schemas.Delta, w wake) {
-	key := d.Object.Namespace + "/" + d.Object.Name
-	if d.Kind != schemas.PodScheduled {
-		l.add(s, key, w)
-		return
-	}
-	if p := boundPod(l.w.cluster, key); p != nil {
-		l.wakeWhenDue(s, p, w)
-	}
-}
-
-func (l *lead) wakeWhenDue(s enabled, p *corev1.Pod, w wake) {
+// whenDue appends the key of a pod, if the strategy could ever want to move the pod as it is.
+func whenDue(keys []affected, s enabled, p *corev1.Pod, w wake) []affected {
 	at, ever := s.due(p)
 	if !ever {
-		return
+		return keys
 	}
 	if at.After(w.at) {
 		w = wake{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
 	}
-	l.add(s, p.Namespace+"/"+p.Name, w)
+	return append(keys, affected{p.Namespace + "/" + p.Name, w})
 }
 
 func (l *lead) add(s enabled, key string, w wake) {
@@ -98,9 +110,9 @@ func (l *lead) add(s enabled, key string, w wake) {
 	l.queue.add(s.evaluation(key), w.at, w.cause, w.event, w.delta)
 }
 
-// changed publishes the deltas of one change and makes the evaluations pending that they make necessary, and those of the
-// groups that the change concerns without any delta that tells of it.
-func (l *lead) changed(deltas []schemas.Delta, groups touched, object schemas.ObjectRef) {
+// Observe takes the deltas of one change, and enqueues the keys that they affect, and those of the groups that the change
+// concerns without any delta that tells of it.
+func (l *lead) Observe(deltas []schemas.Delta, groups touched, object schemas.ObjectRef) {
 	told := map[int]bool{}
 	for _, d := range deltas {
 		l.observed(d, groups)

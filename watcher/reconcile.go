@@ -6,41 +6,39 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// events builds the scopes of what is due. A group that is not at rest stays pending.
-func (l *lead) events(due []*pending, now time.Time) []schemas.Event {
-	events := make([]schemas.Event, 0, len(due))
-	for _, p := range due {
-		if rest := l.rest(p.evaluation); rest.After(now) {
-			l.queue.restore([]*pending{p}, rest)
-			continue
-		}
-		b, err := l.build(p, now)
-		if b.scope != nil || err != nil {
-			l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
-		}
-		if !b.again.IsZero() {
-			l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
-		}
-		if err == nil && !l.publishes(p.evaluation, b) {
-			continue
-		}
-		var e schemas.Event
-		if err == nil {
-			e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
-		}
-		if err != nil {
-			l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
-			continue
-		}
-		e.Expires = now.Add(l.w.config.Resync).UTC()
-		for _, d := range p.deltas {
-			if !d.sent {
-				events = append(events, l.sent(d))
-			}
-		}
-		events = append(events, e)
+// Reconcile builds the scope of one key from the caches, and returns the events to publish: the scope, after the deltas that led
+// to it. There are none when the scope can have no answer. A group that is not at rest is requeued.
+func (l *lead) Reconcile(p *pending, now time.Time) []schemas.Event {
+	if rest := l.rest(p.evaluation); rest.After(now) {
+		l.queue.restore([]*pending{p}, rest)
+		return nil
 	}
-	return events
+	b, err := l.build(p, now)
+	if b.scope != nil || err != nil {
+		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
+	}
+	if !b.again.IsZero() {
+		l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
+	}
+	if err == nil && !l.publishes(p.evaluation, b) {
+		return nil
+	}
+	var e schemas.Event
+	if err == nil {
+		e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
+	}
+	if err != nil {
+		l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
+		return nil
+	}
+	e.Expires = now.Add(l.w.config.Resync).UTC()
+	var events []schemas.Event
+	for _, d := range p.deltas {
+		if !d.sent {
+			events = append(events, l.sent(d))
+		}
+	}
+	return append(events, e)
 }
 
 // publishes says whether a scope is published: it can have an answer, or it withdraws one.
@@ -60,7 +58,7 @@ func (l *lead) publishes(ev evaluation, b built) bool {
 // build builds one scope.
 func (l *lead) build(p *pending, now time.Time) (built, error) {
 	began, moment := time.Now(), l.waiting.now()
-	b, err := l.scopes.build(p, now)
+	b, err := l.scopes.Build(p, now)
 	l.waiting.seek(p.evaluation, b.seeks, moment)
 	e, found := l.scopes.plan.find(p.evaluation)
 	if err != nil || !found || !e.grouped() {
