@@ -44,6 +44,14 @@ func (m *situated) seen(replicas, updated, available int32) {
 		AvailableReplicas: available, Conditions: d.Status.Conditions}
 }
 
+// refuses has the API server refuse new pods since that long ago, such as by a quota.
+func (m *situated) refuses(since time.Duration) {
+	m.v.Deployment.Status.Conditions = append(m.v.Deployment.Status.Conditions, appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: "exceeded quota: one",
+		LastTransitionTime: metav1.Time{Time: m.v.Now.Add(-since)},
+	})
+}
+
 func (m *situated) leaving() {
 	m.v.Pod.DeletionTimestamp = &metav1.Time{Time: m.v.Now}
 	m.v.Pod.DeletionGracePeriodSeconds = new(int64(30))
@@ -126,6 +134,11 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 		{"the progress deadline is exceeded: first that is remembered", func(m *situated) { m.seen(2, 1, 1); failed(m) },
 			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy,
 				Message: "the restart got stuck and is taken back: Progressing is False, ProgressDeadlineExceeded: late"}},
+		{"pods are refused for a moment", func(m *situated) { m.seen(1, 0, 1); m.refuses(moment) },
+			outline{Message: "a rollout is in progress: 0 of 1 pods are of the newest template, 1 are there"}},
+		{"pods are refused for longer", func(m *situated) { m.seen(1, 0, 1); m.refuses(moment + 1) },
+			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy,
+				Message: "the restart got stuck and is taken back: ReplicaFailure is True, FailedCreate: exceeded quota: one"}},
 		{"then the annotation is removed", func(m *situated) { m.seen(2, 1, 1); failed(m); m.givenUp() },
 			outline{Template: map[string]*string{key: nil}, Message: "full"}},
 		{"or gets its old value", func(m *situated) { m.seen(2, 1, 1); m.givenUp(); m.s.Old = new("old") },
@@ -228,6 +241,9 @@ func TestASurgeIsFollowed(t *testing.T) {
 		{"the time is over: first that is remembered", func(m *situated) { m.seen(2, 2, 1); m.v.Now = m.s.At.Add(m.s.Limit + 1) },
 			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the surge took more than 10m0s and is taken back: " +
 				"it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+		{"pods are refused", func(m *situated) { cheapened(m); m.seen(1, 1, 1); m.refuses(moment + 1) },
+			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy,
+				Message: "the surge got stuck and is taken back: ReplicaFailure is True, FailedCreate: exceeded quota: one"}},
 		{"then the pod costs what it did", func(m *situated) { cheapened(m); m.givenUp(); m.seen(2, 2, 1) },
 			outline{Cost: &cost{Cost: new("5")}, Message: "full"}},
 		{"then the replica is taken back", func(m *situated) { m.givenUp(); m.seen(2, 2, 1) },

@@ -34,14 +34,15 @@ const (
 	nobody                 = "nobody"              // a user that may nothing
 	looker                 = "looker"              // a user that may look and nothing else
 	restartUser, surgeUser = "restarter", "surger" // users that may do what the moves need, and nothing else
+	costless               = "costless"            // a user that may start a surge and may not patch pods
 
 	sceneMark = "test.rehome.dev/" // and the namespace: the label of the nodes that a scene has for itself
 )
 
-// TestTheMovesAndTheAPIServer shares one control plane among all scenes. Each has a namespace and two nodes of its own.
-func TestTheMovesAndTheAPIServer(t *testing.T) {
+// TestRestart shares one control plane among all scenes. Each has a namespace and two nodes of its own.
+func TestRestart(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{
-		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}}})
+		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}, {Name: costless}}})
 	var numbers atomic.Int32
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {

@@ -178,8 +178,16 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 		return deleted(s, v), nil
 	case canceled && s.Phase == waiting && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment)):
 		return s.takeBack(gone, now), nil // saved before it is done
-	case s.Method == schemas.MethodSurge:
-		return m.carryOut(ctx, s, v, followSurge(s, v, m.cfg.GracePeriodSeconds()))
 	}
-	return m.carryOut(ctx, s, v, followRollout(s, v))
+	var d decision
+	if s.Method == schemas.MethodSurge {
+		d = followSurge(s, v, m.cfg.GracePeriodSeconds())
+	} else {
+		d = followRollout(s, v)
+	}
+	p, err := m.carryOut(ctx, s, v, d)
+	if apierrors.IsForbidden(err) && s.Phase == waiting {
+		return s.takeBack(move.Forbidden(err), now), nil
+	}
+	return p, err
 }

@@ -66,6 +66,7 @@ func scenes() []scene {
 		{"what speaks against a move is read from the cluster", testRefusals},
 		{"the rights that are named are enough", testEnoughRights},
 		{"a missing right lets the pod go another way", testRights},
+		{"a surge that lacks a right later is taken back", testRightsLater},
 	}
 }
 
@@ -894,6 +895,30 @@ func testRights(p *place) {
 	got, _ = p.start(r, pods[0])
 	same(p.T, "stage and refusal", []any{got.Stage, got.Refusal.Outcome, got.Refusal.Reason},
 		[]any{move.Released, schemas.Failed, schemas.ReasonForbidden})
+}
+
+func testRightsLater(p *place) {
+	before, pods := p.deployment(1)
+	p.grant(costless, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"patch"}})
+	_, err := p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: costless},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: costless}},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	r := p.restarter(surger(), func(c *Config) { c.Client = p.as(costless) })
+	p.until("the rights are known", func() bool {
+		got, record := p.ask(r, pods[0])
+		return got.Refusal == nil && record.Method == schemas.MethodSurge
+	})
+	told := p.watch()
+	m, s := p.begun(r, pods[0])
+	got := p.run(m, s, drive{})
+	same(p.T, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonForbidden})
+	if !strings.Contains(got.Message, `cannot patch resource "pods"`) {
+		p.Errorf("message %q does not name the right", got.Message)
+	}
+	p.untouched(before, pods, told())
 }
 
 func TestAStateIsReadAsItWasWritten(t *testing.T) {

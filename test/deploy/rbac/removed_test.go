@@ -135,8 +135,10 @@ func sceneOf(r right) scene {
 	switch of := r.Verb + " " + r.Resource; {
 	case slices.Contains([]string{"list resourcequotas"}, of), strings.HasPrefix(of, "get persistentvolumeclaims"),
 		slices.Contains([]string{"get deployments", "patch deployments", "get replicasets", "get namespaces"}, of):
-		return moving(restarted)
-	case r.Resource == "horizontalpodautoscalers", of == "patch pods":
+		return movingAnyway(restarted)
+	case r.Resource == "horizontalpodautoscalers":
+		return movingAnyway(surged)
+	case of == "patch pods":
 		return moving(surged)
 	case r.Group == "lifecycle.k8s.io":
 		return moving(plain, requests)
@@ -326,6 +328,23 @@ func moving(what part, more ...string) scene {
 			return err
 		}
 		return l.together(ctx, w, said, more...)
+	}
+}
+
+// movingAnyway is the same without a right for restarts: the pods are evicted instead.
+func movingAnyway(what part) scene {
+	return func(ctx context.Context, l lacking, said func(string) bool) error {
+		w, err := l.newWorld(ctx, l.place, what)
+		if err == nil {
+			err = w.taint(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return l.together(ctx, w, func(text string) bool {
+			pods, err := w.client.CoreV1().Pods(w.name).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + w.nodes[0]})
+			return said(text) && err == nil && len(pods.Items) == 0
+		})
 	}
 }
 
