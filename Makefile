@@ -144,7 +144,7 @@ UNIT_LIMIT = 40m
 .PHONY: unit-parts unit-whole
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
-	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./bus ./cmd/rehome \
+	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
 	  $$(go list ./... | grep -vE '/test/(e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 

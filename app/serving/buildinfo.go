@@ -3,9 +3,9 @@ package serving
 import (
 	"runtime"
 
-	"github.com/rehome-dev/rehome/app/settings"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rehome-dev/rehome/app/settings"
 )
 
 // buildInfo says by labels what was built, in our words and, for dashboards that exist, in those of
@@ -22,7 +22,8 @@ func buildInfo() []prometheus.Collector {
 			"version": settings.Version, "revision": revision, "goversion": runtime.Version(),
 		}),
 		one("descheduler_build_info", "What was built, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
-			"DeschedulerVersion": settings.Version, "AppVersion": settings.Version, "GitSha1": revision, "GitBranch": "", "GoVersion": runtime.Version(),
+			"DeschedulerVersion": settings.Version, "AppVersion": settings.Version, "GitSha1": revision, "GitBranch": "",
+			"GoVersion": runtime.Version(),
 		}),
 	}
 }

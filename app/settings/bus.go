@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"

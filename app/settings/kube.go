@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehome-dev/rehome/app/usage"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
-
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -16,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rehome-dev/rehome/actuator/maintenance"
+	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // NewClient makes a client of the API server. It does not connect. Requests are in protobuf.

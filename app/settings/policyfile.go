@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )

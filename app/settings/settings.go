@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/kelseyhightower/envconfig"
+
+	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // Settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and

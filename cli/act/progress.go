@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/schemas"
 )
 

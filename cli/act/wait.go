@@ -7,14 +7,13 @@ import (
 	"io"
 	"time"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
-	"github.com/rehome-dev/rehome/cli/command"
-	"github.com/rehome-dev/rehome/cli/look"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 )
 

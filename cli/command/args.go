@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // KnownCommand refuses what is no command, and names those that were perhaps meant.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/rehome-dev/rehome/functions"
 )
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/rehome-dev/rehome/bus"
 )
 

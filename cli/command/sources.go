@@ -6,11 +6,10 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/policy"
 )
 

@@ -7,11 +7,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rehome-dev/rehome/app/usage"
-
 	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 

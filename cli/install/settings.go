@@ -3,11 +3,11 @@ package install
 import (
 	"text/tabwriter"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/kelseyhightower/envconfig"
 	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cli/command"
 )
 
 // settingsFormat is a table of variable, default and meaning.

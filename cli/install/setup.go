@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
-
-	"github.com/spf13/cobra"
-
 	"github.com/rehome-dev/rehome/policy"
 )
 

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/command"
-
-	"github.com/spf13/cobra"
 )
 
 func VersionCommand() *cobra.Command {

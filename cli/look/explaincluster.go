@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehome-dev/rehome/app/settings"
-
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -124,7 +123,7 @@ func (x *Explanation) askStrategies(ctx context.Context, client kubernetes.Inter
 	if p == nil {
 		return errNoPolicy
 	}
-	objects, err := ReadCluster(ctx, client)
+	objects, err := settings.ReadCluster(ctx, client)
 	if err != nil {
 		return err
 	}

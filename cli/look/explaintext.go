@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
@@ -275,7 +274,8 @@ func (x *Explanation) writeProtections(p *page) {
 	for _, b := range x.Budgets {
 		text := b.Message
 		if b.Allowed > 0 {
-			text = fmt.Sprintf("poddisruptionbudget %s/%s: allows %s now", x.Pod.Namespace, b.Name, command.Count(int(b.Allowed), "disruption"))
+			text = fmt.Sprintf("poddisruptionbudget %s/%s: allows %s now", x.Pod.Namespace, b.Name,
+				command.Count(int(b.Allowed), "disruption"))
 		}
 		p.line(2, "", text)
 	}

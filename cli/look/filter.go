@@ -3,10 +3,9 @@ package look
 import (
 	"errors"
 
-	"github.com/rehome-dev/rehome/app/usage"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus/filter"
 )
 

@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
 )
 
 func LoopsCommand() *cobra.Command {
@@ -75,7 +74,9 @@ func loopsClearCommand() *cobra.Command {
 		if err := checkWorkload(arguments, all); err != nil {
 			return err
 		}
-		return command.WithSettings(c, s, func(s settings.Settings) error { return clearLoops(c.Context(), s, arguments, c.OutOrStdout()) })
+		return command.WithSettings(c, s, func(s settings.Settings) error {
+			return clearLoops(c.Context(), s, arguments, c.OutOrStdout())
+		})
 	}
 	return c
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/rehome-dev/rehome/schemas"
 )
 

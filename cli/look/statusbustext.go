@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -26,7 +25,8 @@ func (st Status) writeDeferred(w io.Writer) {
 			again = "in " + max(d.Again.Sub(st.Time), 0).Truncate(time.Second).String()
 		}
 		rows = append(rows, []string{
-			d.Pod.String(), d.Strategy, string(d.Reason), command.Age(st.Time, d.Since), command.Age(st.Time, d.Last), again, command.Printable(d.Message),
+			d.Pod.String(), d.Strategy, string(d.Reason), command.Age(st.Time, d.Since), command.Age(st.Time, d.Last), again,
+			command.Printable(d.Message),
 		})
 	}
 	const head = "DEFERRED POD\tSTRATEGY\tREASON\tSINCE\tLAST TRY\tNEXT TRY\tMESSAGE"

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
@@ -58,7 +57,8 @@ func (st Status) writeMaintenances(w io.Writer) {
 			left += ", " + strconv.Itoa(int(m.PodsBlocked)) + " blocked"
 		}
 		rows = append(rows, []string{
-			m.Name, string(m.Stage), cmp.Or(string(m.Node), "-"), left, command.Ago(st.Time, m.Since), command.Printable(cmp.Or(m.Message, m.Reason)),
+			m.Name, string(m.Stage), cmp.Or(string(m.Node), "-"), left, command.Ago(st.Time, m.Since),
+			command.Printable(cmp.Or(m.Message, m.Reason)),
 		})
 	}
 	const head = "MAINTENANCE\tWANTED\tNODE IS\tPODS LEFT\tSINCE\tMESSAGE"

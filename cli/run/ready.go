@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
-
-	"github.com/spf13/cobra"
 )
 
 // longestAnswer is how much of an answer is read, in bytes: /readyz says a line for each thing that is missing.

@@ -3,11 +3,11 @@ package try
 import (
 	"io"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy/words"
-
-	"github.com/spf13/cobra"
 )
 
 func PolicyCommand() *cobra.Command {

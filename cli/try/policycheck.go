@@ -8,11 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rehome-dev/rehome/app/usage"
-	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
 )
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
-
 	"github.com/rehome-dev/rehome/policy"
 )
 

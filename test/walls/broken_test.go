@@ -94,7 +94,7 @@ func TestABrokenWallIsReportedWithTheWayThroughIt(t *testing.T) {
 func TestAPackageThatKnowsTwoRolesIsReportedUnlessItWires(t *testing.T) {
 	g := sound()
 	g["middle"] = []string{"watcher", "actuator"}
-	want := []string{module + "/middle knows actuator and watcher: only cmd/rehome wires the roles together"}
+	want := []string{module + "/middle knows actuator and watcher: only app wires the roles together"}
 	if got := g.full().broken(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -27,7 +27,7 @@ var rules = []rule{
 	},
 	{
 		who: []string{"watcher/..."}, never: []string{"functions/...", "actuator/...", "bus/..."},
-		because: "the watcher asks by sending scopes; who answers, and over what, is wired in cmd/rehome",
+		because: "the watcher asks by sending scopes; who answers, and over what, is wired in app",
 	},
 	{
 		who: []string{"functions/..."}, never: []string{"watcher/...", "actuator/...", "bus/..."},
@@ -96,8 +96,9 @@ var rules = []rule{
 		because: "a span says what an event says, whoever made it and whatever carried it",
 	},
 	{
-		who: []string{"..."}, except: []string{"trace/...", "cmd/rehome"}, never: []string{"trace/...", "go.opentelemetry.io"},
-		because: "no role knows that it is traced: its events leave and come in through one place of cmd/rehome",
+		who: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome"},
+		never:   []string{"trace/...", "go.opentelemetry.io"},
+		because: "no role knows that it is traced: its events leave and come in through one place of app",
 	},
 	{
 		who: []string{"..."}, except: forTests, never: forTests,

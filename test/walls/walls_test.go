@@ -128,7 +128,7 @@ func (g graph) knowsTwoRoles(path string) []string {
 		return nil
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(known)), " and ")
-	return []string{fmt.Sprintf("%s knows %s: only cmd/rehome wires the roles together", path, names)}
+	return []string{fmt.Sprintf("%s knows %s: only app wires the roles together", path, names)}
 }
 
 // missing reports names that rules use and that are no package, so that a rule cannot outlive what it is about.

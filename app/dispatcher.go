@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions/dispatch"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+)
+
+// newDispatcher makes what asks the functions that the policy sends elsewhere.
+func (p *process) newDispatcher() (*dispatch.Dispatcher, error) {
+	d, err := dispatch.New(dispatch.Config{
+		Bus: questions{p.adapter()}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
+		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.Set(p.policy.Outside)
+	return d, nil
+}
+
+// questions implements dispatch.Bus.
+type questions struct{ BusAdapter }
+
+// Work implements dispatch.Bus. The policy may name a strategy that nobody knew when the bus was set up.
+func (q questions) Work(
+	ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error,
+) error {
+	w := bus.Work{Strategy: strategy, Parallel: parallel, Make: true}
+	return q.Bus.Work(ctx, w, func(ctx context.Context, e schemas.Event) error { return handle(ctx, q.taken(e)) })
+}
+
+// Bury implements dispatch.Bus.
+func (q questions) Bury(ctx context.Context, scope schemas.Event, why error) error {
+	return q.Bus.Bury(ctx, bus.StreamScopes, scope, why)
+}
+
+// openAsker makes what asks a function.
+func openAsker(b *bus.Bus, o policy.Outside) (dispatch.Asker, error) {
+	if o.Subject != "" {
+		return subjectAsker{bus: b, subject: o.Subject, timeout: o.Timeout}, nil
+	}
+	return post.New(post.Config{URL: o.URL, Timeout: o.Timeout, Connections: o.Parallel})
+}
+
+// subjectAsker asks a function over NATS. It implements dispatch.Asker.
+type subjectAsker struct {
+	bus     *bus.Bus
+	subject string
+	timeout time.Duration
+}
+
+// Ask implements dispatch.Asker.
+func (a subjectAsker) Ask(ctx context.Context, scope schemas.Event) (reply schemas.Event, has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return a.bus.Ask(ctx, a.subject, scope)
+}
+
+// Close implements dispatch.Asker.
+func (subjectAsker) Close() {}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T) {
+	taints, lifetime := functions.All()[0], functions.All()[2]
+	b := bustest.New(t, taints.Strategy.Name, lifetime.Strategy.Name)
+	elsewhere := policy.Policy{Outside: []policy.Outside{{Strategy: taints.Strategy, Subject: "functions.taints"}}}
+	h := newHosted(BusAdapter{b, nil}, elsewhere)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	asked := make(chan string, 100)
+	for _, f := range []functions.Function{taints, lifetime} {
+		go func() {
+			done <- h.Work(ctx, f.Strategy.Name, func(_ context.Context, e schemas.Event) error {
+				asked <- f.Strategy.Name
+				return nil
+			})
+		}()
+	}
+	publish := func(f functions.Function) {
+		t.Helper()
+		if _, err := b.Publish(t.Context(), nodeScope(t, f.Strategy.Name, "worker-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wanted := func(f functions.Function) {
+		t.Helper()
+		select {
+		case got := <-asked:
+			if got != f.Strategy.Name {
+				t.Errorf("%s is asked, want %s", got, f.Strategy.Name)
+			}
+		case <-time.After(bustest.Patience):
+			t.Fatalf("%s is not asked", f.Strategy.Name)
+		}
+	}
+	publish(taints)
+	publish(lifetime)
+	wanted(lifetime) // and nobody asks the other, whose scope came first
+	h.set(policy.Policy{})
+	wanted(taints)
+	h.set(elsewhere)
+	publish(taints)
+	publish(lifetime)
+	wanted(lifetime)
+	h.set(policy.Policy{})
+	wanted(taints)
+	cancel()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
+	outside := outsideOf(t, "{name: KeepOffSpot, scope: node, wakes: [node.labels], nats: {subject: functions.off, parallel: 100}}",
+		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
+	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
+	want := bus.Setup{
+		Replicas: 3, Strategies: append(command.Known(functions.Hosted()), "KeepOffSpot"),
+		Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}

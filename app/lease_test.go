@@ -1,0 +1,485 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+const (
+	blind = "blind" // a user that may look at a lease and write it, but not watch it
+	// long is a lease of which a seventh is 86 seconds: who leads within soon has seen something.
+	long = 10 * time.Minute
+	soon = 30 * time.Second
+	// short is a lease that is asked for often enough without being seen.
+	short = 3 * time.Second
+)
+
+// TestALeaseAndTheAPIServer shares one control plane among all of its parts. Each has a lease of its own; the last one
+// takes the API server away.
+func TestALeaseAndTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: blind}}})
+	for i, tt := range []struct {
+		name string
+		test func(*contest)
+	}{
+		{"a standby leads as soon as the leader has ended", testHandOver},
+		{"so it is however often and whenever leaders end, and no two lead at once", testManyHandOvers},
+		{"a standby leads as soon as the lease is released or deleted by hand", testByHand},
+		{"a standby does not lead while the lease is held", testHeld},
+		{"a leader whose lease is taken ends at once, knows why, and leaves the lease to the other", testTaken},
+		{"a round whose lease is taken says so", testRoundTaken},
+		{"without the right to watch, the lease is looked at now and then, which is said once", testBlind},
+		{"a leader that ends in order knows that too, and nothing of it stays", testOrderlyEnd},
+		{"a leader that cannot renew its lease ends, knows why, and leads again when it can", testCannotRenew},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &contest{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("contest-%d", i)}
+			c.must(c.c.AddNamespace(t.Context(), c.namespace))
+			tt.test(c)
+		})
+	}
+}
+
+// contest is one lease, and those who want it.
+type contest struct {
+	*testing.T
+	c         *cluster.Cluster
+	client    kubernetes.Interface
+	namespace string
+	leading   atomic.Int32
+}
+
+const contested = "contested"
+
+func (c *contest) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// contender is a process that wants the lease.
+type contender struct {
+	leases
+	in     *contest
+	looked chan struct{} // it has looked at the lease
+	terms  chan struct{} // it leads
+	causes chan error    // it does not any more, and why
+	log    *logged
+	end    func() // ends it and waits for it
+}
+
+// contender makes one that does not run yet.
+func (c *contest) contender(config *rest.Config, duration time.Duration) *contender {
+	c.Helper()
+	p := &contender{in: c, looked: make(chan struct{}, 1), terms: make(chan struct{}, 100), causes: make(chan error, 100),
+		log: &logged{}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observed{next, p.looked} })
+	client, err := kubernetes.NewForConfig(config)
+	c.must(err)
+	p.leases = leases{client: client, namespace: c.namespace, identity: newIdentity(), duration: duration,
+		log: slog.New(slog.NewTextHandler(p.log, nil))}
+	return p
+}
+
+// run starts a contender that wants the lease until it is ended, at the latest by the end of the test.
+func (c *contest) run(duration time.Duration, started chan<- *contender) *contender {
+	c.Helper()
+	return c.start(c.contender(c.c.RESTConfig(), duration), started)
+}
+
+func (c *contest) start(p *contender, started chan<- *contender) *contender {
+	ctx, cancel := context.WithCancel(c.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.hold(ctx, contested, func(ctx context.Context) error { return p.lead(ctx, started) }); err != nil {
+			c.Errorf("hold: %v", err)
+		}
+	}()
+	p.end = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	c.Cleanup(p.end)
+	return p
+}
+
+// lead is a term.
+func (p *contender) lead(ctx context.Context, started chan<- *contender) error {
+	if n := p.in.leading.Add(1); n != 1 {
+		p.in.Errorf("%d lead at once", n)
+	}
+	note(p.terms)
+	if started != nil {
+		started <- p
+	}
+	<-ctx.Done()
+	p.in.leading.Add(-1)
+	p.causes <- context.Cause(ctx)
+	return nil
+}
+
+// await waits for something.
+func await[T any](c *contest, what string, from <-chan T) T {
+	c.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(time.Minute):
+		c.Fatalf("waited a minute in vain: %s", what)
+		panic("unreachable")
+	}
+}
+
+// within is await for something that comes so soon, and says how soon it came.
+func within[T any](c *contest, most time.Duration, began time.Time, what string, from <-chan T) T {
+	c.Helper()
+	got := await(c, what, from)
+	took := time.Since(began)
+	if c.Logf("%s: after %v", what, took); took > most {
+		c.Errorf("%s: after %v, want at most %v", what, took, most)
+	}
+	return got
+}
+
+// observed tells of every look at a lease that was answered.
+type observed struct {
+	next   http.RoundTripper
+	looked chan<- struct{}
+}
+
+func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := o.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/leases/"+contested) {
+		note(o.looked)
+	}
+	return response, err
+}
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// messages are the lines that contain a text, without what varies.
+func (l *logged) messages() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for line := range strings.Lines(l.text.String()) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), " ") // the time
+		out = append(out, line)
+	}
+	return out
+}
+
+// lease writes the lease by hand: who holds it, from now on for so long. It is made if need be.
+func (c *contest) lease(holder string, duration time.Duration) {
+	c.Helper()
+	all := c.client.CoordinationV1().Leases(c.namespace)
+	for { // until nobody writes at the same time
+		lease, err := all.Get(c.Context(), contested, metav1.GetOptions{})
+		if err != nil {
+			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: contested}}
+		}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &holder, new(int32(duration/time.Second))
+		lease.Spec.RenewTime = new(metav1.NowMicro())
+		if lease.UID == "" {
+			_, err = all.Create(c.Context(), lease, metav1.CreateOptions{})
+		} else {
+			_, err = all.Update(c.Context(), lease, metav1.UpdateOptions{})
+		}
+		if err == nil {
+			return
+		}
+		c.Logf("once more: %v", err)
+		if c.Context().Err() != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+// holder is who holds the lease.
+func (c *contest) holder() string {
+	c.Helper()
+	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.Context(), contested, metav1.GetOptions{})
+	c.must(err)
+	return holderOf(lease)
+}
+
+func same(c *contest, what string, got, want any) {
+	c.Helper()
+	if !reflect.DeepEqual(got, want) {
+		c.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func testHandOver(c *contest) {
+	leader := c.run(long, nil)
+	await(c, "the first leads", leader.terms)
+	standby := c.run(long, nil)
+	await(c, "the standby has looked", standby.looked)
+	same(c, "holder", c.holder(), leader.identity)
+	began := time.Now()
+	leader.end()
+	within(c, soon, began, "the standby leads", standby.terms)
+	same(c, "holder", c.holder(), standby.identity)
+	same(c, "logged by the first", leader.log.messages(),
+		[]string{`level=INFO msg="lease held" lease=contested`, `level=INFO msg="lease given up" lease=contested`})
+	same(c, "logged by the standby", standby.log.messages(), []string{`level=INFO msg="lease held" lease=contested`})
+}
+
+func testManyHandOvers(c *contest) {
+	seed := rand.Uint64()
+	c.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	started := make(chan *contender, 100)
+	for range 3 {
+		c.run(long, started)
+	}
+	leader := await(c, "one leads", started)
+	for round := range 30 {
+		if random.IntN(2) == 0 {
+			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) // a race is wanted, at another moment each time
+		}
+		began := time.Now()
+		leader.end()
+		leader = within(c, soon, began, fmt.Sprintf("another leads, round %d", round), started)
+		c.run(long, started)
+	}
+}
+
+func testByHand(c *contest) {
+	ways := map[string]func(){
+		"released": func() { c.lease("", long) },
+		"deleted": func() {
+			c.must(c.client.CoordinationV1().Leases(c.namespace).Delete(c.Context(), contested, metav1.DeleteOptions{}))
+		},
+	}
+	for range 10 { // its watch may have begun by then or not
+		for way, release := range ways {
+			c.lease("somebody", long)
+			standby := c.run(long, nil)
+			await(c, "the standby has looked", standby.looked)
+			began := time.Now()
+			release()
+			within(c, soon, began, "the standby leads when the lease is "+way, standby.terms)
+			standby.end()
+		}
+	}
+}
+
+func testHeld(c *contest) {
+	started := make(chan *contender, 10)
+	first := c.run(short, started)
+	await(c, "the first leads", started)
+	second := c.run(short, started)
+	await(c, "the second has looked", second.looked)
+	began := time.Now()
+	for time.Since(began) < 2*short { // and looks again and again
+		await(c, "the second has looked", second.looked)
+	}
+	first.end()
+	if next := await(c, "the second leads", started); next != second {
+		c.Error("the first has led once more")
+	}
+}
+
+func testTaken(c *contest) {
+	leader := c.run(long, nil)
+	await(c, "it leads", leader.terms)
+	began := time.Now()
+	c.lease("somebody else", long)
+	cause := within(c, soon, began, "it ends", leader.causes)
+	if !errors.Is(cause, errLeaseLost) {
+		c.Errorf("it ended because of: %v", cause)
+	}
+	leader.end()
+	same(c, "holder", c.holder(), "somebody else")
+	same(c, "logged", leader.log.messages(),
+		[]string{`level=INFO msg="lease held" lease=contested`, `level=WARN msg="lease lost" lease=contested`})
+}
+
+func testRoundTaken(c *contest) {
+	p := c.contender(c.c.RESTConfig(), long)
+	err := p.ifFree(c.Context(), contested, func(ctx context.Context) error {
+		c.lease("somebody else", long)
+		<-ctx.Done()
+		return fmt.Errorf("not everything was decided: %w", context.Cause(ctx))
+	})
+	same(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: not everything was decided: "+
+		"the lease was lost, and another process may lead")
+	c.lease("", long)
+	err = p.ifFree(c.Context(), contested, func(ctx context.Context) error {
+		c.lease("somebody else", long)
+		<-ctx.Done()
+		return nil
+	})
+	same(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: the lease was lost, and another process may lead")
+	same(c, "holder", c.holder(), "somebody else")
+}
+
+func testBlind(c *contest) {
+	_, err := c.client.RbacV1().Roles(c.namespace).Create(c.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: blind},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"},
+		}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = c.client.RbacV1().RoleBindings(c.namespace).Create(c.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: blind},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: blind},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: blind}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	config, err := c.c.UserConfig(blind)
+	c.must(err)
+	c.lease("somebody", short)
+	p := c.start(c.contender(config, 7*short), nil)
+	await(c, "it leads when the lease is over", p.terms)
+	began := time.Now()
+	c.lease("somebody else", short)
+	// It looks after three seconds, and would give up after fourteen.
+	if cause := within(c, 3*short, began, "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
+		c.Errorf("it ended because of: %v", cause)
+	}
+	await(c, "it leads again when that lease is over", p.terms)
+	p.end()
+	same(c, "holder", c.holder(), "")
+	messages := p.log.messages()
+	const cannot = `level=INFO msg="the lease cannot be watched; a hand-over may take longer, until it can be" lease=contested ` +
+		`"looking every"=3s error=`
+	if len(messages) != 5 || !strings.HasPrefix(messages[0], cannot) || !strings.Contains(messages[0], "forbidden") {
+		c.Fatalf("logged %q", messages)
+	}
+	same(c, "logged", messages[1:], []string{
+		`level=INFO msg="lease held" lease=contested`, `level=WARN msg="lease lost" lease=contested`,
+		`level=INFO msg="lease held" lease=contested`, `level=INFO msg="lease given up" lease=contested`,
+	})
+}
+
+func testOrderlyEnd(c *contest) {
+	first, second := c.contender(c.c.RESTConfig(), short), c.contender(c.c.RESTConfig(), short)
+	for _, p := range []*contender{first, second} { // a connection that is there is used again, and stays
+		_, err := p.client.CoordinationV1().Leases(c.namespace).List(c.Context(), metav1.ListOptions{})
+		c.must(err)
+	}
+	before := goleak.IgnoreCurrent()
+	c.start(first, nil)
+	await(c, "the first leads", first.terms)
+	c.start(second, nil)
+	await(c, "the second has looked", second.looked)
+	first.end()
+	if cause := await(c, "the first ends", first.causes); !errors.Is(cause, context.Canceled) || errors.Is(cause, errLeaseLost) {
+		c.Errorf("it ended because of: %v", cause)
+	}
+	await(c, "the second leads", second.terms)
+	second.end()
+	same(c, "holder", c.holder(), "")
+	if err := goleak.Find(before); err != nil {
+		c.Errorf("goroutines are left: %v", err)
+	}
+}
+
+func testCannotRenew(c *contest) {
+	p := c.run(short, nil)
+	await(c, "it leads", p.terms)
+	c.must(c.c.StopAPIServer())
+	if cause := await(c, "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
+		c.Errorf("it ended because of: %v", cause)
+	}
+	c.must(c.c.StartAPIServer(c.Context()))
+	await(c, "it leads again", p.terms)
+}
+
+func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		cause error // why the context ends
+		task  error // what a task returns
+		want  error
+	}{
+		{"a lost lease", errLeaseLost, nil, nil},
+		{"one that a task returns as its reason", errLeaseLost, errLeaseLost, nil},
+		{"an orderly end", nil, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, end := context.WithCancelCause(t.Context())
+			causes := make(chan error, 1)
+			err := together(ctx, []task{func(ctx context.Context) error {
+				end(c.cause)
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return c.task
+			}})
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			want := c.cause
+			if want == nil {
+				want = context.Canceled
+			}
+			if got := <-causes; !errors.Is(got, want) {
+				t.Errorf("the task's context ended because of %v, want %v", got, want)
+			}
+		})
+	}
+	broken := errors.New("broken")
+	if err := together(t.Context(), []task{func(context.Context) error { return broken }}); !errors.Is(err, broken) {
+		t.Errorf("a task that fails: got %v, want %v", err, broken)
+	}
+}
+
+func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
+	first := errors.New("first")
+	ended := false
+	err := together(t.Context(), []task{
+		func(context.Context) error { return first },
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			ended = true
+			return nil
+		},
+	})
+	if !errors.Is(err, first) || !ended {
+		t.Errorf("got error %v, ended %v; want %v and true", err, ended, first)
+	}
+}
+
+func TestAGroupThatIsToldToEndHasNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := together(ctx, []task{func(ctx context.Context) error { <-ctx.Done(); return nil }})
+	if err != nil {
+		t.Errorf("got %v, want none", err)
+	}
+}

@@ -1,0 +1,142 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/watcher"
+)
+
+// RunOnce checks everything that a person can get wrong, and then holds one round.
+func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, notes io.Writer) error {
+	o := once{settings: s, output: output, notes: notes}
+	err := s.Check()
+	if err != nil {
+		return err
+	}
+	if o.policy, _, err = settings.ReadPolicy(s.Policy); err != nil {
+		return err
+	}
+	if o.client, err = settings.NewClient(s); err != nil {
+		return err
+	}
+	o.policy = settings.WithoutOutside(o.policy, notes)
+	log := s.Logger(notes)
+	klog.SetSlogLogger(log.With("component", "client-go"))
+	if s.DryRun {
+		return o.round(ctx)
+	}
+	l := leases{
+		client: o.client, namespace: s.LeaseNamespace(), identity: newIdentity(), duration: s.LeaseDuration, log: log,
+	}
+	return l.ifFree(ctx, settings.ActuatorLease, o.round)
+}
+
+// once is one round in a cluster.
+type once struct {
+	settings settings.Settings
+	policy   policy.Policy
+	client   kubernetes.Interface
+	output   simulate.Output
+	notes    io.Writer
+}
+
+// batches is the actuator of the round, with the view that it looks at.
+type batches struct {
+	*actuator.Batches
+	close func()
+}
+
+// batches begins to follow the cluster, and returns when it is known.
+func (o once) batches(ctx context.Context) (batches, error) {
+	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())})
+	if err != nil {
+		return batches{}, err
+	}
+	a := actuator.New(actuator.Config{
+		Client: o.client, View: view.Workloads(), Room: view, Policy: o.policy, Source: o.settings.Source("once"),
+		DryRun:   o.settings.DryRun,
+		Parallel: o.settings.Parallel,
+		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
+	})
+	view.Workloads().OnChange(a.Changed)
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- view.Run(following) }()
+	select {
+	case <-view.Synced():
+	case <-ctx.Done():
+		stop()
+		return batches{}, errors.Join(ctx.Err(), <-done)
+	}
+	b := a.Batches()
+	return batches{b, func() {
+		b.Close()
+		stop()
+		if err := <-done; err != nil {
+			fmt.Fprintln(o.notes, "rehome:", err)
+		}
+	}}, nil
+}
+
+// round reads the cluster, decides, and carries out what is decided.
+func (o once) round(ctx context.Context) error {
+	objects, err := settings.ReadCluster(ctx, o.client)
+	if err != nil {
+		return err
+	}
+	var loads simulate.Loads
+	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, o.client, o.policy); err != nil {
+		return err
+	}
+	batches, err := o.batches(ctx)
+	if err != nil {
+		return err
+	}
+	defer batches.close()
+	failed := 0
+	err = simulate.Run(ctx, simulate.Config{
+		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
+		Carry: func(ctx context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+			verdicts, err := batches.Handle(ctx, intents)
+			if ctx.Err() == nil {
+				err = nil // each verdict tells its own, and is counted below
+			}
+			return verdicts, err
+		},
+	}, objects, func(verdicts []schemas.Verdict) error {
+		for _, v := range verdicts {
+			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable {
+				failed++
+			}
+		}
+		return o.output.Verdicts(verdicts)
+	})
+	err = errors.Join(err, o.output.End())
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("ended before everything was decided: %w", context.Cause(ctx))
+	case err != nil:
+		return err
+	case failed == 1:
+		return errors.New("1 pod could not be evicted")
+	case failed > 1:
+		return fmt.Errorf("%d pods could not be evicted", failed)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// readBefore is how far before its start a proofreader begins, for clocks that differ, and for what nobody read while the
+// role changed hands. What was buried by another one of its name then is not buried again.
+const readBefore = 5 * time.Second
+
+// proofread buries what is in the history and should not be: there is nobody else who reads all of it.
+func (p *process) proofread(ctx context.Context) error {
+	return p.bus.Proofread(ctx, time.Now().Add(-readBefore), p.flawOf)
+}
+
+// flawOf says what is wrong with an event of the history: its data is not what its channel says, or it says that it comes from
+// somebody else than the one who publishes such events. The error wraps [schemas.ErrInvalid].
+func (p *process) flawOf(e schemas.Event) error {
+	payload, by, err := recorded(e)
+	switch {
+	case err != nil:
+		return err
+	case e.Channel != payload.Channel():
+		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
+			payload.Channel())
+	case e.Source != p.settings.Source(by):
+		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by))
+	}
+	return nil
+}
+
+// recorded reads an event of the history by its type, and says which role publishes it.
+func recorded(e schemas.Event) (payload schemas.Payload, by string, err error) {
+	switch e.Type {
+	case schemas.VerdictType:
+		v, err := schemas.Decode[schemas.Verdict](e)
+		if err == nil && !slices.Contains(schemas.Outcomes(), v.Outcome) {
+			err = fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(),
+				v.Outcome)
+		}
+		return v, "actuator", err
+	case schemas.ReceiptType:
+		r, err := schemas.Decode[schemas.Receipt](e)
+		return r, "watcher", err
+	case schemas.MaintenanceType:
+		m, err := schemas.Decode[schemas.Maintenance](e)
+		return m, "actuator", err
+	}
+	d, err := schemas.Decode[schemas.Delta](e)
+	return d, "watcher", err
+}

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// reloadInterval is how often the policy file is looked at. Reading a few kilobytes costs some microseconds; a ConfigMap
+// that was changed takes up to a minute or two to reach the file at all.
+const reloadInterval = time.Second
+
+// reloader reads the policy file again when its content has changed. It looks at the content and not at what the file
+// system tells about it, because a mounted ConfigMap is changed by swapping a symbolic link above the file.
+type reloader struct {
+	file string
+	// current is the content of the policy that is in force.
+	current settings.Content
+	// apply puts a policy in force. With an error the one before stays.
+	apply   func(policy.Policy) error
+	reloads reloads
+	log     *slog.Logger
+
+	last    settings.Content // of the last look
+	refused settings.Content // what was refused last; zero: nothing since the last one that was applied
+}
+
+// reloads are the metrics of what became of the contents that were found.
+type reloads struct {
+	results *prometheus.CounterVec
+	good    prometheus.Gauge
+}
+
+// newReloads registers the metrics. The policy in force is the one of the file.
+func newReloads(r prometheus.Registerer) reloads {
+	m := reloads{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_policy_reloads_total",
+			Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
+		}, []string{"result"}),
+		good: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_policy_last_reload_successful",
+			Help: "1: the policy in force is the one of the policy file. 0: that one was refused.",
+		}),
+	}
+	r.MustRegister(m.results, m.good)
+	for _, result := range []string{"applied", "refused"} {
+		m.results.WithLabelValues(result) // so that it is there before the first change
+	}
+	m.good.Set(1)
+	return m
+}
+
+func (m reloads) applied() {
+	m.results.WithLabelValues("applied").Inc()
+	m.good.Set(1)
+}
+
+func (m reloads) refused() {
+	m.results.WithLabelValues("refused").Inc()
+	m.good.Set(0)
+}
+
+// run looks at the file until ctx ends. It returns nil.
+func (r *reloader) run(ctx context.Context) error {
+	r.last = r.current
+	ticker := time.NewTicker(reloadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			r.look()
+		}
+	}
+}
+
+// look reads the file once. A new content counts when it is the same at two looks, so that a file that somebody is just
+// writing is not read half. The policy in force can come back after one that was refused.
+func (r *reloader) look() {
+	data, err := os.ReadFile(r.file)
+	now := settings.ContentOf(data, err)
+	settled := now == r.last
+	r.last = now
+	switch {
+	case !settled || now == r.refused:
+		return
+	case now == r.current:
+		r.refused = settings.Content{}
+		r.reloads.good.Set(1)
+		return
+	}
+	if err == nil {
+		err = r.take(data)
+	}
+	if err != nil {
+		r.refused = now
+		r.refuse(err)
+		return
+	}
+	r.current, r.refused = now, settings.Content{}
+	r.reloads.applied()
+	r.log.Info("policy changed", "file", r.file)
+}
+
+// take puts what the file says in force.
+func (r *reloader) take(data []byte) error {
+	p, err := policy.Parse(r.file, data, settings.Strategies())
+	if err != nil {
+		return err
+	}
+	return r.apply(p)
+}
+
+// refuse says everything that is wrong with a policy, a line for each problem.
+func (r *reloader) refuse(err error) {
+	r.reloads.refused()
+	problems, _ := errors.AsType[policy.Problems](err)
+	if len(problems) == 0 {
+		problems = policy.Problems{{File: r.file, Wrong: err.Error()}}
+	}
+	for i, p := range problems {
+		r.log.Error("policy refused, the one before stays in force",
+			"problem", p.String(), "number", fmt.Sprintf("%d of %d", i+1, len(problems)))
+	}
+}

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+)
+
+func TestAMetricSaysWhichRolesAreActiveInThisProcess(t *testing.T) {
+	leading := newLeading()
+	is := func(when, watcher, actuator string) {
+		t.Helper()
+		want := "# HELP rehome_leader 1: this process is the active one of the role that the lease is for. 0: it is on standby.\n" +
+			"# TYPE rehome_leader gauge\n" +
+			"rehome_leader{lease=\"rehome-actuator\"} " + actuator + "\nrehome_leader{lease=\"rehome-watcher\"} " + watcher + "\n"
+		if err := testutil.CollectAndCompare(leading, strings.NewReader(want)); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	failed := errors.New("it failed")
+	counted(leading.WithLabelValues(settings.WatcherLease), nil)
+	run := counted(leading.WithLabelValues(settings.ActuatorLease), func(context.Context) error {
+		is("while one leads", "0", "1")
+		return failed
+	})
+	is("before", "0", "0")
+	if err := run(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("got %v, want %v", err, failed)
+	}
+	is("after", "0", "0")
+}
+
+func TestAMetricSaysWhatReadyzDoes(t *testing.T) {
+	well, ill := func(context.Context) error { return nil }, func(context.Context) error { return errors.New("the bus is away") }
+	for _, c := range []struct {
+		name   string
+		checks []serving.Check
+		want   float64
+	}{
+		{"nothing to check", nil, 1}, {"all is well", []serving.Check{well, well}, 1}, {"one thing is missing", []serving.Check{well, ill}, 0},
+	} {
+		if got := testutil.ToFloat64(newReadiness(c.checks)); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAReadinessCheckOfAScrapeEnds(t *testing.T) {
+	bounded := func(ctx context.Context) error {
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("the check has all the time that it wants")
+		}
+		return nil
+	}
+	testutil.ToFloat64(newReadiness([]serving.Check{bounded}))
+}

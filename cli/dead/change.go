@@ -1,0 +1,140 @@
+package dead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
+)
+
+func deadRetryCommand() *cobra.Command {
+	return deadChangeCommand(&cobra.Command{
+		Use:   "retry NUMBER... | --all",
+		Short: "Publish the messages of dead letters again, each where it was, and remove the letters",
+		Long: "Publish the messages of dead letters again, each where it was, and remove the letters. Do it when the cause is gone;\n" +
+			"else they come back as new letters. With --all the newest goes first, since the newest scope and answer of a key stand.\n\n" +
+			"A letter stays when its message was too large and was cut, when a newer message has taken its place, when it belongs\n" +
+			"to a request or a maintenance, and when its writer could not have published it there. A retry that was interrupted\n" +
+			"can be repeated at once: nothing is published twice.\n\n" +
+			"The exit code is 0 when all were published, 1 when one was not, and 2 when the command is wrong or there is no bus.",
+		Example: "  rehome dead retry 3 5\n" +
+			"  rehome dead retry --all --by PodLifeTime --since 1h    # what one strategy failed on in the last hour",
+	}, func(ctx context.Context, b *bus.Bus, number uint64) (string, error) {
+		sequence, err := b.RetryDead(ctx, number)
+		return fmt.Sprintf("%d: published again, as number %d", number, sequence), err
+	})
+}
+
+func deadDropCommand() *cobra.Command {
+	return deadChangeCommand(&cobra.Command{
+		Use:   "drop NUMBER... | --all",
+		Short: "Remove dead letters for good",
+		Long: "Remove dead letters for good.\n\n" +
+			"The exit code is 0 when all were removed, 1 when one was not, and 2 when the command is wrong or there is no bus.",
+		Example: "  rehome dead drop 3 5\n" +
+			"  rehome dead drop --all --stream REHOME_INTENTS\n" +
+			"  rehome dead drop --all --yes",
+	}, func(ctx context.Context, b *bus.Bus, number uint64) (string, error) {
+		return fmt.Sprintf("%d: dropped", number), b.DropDead(ctx, number)
+	})
+}
+
+// deadChange does something with one dead letter, and says what.
+type deadChange func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
+
+// deadChangeCommand lets c change the dead letters of which the numbers are given, or with --all those that are filtered.
+func deadChangeCommand(c *cobra.Command, change deadChange) *cobra.Command {
+	var chosen deadChoice
+	s := command.BindFlags(c)
+	chosen.filter.bind(c)
+	c.Flags().BoolVar(&chosen.all, "all", false, "all that --since, --stream and --by leave; without any of these it needs --yes")
+	c.Flags().BoolVar(&chosen.yes, "yes", false, "every single one, with --all")
+	c.RunE = func(c *cobra.Command, arguments []string) error {
+		var err error
+		if chosen.query, err = chosen.filter.query(time.Now()); err != nil {
+			return err
+		}
+		if err := chosen.read(arguments); err != nil {
+			return err
+		}
+		return command.WithSettings(c, s, func(s settings.Settings) error { return changeDead(c, s, chosen, change) })
+	}
+	return c
+}
+
+// deadChoice is which dead letters a person wants changed: those of the numbers, or all that the query means.
+type deadChoice struct {
+	filter   deadFilter
+	all, yes bool
+	numbers  []uint64
+	query    bus.DeadQuery
+}
+
+// read reads the numbers, and refuses what is neither some numbers nor --all, or more than was perhaps meant.
+func (d *deadChoice) read(arguments []string) error {
+	filtered := d.filter != deadFilter{}
+	switch {
+	case d.all && len(arguments) > 0:
+		return usage.Errorf("--all: want it alone or numbers, got both, %q", arguments)
+	case d.all && !filtered && !d.yes:
+		return usage.Errorf("--all: want --since, --stream or --by to say which, or --yes for every single one")
+	case !d.all && len(arguments) == 0:
+		return usage.Errorf("want numbers of dead letters, or --all, got none")
+	case !d.all && (filtered || d.yes):
+		return usage.Errorf("--since, --stream, --by and --yes: want them with --all, got numbers")
+	}
+	for _, text := range arguments {
+		n, err := numberOf(text)
+		if err != nil {
+			return err
+		}
+		d.numbers = append(d.numbers, n)
+	}
+	return nil
+}
+
+// changeDead changes one letter after the other and says for each what was done. The error joins those of the letters that
+// could not be changed.
+func changeDead(c *cobra.Command, s settings.Settings, chosen deadChoice, change deadChange) error {
+	if s.DryRun { // which promises that nothing is changed
+		return usage.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
+			c.CommandPath())
+	}
+	b, err := command.Connect(s, "rehome-dead")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	numbers := chosen.numbers
+	if chosen.all {
+		if numbers, err = b.DeadNumbers(c.Context(), chosen.query); err != nil {
+			return command.NoBus(err)
+		}
+		if len(numbers) == 0 {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "there are no such dead letters")
+			return err
+		}
+	}
+	var failed []error
+	for _, number := range numbers {
+		done, err := change(c.Context(), b, number)
+		if errors.Is(err, bus.ErrNotConnected) { // it would be so for all that follow
+			return errors.Join(append(failed, command.NoBus(err))...)
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if _, err := fmt.Fprintln(c.OutOrStdout(), done); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+	}
+	return errors.Join(failed...)
+}

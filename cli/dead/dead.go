@@ -1,0 +1,176 @@
+package dead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/command"
+)
+
+func Command() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "dead",
+		Short: "Show the dead letters, what could not be read or worked on, and retry or drop them",
+		Long: "Show the dead letters: messages that nobody could read, that are not what the contract promises, or that a\n" +
+			"function failed on every time. They are kept for 7 days, each with its error, and hold up nobody. A retry publishes\n" +
+			"the message again where it was, for when the cause is gone.",
+		Example: "  rehome dead list --since 24h\n" +
+			"  rehome dead show 3\n" +
+			"  rehome dead retry 3",
+		Args: command.KnownCommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(deadListCommand(), deadShowCommand(), deadRetryCommand(), deadDropCommand())
+	return c
+}
+
+// deadFilter is which dead letters a person means.
+type deadFilter struct {
+	since      time.Duration
+	stream, by string
+}
+
+func (f *deadFilter) bind(c *cobra.Command) {
+	c.Flags().DurationVar(&f.since, "since", 0, "those of this long ago and later, such as 24h; the default is all")
+	c.Flags().StringVar(&f.stream, "stream", "", "those from this stream, such as "+bus.StreamScopes)
+	c.Flags().StringVar(&f.by, "by", "", "those that this strategy, or this process, could not work on")
+}
+
+// query is what is asked of the bus at the time now.
+func (f deadFilter) query(now time.Time) (q bus.DeadQuery, err error) {
+	if f.since < 0 {
+		return q, usage.Errorf("--since: want a duration such as 1h, got %v", f.since)
+	}
+	if strings.ContainsAny(f.stream, " \t\r\n.*>") {
+		return q, usage.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)
+	}
+	q = bus.DeadQuery{Stream: f.stream, By: f.by}
+	if f.since > 0 {
+		q.Since = now.Add(-f.since)
+	}
+	return q, nil
+}
+
+func deadListCommand() *cobra.Command {
+	var filter deadFilter
+	limit := 50
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the dead letters, newest first",
+		Long: "List the dead letters, newest first: their numbers, how long ago they were buried, the stream that they were in and\n" +
+			"who could not work on them, the type and the subject of the event, and what was wrong, cut to fit. Where an event\n" +
+			"cannot be read there is a dash. With -o json each letter is an object on a line of its own.",
+		Example: "  rehome dead list\n" +
+			"  rehome dead list --since 24h --by PodLifeTime     # what one strategy failed on since yesterday\n" +
+			"  rehome dead list --stream REHOME_INTENTS --limit 0 -o json",
+		Args: command.NoArguments,
+	}
+	filter.bind(c)
+	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
+	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
+		if limit < 0 {
+			return usage.Errorf("--limit: want at least 0, got %d", limit)
+		}
+		now := time.Now()
+		query, err := filter.query(now)
+		if err != nil {
+			return err
+		}
+		b, err := command.Connect(s, "rehome-dead")
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		letters, total, err := readDead(c.Context(), b, query, limit)
+		if err != nil {
+			return command.NoBus(err)
+		}
+		if !asJSON {
+			return WriteDeadList(c.OutOrStdout(), letters, total, now)
+		}
+		encoder := json.NewEncoder(c.OutOrStdout())
+		for _, d := range letters {
+			if err := encoder.Encode(briefOf(d)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readDead reads the newest dead letters that the query means, at most limit if that is not 0. total is how many there are.
+func readDead(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (letters []bus.DeadLetter, total int, err error) {
+	numbers, err := b.DeadNumbers(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	total = len(numbers)
+	for _, number := range numbers {
+		if limit > 0 && len(letters) == limit {
+			break
+		}
+		d, err := b.DeadLetter(ctx, number)
+		if errors.Is(err, bus.ErrNoDeadLetter) { // somebody has just dropped it
+			total--
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		letters = append(letters, d)
+	}
+	return letters, total, nil
+}
+
+func deadShowCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "show NUMBER",
+		Short: "Show all of a dead letter: what was wrong, where it was, its headers and the event",
+		Example: "  rehome dead show 3\n" +
+			"  rehome dead show 3 -o json | jq .event.data    # what the event says",
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return usage.Errorf("want one number of a dead letter, got %q", arguments)
+			}
+			_, err := numberOf(arguments[0])
+			return err
+		},
+	}
+	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
+		number, err := numberOf(c.Flags().Arg(0))
+		if err != nil {
+			return err
+		}
+		b, err := command.Connect(s, "rehome-dead")
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		d, err := b.DeadLetter(c.Context(), number)
+		if err != nil {
+			return command.NoBus(err)
+		}
+		if asJSON {
+			return json.NewEncoder(c.OutOrStdout()).Encode(WholeOf(d))
+		}
+		return WriteDead(c.OutOrStdout(), d, time.Now())
+	})
+}
+
+// numberOf reads the number of a dead letter.
+func numberOf(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, usage.Errorf("want the number of a dead letter as `rehome dead list` shows it, got %q", text)
+	}
+	return n, nil
+}

@@ -1,0 +1,2 @@
+// Package dead holds the commands for dead letters: list, show, retry, and drop.
+package dead

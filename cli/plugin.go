@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// pluginName is the name of the file under which kubectl finds the program as its plugin.
+const pluginName = "kubectl-rehome"
+
+// typedAs is what a person types for the program that was started under this name: `kubectl rehome` for kubectl's plugin,
+// and `rehome` for any other.
+func typedAs(program string) string {
+	if strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName {
+		return "kubectl rehome"
+	}
+	return "rehome"
+}
+
+// pluginCompletion says how kubectl completes a plugin.
+const pluginCompletion = "kubectl completes its plugins by itself, once its own completion is switched on: it asks the\n" +
+	"program kubectl_complete-rehome in PATH, which comes in the same archive, or is these two lines:\n\n" +
+	"  #!/bin/sh\n" +
+	"  exec kubectl rehome __complete \"$@\"\n\n" +
+	"The scripts below are for who calls the program by the name of rehome."
+
+// spokenAs makes help, usage and examples of all commands say what a person types. It changes nothing for the name of root.
+func spokenAs(root *cobra.Command, typed string) {
+	if typed == root.Name() {
+		return
+	}
+	if root.Annotations == nil {
+		root.Annotations = map[string]string{}
+	}
+	root.Annotations[cobra.CommandDisplayNameAnnotation] = typed
+	var names []string
+	for _, c := range root.Commands() {
+		names = append(names, regexp.QuoteMeta(c.Name()))
+	}
+	call := regexp.MustCompile(`\b` + root.Name() + `( +(?:` + strings.Join(names, "|") + `|help|--help)\b)`)
+	each(root, func(c *cobra.Command) {
+		for _, text := range []*string{&c.Short, &c.Long, &c.Example} {
+			*text = call.ReplaceAllString(*text, typed+"$1")
+		}
+	})
+	root.InitDefaultCompletionCmd() // its texts stay: the scripts are for the program by its own name
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Long = pluginCompletion
+		}
+	}
+}
+
+// each calls do for a command and all below it.
+func each(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, inner := range c.Commands() {
+		each(inner, do)
+	}
+}

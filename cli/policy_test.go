@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/cli/try"
+)
+
+// said runs the command with arguments and standard input, and returns what it wrote, its error and its exit code.
+func said(t *testing.T, stdin string, arguments ...string) (out, err string, code int) {
+	t.Helper()
+	root := newRoot()
+	root.SetArgs(arguments)
+	var b bytes.Buffer
+	root.SetOut(&b)
+	root.SetErr(&bytes.Buffer{})
+	root.SetIn(strings.NewReader(stdin))
+	if e := root.ExecuteContext(t.Context()); e != nil {
+		return b.String(), e.Error(), exitCode(e)
+	}
+	return b.String(), "", 0
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5
+testdata/broken.yaml:6: profiles[0].pluginConfig[0].name: is not a plugin of this version of Rehome, ` +
+	`got "RemovePodsViolatingNodeTaint"; did you mean RemovePodsViolatingNodeTaints?
+testdata/broken.yaml:9: profiles[0].pluginConfig[1].args.excludedtaints: unknown field; did you mean excludedTaints?
+`
+
+func TestPolicyFilesAreChecked(t *testing.T) {
+	const right = "2 profiles, enabled: RemovePodsViolatingNodeTaints\n"
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		stdin     string
+		out, err  string
+		code      int
+	}{
+		{"a file that is right is one line", []string{"testdata/policy.yaml"}, "", "testdata/policy.yaml: " + right, "", 0},
+		{
+			"standard input is a file, too", []string{"-"}, "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n",
+			"stdin: no profile, nothing is enabled\n", "", 0,
+		},
+		{
+			"a file that is wrong is a line for each problem, and the others are checked all the same",
+			[]string{"testdata/broken.yaml", "testdata/policy.yaml", "nope.yaml"}, "",
+			brokenProblems + "testdata/policy.yaml: " + right + "nope.yaml: cannot be read: no such file or directory\n",
+			"2 of 3 policy files cannot be used", exitUsage,
+		},
+		{"in JSON a file that is right is nothing", []string{"-o", "json", "testdata/policy.yaml"}, "", "", "", 0},
+		{
+			"in JSON a problem is an object", []string{"-o", "json", "-", "nope.yaml"}, "kind: DeschedulerPolicy\nrates: <\n",
+			`{"file":"stdin","line":1,"field":"apiVersion","wrong":"is missing",` +
+				`"right":"write apiVersion: descheduler/v1alpha2 or rehome.dev/v1alpha1"}
+{"file":"stdin","line":2,"field":"rates","wrong":"unknown field","right":"did you mean rate?"}
+{"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
+`, "2 of 2 policy files cannot be used", exitUsage,
+		},
+		{"without a file there is nothing to check", nil, "", "", "rehome policy check: name a policy file, or - for standard input", exitUsage},
+		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `--output: want text or json, got "yaml"`, exitUsage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err, code := said(t, c.stdin, append([]string{"policy", "check"}, c.arguments...)...)
+			if out != c.out || err != c.err || code != c.code {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q and\n%s", code, err, out, c.code, c.err, c.out)
+			}
+		})
+	}
+}
+
+// TestAPolicyIsExplained compares with testdata/policy.txt, which UPDATE_GOLDEN=1 writes anew.
+func TestAPolicyIsExplained(t *testing.T) {
+	out, err, code := said(t, "", "policy", "explain", "testdata/policy.yaml")
+	if err != "" || code != 0 {
+		t.Fatalf("got code %d, error %q", code, err)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile("testdata/policy.txt", []byte(out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := read(t, "testdata/policy.txt"); out != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out, want)
+	}
+}
+
+func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		err       string
+	}{
+		{"a file that is wrong", []string{"testdata/broken.yaml"}, strings.TrimSuffix(brokenProblems, "\n")},
+		{"a file that is not there", []string{"nope.yaml"}, "nope.yaml: cannot be read: no such file or directory"},
+		{"two files", []string{"a", "b"}, `rehome policy explain takes one policy file, got ["a" "b"]`},
+		{"no file", nil, "rehome policy explain: name a policy file, or - for standard input"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err, code := said(t, "", append([]string{"policy", "explain"}, c.arguments...)...)
+			if out != "" || err != c.err || code != exitUsage {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q", code, err, out, exitUsage, c.err)
+			}
+		})
+	}
+}
+
+func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
+	if _, err, code := said(t, "", "policy", "chek", "a"); err != `rehome policy: no command "chek"` || code != exitUsage {
+		t.Errorf("got code %d, error %q", code, err)
+	}
+}
+
+func TestThePolicyCommandsShowExamples(t *testing.T) {
+	for _, c := range try.PolicyCommand().Commands() {
+		if !strings.Contains(c.Example, "rehome policy "+c.Name()) {
+			t.Errorf("rehome policy %s has no example of itself: %q", c.Name(), c.Example)
+		}
+	}
+}
+
+func TestAPolicyIsConverted(t *testing.T) {
+	const older = "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nignorePvcPods: true\nstrategies:\n" +
+		"  PodLifeTime: {enabled: true, params: {podLifeTime: {maxPodLifeTimeSeconds: 60}}}\n"
+	const body = `kind: DeschedulerPolicy
+profiles:
+  - name: default
+    pluginConfig:
+      - name: DefaultEvictor
+        args:
+          ignorePvcPods: true
+      - name: PodLifeTime
+        args:
+          maxPodLifeTimeSeconds: 60
+    plugins:
+      deschedule:
+        enabled: [PodLifeTime]
+`
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		stdin     string
+		out, err  string
+		code      int
+	}{
+		{"to our own version", []string{"-"}, older, "apiVersion: rehome.dev/v1alpha1\n" + body, "", 0},
+		{
+			"to the peer's", []string{"--to", "descheduler/v1alpha2", "-"}, older,
+			"apiVersion: descheduler/v1alpha2\n" + body, "", 0,
+		},
+		{
+			"not to one that there is not", []string{"--to", "v1", "-"}, older, "",
+			`--to: want rehome.dev/v1alpha1 or descheduler/v1alpha2, got "v1"`, exitUsage,
+		},
+		{
+			"not to one that cannot say it", []string{"--to", "descheduler/v1alpha2", "-"},
+			"apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\ndeltas: All\n", "",
+			"stdin: deltas: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1", exitUsage,
+		},
+		{
+			"not when it is wrong", []string{"testdata/broken.yaml"}, "", "",
+			strings.TrimSuffix(brokenProblems, "\n"), exitUsage,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err, code := said(t, c.stdin, append([]string{"policy", "convert"}, c.arguments...)...)
+			if out != c.out || err != c.err || code != c.code {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q and\n%s", code, err, out, c.code, c.err, c.out)
+			}
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/app/settings"
+)
+
+// goodPolicies are files as people write them: one for each strategy, one for each preset, and others.
+const goodPolicies = "../policy/testdata/good/*.yaml"
+
+// TestGoodPolicyFilesAreAcceptedExplainedAndConverted holds this for each file. What a file is converted to is accepted,
+// too, and means the same.
+func TestGoodPolicyFilesAreAcceptedExplainedAndConverted(t *testing.T) {
+	files, err := filepath.Glob(goodPolicies)
+	if err != nil || len(files) < 20 {
+		t.Fatalf("got %d files, %v, want at least 20", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			checked, err, code := said(t, "", "policy", "check", file)
+			if err != "" || code != 0 {
+				t.Fatalf("rehome policy check: code %d, error %q and\n%s", code, err, checked)
+			}
+			if _, err, code := said(t, "", "policy", "explain", file); err != "" || code != 0 {
+				t.Errorf("rehome policy explain: code %d, error %q", code, err)
+			}
+			converted, err, code := said(t, "", "policy", "convert", file)
+			if err != "" || code != 0 {
+				t.Fatalf("rehome policy convert: code %d, error %q", code, err)
+			}
+			again, err, code := said(t, converted, "policy", "check", "-")
+			if want := "stdin:" + strings.TrimPrefix(checked, file+":"); again != want || code != 0 {
+				t.Errorf("the converted file: code %d, error %q and\n%swant\n%s", code, err, again, want)
+			}
+			twice, err, code := said(t, converted, "policy", "convert", "-")
+			if twice != converted || code != 0 {
+				t.Errorf("converted twice: code %d, error %q and\n%swant\n%s", code, err, twice, converted)
+			}
+		})
+	}
+}
+
+// TestEveryStrategyHasAGoodPolicyFile holds that the file named like a strategy enables it.
+func TestEveryStrategyHasAGoodPolicyFile(t *testing.T) {
+	for _, s := range settings.Strategies() {
+		file := strings.Replace(goodPolicies, "*", s.Name, 1)
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s has no example: %v", s.Name, err)
+			continue
+		}
+		want := file + ": 1 profile, enabled: " + s.Name + "\n"
+		if got, _, _ := said(t, "", "policy", "check", file); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

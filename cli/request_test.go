@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/act"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// answering takes requests from the bus until the end of the test, and lets answer say what becomes of each: the events that
+// it returns are published as consequences of the request, in this order.
+func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.Payload) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
+			r, err := schemas.Decode[schemas.Request](e)
+			if err != nil {
+				return err
+			}
+			for _, p := range answer(r) {
+				next, err := schemas.NewEvent("/test", p, time.Now(), e)
+				if err == nil {
+					_, err = b.Publish(ctx, next)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return b.DropRequest(ctx, e)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// receipt is one for a request with these pods, which are on n1, or on n2 if they are on another.
+func receipt(r schemas.Request, state schemas.ReceiptState, reason schemas.ReceiptReason, pods ...schemas.RequestedPod) schemas.Receipt {
+	return schemas.Receipt{Sender: r.Sender, Name: r.Name, State: state, Reason: reason, Message: "so it is", Action: r.Action, Pods: pods}
+}
+
+func requested(name string, protections ...schemas.Protection) schemas.RequestedPod {
+	return schemas.RequestedPod{Pod: podOf(name), Node: "n1", Protected: protections}
+}
+
+func podOf(name string) schemas.PodRef {
+	return schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID("u-" + name)}
+}
+
+// judged is a verdict on a pod of a request.
+func judged(name string, outcome schemas.Outcome, reason schemas.ReasonCode) schemas.Verdict {
+	return schemas.Verdict{
+		Outcome: outcome, Reason: reason, Message: "because", Profile: "p", Strategy: schemas.RequestStrategy,
+		Scope:  schemas.ScopeRef{Kind: schemas.RequestKind, Key: "admin/r"},
+		Intent: schemas.Intent{Pod: podOf(name), Node: "n1", Reason: "asked for by admin: fan"},
+	}
+}
+
+// replaced is how the move of a pod ended.
+func replaced(name string, reason schemas.ReasonCode) schemas.Verdict {
+	v := judged(name, schemas.Settled, reason)
+	replacement := podOf(name + "-new")
+	v.Settlement = &schemas.Settlement{Replacement: &replacement, Node: "n2", Seconds: 3.2}
+	return v
+}
+
+// clockTime is the time at the beginning of a line.
+var clockTime = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d\d\d  `)
+
+func TestARequestIsShownUntilAllPodsAreSettledAndTheExitCodeSaysHowItEnded(t *testing.T) {
+	protected := schemas.Protection{Rule: "DaemonSetPods", Detail: "it belongs to the DaemonSet agent"}
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		answer    func(r schemas.Request) []schemas.Payload
+		want      string
+		failed    string
+	}{
+		{"all pods are moved", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{
+				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a"), requested("b")),
+				judged("a", schemas.Deferred, schemas.ReasonDisruptionBudget), judged("b", schemas.Evicted, schemas.ReasonEvictionAccepted),
+				judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted), replaced("a", schemas.ReasonReplaced),
+				receipt(r, schemas.RequestFinished, schemas.ReceiptDone), replaced("b", schemas.ReasonReplaced),
+			}
+		}, `request admin/r: deschedule node n1: fan
+receipt  admin/r                          accepted: Accepted: so it is
+verdict  pod/shop/a                       deferred: DisruptionBudget: because
+verdict  pod/shop/b                       evicted from n1: asked for by admin: fan
+verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
+verdict  pod/shop/a                       settled Replaced shop/a on n2 after 3.2s: replacement a-new
+receipt  admin/r                          finished: Done: so it is
+verdict  pod/shop/b                       settled Replaced shop/b on n2 after 3.2s: replacement b-new
+
+POD      WAS ON   BECAME
+shop/a   n1       Replaced after 3.2s: a-new on n2
+shop/b   n1       Replaced after 3.2s: b-new on n2
+
+request admin/r finished: Done: so it is
+`, ""},
+		{"the last receipt comes before the verdict", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{
+				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")),
+				receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
+				judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted), replaced("a", schemas.ReasonReplaced),
+			}
+		}, `request admin/r: deschedule node n1: fan
+receipt  admin/r                          accepted: Accepted: so it is
+receipt  admin/r                          finished: Done: so it is
+verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
+verdict  pod/shop/a                       settled Replaced shop/a on n2 after 3.2s: replacement a-new
+
+POD      WAS ON   BECAME
+shop/a   n1       Replaced after 3.2s: a-new on n2
+
+request admin/r finished: Done: so it is
+`, ""},
+		{"some remain, are protected, come back, go by themselves or were never there", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+			accepted := receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted,
+				requested("a"), requested("b", protected), requested("c"), requested("d"), requested("e"))
+			accepted.Missing = []schemas.PodTarget{{Namespace: "shop", Name: "z"}}
+			finished := receipt(r, schemas.RequestFinished, schemas.ReceiptDeadlineExceeded)
+			finished.Gone, finished.Remaining = 2, []schemas.RemainingPod{
+				{Pod: podOf("a"), Node: "n1", Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: "2 needed"},
+				{Pod: podOf("b"), Node: "n1"}, {Pod: podOf("e"), Node: "n1"},
+			}
+			return []schemas.Payload{
+				accepted, judged("a", schemas.Deferred, schemas.ReasonDisruptionBudget), judged("c", schemas.Evicted, schemas.ReasonEvictionAccepted),
+				replaced("c", schemas.ReasonCameBack), finished,
+			}
+		}, `request admin/r: deschedule node n1: fan
+receipt  admin/r                          accepted: Accepted: so it is
+verdict  pod/shop/a                       deferred: DisruptionBudget: because
+verdict  pod/shop/c                       evicted from n1: asked for by admin: fan
+verdict  pod/shop/c                       settled CameBack shop/c on n2 after 3.2s: replacement c-new
+receipt  admin/r                          finished: DeadlineExceeded: so it is
+
+POD      WAS ON   BECAME
+shop/a   n1       remains: deferred: DisruptionBudget: 2 needed
+shop/b   n1       protected: DaemonSetPods: it belongs to the DaemonSet agent
+shop/c   n1       CameBack after 3.2s: c-new on n2
+shop/d   n1       gone by itself
+shop/e   n1       remains: it had no turn
+shop/z   -        not there, or on no node
+
+request admin/r finished: DeadlineExceeded: so it is
+`, "4 pods of request admin/r did not become what was asked for\nnot found: 1 pod of request admin/r"},
+		{"it is rejected", []string{"workload", "deployment/shop/api"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{receipt(r, schemas.RequestRejected, schemas.ReceiptNotAllowed)}
+		}, `request admin/r: deschedule Deployment shop/api: fan
+receipt  admin/r                          rejected: NotAllowed: so it is
+request admin/r rejected: NotAllowed: so it is
+`, "request admin/r was rejected: NotAllowed: so it is"},
+		{"a dry run has no ends to wait for", []string{"pod", "shop/a", "--dry-run"}, func(r schemas.Request) []schemas.Payload {
+			v := judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted)
+			v.DryRun = true
+			return []schemas.Payload{
+				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")), v, receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
+			}
+		}, `request admin/r: deschedule 1 pods (dry run): fan
+receipt  admin/r                          accepted: Accepted: so it is
+verdict  pod/shop/a                       evicted (dry run) from n1: asked for by admin: fan
+receipt  admin/r                          finished: Done: so it is
+
+POD      WAS ON   BECAME
+shop/a   n1       evicted (dry run)
+
+request admin/r finished: Done: so it is
+`, ""},
+		{"somebody cancels it", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, schemas.ReceiptCancelled)}
+		}, `request admin/r: deschedule node n1: fan
+receipt  admin/r                          accepted: Accepted: so it is
+receipt  admin/r                          finished: Cancelled: so it is
+request admin/r finished: Cancelled: so it is
+`, "request admin/r was cancelled"},
+		{"strategies are asked", []string{"evaluate", "PodLifeTime"}, func(r schemas.Request) []schemas.Payload {
+			return []schemas.Payload{receipt(r, schemas.RequestFinished, schemas.ReceiptDone)}
+		}, `request admin/r: evaluate PodLifeTime: fan
+receipt  admin/r                          finished: Done: so it is
+request admin/r finished: Done: so it is
+`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := busOf(t)
+			answering(t, b, c.answer)
+			got, err := execute(t, append([]string{"request"}, append(c.arguments, "--reason", "fan", "--name", "r")...)...)
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
+			failed := ""
+			if err != nil {
+				failed = err.Error()
+			}
+			if got != c.want || failed != c.failed || err != nil && exitCode(err) != exitFailure {
+				t.Errorf("error %v, got\n%s\nwant error %q and\n%s", err, got, c.failed, c.want)
+			}
+		})
+	}
+}
+
+func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
+	b := busOf(t)
+	for i, c := range []struct {
+		arguments string
+		want      schemas.Request
+	}{
+		{"pod shop/a web/b --method evict --override PodsWithPVC,MinPodAge --override Signal --profile p", schemas.Request{
+			Action: schemas.ActionDeschedule, Method: schemas.UseEvict, Profile: "p", Override: []string{"PodsWithPVC", "MinPodAge", "Signal"},
+			Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop", Name: "a"}, {Namespace: "web", Name: "b"}}},
+		}},
+		{"workload statefulsets/shop/db --dry-run --sender ci", schemas.Request{
+			Sender: "ci", Action: schemas.ActionDeschedule, DryRun: true,
+			Target: &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "StatefulSet", Namespace: "shop", Name: "db"}},
+		}},
+		{"workload Rollout/shop/api --method restart", schemas.Request{
+			Action: schemas.ActionDeschedule, Method: schemas.UseRestart,
+			Target: &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Rollout", Namespace: "shop", Name: "api"}},
+		}},
+		{"pods -n shop -l app=api,tier!=test --method auto", schemas.Request{
+			Action: schemas.ActionDeschedule,
+			Target: &schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "app=api,tier!=test"}},
+		}},
+		{"pods -A -l app", schemas.Request{
+			Action: schemas.ActionDeschedule, Target: &schemas.Target{Selector: &schemas.SelectorTarget{Labels: "app"}},
+		}},
+		{"node worker-9", schemas.Request{Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "worker-9"}}},
+		{"evaluate", schemas.Request{Action: schemas.ActionEvaluate}},
+		{"evaluate PodLifeTime --profile p", schemas.Request{Action: schemas.ActionEvaluate, Strategy: "PodLifeTime", Profile: "p"}},
+		{"cancel drain", schemas.Request{Action: schemas.ActionCancel, Request: "drain"}},
+	} {
+		t.Run(c.arguments, func(t *testing.T) {
+			name := fmt.Sprintf("r-%d", i)
+			arguments := append([]string{"request"}, strings.Fields(c.arguments)...)
+			out, err := execute(t, append(arguments, "--reason", "it must", "--wait=false", "-o", "json", "--name", name)...)
+			var line struct {
+				Data schemas.Request `json:"data"`
+			}
+			if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", act.Requester()
+			if c.want.Sender == "" {
+				c.want.Sender = "admin"
+			}
+			open, err := b.OpenRequests(t.Context())
+			if err != nil || !reflect.DeepEqual(line.Data, c.want) {
+				t.Fatalf("error %v\ngot  %+v\nwant %+v", err, line.Data, c.want)
+			}
+			stored, err := schemas.Decode[schemas.Request](open[len(open)-1].Event)
+			if err != nil || !reflect.DeepEqual(stored, c.want) || open[len(open)-1].Channel != c.want.Channel() {
+				t.Errorf("on the bus: error %v\ngot  %+v on %s\nwant %+v", err, stored, open[len(open)-1].Channel, c.want)
+			}
+		})
+	}
+}
+
+func TestADeadlineIsCountedFromNowAndANameIsMadeUp(t *testing.T) {
+	r, err := act.RequestFlags{Sender: "admin", Reason: "x", Method: "auto", Output: "text", Deadline: time.Hour}.Request(clock)
+	if err != nil || !r.Deadline.Equal(clock.Add(time.Hour)) || !regexp.MustCompile(`^cli-[a-z0-9]{12}$`).MatchString(r.Name) {
+		t.Errorf("error %v, got %+v", err, r)
+	}
+}
+
+func TestARequestWhoseNameIsTakenIsNotSent(t *testing.T) {
+	busOf(t)
+	arguments := []string{"request", "node", "n1", "--reason", "fan", "--name", "r", "--wait=false"}
+	got, err := execute(t, arguments...)
+	if want := "request admin/r: deschedule node n1: fan, by " + act.Requester() + "\n"; err != nil || got != want {
+		t.Errorf("got %q, error %v, want %q", got, err, want)
+	}
+	got, err = execute(t, arguments...)
+	if got != "" || !errors.Is(err, bus.ErrOpen) || exitCode(err) != exitFailure {
+		t.Errorf("got %q, error %v", got, err)
+	}
+}
+
+func TestARequestThatIsNotWaitedForStaysOpenAndItIsSaidHowToCancelIt(t *testing.T) {
+	b := busOf(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answering(t, b, func(r schemas.Request) []schemas.Payload {
+		return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a"))}
+	})
+	root := newRoot()
+	root.SetArgs([]string{"request", "node", "n1", "--reason", "fan", "--name", "r"})
+	root.SetOut(cancelling{&bytes.Buffer{}, cancel})
+	err := root.ExecuteContext(ctx)
+	const want = "request admin/r stays open; to cancel it:\n  rehome request cancel r --sender admin --reason '...'"
+	if err == nil || err.Error() != want || exitCode(err) != exitFailure {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// cancelling is a terminal at which somebody presses Ctrl-C when the receipt is shown.
+type cancelling struct {
+	*bytes.Buffer
+	cancel func()
+}
+
+func (c cancelling) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("accepted")) {
+		c.cancel()
+	}
+	return c.Buffer.Write(b)
+}
+
+func TestARequestWithoutABusIsAnErrorOfWhoAsks(t *testing.T) {
+	t.Setenv("REHOME_STORE_DIR", t.TempDir())
+	got, err := execute(t, "request", "node", "n1", "--reason", "fan")
+	if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {
+		t.Errorf("got %q, error %v, code %d; want ErrNotConnected, code %d", got, err, exitCode(err), exitUsage)
+	}
+}

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/cli/act"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
+	busOf(t)
+	for _, c := range []struct {
+		flags string
+		want  schemas.NodeRequest
+	}{
+		{"--cordon", schemas.NodeRequest{Stage: v1alpha1.Cordon}},
+		{"--drain --deadline 4h --on-deadline Hold --force SingleNode,AllNodes", schemas.NodeRequest{
+			Stage: v1alpha1.Drain, Deadline: &metav1.Duration{Duration: 4 * time.Hour}, OnDeadline: v1alpha1.Hold,
+			Force: []v1alpha1.Guard{v1alpha1.SingleNode, v1alpha1.AllNodes},
+		}},
+		{"--complete --deadline 1h", schemas.NodeRequest{Stage: v1alpha1.Complete}},
+	} {
+		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
+			strings.Fields(c.flags)...)...)
+		var line struct {
+			Data schemas.Request `json:"data"`
+		}
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
+			t.Fatalf("%s: %v in %s", c.flags, err, out)
+		}
+		c.want.Node = "worker-9"
+		want := schemas.Request{
+			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: act.Requester(), Maintenance: &c.want,
+			Deadline: line.Data.Deadline,
+		}
+		if !reflect.DeepEqual(line.Data, want) || line.Data.Deadline.IsZero() == strings.Contains(c.flags, "--deadline") {
+			t.Errorf("%s: got %+v, want %+v", c.flags, line.Data, want)
+		}
+	}
+}
+
+func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testing.T) {
+	busOf(t)
+	for flags, want := range map[string]time.Duration{
+		"--drain --deadline 4h":     4*time.Hour + time.Minute,
+		"--drain --deadline 23h59m": 24 * time.Hour,
+		"--drain --deadline 24h":    24 * time.Hour, // the longest that a request may have
+		"--cordon --deadline 4h":    4 * time.Hour,
+		"--complete --deadline 4h":  4 * time.Hour,
+	} {
+		before := time.Now()
+		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
+			strings.Fields(flags)...)...)
+		after := time.Now()
+		var line struct {
+			Data schemas.Request `json:"data"`
+		}
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
+			t.Fatalf("%s: %v in %s", flags, err, out)
+		}
+		if got := line.Data.Deadline; got.Before(before.Add(want)) || got.After(after.Add(want)) {
+			t.Errorf("%s: until %v, want %v after %v", flags, got, want, before)
+		}
+	}
+}
+
+func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
+	for flags, want := range map[string]string{
+		"n1 --drain --cordon":                       "want one of --cordon, --drain and --complete",
+		"n1 --force AllNodes":                       "--force, --on-deadline: want them with --cordon or --drain",
+		"n1 --drain --method evict":                 "--method, --override, --profile: want them without --drain",
+		"n1 --complete --override Signal":           "--method, --override, --profile: want them without --complete",
+		"n1 --cordon --profile p":                   "--method, --override, --profile: want them without --cordon",
+		"n1 --complete --force AllNodes":            "--force: want it with --cordon or --drain",
+		"n1 --drain --force All":                    `--force: want one of [AllNodes ControlPlane SingleNode], each once, got "All"`,
+		"n1 --drain --on-deadline Hold":             "--on-deadline: want it with --drain and --deadline",
+		"n1 --drain --deadline 1h --on-deadline No": `--on-deadline: want one of [Continue Hold Release], got "No"`,
+		"a/b --drain":                               `want the name of a node, got "a/b"`,
+		"n1 --drain --dry-run":                      "rehome request node: want it without --dry-run and REHOME_DRY_RUN, which are for pods",
+	} {
+		_, err := execute(t, append([]string{"request", "node", "--reason", "fan"}, strings.Fields(flags)...)...)
+		if err == nil || err.Error() != want || exitCode(err) != exitUsage {
+			t.Errorf("%s: got %v, want %s", flags, err, want)
+		}
+	}
+}
+
+func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
+	moved := judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted)
+	moved.Strategy, moved.Scope = schemas.MaintenanceStrategy, schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "node/n1"}
+	other := moved
+	other.Scope.Key = "node/n2"
+	for _, c := range []struct {
+		reason schemas.ReceiptReason
+		failed string
+	}{
+		{schemas.ReceiptDone, ""},
+		{schemas.ReceiptDeadlineExceeded, "request admin/r did not become what was asked for: DeadlineExceeded: so it is"},
+		{schemas.ReceiptRefused, "request admin/r did not become what was asked for: Refused: so it is"},
+		{schemas.ReceiptHeldByAnother, "request admin/r did not become what was asked for: HeldByAnother: so it is"},
+		{schemas.ReceiptCancelled, "request admin/r was cancelled"},
+	} {
+		t.Run(string(c.reason), func(t *testing.T) {
+			b := busOf(t)
+			answering(t, b, func(r schemas.Request) []schemas.Payload {
+				for _, v := range []schemas.Verdict{moved, other} { // of nobody's request: the maintenance goes on by itself
+					e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
+					if err == nil {
+						_, err = b.Publish(t.Context(), e)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				return []schemas.Payload{
+					receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, c.reason),
+				}
+			})
+			got, err := execute(t, "request", "node", "n1", "--drain", "--deadline", "4h", "--reason", "fan", "--name", "r")
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
+			want := `request admin/r: maintain node n1: Drain within 4h0m0s: fan
+verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
+receipt  admin/r                          accepted: Accepted: so it is
+receipt  admin/r                          finished: REASON: so it is
+
+POD      WAS ON   BECAME
+shop/a   n1       evicted: EvictionAccepted: because
+
+request admin/r finished: REASON: so it is
+`
+			want = strings.ReplaceAll(want, "REASON", string(c.reason))
+			failed := ""
+			if err != nil {
+				failed = err.Error()
+			}
+			if got != want || failed != c.failed || err != nil && exitCode(err) != exitFailure {
+				t.Errorf("error %v, got\n%s\nwant error %q and\n%s", err, got, c.failed, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+)
+
+func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	const tlsWanted = "REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, " +
+		"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643"
+	missing := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		name string
+		s    settings.Settings
+		want string
+	}{
+		{"no address", settings.Settings{}, ""},
+		{"a loopback address", settings.Settings{RequestAddress: "127.0.0.1:0"}, ""},
+		{"localhost", settings.Settings{RequestAddress: "localhost:0"}, ""},
+		{"all addresses", settings.Settings{RequestAddress: ":0"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"another address", settings.Settings{RequestAddress: "10.0.0.1:0"}, fmt.Sprintf(tlsWanted, "10.0.0.1:0")},
+		{"no port", settings.Settings{RequestAddress: "127.0.0.1"}, fmt.Sprintf(tlsWanted, "127.0.0.1")},
+		{"a name that may be anything", settings.Settings{RequestAddress: "watcher:8643"}, fmt.Sprintf(tlsWanted, "watcher:8643")},
+		{"a certificate without a key", settings.Settings{RequestAddress: ":0", RequestCertFile: "c"},
+			"REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them"},
+		{"a certificate that is not there", settings.Settings{RequestAddress: ":0", RequestCertFile: missing, RequestKeyFile: missing},
+			"REHOME_REQUEST_CERT_FILE: open " + missing + ": no such file or directory"},
+		{"a key that is not there", settings.Settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: missing},
+			"REHOME_REQUEST_KEY_FILE: open " + missing + ": no such file or directory"},
+		{"a file that is no certificate", settings.Settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: "main.go"},
+			"REHOME_REQUEST_CERT_FILE: requestserver_test.go with main.go: tls: failed to find any PEM data in certificate input"},
+		{"all addresses with a certificate of its own", settings.Settings{RequestAddress: ":0", RequestTLS: "self-signed"}, ""},
+		{"all addresses without TLS, said", settings.Settings{RequestAddress: ":0", RequestTLS: "off"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"files that are not named", settings.Settings{RequestAddress: ":0", RequestTLS: "files", RequestCertFile: "c"},
+			"REHOME_REQUEST_KEY_FILE: want the file with the key of the certificate, since REHOME_REQUEST_TLS is files, got nothing"},
+		{"files beside a certificate of its own", settings.Settings{RequestAddress: ":0", RequestTLS: "self-signed", RequestKeyFile: "k"},
+			"REHOME_REQUEST_KEY_FILE: want it with REHOME_REQUEST_TLS=files, got REHOME_REQUEST_TLS=self-signed"},
+		{"an address that is taken", settings.Settings{RequestAddress: taken.Addr().String()},
+			"REHOME_REQUEST_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
+				": bind: address already in use"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := serving.ListenForRequests(c.s, slog.New(slog.DiscardHandler))
+			defer r.Close()
+			switch {
+			case c.want == "" && (err != nil || (r == nil) != (c.s.RequestAddress == "")):
+				t.Errorf("got %v, error %v", r, err)
+			case c.want != "" && (err == nil || err.Error() != c.want || exitCode(err) != exitUsage):
+				t.Errorf("got error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// certificate writes one for 127.0.0.1 that vouches for itself.
+func certificate(t *testing.T, serial int64, certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
+	dir := t.TempDir()
+	s := settings.Settings{RequestAddress: "127.0.0.1:0", RequestCertFile: filepath.Join(dir, "crt"), RequestKeyFile: filepath.Join(dir, "key")}
+	certificate(t, 1, s.RequestCertFile, s.RequestKeyFile)
+	r, err := serving.ListenForRequests(s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Serve(ctx) }()
+	for serial := int64(1); serial <= 2; serial++ {
+		certificate(t, serial, s.RequestCertFile, s.RequestKeyFile)
+		text, err := os.ReadFile(s.RequestCertFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(text)
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
+		got, err := client.Get("https://" + r.Listener.Addr().String() + "/")
+		if err != nil {
+			t.Fatalf("certificate %d: %v", serial, err)
+		}
+		body, err := io.ReadAll(got.Body)
+		if got.Body.Close() != nil || err != nil || string(body) != "here" || got.TLS.PeerCertificates[0].SerialNumber.Int64() != serial {
+			t.Errorf("certificate %d: got %q, error %v, serial %v", serial, body, err, got.TLS.PeerCertificates[0].SerialNumber)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

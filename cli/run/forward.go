@@ -1,0 +1,228 @@
+package run
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+)
+
+// ForwardServedAt is where the figures of a forwarder are when nothing says where: beside those of a rehome that runs on the
+// same machine, and where that takes requests.
+const ForwardServedAt = "127.0.0.1:8644"
+
+// forwardParallel is how many posts run at once when nothing says how many.
+const forwardParallel = 8
+
+func ForwardCommand() *cobra.Command {
+	var f forwardFlags
+	c := &cobra.Command{
+		Use:   "forward",
+		Short: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP",
+		Long: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP, at least\n" +
+			"once and until the sink has it. How far it was is kept on the bus under a name: it goes on there when it is started\n" +
+			"again, on any machine, and several of one name share the work. The same id and source is the same event; several\n" +
+			"posts run at once, in no order.\n\n" +
+			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
+			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
+			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +
+			"In Knative, K_SINK says where to post, K_CE_OVERRIDES what to add, and K_CA_CERTS, in PEM, which authorities to trust\n" +
+			"besides those of the machine, as a SinkBinding sets them.",
+		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
+			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
+			"  # Forget how far it was:\n" +
+			"  rehome forward --remove --to http://127.0.0.1:8080/",
+		Args: command.NoArguments,
+	}
+	s := command.BindFlags(c)
+	f.bind(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.remove {
+			return command.WithSettings(c, s, func(s settings.Settings) error { return removeForward(c, s, f) })
+		}
+		plan, err := f.read(time.Now())
+		if err != nil {
+			return err
+		}
+		return command.WithSettings(c, s, func(s settings.Settings) error {
+			if _, set := os.LookupEnv("REHOME_HTTP_ADDRESS"); !set && !c.Flags().Changed("http-address") {
+				s.HTTPAddress = ForwardServedAt
+			}
+			return forward(c.Context(), s, plan)
+		})
+	}
+	return c
+}
+
+// forwardFlags are what a person can say about forwarding.
+type forwardFlags struct {
+	filter          look.FilterFlags
+	to, name, mode  string
+	tokenFile       string
+	since, timeout  time.Duration
+	parallel, tries int
+	remove          bool
+	// What Knative sets: K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
+	sink, overridesText, authoritiesText string
+}
+
+func (f *forwardFlags) bind(c *cobra.Command) {
+	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
+	f.filter.Bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
+	flags := c.Flags()
+	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
+	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
+	flags.StringVar(&f.mode, "mode", "binary", "binary: attributes as headers; structured: all in one JSON object")
+	flags.DurationVar(&f.since, "since", 0, "begin this long ago when the name is new; the default is what happens from then on")
+	flags.IntVar(&f.parallel, "parallel", forwardParallel, "posts at once")
+	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time of one post")
+	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often an event is tried that the sink answers and does not take")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a bearer token, read anew for each post")
+	flags.BoolVar(&f.remove, "remove", false, "forget the name, and how far it was, instead of forwarding")
+}
+
+// forwardPlan is what to forward, and where.
+type forwardPlan struct {
+	listener bus.Listener
+	filter   filter.Filter
+	post     post.Config
+}
+
+// read says what is to be done at the time now, or which flag or variable is wrong.
+func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
+	if p.filter, err = f.filter.Read(); err != nil {
+		return p, err
+	}
+	if err := f.check(p.filter); err != nil {
+		return p, usage.Wrap(err)
+	}
+	p.post = post.Config{URL: f.url(), Timeout: f.timeout, TokenFile: f.tokenFile, Connections: f.parallel}
+	if f.mode == "structured" {
+		p.post.Mode = post.Structured
+	}
+	if p.post.Extensions, err = Overrides(f.overridesText); err != nil {
+		return p, usage.Errorf("K_CE_OVERRIDES: %w", err)
+	}
+	if p.post.Authorities, err = authorities(f.authoritiesText); err != nil {
+		return p, usage.Errorf("K_CA_CERTS: %w", err)
+	}
+	p.listener = bus.Listener{
+		Name: f.listener(), Channels: p.filter.Channels(), Parallel: f.parallel, Tries: f.tries,
+	}
+	if f.since > 0 {
+		p.listener.Since = now.Add(-f.since)
+	}
+	return p, nil
+}
+
+func (f *forwardFlags) check(chosen filter.Filter) error {
+	switch {
+	case f.url() == "":
+		return errors.New("no sink: name a URL with --to or K_SINK")
+	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
+		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
+	case f.mode != "binary" && f.mode != "structured":
+		return fmt.Errorf("--mode: want binary or structured, got %q", f.mode)
+	case f.since < 0:
+		return fmt.Errorf("--since: want a duration such as 1h, got %v", f.since)
+	case f.timeout <= 0:
+		return fmt.Errorf("--timeout: want a duration such as 10s, got %v", f.timeout)
+	case f.parallel < 1:
+		return fmt.Errorf("--parallel: want at least 1, got %d", f.parallel)
+	case f.tries < 1:
+		return fmt.Errorf("--tries: want at least 1, got %d", f.tries)
+	}
+	if f.tokenFile == "" {
+		return nil
+	}
+	if _, err := os.ReadFile(f.tokenFile); err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	return nil
+}
+
+func (f *forwardFlags) url() string { return cmp.Or(f.to, f.sink) }
+
+// listener is the name on the bus.
+func (f *forwardFlags) listener() string {
+	if f.name != "" || f.url() == "" {
+		return f.name
+	}
+	return NameOf(f.url())
+}
+
+// NameOf is a name for forwarding to a URL: its host and path to be read, and a hash that tells URLs apart and nothing about
+// what is secret in them.
+func NameOf(to string) string {
+	words := ""
+	if u, err := url.Parse(to); err == nil {
+		words = strings.Join(strings.FieldsFunc(u.Host+"/"+u.Path, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+		}), "-") + "-"
+	}
+	hash := sha256.Sum256([]byte(to))
+	return "forward-" + words + hex.EncodeToString(hash[:4])
+}
+
+// Overrides reads what Knative wants to be added to each event: {"extensions": {"NAME": "VALUE"}}. Empty: nothing.
+func Overrides(text string) (map[string]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var o struct {
+		Extensions map[string]string `json:"extensions"`
+	}
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return nil, fmt.Errorf(`want {"extensions": {"NAME": "VALUE"}}: %w`, err)
+	}
+	lower := make(map[string]string, len(o.Extensions))
+	for name, value := range o.Extensions {
+		name = strings.ToLower(name) // as header names, they may come in any case
+		if err := cloudevent.CheckExtension(name); err != nil {
+			return nil, err
+		}
+		if _, twice := lower[name]; twice {
+			return nil, fmt.Errorf("attribute %q: want it once, got it in different cases", name)
+		}
+		lower[name] = value
+	}
+	return lower, nil
+}
+
+// removeForward forgets how far a name was.
+func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error {
+	name := f.listener()
+	if name == "" {
+		return usage.Errorf("--remove: want --name, or --to with the URL that the name is made of")
+	}
+	if s.DryRun { // which promises that nothing is changed
+		return usage.Errorf("--remove: want it without --dry-run and REHOME_DRY_RUN")
+	}
+	b, err := command.Connect(s, "rehome-forward-remove")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.RemoveListener(c.Context(), name); err != nil {
+		return command.NoBus(err)
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: removed\n", name)
+	return err
+}

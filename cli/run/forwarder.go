@@ -1,0 +1,204 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+const (
+	// backlogEvery is how often a forwarder asks how far it is behind: more often than figures are collected.
+	backlogEvery = 5 * time.Second
+	// backlogWithin bounds one such question, which also says whether the forwarder is ready: probes do not wait longer.
+	backlogWithin = 2 * time.Second
+)
+
+// forwarder posts the events of one listener to one sink.
+type forwarder struct {
+	bus     *bus.Bus
+	name    string
+	filter  filter.Filter
+	sink    *post.Client
+	figures forwardFigures
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	trouble error // why the last post did not get through to the sink; nil: it did
+}
+
+// forward posts events until ctx ends, and then finishes the posts that it has begun.
+func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	sink, err := post.New(p.post)
+	if err != nil {
+		return usage.Errorf("--to: %w", err)
+	}
+	defer sink.Close()
+	options, err := settings.BusOptions(s, string(bus.RoleForwarder))
+	if err != nil {
+		return err
+	}
+	options.Log = s.Logger(os.Stderr)
+	web, err := serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), options.Log)
+	if err != nil {
+		return err
+	}
+	b, err := bus.Connect(options)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	defer b.Close()
+	f := &forwarder{
+		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, figures: newForwardFigures(), log: options.Log,
+	}
+	web.Checks = []serving.Check{f.listens, f.arrives}
+	f.figures.register(web.Metrics)
+	listener, err := web.Listen()
+	if err != nil {
+		return err
+	}
+	f.log.Info("forwarding", "name", f.name, "channels", p.listener.Channels)
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return web.Serve(ctx, listener) })
+	work.Go(func() error { return b.Listen(ctx, p.listener, f.handle) })
+	work.Go(func() error { return f.measure(ctx) })
+	if err := work.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// handle posts one event, if it is one of those that are wanted. Its error says to the bus what becomes of the event.
+func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
+	if !f.filter.Matches(e) {
+		return nil
+	}
+	began := time.Now()
+	err := f.sink.Send(ctx, e)
+	if ctx.Err() != nil && err != nil { // it is told to stop, which says nothing about the sink
+		return err
+	}
+	f.figures.posted(e, err, began, time.Now())
+	f.came(err)
+	return err
+}
+
+// came remembers whether the sink takes events at all.
+func (f *forwarder) came(err error) {
+	if !errors.Is(err, delivery.ErrUnreachable) && !errors.Is(err, delivery.ErrUnauthorized) {
+		err = nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && f.trouble != nil {
+		f.log.Info("the sink takes events again", "name", f.name)
+	}
+	f.trouble = err
+}
+
+// listens says why no events come.
+func (f *forwarder) listens(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, backlogWithin)
+	defer cancel()
+	_, err := f.bus.Backlog(ctx, f.name)
+	return err
+}
+
+// arrives says why no events go.
+func (f *forwarder) arrives(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trouble
+}
+
+// measure asks how far it is behind until ctx ends.
+func (f *forwarder) measure(ctx context.Context) error {
+	tick := time.NewTicker(backlogEvery)
+	defer tick.Stop()
+	for {
+		short, cancel := context.WithTimeout(ctx, backlogWithin)
+		if backlog, err := f.bus.Backlog(short, f.name); err == nil { // else it is seen in /readyz
+			f.figures.behind(backlog)
+		}
+		cancel()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// forwardFigures are the figures of a forwarder.
+type forwardFigures struct {
+	events        *prometheus.CounterVec
+	seconds       prometheus.Histogram
+	waiting, open prometheus.Gauge
+	lag           prometheus.Gauge
+}
+
+func newForwardFigures() forwardFigures {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "rehome_forward_" + name, Help: help})
+	}
+	return forwardFigures{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_forward_events_total",
+			Help: "Posts by what came of them: delivered, again (tried later, if any tries are left) or refused (a dead letter).",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rehome_forward_post_seconds", Help: "Time of a post until its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		waiting: gauge("waiting_events", "Events of its channels that were not handed to the forwarder yet."),
+		open:    gauge("open_events", "Events that the forwarder has in hand: that it posts, or that wait to be tried again."),
+		lag:     gauge("lag_seconds", "How old the last event was when the sink had taken it. 0: the sink has all."),
+	}
+}
+
+func (f forwardFigures) register(r *prometheus.Registry) {
+	r.MustRegister(f.events, f.seconds, f.waiting, f.open, f.lag)
+	for _, result := range []string{"delivered", "again", "refused"} {
+		f.events.WithLabelValues(result)
+	}
+}
+
+// posted counts a post.
+func (f forwardFigures) posted(e schemas.Event, err error, began, now time.Time) {
+	f.seconds.Observe(now.Sub(began).Seconds())
+	switch {
+	case err == nil:
+		f.events.WithLabelValues("delivered").Inc()
+		f.lag.Set(max(0, now.Sub(e.Time).Seconds()))
+	case errors.Is(err, schemas.ErrInvalid):
+		f.events.WithLabelValues("refused").Inc()
+	default:
+		f.events.WithLabelValues("again").Inc()
+	}
+}
+
+// behind sets how far the sink is behind.
+func (f forwardFigures) behind(b bus.Backlog) {
+	f.waiting.Set(float64(b.Waiting))
+	f.open.Set(float64(b.Open))
+	if b.Waiting == 0 && b.Open == 0 {
+		f.lag.Set(0)
+	}
+}

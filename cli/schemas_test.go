@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/cli/try"
+	"github.com/rehome-dev/rehome/schemas/schematest"
+)
+
+func TestTheTypesOfEventsAreListed(t *testing.T) {
+	const table = `TYPE                        SCHEMA                                                  SUBJECT
+dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.node.ASPECT.NAME
+dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.pod.ASPECT.NAMESPACE.NAME
+dev.rehome.scope.v1         https://rehome.dev/schemas/v1/scope.schema.json         rehome.scope.STRATEGY.PROFILE.KIND.KEY
+dev.rehome.intents.v1       https://rehome.dev/schemas/v1/intents.schema.json       rehome.intents.STRATEGY.PROFILE.KIND.KEY
+dev.rehome.verdict.v1       https://rehome.dev/schemas/v1/verdict.schema.json       rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
+dev.rehome.request.v1       https://rehome.dev/schemas/v1/request.schema.json       rehome.request.SENDER.NAME
+dev.rehome.receipt.v1       https://rehome.dev/schemas/v1/receipt.schema.json       rehome.receipt.SENDER.NAME
+dev.rehome.maintenance.v1   https://rehome.dev/schemas/v1/maintenance.schema.json   rehome.maintenance.NAME
+`
+	const lines = `{"type":"dev.rehome.delta.v1","schema":"https://rehome.dev/schemas/v1/delta.schema.json",` +
+		`"subjects":["rehome.delta.node.ASPECT.NAME","rehome.delta.pod.ASPECT.NAMESPACE.NAME"]}
+{"type":"dev.rehome.scope.v1","schema":"https://rehome.dev/schemas/v1/scope.schema.json",` +
+		`"subjects":["rehome.scope.STRATEGY.PROFILE.KIND.KEY"]}
+{"type":"dev.rehome.intents.v1","schema":"https://rehome.dev/schemas/v1/intents.schema.json",` +
+		`"subjects":["rehome.intents.STRATEGY.PROFILE.KIND.KEY"]}
+{"type":"dev.rehome.verdict.v1","schema":"https://rehome.dev/schemas/v1/verdict.schema.json",` +
+		`"subjects":["rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD"]}
+{"type":"dev.rehome.request.v1","schema":"https://rehome.dev/schemas/v1/request.schema.json",` +
+		`"subjects":["rehome.request.SENDER.NAME"]}
+{"type":"dev.rehome.receipt.v1","schema":"https://rehome.dev/schemas/v1/receipt.schema.json",` +
+		`"subjects":["rehome.receipt.SENDER.NAME"]}
+{"type":"dev.rehome.maintenance.v1","schema":"https://rehome.dev/schemas/v1/maintenance.schema.json",` +
+		`"subjects":["rehome.maintenance.NAME"]}
+`
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		out, err  string
+		code      int
+	}{
+		{"as a table, one subject a line", nil, table, "", 0},
+		{"in JSON, one type a line", []string{"-o", "json"}, lines, "", 0},
+		{"not in another way", []string{"-o", "yaml"}, "", `--output: want table or json, got "yaml"`, exitUsage},
+		{"not by their names", []string{"delta"}, "", `rehome schemas list takes no arguments, got ["delta"]`, exitUsage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err, code := said(t, "", append([]string{"schemas", "list"}, c.arguments...)...)
+			if out != c.out || err != c.err || code != c.code {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q and\n%s", code, err, out, c.code, c.err, c.out)
+			}
+		})
+	}
+}
+
+const contract = "../schemas/v1/"
+
+func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
+	const nouns = "delta, event, intents, maintenance, receipt, request, scope, verdict"
+	const examples = "delta-pod, delta, intents-maintenance, intents, maintenance-refused, maintenance, receipt-finished, receipt, " +
+		"request-maintain, request, scope-domain, scope-maintenance, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
+		"verdict-deferred, verdict-restarted, verdict-settled, verdict"
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		file, err string
+	}{
+		{"by its noun", []string{"delta"}, "delta.schema.json", ""},
+		{"by its type", []string{"dev.rehome.verdict.v1"}, "verdict.schema.json", ""},
+		{"the envelope", []string{"event"}, "event.schema.json", ""},
+		{"an example of a noun", []string{"scope", "--example"}, "examples/scope.json", ""},
+		{"an example of a type", []string{"--example", "dev.rehome.intents.v1"}, "examples/intents.json", ""},
+		{"one of several examples", []string{"verdict-settled", "--example"}, "examples/verdict-settled.json", ""},
+		{"no schema of an example", []string{"verdict-settled"}, "", `no schema "verdict-settled"; there are: ` + nouns},
+		{"no example of the envelope", []string{"event", "--example"}, "", `no example "event"; there are: ` + examples},
+		{"no later version", []string{"dev.rehome.delta.v2"}, "", `no schema "dev.rehome.delta.v2"; there are: ` + nouns},
+		{"nothing elsewhere", []string{"../asyncapi"}, "", `no schema "../asyncapi"; there are: ` + nouns},
+		{"not nothing", nil, "", `rehome schemas print: want one name, got []; there are: ` + nouns},
+		{"not two", []string{"delta", "scope"}, "", `rehome schemas print: want one name, got ["delta" "scope"]; there are: ` + nouns},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, wantCode := "", exitUsage
+			if c.file != "" {
+				want, wantCode = read(t, contract+c.file), 0
+			}
+			out, err, code := said(t, "", append([]string{"schemas", "print"}, c.arguments...)...)
+			if out != want || err != c.err || code != wantCode {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q and\n%s", code, err, out, wantCode, c.err, want)
+			}
+		})
+	}
+}
+
+func TestEverySchemaAndExampleCanBePrinted(t *testing.T) {
+	for pattern, flags := range map[string][]string{"*.schema.json": nil, "examples/*.json": {"--example"}} {
+		files, err := filepath.Glob(contract + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: got %d files, error %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			name, _, _ := strings.Cut(filepath.Base(file), ".")
+			if out, err, _ := said(t, "", append([]string{"schemas", "print", name}, flags...)...); out != read(t, file) {
+				t.Errorf("%s: error %q, got\n%s", name, err, out)
+			}
+		}
+	}
+}
+
+func TestASchemasCommandThatThereIsNotIsRefused(t *testing.T) {
+	if _, err, code := said(t, "", "schemas", "show", "a"); err != `rehome schemas: no command "show"` || code != exitUsage {
+		t.Errorf("got code %d, error %q", code, err)
+	}
+}
+
+func TestTheSchemasCommandsShowExamples(t *testing.T) {
+	for _, c := range try.SchemasCommand().Commands() {
+		if !strings.Contains(c.Example, "rehome schemas "+c.Name()) {
+			t.Errorf("rehome schemas %s has no example of itself: %q", c.Name(), c.Example)
+		}
+	}
+}
+
+// exampleLine is a published example on one line, with pieces of its text replaced.
+func exampleLine(t *testing.T, name string, pairs ...string) string {
+	t.Helper()
+	for _, e := range schematest.Examples(t) {
+		if e.Name != name {
+			continue
+		}
+		line, err := schematest.Structured(e.Event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			if !strings.Contains(string(line), pairs[i]) {
+				t.Fatalf("%s does not contain %s", name, pairs[i])
+			}
+		}
+		return strings.NewReplacer(pairs...).Replace(string(line)) + "\n"
+	}
+	t.Fatalf("there is no example %s", name)
+	panic("unreachable")
+}
+
+const (
+	vanished = `stdin[1]: dev.rehome.verdict.v1: /data/outcome: got "vanished", want one of evicted, restarted, requested, ` +
+		"deferred, rejected, withdrawn, expired, failed, settled\n"
+	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1, dev.rehome.request.v1, " +
+		"dev.rehome.receipt.v1, dev.rehome.maintenance.v1"
+)
+
+func TestEventsAreValidated(t *testing.T) {
+	delta, nameless := exampleLine(t, "delta"), exampleLine(t, "delta", `"name":"worker-7"`, `"name":""`)
+	untimed := exampleLine(t, "verdict", `"time":`, `"thyme":`, `"evicted"`, `7`)
+	later := exampleLine(t, "verdict", `"evicted"`, `"vanished"`)
+	const nameOfObject = `dev.rehome.delta.v1: /data/object/name: got "", want a string that is not empty` + "\n"
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		stdin     string
+		out, err  string
+		code      int
+	}{
+		{"one event", nil, delta, "stdin: 1 valid event\n", "", 0},
+		{"none", nil, " \n", "stdin: no valid event\n", "", 0},
+		{"one a line", []string{"-"}, delta + "\n" + later, "stdin: 2 valid events\n", "", 0},
+		{"a list", []string{"-"}, "[" + delta + "," + later + "]", "stdin: 2 valid events\n", "", 0},
+		{"an empty list", []string{"-"}, "[]", "stdin: no valid event\n", "", 0},
+		{
+			"files, each for itself", []string{contract + "examples/delta.json", "-", contract + "examples/scope.json"}, nameless,
+			contract + "examples/delta.json: 1 valid event\nstdin[0]: " + nameOfObject + contract + "examples/scope.json: 1 valid event\n",
+			"1 of 3 events not valid", exitFailure,
+		},
+		{
+			"each field that is wrong is a line, by its index", nil, "[" + delta + "," + untimed + "]" + nameless,
+			`stdin[1]: dev.rehome.verdict.v1: /data/outcome: got 7, want a string
+stdin[1]: dev.rehome.verdict.v1: /time: got nothing, want a value: the field is required
+stdin[2]: ` + nameOfObject, "2 of 3 events not valid", exitFailure,
+		},
+		{"a value that is not known, for who reads", nil, delta + later, "stdin: 2 valid events\n", "", 0},
+		{"a value that is not known, for who writes", []string{"--strict"}, delta + later, vanished, "1 of 2 events not valid", exitFailure},
+		{
+			"a field that is not known, for who writes", []string{"--strict"}, exampleLine(t, "intents", `"node":`, `"note":"x","node":`),
+			`stdin[0]: dev.rehome.intents.v1: /data/intents/0/note: got "x", want nothing: there is no such field here
+stdin[0]: dev.rehome.intents.v1: /data/intents/1/note: got "x", want nothing: there is no such field here
+stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: there is no such field here
+`, "1 of 1 event not valid", exitFailure,
+		},
+		{
+			"a type that there is no schema for", nil, delta + `{"type":"com.example.thing.v1"}`,
+			`stdin[1]: com.example.thing.v1: /type: got "com.example.thing.v1", want ` + allTypes + "\n",
+			"1 of 2 events of an unknown type, 0 not valid", exitUsage,
+		},
+		{
+			"what is no JSON, and nothing behind it", nil, delta + "moin\n" + delta,
+			`stdin[1]: no type: the event: got "moin", want a JSON object: invalid character 'm' looking for beginning of value` + "\n",
+			"1 of 2 events not valid", exitFailure,
+		},
+		{
+			"an event that ends early", nil, `{"type":`,
+			`stdin[0]: no type: the event: got "{\"type\":", want a JSON object: unexpected EOF` + "\n",
+			"1 of 1 event not valid", exitFailure,
+		},
+		{
+			"in JSON a problem is an object, and what is valid is nothing", []string{"-o", "json"}, delta + "[3]" + nameless,
+			`{"file":"stdin","index":1,"field":"","got":3,"want":"an object"}
+{"file":"stdin","index":2,"type":"dev.rehome.delta.v1","field":"/data/object/name","got":"","want":"a string that is not empty"}
+`, "2 of 3 events not valid", exitFailure,
+		},
+		{
+			"not when a file cannot be read", []string{"nope.json", "-"}, nameless, "",
+			"nope.json: cannot be read: no such file or directory", exitUsage,
+		},
+		{"an output that there is not", []string{"-o", "table"}, "", "", `--output: want text or json, got "table"`, exitUsage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err, code := said(t, c.stdin, append([]string{"schemas", "validate"}, c.arguments...)...)
+			if out != c.out || err != c.err || code != c.code {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q and\n%s", code, err, out, c.code, c.err, c.out)
+			}
+		})
+	}
+}
+
+func TestEveryPublishedExampleIsValidAlsoForWhoWrites(t *testing.T) {
+	files, err := filepath.Glob(contract + "examples/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files, error %v", len(files), err)
+	}
+	var want strings.Builder
+	for _, file := range files {
+		want.WriteString(file + ": 1 valid event\n")
+	}
+	out, failed, code := said(t, "", append([]string{"schemas", "validate", "--strict"}, files...)...)
+	if out != want.String() || failed != "" || code != 0 {
+		t.Errorf("got code %d, error %q and\n%s\nwant\n%s", code, failed, out, want.String())
+	}
+}
+
+func TestWhatTheCommandEventsPrintsCanBeValidated(t *testing.T) {
+	var printed bytes.Buffer
+	examples := schematest.Examples(t)
+	for _, e := range examples {
+		if err := look.ShowJSON(&printed, e.Event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err, code := said(t, printed.String(), "schemas", "validate", "--strict")
+	if want := fmt.Sprintf("stdin: %d valid events\n", len(examples)); out != want || err != "" || code != 0 {
+		t.Errorf("got code %d, error %q and\n%s\nwant\n%s", code, err, out, want)
+	}
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/functions"
+)
+
+func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {
+	servers := bustest.Cluster(t, 3)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(policyDeclaring("KeepOffSpot")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "setup", "--nats-url", servers.URL(), "--policy", file)
+	if err != nil || out != "bus is set up\n" {
+		t.Fatalf("got %q and %v", out, err)
+	}
+	nc, err := nats.Connect(servers.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := consumersOf(t, js), []string{"KeepOffSpot"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("consumers of %q, want of %q", got, want)
+	}
+}
+
+func TestASetupWithAPolicyThatCannotBeReadMakesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(policyDeclaring("Keep.Off")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := execute(t, "setup", "--nats-url", "nats://127.0.0.1:1", "--policy", file)
+	want := file + `:5: functions[1].name: cannot be the name of a strategy, got "Keep.Off"; want 1 to 63 letters, digits and hyphens`
+	if err == nil || err.Error() != want || exitCode(err) != exitUsage {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// policyDeclaring is a policy that declares strategies of these names, and says of a built-in one that it is asked elsewhere.
+func policyDeclaring(names ...string) string {
+	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nfunctions:\n" +
+		"- {name: PodLifeTime, nats: {subject: functions.lifetime}}\n"
+	for _, name := range names {
+		text += "- {name: " + name + ", scope: node, wakes: [node.labels], http: {url: http://a}}\n"
+	}
+	return text
+}
+
+// consumersOf are the names of the consumers of scopes that are not of a built-in strategy, sorted.
+func consumersOf(t *testing.T, js jetstream.JetStream) []string {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), bus.StreamScopes)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	list := stream.ConsumerNames(t.Context())
+	for name := range list.Name() {
+		if !slices.ContainsFunc(functions.Hosted(), func(f functions.Function) bool { return f.Strategy.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}

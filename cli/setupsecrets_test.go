@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// given is a directory with a key for each participant and certificates, all of them made before.
+func given(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "auth")
+	out, err := execute(t, "setup", "--auth", dir, "--sender", "batch", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// apart runs rehome and returns its two outputs.
+func apart(t *testing.T, arguments ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, notes bytes.Buffer
+	root := newRoot()
+	root.SetArgs(arguments)
+	root.SetOut(&out)
+	root.SetErr(&notes)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), notes.String(), err
+}
+
+// secretText is a Secret as it is to be printed, with the content of files by the names that they have in it, in order.
+func secretText(t *testing.T, dir, name string, files ...[2]string) string {
+	t.Helper()
+	text := `apiVersion: v1
+kind: Secret
+metadata:
+  name: ` + name + `
+  namespace: rehome-test
+  labels:
+    app.kubernetes.io/component: nats
+    app.kubernetes.io/name: rehome
+    app.kubernetes.io/part-of: rehome
+type: Opaque
+data:
+`
+	for _, f := range files {
+		content, err := os.ReadFile(filepath.Join(dir, f[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "  " + f[0] + ": " + base64.StdEncoding.EncodeToString(content) + "\n"
+	}
+	return text
+}
+
+func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlone(t *testing.T) {
+	dir := given(t)
+	want := []string{secretText(t, dir, "rehome-nats-server",
+		[2]string{"ca.crt", "ca.crt"}, [2]string{"rehome.conf", "rehome.conf"},
+		[2]string{"tls.crt", "server.crt"}, [2]string{"tls.key", "server.key"})}
+	for _, p := range [][2]string{
+		{"setup", "setup"}, {"watcher", "watcher"}, {"functions", "functions"}, {"dispatcher", "dispatcher"},
+		{"actuator", "actuator"}, {"rehome", "rehome"}, {"reader", "reader"}, {"listener", "listener"},
+		{"forwarder", "forwarder"}, {"operator", "operator"}, {"function-keepoff", "function-KeepOff"}, {"sender-batch", "sender-batch"},
+	} {
+		want = append(want, secretText(t, dir, "rehome-nats-"+p[0], [2]string{"ca.crt", "ca.crt"}, [2]string{"nkey", p[1] + ".nk"},
+			[2]string{"tls.crt", "client.crt"}, [2]string{"tls.key", "client.key"}))
+	}
+	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test", "--sender", "batch", "--function", "KeepOff=functions.keep-off"}
+	for _, time := range []string{"first", "second"} {
+		out, notes, err := apart(t, arguments...)
+		if err != nil || out != strings.Join(want, "---\n") {
+			t.Errorf("the %s time: got error %v and\n%s\nwant\n%s", time, err, out, strings.Join(want, "---\n"))
+		}
+		if says := dir + ": no key made, 12 kept; " + dir + "/README.md says what goes where\n"; notes != says {
+			t.Errorf("the %s time, standard error: got %q, want %q", time, notes, says)
+		}
+	}
+}
+
+func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
+	dir := given(t)
+	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test"}
+	plain, _, err := apart(t, arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefixed, _, err := apart(t, append(arguments, "--prefix", "moving-rehome-nats")...)
+	if want := strings.ReplaceAll(plain, "name: rehome-nats-", "name: moving-rehome-nats-"); err != nil || prefixed != want {
+		t.Errorf("got error %v and\n%s\nwant\n%s", err, prefixed, want)
+	}
+}
+
+func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
+	dir := given(t)
+	out, _, err := apart(t, "setup", "--auth", dir, "--secrets", "rehome-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, base64.StdEncoding.EncodeToString(key)) {
+		t.Error("ca.key is in a Secret")
+	}
+}
+
+func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	long := strings.Repeat("a", 250)
+	tls := []string{"--tls", "nats"}
+	for name, test := range map[string]struct {
+		arguments []string
+		says      string
+	}{
+		"a namespace with a capital": {append(tls, "--secrets", "Rehome"),
+			`--secrets: want the name of a namespace such as rehome, got "Rehome"`},
+		"a namespace that is a path": {append(tls, "--secrets", "a/b"),
+			`--secrets: want the name of a namespace such as rehome, got "a/b"`},
+		"an empty namespace": {append(tls, "--secrets", ""), `--secrets: want the name of a namespace such as rehome, got ""`},
+		"two senders that Kubernetes would call the same": {append(tls, "--secrets", "rehome", "--sender", "a.b", "--sender", "A-b"),
+			"--secrets: sender-a_b and sender-A-b: want names that differ in letters and digits, got Secret rehome-nats-sender-a-b for both"},
+		"a sender that ends in a sign": {append(tls, "--secrets", "rehome", "--sender", "a."),
+			`--secrets: sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
+		"a sender with a name that is too long": {append(tls, "--secrets", "rehome", "--sender", long),
+			"--secrets: sender " + long + ": want a name that can end the name of a Secret, got "},
+		"a prefix with a capital": {append(tls, "--secrets", "rehome", "--prefix", "Moving"),
+			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got "Moving"`},
+		"no prefix": {append(tls, "--secrets", "rehome", "--prefix", ""),
+			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got ""`},
+		"no certificates under another name": {[]string{"--secrets", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("--secrets: no certificates: "+
+			"%s has no ca.crt, server.crt, server.key, client.crt, client.key: want those, or --tls with the names of the servers, such as "+
+			"--tls 'moving-nats.prod.svc,*.moving-nats.prod.svc'", dir)},
+		"no certificates": {[]string{"--secrets", "prod"}, fmt.Sprintf("--secrets: no certificates: %s has no ca.crt, server.crt, server.key, "+
+			"client.crt, client.key: want those, or --tls with the names of the servers, such as "+
+			"--tls 'rehome-nats.prod.svc,*.rehome-nats.prod.svc'", dir)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, _, err := apart(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
+			if err == nil || !strings.HasPrefix(err.Error(), test.says) || exitCode(err) != exitUsage || out != "" {
+				t.Errorf("got %q and %v, want %s", out, err, test.says)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the directory: %v, want that there is none", err)
+			}
+		})
+	}
+}

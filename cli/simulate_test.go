@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/cli/try"
+)
+
+// taintsPolicy enables one strategy.
+const taintsPolicy = `apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+  - name: p
+    pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 3600}}]
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, PodLifeTime]}}
+`
+
+// oneNode is a node that is tainted with a pod that does not tolerate it, written by hand.
+const oneNode = `apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {taints: [{key: gone, effect: NoSchedule}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: moves, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: r}]}
+spec: {nodeName: n1}
+status: {phase: Running}
+`
+
+// simulated runs rehome simulate with a policy and standard input in an empty directory, where more files may be.
+func simulated(t *testing.T, stdin string, files map[string]string, arguments ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("policy.yaml", []byte(taintsPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, notes bytes.Buffer
+	root := newRoot()
+	root.SetArgs(append([]string{"simulate", "--policy", "policy.yaml"}, arguments...))
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&notes)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), notes.String(), err
+}
+
+const moved = `{"pod":{"namespace":"default","name":"moves","uid":"70b42d9e-c90d-d9ee-99c3-bd0c7325f479"},"node":"n1",` +
+	`"strategy":"RemovePodsViolatingNodeTaints","profile":"p","outcome":"evicted","reason":"EvictionAccepted",` +
+	`"message":"does not tolerate gone:NoSchedule"}` + "\n"
+
+func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
+	node, pod, _ := strings.Cut(oneNode, "---\n")
+	for _, c := range []struct {
+		name      string
+		stdin     string
+		files     map[string]string
+		arguments []string
+		notes     string
+	}{
+		{"standard input", oneNode, nil, []string{"--objects", "-"}, ""},
+		{"a file", "", map[string]string{"o.txt": oneNode}, []string{"--objects", "o.txt"}, ""},
+		{"a directory", "", map[string]string{"o/n.yaml": node, "o/p/p.yaml": pod}, []string{"--objects", "o"}, ""},
+		{"several", node, map[string]string{"p.yaml": pod}, []string{"--objects", "p.yaml", "--objects", "-"}, ""},
+		{"with the flags that leave out what there is not", oneNode, nil, []string{"--objects", "-", "--no-brakes", "--no-limits"}, ""},
+		{"what no decision rests on is counted", oneNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
+			"kind: Widget\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\n---\n" +
+			"apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: m}\n", nil, []string{"--objects", "-"},
+			"left out, since no decision rests on them: 2 Secret, 1 Widget.example.com\n"},
+		{"every kind that decisions may rest on", oneNode + kindsText(), nil, []string{"--objects", "-"}, ""},
+		{"pods without their nodes", oneNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-0
+warning: node gone-1 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-1
+warning: node gone-2 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-2
+warning: node gone-3 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-3
+warning: node gone-4 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-4
+warning: the same is true of 1 node more
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, notes, err := simulated(t, c.stdin, c.files, append(c.arguments, "-o", "json")...)
+			if err != nil || out != moved || notes != c.notes {
+				t.Errorf("error %v\ngot  %s\nwant %s\nnotes %q\nwant  %q", err, out, moved, notes, c.notes)
+			}
+		})
+	}
+}
+
+// lostPods are two pods on each of six nodes that are not there.
+func lostPods() string {
+	var b strings.Builder
+	for i := range 12 {
+		name := string(rune('a'+i/6)) + "-" + string(rune('0'+i%6))
+		b.WriteString("---\napiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {nodeName: gone-" + string(rune('0'+i%6)) + "}\n")
+	}
+	return b.String()
+}
+
+// kindsText is an object of each kind besides nodes and pods.
+func kindsText() string {
+	var b strings.Builder
+	for _, k := range try.Deciding() {
+		if k.Kind != "Node" && k.Kind != "Pod" {
+			b.WriteString("---\napiVersion: " + k.GroupVersion().String() + "\nkind: " + k.Kind + "\nmetadata: {name: x}\n")
+		}
+	}
+	return b.String()
+}
+
+func TestASimulationDecidesAtTheTimeThatItIsGiven(t *testing.T) {
+	old := strings.ReplaceAll(oneNode, "{phase: Running}", `{phase: Running, startTime: "2030-01-01T00:00:00Z"}`)
+	old = strings.ReplaceAll(old, "{name: moves,", `{name: moves, creationTimestamp: "2030-01-01T00:00:00Z",`)
+	old = strings.ReplaceAll(old, "key: gone", "key: gone, value: x")
+	for now, want := range map[string]string{
+		"2030-01-01T01:00:00Z":      "would be: 0 evicted, 0 deferred, 0 rejected\n",
+		"2030-01-01T03:00:01+02:00": "1h0m1s old, the limit is 1h\nwould be: 1 evicted, 0 deferred, 0 rejected\n",
+	} {
+		out, _, err := simulated(t, strings.ReplaceAll(old, "effect: NoSchedule", "effect: PreferNoSchedule"), nil, "--objects", "-", "--now", now)
+		if err != nil || !strings.HasSuffix(out, want) {
+			t.Errorf("at %s: error %v, got\n%s\nwant at the end\n%s", now, err, out, want)
+		}
+	}
+}
+
+func TestObjectsThatCannotBeReadEndWithCodeTwo(t *testing.T) {
+	for _, c := range []struct{ name, stdin, file, want string }{
+		{"a broken document", oneNode + "---\na: [\n", "-", "stdin:12: document 3: not YAML that can be read: did not find expected node content"},
+		{"all of them at once", "a: [\n---\nb: c\n", "-", "stdin:1: document 1: not YAML that can be read: did not find expected node content\n" +
+			"stdin:2: document 2: not an object: it has no apiVersion and kind"},
+		{"a file that is not there", "", "nope.yaml", "lstat nope.yaml: no such file or directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, _, err := simulated(t, c.stdin, nil, "--objects", c.file)
+			if err == nil || err.Error() != c.want || exitCode(err) != exitUsage || out != "" {
+				t.Errorf("got  %v, code %d, output %q\nwant %s, code %d", err, exitCode(err), out, c.want, exitUsage)
+			}
+		})
+	}
+}
+
+func TestASimulationWarnsOfStrategiesThatAreAskedOutsideAndDecidesForTheOthers(t *testing.T) {
+	const outside = `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+functions:
+- {name: KeepOffSpot, scope: node, wakes: [node.labels], http: {url: http://a}}
+- {name: PodLifeTime, nats: {subject: functions.lifetime}}
+- {name: Idle, scope: pod, wakes: [pod.labels], http: {url: http://a}}
+profiles:
+- name: p
+  pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 3600}}, {name: KeepOffSpot}]
+  plugins: {deschedule: {enabled: [KeepOffSpot, RemovePodsViolatingNodeTaints, PodLifeTime]}}
+- name: q
+  pluginConfig: [{name: KeepOffSpot}]
+  plugins: {deschedule: {enabled: [KeepOffSpot]}}
+`
+	out, notes, err := simulated(t, oneNode, map[string]string{"outside.yaml": outside},
+		"--objects", "-", "--policy", "outside.yaml", "-o", "json")
+	want := ""
+	for _, name := range []string{"KeepOffSpot", "PodLifeTime"} {
+		want += "warning: strategy " + name + " is asked outside of Rehome, as functions in the policy say, " +
+			"and cannot be asked here: nothing is decided for it\n"
+	}
+	if err != nil || out != moved || notes != want {
+		t.Errorf("got %v\n%s%s\nwant\n%s%s", err, out, notes, moved, want)
+	}
+}
