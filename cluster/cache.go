@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Config is what a [Cache] needs.
+// Config configures a [Cache].
 type Config struct {
 	Client kubernetes.Interface
-	// Kinds are those to hold. The client needs the right to list and watch each in all namespaces. A kind may be listed twice.
+	// Kinds are the kinds to hold. The client needs the rights to list and watch them in all namespaces. Duplicates are allowed.
 	Kinds []Kind
 	// Log may be nil: nothing is logged.
 	Log *slog.Logger
@@ -170,7 +170,7 @@ func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.object(
 // AllPods lists all pods, in no order.
 func (c *Cache) AllPods() []*corev1.Pod { return list[corev1.Pod](c, Pods, "", "") }
 
-// PodsOnNode lists the pods that are bound to a node, also those that have ended, in no order.
+// PodsOnNode lists the pods that are bound to a node, including ended pods, in no order.
 func (c *Cache) PodsOnNode(node string) []*corev1.Pod { return list[corev1.Pod](c, Pods, byNode, node) }
 
 // PodsOfOwner lists the pods that name an owner, whether or not it controls them, in no order.

@@ -139,7 +139,7 @@ func (c *Cache) Release(pod types.UID) {
 	c.capacity.fit.Release(pod)
 }
 
-// Refusal puts into words how many nodes refused a pod for which reasons, the most frequent first.
+// Refusal describes why nodes refused a pod, with the number of nodes for each reason, most frequent first.
 func Refusal(refused map[fit.Reason]int) string {
 	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b fit.Reason) int {
 		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))

@@ -56,7 +56,7 @@ type held struct {
 	kind     Kind
 	object   reflect.Type // as the API server sends it
 	informer cache.SharedIndexInformer
-	indexer  cache.Indexer // that of the informer; offline there is no other
+	indexer  cache.Indexer // the informer's; offline the only store
 	synced   cache.InformerSynced
 	// handlers are the indexes of the cache, then the handlers of the roles.
 	handlers []func(old, new any, initial bool)
@@ -116,7 +116,7 @@ func (c *Cache) OnUpdate(h *held, old, new any, initial bool) {
 	}
 }
 
-// handler passes on what the informer of a kind sees.
+// handler calls OnUpdate for every event of an informer.
 func (c *Cache) handler(h *held) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(o any, initial bool) { c.OnUpdate(h, nil, o, initial) },
@@ -202,7 +202,7 @@ func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bo
 	}
 }
 
-// The indexes of pods. Every store has one by namespace besides.
+// The indexes of pods, besides the index by namespace.
 const (
 	byNode  = "node"
 	byOwner = "owner"
@@ -258,7 +258,7 @@ func (c *Cache) Remove(o any) error {
 	return nil
 }
 
-// find is the kind of an object, and what the cache has under its name; nil: nothing.
+// find returns the kind of an object, and the object of that name in the cache, or nil.
 func (c *Cache) find(o any) (*held, any, error) {
 	for _, h := range c.held {
 		if h.object != reflect.TypeOf(o) {

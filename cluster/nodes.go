@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Node is what is known about the health of a node.
+// Node is the health of a node.
 type Node struct {
 	Name string
 	// Ready is its condition. A node that says nothing is not ready.
@@ -85,7 +85,8 @@ func (all nodes) change(old, new *corev1.Node, initial bool, now time.Time) stri
 	_, maintained := new.Annotations[schemas.AnnotationMaintenance]
 	taints := taintsOf(new)
 	after := knownNode{
-		Node: Node{Name: new.Name, Ready: says(new, corev1.ConditionTrue), Maintained: maintained}, came: make(map[taint]time.Time, len(taints)),
+		Node: Node{Name: new.Name, Ready: says(new, corev1.ConditionTrue), Maintained: maintained},
+		came: make(map[taint]time.Time, len(taints)),
 	}
 	for t, added := range taints {
 		at, had := before.came[t]

@@ -18,11 +18,11 @@ const outageInterval = 30 * time.Second
 type outage struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	last map[string]time.Time // by what is forbidden; empty: anything else
+	last map[string]time.Time // by the missing right; empty: any other failure
 }
 
-// failed notes one failed watch. A watch that ended in the ordinary way, or whose place in history is gone so that it
-// has to list anew, is no outage.
+// failed logs a failed watch. A watch that ended normally, or that must list again because its resource version expired, is no
+// outage.
 func (o *outage) failed(err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return

@@ -99,7 +99,7 @@ func prunePodConditions(conditions []corev1.PodCondition) []corev1.PodCondition 
 // longest is how many bytes are kept of a message: one of a waiting container can hold all that a registry answered.
 const longest = 160
 
-// cut shortens a text to what is kept of it, and marks where it was cut. It may be applied again.
+// cut shortens a long message and marks the end. It may be applied again.
 func cut(text string) string {
 	if len(text) <= longest || strings.HasSuffix(text, "…") && len(text) <= longest+len("…") {
 		return text
@@ -119,7 +119,7 @@ func pruneContainers(containers []corev1.Container) []corev1.Container {
 	return containers
 }
 
-// pruneEphemeral keeps of the ephemeral containers those that ask something of the node.
+// pruneEphemeral keeps the ephemeral containers that require something of the node.
 func pruneEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
 	var kept []corev1.EphemeralContainer
 	for i := range containers {
@@ -174,7 +174,7 @@ func pruneStatuses(
 	return statuses
 }
 
-// givenAsAsked says whether the container has what its spec asks for, or nothing is said about what it has.
+// givenAsAsked returns whether the container has the resources that its spec requests, or its status does not say.
 func givenAsAsked(s corev1.ContainerStatus, containers []corev1.Container) bool {
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
 	if at < 0 {

@@ -16,8 +16,8 @@ func storageAnnotations() []string {
 	}
 }
 
-// pruneAround prunes what is around pods and nodes: it keeps what decides whether a pod fits on a node, and what a rule of
-// the policy looks at.
+// pruneAround prunes the other kinds. It keeps the fields that decide whether a pod fits on a node, and the fields that rules of
+// the policy read.
 func pruneAround(object any) {
 	switch o := object.(type) {
 	case *corev1.Namespace:

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// templates lets pods of one controller share the parts in which they are equal, since they come from one template. That is
-// most of what is left of a pod after pruning. The zero value knows no pod.
+// templates shares equal parts among the pods of one controller: pods of one template have most of their spec in common. The
+// zero value is ready.
 type templates struct {
 	mu sync.Mutex
 	// last is the pod of each controller that was shown last.
 	last map[types.UID]weak.Pointer[corev1.Pod]
-	// sweep is at which size entries of pods are removed that no longer exist.
+	// sweep is the size at which entries of removed pods are deleted.
 	sweep int
-	// strings are those that many pods have, such as the names of nodes and the types of conditions.
+	// strings are common to many pods, such as the names of nodes and the types of conditions.
 	strings map[string]string
 }
 
@@ -78,7 +78,7 @@ func one[T any](mine *T, other T) {
 	}
 }
 
-// mostStrings bounds the strings that are remembered: then they are forgotten, and remembered anew as pods come.
+// mostStrings bounds the table of strings. A full table is emptied.
 const mostStrings = 100_000
 
 func (t *templates) shareStrings(p *corev1.Pod) {

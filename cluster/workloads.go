@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Pod is what a workload's pod looks like to a move. The zero value is no pod.
+// Pod is the summary of a pod. The zero value is no pod.
 type Pod struct {
 	Ref schemas.PodRef
 	// Workload is the pod's controller, or the Deployment behind its ReplicaSet. The zero value: it has none.
@@ -29,7 +29,7 @@ type Pod struct {
 	Ready bool
 	// Leaving: it is being deleted. Ended: it has succeeded or failed.
 	Leaving, Ended bool
-	// Why it has no node or is not ready, in the words of its conditions. Empty: nothing is said.
+	// Why it has no node or is not ready, from its conditions. Empty: unknown.
 	Why string
 	// Priority is 0 for a pod that says nothing.
 	Priority int32
@@ -48,7 +48,7 @@ type Tally struct {
 
 // Change says what changed: a workload or a node.
 type Change struct {
-	// Workload is the UID of a workload of which a pod came, went, or changed in what [Pod] or [Tally] says.
+	// Workload is the UID of a workload with a different [Tally], or with a [Pod] that came, went, or changed.
 	Workload types.UID
 	// Pod is that pod. Empty: any pod of the workload may have changed.
 	Pod types.UID
@@ -57,11 +57,11 @@ type Change struct {
 }
 
 // Workloads knows pods by the workloads that they belong to, which budgets select them, and when nodes became tainted. Changes
-// of several objects may come in any order: the result is the same. All methods may be called from many goroutines; what they
-// return belongs to the caller.
+// of several objects may come in any order: the result is the same. All methods may be called from many goroutines. Callers own
+// the results.
 type Workloads struct {
 	now func() time.Time
-	// changed are told of each change after it is known. They are added before the cache runs.
+	// changed are the functions of OnChange.
 	changed []func(Change)
 
 	mu          sync.RWMutex
@@ -102,8 +102,8 @@ func newWorkloads(now func() time.Time) *Workloads {
 	}
 }
 
-// OnChange calls f for every change, those of the first list included, from several goroutines at once. It is called before the
-// cache runs. f must return quickly. It may ask the view, which can know of later changes by then.
+// OnChange calls f for every change, including changes of the first list, from several goroutines at once. Call it before the
+// cache runs. f must return quickly. It may ask the view, which can be ahead of the change.
 func (w *Workloads) OnChange(f func(Change)) { w.changed = append(w.changed, f) }
 
 // Pod is the pod with that UID, and whether it is known.
@@ -117,7 +117,7 @@ func (w *Workloads) Pod(uid types.UID) (Pod, bool) {
 	return w.show(m), true
 }
 
-// Pods lists the pods of a workload, also those that are leaving or have ended, oldest first, by creation and then by name.
+// Pods lists the pods of a workload, including terminating and ended pods, by creation time and then by name.
 func (w *Workloads) Pods(workload types.UID) []Pod {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -162,8 +162,8 @@ func (w *Workloads) Node(name string) (Node, bool) {
 	return n.Node, known
 }
 
-// Seen numbers the pods from 1 in the order in which they became known: of two pods, the one with the higher number came later,
-// whatever the clocks say. 0: the pod is not known.
+// Seen numbers the pods from 1 in the order in which the cache learned of them. Unlike creation times, the numbers do not depend
+// on clocks. 0: the pod is not known.
 func (w *Workloads) Seen(uid types.UID) uint64 {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -180,7 +180,7 @@ func (w *Workloads) Latest() uint64 {
 	return w.seen
 }
 
-// Version is the resource version of a pod as it is known. Empty: the pod is not known.
+// Version returns the resource version of a pod in the cache; empty: the pod is not known.
 func (w *Workloads) Version(uid types.UID) string {
 	if p := w.object(uid); p != nil {
 		return p.ResourceVersion
@@ -446,7 +446,7 @@ func (w *Workloads) nodeChanged(old, new *corev1.Node, initial bool) {
 	}
 }
 
-// byAge puts the oldest pod first. Of two with the same age and name one is a pod that was made anew in the same second.
+// byAge puts the oldest pod first. The UID tells two pods apart that had the same name in the same second.
 func byAge(a, b *member) int {
 	return cmp.Or(
 		a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), strings.Compare(a.pod.Name, b.pod.Name),
@@ -506,7 +506,7 @@ func why(p *corev1.Pod) string {
 	return message(ready)
 }
 
-// message is what a condition says; where it says nothing, its reason.
+// message returns the message of a condition, or its reason if it has no message.
 func message(c *corev1.PodCondition) string {
 	if c == nil {
 		return ""
@@ -514,7 +514,7 @@ func message(c *corev1.PodCondition) string {
 	return cmp.Or(c.Message, c.Reason)
 }
 
-// controller is what is kept of an object that says how many pods it wants.
+// controller is the part of a ReplicaSet, Deployment, StatefulSet, or ReplicationController that the cache keeps.
 type controller struct {
 	metav1.ObjectMeta
 	ref      schemas.ObjectRef

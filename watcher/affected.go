@@ -12,7 +12,7 @@ import (
 // goes is a cause, and no single one is urgent.
 const usageSettle = time.Second
 
-// wake is why and when something is to be evaluated.
+// wake says why and when a key is evaluated.
 type wake struct {
 	cause schemas.Cause
 	event schemas.Event // of the cause, without data; zero for a cause without an event
@@ -33,7 +33,8 @@ func (l *lead) enqueue(s enabled, keys []affected) {
 	}
 }
 
-// affectedKeys lists the keys of one strategy whose answer d can change. groups are those that the change concerns.
+// affectedKeys lists the keys of one strategy whose answer d can change. groups are the keys of the groups that the change
+// affects.
 func (l *lead) affectedKeys(s enabled, d schemas.Delta, groups touched, w wake) []affected {
 	switch {
 	case s.grouped():
@@ -61,8 +62,8 @@ func (l *lead) affectedKeys(s enabled, d schemas.Delta, groups touched, w wake) 
 	return nil
 }
 
-// concerned are the groups that a delta is about: those that the change concerns. Of a strategy of which nothing is known
-// they are also those of a pod that changed in a way by which they are the same.
+// concerned lists the keys of the groups that a delta affects. For an opaque strategy every delta of a pod affects the groups of
+// the pod.
 func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
 	if len(groups[s.at]) > 0 || !s.opaque || d.Object.Kind != "Pod" {
 		return groups[s.at]
@@ -75,8 +76,8 @@ func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
 	return l.groups.of(s, p)[s.at]
 }
 
-// keysOnNode lists the keys of one strategy that concern a node: its own, or those of the pods on it that are to move now or
-// later.
+// keysOnNode lists the keys of one strategy for a node: the node's own key, or the keys of the pods on it that the strategy could
+// move now or later.
 func (l *lead) keysOnNode(s enabled, node string, w wake) []affected {
 	if s.grouped() {
 		return nil // it looks at no single node
@@ -91,7 +92,7 @@ func (l *lead) keysOnNode(s enabled, node string, w wake) []affected {
 	return keys
 }
 
-// whenDue appends the key of a pod, if the strategy could ever want to move the pod as it is.
+// whenDue appends the key of a pod, if the strategy could ever move the pod without a further change of it.
 func whenDue(keys []affected, s enabled, p *corev1.Pod, w wake) []affected {
 	at, ever := s.due(p)
 	if !ever {
@@ -110,8 +111,8 @@ func (l *lead) add(s enabled, key string, w wake) {
 	l.queue.add(s.evaluation(key), w.at, w.cause, w.event, w.delta)
 }
 
-// Observe takes the deltas of one change, and enqueues the keys that they affect, and those of the groups that the change
-// concerns without any delta that tells of it.
+// Observe takes the deltas of one change and enqueues the keys that they affect. It also enqueues the keys of groups that the
+// change affects without a delta.
 func (l *lead) Observe(deltas []schemas.Delta, groups touched, object schemas.ObjectRef) {
 	told := map[int]bool{}
 	for _, d := range deltas {

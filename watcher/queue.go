@@ -13,12 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// queue holds the pending evaluations, one of each, until they are due. The keys wait in a work queue of client-go; what it does
-// not hold are the causes of each key. Its methods may be called from many goroutines; take from one at a time.
+// queue holds the pending evaluations, one for each key, until they are due. The keys wait in a work queue of client-go; pending
+// adds the causes of each key. Its methods may be called from many goroutines; take from one at a time.
 type queue struct {
 	mu      sync.Mutex
 	pending map[evaluation]*pending
-	// keys are those of pending. nil until the first call of take: offline there is none, and due says what is due.
+	// keys is the work queue. nil until the first call of take, and offline, where due returns the keys.
 	keys   workqueue.TypedDelayingInterface[evaluation]
 	number int
 }
@@ -28,7 +28,7 @@ type pending struct {
 	evaluation
 	due    time.Time
 	causes []schemas.Cause
-	// first is the event of the first cause, of which the scope is a consequence; zero for a cause without an event.
+	// first is the event of the first cause, from which the scope follows; zero for a cause without an event.
 	first  schemas.Event
 	deltas []*delta // that are causes, and may not be published yet
 	number int      // how many were enqueued before
@@ -89,7 +89,7 @@ func (q *queue) restore(list []*pending, due time.Time) {
 	}
 }
 
-// start begins to wait for what is pending. The queue ends with ctx.
+// start makes the work queue and fills it. The queue ends with ctx.
 func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[evaluation] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,8 +103,8 @@ func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[eval
 	return q.keys
 }
 
-// take waits until something is due and returns all that is, at most max. They are no longer pending: a cause that comes later
-// enqueues them anew. It returns nil when ctx ends, which is the one of all calls.
+// take waits until an evaluation is due and returns all due evaluations, at most max. They are no longer pending: a later cause
+// enqueues them again. It returns nil when ctx ends. All calls have the same ctx.
 func (q *queue) take(ctx context.Context, max int) []*pending {
 	keys := q.start(ctx)
 	var list []*pending
@@ -113,7 +113,7 @@ func (q *queue) take(ctx context.Context, max int) []*pending {
 		if ended {
 			return nil
 		}
-		keys.Done(key) // there is one reader: nobody else gets it meanwhile
+		keys.Done(key) // there is one reader, so no other can get it meanwhile
 		if p := q.pop(key); p != nil {
 			list = append(list, p)
 		}

@@ -19,7 +19,8 @@ type demand struct {
 	taints bool
 }
 
-// newDemand is the demand of a pod, and what is equal for equal demands. affinity and taints say what counts.
+// newDemand returns the demand of a pod, and values that are equal for equal demands. affinity and taints select the parts that
+// count.
 func newDemand(p *corev1.Pod, affinity, taints bool) (d demand, identity []any) {
 	if affinity {
 		required := nodeaffinity.GetRequiredNodeAffinity(p)
@@ -50,7 +51,7 @@ func (d *demand) meets(n *corev1.Node) bool {
 	return !d.taints || fit.Untolerated(n.Spec.Taints, d.tolerations) == nil
 }
 
-// digest is short and the same for equal values. ok is false for what cannot be written.
+// digest hashes values. ok is false if one cannot be encoded.
 func digest(values ...any) (sum [sha256.Size]byte, ok bool) {
 	text, err := json.Marshal(values)
 	return sha256.Sum256(text), err == nil
@@ -98,7 +99,7 @@ func (all placements) remove(id [sha256.Size]byte, group string) {
 	}
 }
 
-// setNode takes a change of a node into account, and calls f for the groups for which another domain of it counts now.
+// setNode updates the counts for a change of a node, and calls f for every group that counts the node in another domain than before.
 func (all placements) setNode(before, after *corev1.Node, f func(group string)) {
 	for _, p := range all {
 		was, wasIn := p.domain(before)
