@@ -15,12 +15,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/policy"
@@ -125,7 +125,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	web.Checks = p.checks
 	g.run(func(ctx context.Context) error { return web.Serve(ctx, listener) })
 	if requests != nil {
-		requests.Handler = requesthttp.New(p.client, p.bus, p.settings.Source("http"), p.log)
+		requests.Handler = api.New(p.client, p.bus, p.settings.Source("http"), p.log)
 		g.run(requests.Serve)
 	}
 	g.run(func(ctx context.Context) error { return p.follow(ctx, g, work) })

@@ -11,7 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/review"
+	"github.com/rehome-dev/rehome/api/review"
 )
 
 const (

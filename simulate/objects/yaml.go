@@ -12,17 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// convert is one YAML document as JSON, with the line of each entry if it is a sequence. The error tells the line in the
-// text, if it is known.
+// convert is one YAML document as JSON. The error tells the line in the text, if it is known.
 func convert(text []byte) ([]byte, error) {
-	if out, ok := convertPlain(make([]byte, 0, len(text)), text); ok {
-		return out, nil
-	}
-	return convertAny(text)
-}
-
-// convertAny converts by the YAML library.
-func convertAny(text []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, readable(err)
@@ -36,6 +27,11 @@ func convertAny(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return w.out.Bytes(), nil
+}
+
+// unwanted are the keys whose values are left out, because they are large and say nothing about the object.
+func unwanted(key string) bool {
+	return key == "managedFields" || key == "kubectl.kubernetes.io/last-applied-configuration"
 }
 
 // lineError is an error at a line.
@@ -113,7 +109,7 @@ func (w *writer) mapping(n *yaml.Node) error {
 		}
 		w.out.Write(name)
 		w.out.WriteByte(':')
-		if unwanted([]byte(key.Value)) {
+		if unwanted(key.Value) {
 			w.out.WriteString("null")
 		} else {
 			err = w.value(n.Content[i+1])

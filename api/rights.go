@@ -1,4 +1,4 @@
-package requesthttp
+package api
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/rehome-dev/rehome/cmd/rehome/review"
+	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/schemas"
 )
 

@@ -1,4 +1,4 @@
-package requesthttp_test
+package api_test
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
-	"github.com/rehome-dev/rehome/cmd/rehome/requesthttp"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -49,7 +49,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 	s.bus = bustest.Connect(t, bus.Options{Server: s.server})
 	bustest.SetUp(t, s.bus, bus.Setup{})
 	s.grant()
-	h := requesthttp.New(s.c.Client(), s.bus, "/clusters/test/http", slog.New(slog.DiscardHandler))
+	h := api.New(s.c.Client(), s.bus, "/clusters/test/http", slog.New(slog.DiscardHandler))
 	web := httptest.NewServer(h)
 	t.Cleanup(web.Close)
 	s.url = web.URL

@@ -1,4 +1,4 @@
-package requesthttp
+package api
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package requesthttp
+package api
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cmd/rehome/review"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )

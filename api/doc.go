@@ -1,4 +1,4 @@
-// Package requesthttp takes requests over HTTP, from users of the cluster: who asks is who the API server says that the
+// Package api takes requests over HTTP, from users of the cluster: who asks is who the API server says that the
 // token belongs to, and what that user may ask for is what RBAC says.
 //
 // # A request and its answer
@@ -32,4 +32,4 @@
 //	503  the bus or the API server is away, or takes no more: after Retry-After
 //
 // A refusal without a receipt is one line of text.
-package requesthttp
+package api
