@@ -29,7 +29,10 @@ func newEnlisting(p policy.Policy, setUp func(context.Context, policy.Policy) er
 // replace is called when another policy is in force.
 func (e *enlisting) replace(p policy.Policy) {
 	e.policy.Store(&p)
-	note(e.changed)
+	select {
+	case e.changed <- struct{}{}:
+	default: // there is a change that was not seen yet
+	}
 }
 
 // enlistAgain is how long a setup that failed is left alone.

@@ -7,30 +7,40 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// leases makes one role active in one process at a time.
-type leases struct {
+// lease makes a role active in one process at a time, by the leader election of client-go.
+type lease struct {
 	client    kubernetes.Interface
 	namespace string
+	name      string
 	identity  string
-	// duration is how long the others wait for a leader that is silent. A leader gives up after two thirds of it and
-	// tries every seventh, which leaves several tries.
+	// duration is how long standbys wait for a leader that is silent. A leader gives up after two thirds of it.
 	duration time.Duration
 	log      *slog.Logger
+
+	mu      sync.Mutex
+	renewed time.Time // when this process last began to renew it, by the monotonic clock; zero: another one may hold it
+	failed  time.Time // since when the API server does not answer; zero: it does
 }
 
-// newIdentity names this process in a lease: the host's name for people, and a random part, since a restarted process
-// is another leader.
+// validEvery is how often a leader looks whether its lease is valid.
+const validEvery = 200 * time.Millisecond
+
+// newIdentity names this process in leases: the host's name for people, and a random part, since a process that was started
+// again is another leader.
 func newIdentity() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -39,98 +49,147 @@ func newIdentity() string {
 	return host + "_" + rand.Text()
 }
 
-// errLeaseLost is the cause of the end of a leader's context when the lease is not, or may not be, its own any more.
-// What another leader may do by now is then left undone, even what was begun. Every other cause is an orderly end,
-// within which the lease is kept until the leader has returned.
+// errLeaseLost is the cause of the end of a leader's context when another process holds the lease, or may hold it. The leader
+// then leaves everything undone. Every other cause is an orderly end: the lease is released after the leader has returned.
 var errLeaseLost = fmt.Errorf("the lease was lost, and %w", actuator.ErrNotLeading)
 
-// hold runs lead whenever this process holds the lease of that name, until ctx ends. lead's context ends when ctx ends,
-// with the same cause, or when the lease is lost, with the cause [errLeaseLost]. The lease is given up only after lead
-// has returned, so that what lead finishes is finished under the lease.
-//
-// A lease that is given up is asked for at once, as long as it can be watched. Otherwise it is asked for every seventh
-// of its duration, and so is one whose leader is silent.
-func (l leases) hold(ctx context.Context, name string, lead func(context.Context) error) error {
-	return l.watched(ctx, name, func(seen sightings) error {
-		for ctx.Err() == nil {
-			if err := l.once(ctx, name, seen, lead); err != nil && !errors.Is(err, errLeaseLost) {
-				return err
-			}
-		}
-		return nil
-	})
+// renewDeadline is how long a leader goes on after the last renewal.
+func (l *lease) renewDeadline() time.Duration { return l.duration * 2 / 3 }
+
+// retryPeriod is how often the lease is renewed, or asked for: with jitter a standby leads at most some four seconds after the
+// release.
+func (l *lease) retryPeriod() time.Duration { return min(l.duration/7, 2*time.Second) }
+
+// Valid reports whether this process held the lease less than the renew deadline ago, by the monotonic clock. Another process
+// can hold it only after the longer lease duration. A process that was paused finds out here before it writes.
+func (l *lease) Valid() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.renewed.IsZero() && time.Since(l.renewed) < l.renewDeadline()
 }
 
-// ifFree runs lead while this process holds the lease of that name. It fails, without waiting, when another process
-// holds the lease, and also when the lease is lost before lead is done.
-func (l leases) ifFree(ctx context.Context, name string, lead func(context.Context) error) error {
-	holder, err := l.holder(ctx, name)
+// hold runs lead whenever this process holds the lease, until ctx ends. The context of lead ends when ctx ends, with the same
+// cause, or when the lease is lost, with the cause [errLeaseLost].
+func (l *lease) hold(ctx context.Context, lead func(context.Context) error) error {
+	for ctx.Err() == nil {
+		if err := l.once(ctx, lead); err != nil && !errors.Is(err, errLeaseLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ifFree runs lead while this process holds the lease. It fails when another process holds the lease, and also when the lease is
+// lost before lead is done.
+func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) error {
+	holder, err := l.holder(ctx)
 	if err != nil {
 		return err
 	}
 	if holder != "" {
 		return fmt.Errorf("lease %s/%s is held by %s: another process moves pods in this cluster; stop it, or use --dry-run",
-			l.namespace, name, holder)
+			l.namespace, l.name, holder)
 	}
 	// An abandoned lease is only known to be one after its time.
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	patience := time.AfterFunc(2*l.duration, giveUp)
-	defer patience.Stop()
+	timeout := time.AfterFunc(2*l.duration, giveUp)
+	defer timeout.Stop()
 	led := false
-	err = l.watched(waiting, name, func(seen sightings) error {
-		return l.once(waiting, name, seen, func(held context.Context) error {
-			led = patience.Stop()
-			err := lead(held)
-			if lost := context.Cause(held); errors.Is(lost, errLeaseLost) {
-				if errors.Is(err, errLeaseLost) {
-					lost = nil // it says so itself
-				}
-				return fmt.Errorf("lease %s/%s: %w", l.namespace, name, errors.Join(lost, err))
+	err = l.once(waiting, func(held context.Context) error {
+		led = timeout.Stop()
+		err := lead(held)
+		if lost := context.Cause(held); errors.Is(lost, errLeaseLost) {
+			if errors.Is(err, errLeaseLost) {
+				lost = nil // it says so itself
 			}
-			return err
-		})
+			return fmt.Errorf("lease %s/%s: %w", l.namespace, l.name, errors.Join(lost, err))
+		}
+		return err
 	})
 	if err == nil && !led {
-		err = fmt.Errorf("lease %s/%s was not free within %v: %w", l.namespace, name, 2*l.duration, context.Cause(waiting))
+		err = fmt.Errorf("lease %s/%s was not free within %v: %w", l.namespace, l.name, 2*l.duration, context.Cause(waiting))
 	}
 	return err
 }
 
-// holder is who holds the lease of that name and has renewed it in time; empty: nobody.
-func (l leases) holder(ctx context.Context, name string) (string, error) {
-	lease, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, name, metav1.GetOptions{})
+// holder is the process that holds the lease and has renewed it in time. Empty: there is none.
+func (l *lease) holder(ctx context.Context) (string, error) {
+	found, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, l.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
-		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
+		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, l.name, err)
 	}
-	return settings.InTime(lease.Spec), nil
+	return settings.InTime(found.Spec), nil
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.
-func (l leases) once(ctx context.Context, name string, seen sightings, lead func(context.Context) error) error {
-	e, err := l.election(name, seen)
+func (l *lease) once(ctx context.Context, lead func(context.Context) error) error {
+	// The election outlives ctx, so that the lease is released only after lead has returned. klog repeats itself at every try.
+	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.New(nil)))
+	held, over := make(chan struct{}), make(chan struct{})
+	lock := &lock{lease: l, Interface: &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: l.namespace, Name: l.name},
+		Client:     l.client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity},
+	}}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: l.duration, RenewDeadline: l.renewDeadline(), RetryPeriod: l.retryPeriod(),
+		ReleaseOnCancel: true, Name: l.name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(held) },
+			OnStoppedLeading: func() {},
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("lease %s/%s: %w", l.namespace, name, err)
+		stop()
+		return fmt.Errorf("lease %s/%s: %w", l.namespace, l.name, err)
 	}
-	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	electing = klog.NewContext(electing, klog.New(nil)) // it repeats itself at every try; the lock says what matters
-	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		e.run(electing)
+		elector.Run(electing)
 	}()
 	defer func() {
+		lock.done.Store(true)
 		stop()
 		<-over
 	}()
 	select {
 	case <-ctx.Done():
-	case <-over: // won and lost before anybody looked
-	case held := <-e.won:
-		return e.term(ctx, held, lead)
+	case <-over: // won and lost at once
+	case <-held:
+		return l.term(ctx, lead)
 	}
 	return nil
+}
+
+// term runs lead until ctx ends or the lease is no longer valid. The elector reports a lost lease only after it has tried to
+// release it, which takes long while the API server does not answer.
+func (l *lease) term(ctx context.Context, lead func(context.Context) error) error {
+	leading, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var guard sync.WaitGroup
+	defer guard.Wait()
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+	guard.Go(func() {
+		tick := time.NewTicker(validEvery)
+		defer tick.Stop()
+		for l.Valid() {
+			select {
+			case <-leading.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		l.log.Warn("lease lost", "lease", l.name)
+		end(errLeaseLost)
+	})
+	l.log.Info("lease held", "lease", l.name)
+	err := lead(leading)
+	if err == nil && !errors.Is(context.Cause(leading), errLeaseLost) {
+		l.log.Info("lease given up", "lease", l.name)
+	}
+	return err
 }

@@ -41,10 +41,11 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	if s.DryRun {
 		return o.round(ctx)
 	}
-	l := leases{
-		client: o.client, namespace: s.LeaseNamespace(), identity: newIdentity(), duration: s.LeaseDuration, log: log,
+	l := &lease{
+		client: o.client, namespace: s.LeaseNamespace(), name: settings.ActuatorLease, identity: newIdentity(),
+		duration: s.LeaseDuration, log: log,
 	}
-	return l.ifFree(ctx, settings.ActuatorLease, o.round)
+	return l.ifFree(ctx, o.round)
 }
 
 // once is one round in a cluster.

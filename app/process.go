@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,6 +85,8 @@ type process struct {
 	hosted   *hosted              // what functions are hosted here; nil: none
 	metrics  *prometheus.Registry
 	checks   []serving.Check
+	leases   map[string]*lease // by name
+	identity string            // of this process, in all of them
 }
 
 // Run runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
@@ -201,6 +204,10 @@ func (p *process) openBus() (stop func(), err error) {
 		stopServer = server.Stop
 		options.Server, options.Socket = server, ""
 	}
+	if anonymous(p.settings) {
+		p.log.Warn("this process uses the NATS servers without a key: any program that reaches them can have pods evicted; "+
+			"rehome setup --auth writes keys", "url", bus.Redacted(p.settings.NATSURL))
+	}
 	if p.bus, err = bus.Connect(options); err != nil {
 		stopServer()
 		return nil, usage.Wrap(err)
@@ -211,6 +218,11 @@ func (p *process) openBus() (stop func(), err error) {
 		p.bus.Close()
 		stopServer()
 	}, nil
+}
+
+// anonymous reports whether NATS servers elsewhere are used without anything that tells this process from another program.
+func anonymous(s settings.Settings) bool {
+	return s.NATSURL != "" && s.NATSNKey == "" && s.NATSCreds == "" && !strings.Contains(s.NATSURL, "@")
 }
 
 // setUp returns what makes the streams. nil: this process is not the one that does, and waits for them.
@@ -369,11 +381,22 @@ func (p *process) leased(r leader) task {
 	if p.settings.DryRun {
 		return r.run
 	}
-	l := leases{
-		client: p.client, namespace: p.settings.LeaseNamespace(), identity: newIdentity(),
-		duration: p.settings.LeaseDuration, log: p.log,
+	l := p.lease(r.lease)
+	return func(ctx context.Context) error { return l.hold(ctx, r.run) }
+}
+
+// lease is the lease of that name, of which the process has one.
+func (p *process) lease(name string) *lease {
+	if p.leases[name] == nil {
+		if p.leases == nil {
+			p.leases, p.identity = make(map[string]*lease), newIdentity()
+		}
+		p.leases[name] = &lease{
+			client: p.client, namespace: p.settings.LeaseNamespace(), name: name, identity: p.identity,
+			duration: p.settings.LeaseDuration, log: p.log,
+		}
 	}
-	return func(ctx context.Context) error { return l.hold(ctx, r.lease, r.run) }
+	return p.leases[name]
 }
 
 // group runs functions until one fails or its context ends, and waits for all of them.

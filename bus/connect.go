@@ -121,7 +121,7 @@ func (o Options) server() (address string, options []nats.Option, err error) {
 	}
 	if o.URL != "" {
 		given++
-		address = redacted(o.URL)
+		address = Redacted(o.URL)
 	}
 	if given != 1 {
 		return "", nil, fmt.Errorf("want exactly one of URL, Socket and Server, got %d of them", given)
@@ -166,8 +166,8 @@ func (o Options) credentials() ([]nats.Option, error) {
 	return options, nil
 }
 
-// redacted is a list of URLs without passwords.
-func redacted(urls string) string {
+// Redacted is a list of URLs without passwords.
+func Redacted(urls string) string {
 	var out []string
 	for text := range strings.SplitSeq(urls, ",") {
 		text = strings.TrimSpace(text)
