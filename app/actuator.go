@@ -21,6 +21,9 @@ func (p *process) newActuator() (lead task) {
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace(), Name: settings.ActuatorLease,
 		},
 	}
+	if !p.settings.DryRun { // which needs no lease
+		config.LeaseValid = p.lease(settings.ActuatorLease).Valid
+	}
 	a := actuator.New(config)
 	p.cluster.Workloads().OnChange(a.Changed)
 	p.actuator = a

@@ -45,6 +45,7 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 		client: o.client, namespace: s.LeaseNamespace(), name: settings.ActuatorLease, identity: newIdentity(),
 		duration: s.LeaseDuration, log: log,
 	}
+	o.leaseValid = l.Valid
 	return l.ifFree(ctx, o.round)
 }
 
@@ -55,6 +56,8 @@ type once struct {
 	client   kubernetes.Interface
 	output   simulate.Output
 	notes    io.Writer
+	// leaseValid says whether the process still holds its lease. nil: it needs none.
+	leaseValid func() bool
 }
 
 // batches is the actuator of the round, with the view that it looks at.
@@ -71,9 +74,8 @@ func (o once) batches(ctx context.Context) (batches, error) {
 	}
 	a := actuator.New(actuator.Config{
 		Client: o.client, View: view.Workloads(), Room: view, Policy: o.policy, Source: o.settings.Source("once"),
-		DryRun:   o.settings.DryRun,
-		Parallel: o.settings.Parallel,
-		Log:      slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
+		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid,
+		Log: slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
 	})
 	view.Workloads().OnChange(a.Changed)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
