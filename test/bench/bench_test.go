@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"io"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAQuantileIsADurationThatWasMeasured(t *testing.T) {
+func TestQuantile(t *testing.T) {
 	var hundred sample
 	for i := range 100 {
 		hundred = append(hundred, time.Duration(100-i))
@@ -35,7 +39,7 @@ func TestAQuantileIsADurationThatWasMeasured(t *testing.T) {
 	}
 }
 
-func TestTheOutputOfGoBenchmarksIsRead(t *testing.T) {
+func TestParseBenchmarks(t *testing.T) {
 	out := `goos: linux
 pkg: github.com/rehome-dev/rehome/watcher
 cpu: some
@@ -58,32 +62,7 @@ ok  	github.com/rehome-dev/rehome/functions/rank	49.660s
 	}
 }
 
-func TestALargeClusterIsComparedWithTheSmallOne(t *testing.T) {
-	got := deltaRows([]result{
-		{"watcher", "X/nodes=200", []float64{120, 100}, []float64{8}, []float64{1}},
-		{"watcher", "X/nodes=2000", []float64{130, 110}, []float64{8}, []float64{1}},
-		{"watcher", "DeltaToScope/pods=20/nodes=200", []float64{100}, []float64{8}, []float64{1}},
-		{"watcher", "DeltaToScope/pods=20/nodes=2000", []float64{90}, []float64{8}, []float64{1}},
-		{"watcher", "Y", []float64{5}, []float64{0}, []float64{0}},
-	})
-	want := []row{
-		{
-			Group: "cost of one delta, by step", What: "watcher: X/nodes=2000", Unit: "ns", Value: 110, Allocations: 1, Bytes: 8,
-			Compare: &comparison{"with a tenth of the cluster", 100},
-		},
-		{
-			Group: "cost of one delta, by step", What: "watcher: DeltaToScope/pods=20/nodes=2000", Unit: "ns", Value: 90,
-			Allocations: 1, Bytes: 8,
-			Compare: &comparison{"with a tenth of the cluster", 100}, Target: &target{AtMost: 1.2, Ratio: true},
-		},
-		{Group: "cost of one delta, by step", What: "watcher: Y", Unit: "ns", Value: 5},
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-}
-
-func TestTheReportIsATableForPeople(t *testing.T) {
+func TestReportText(t *testing.T) {
 	r := report{
 		Environment: environment{
 			CPUs: 2, Go: "go1", System: "linux/amd64", Nodes: 200, Pods: 4000, Began: time.Unix(0, 0).UTC(), Ended: time.Unix(60, 0).UTC(),
@@ -114,7 +93,7 @@ step  1.50 µs, 3 allocations, 2 KiB
 	}
 }
 
-func TestTheReportIsReadableByMachines(t *testing.T) {
+func TestReportJSON(t *testing.T) {
 	r := report{Rows: []row{{Group: "g", What: "w", Value: 1, Unit: "ms", Target: &target{AtMost: 2}}}}
 	var out bytes.Buffer
 	if err := r.writeJSON(&out); err != nil {
@@ -129,21 +108,182 @@ func TestTheReportIsReadableByMachines(t *testing.T) {
 	}
 }
 
-func TestACommandLineThatMakesNoSenseIsRefused(t *testing.T) {
-	for _, arguments := range [][]string{
-		{"--parts", "taints,dreams"}, {"-o", "xml"}, {"--nodes", "3"}, {"--pods", "10"}, {"--taints", "0"}, {"--drain", "3000"},
-		{"--idle", "1ms"}, {"more"}, {"--unknown"},
+func TestCommandLine(t *testing.T) {
+	for _, c := range []struct {
+		arguments string
+		want      string // of the error; empty: none
+	}{
+		{"", ""},
+		{"--parts all", ""},
+		{"--nodes 20 --pods 400 --parts start,idle -o json", ""},
+		{"--parts taints,dreams", "--parts: want all or some of " + strings.Join(allParts, ",") + `, got "dreams"`},
+		{"-o xml", `-o: want text or json, got "xml"`},
+		{"--nodes 9", "--nodes: want at least 10, got 9"},
+		{"--pods 9000", "--pods: want at least 10 for each of 1000 nodes, got 9000"},
+		{"--taints 0", "--taints, --moves, --followed, --changes: want at least 1"},
+		{"--idle 1ms", "--idle: want at least 1s, got 1ms"},
+		{"more", `want no arguments, got ["more"]`},
+		{"--unknown", "flag provided but not defined: -unknown"},
 	} {
-		if _, err := parse(arguments, io.Discard); err == nil {
-			t.Errorf("%q: no error", arguments)
+		got := ""
+		if _, err := parse(strings.Fields(c.arguments), io.Discard); err != nil {
+			got = err.Error()
 		}
-	}
-	if _, err := parse(nil, io.Discard); err != nil {
-		t.Errorf("no arguments: %v", err)
+		if got != c.want {
+			t.Errorf("%q: got %q, want %q", c.arguments, got, c.want)
+		}
 	}
 }
 
-func TestTheStepsOfATaintFollowEachOther(t *testing.T) {
+func TestSizesFitASmallCluster(t *testing.T) {
+	o, err := parse([]string{"--nodes", "20", "--pods", "400"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := [3]int{o.moves, o.followed, o.changes}, [3]int{40, 8, 40}; got != want {
+		t.Errorf("moves, followed, changes: got %v, want %v", got, want)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	for _, c := range []struct {
+		pods, nodes int
+		want        map[string][]int // first and last Deployment of each class, and how many
+	}{
+		{20000, 1000, map[string][]int{
+			"spread": {100, 100, 110}, "plain": {100, 100, 50}, "large": {2000, 2000, 1}, "small": {50, 50, 40},
+		}},
+		{405, 20, map[string][]int{"spread": {10, 4, 23}, "plain": {10, 1, 11}, "large": {40, 40, 1}, "small": {1, 1, 40}}},
+	} {
+		got := map[string][]int{}
+		for i, n := range divide(c.pods, classes) {
+			each := classes[i].replicas(n, c.nodes)
+			got[classes[i].name] = []int{each[0], each[len(each)-1], len(each)}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%d pods on %d nodes: got %v, want %v", c.pods, c.nodes, got, c.want)
+		}
+	}
+	if !plainPods.has("bench/plain-0100-abc") || plainPods.has("bench/spread-0100-abc") || plainPods.has("bench-follow/plain-0100-abc") {
+		t.Error("pods are not told apart by the names of their Deployments")
+	}
+}
+
+func TestParseMetrics(t *testing.T) {
+	const text = `# HELP rehome_scopes_total Evaluations that were asked for.
+# TYPE rehome_scopes_total counter
+rehome_scopes_total{profile="default",strategy="A"} 30
+rehome_scopes_total{profile="default",strategy="B b"} 12
+rehome_pending_evaluations 0
+rehome_bus_stream_messages{stream="REHOME_SCOPES"} 3
+go_memstats_heap_inuse_bytes 2.5e+08
+`
+	got, err := parseMetrics(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := figures{
+		"rehome_scopes_total": 42, `rehome_scopes_total{profile="default",strategy="A"}`: 30,
+		`rehome_scopes_total{profile="default",strategy="B b"}`: 12, "rehome_pending_evaluations": 0, "rehome_bus_stream_messages": 3,
+		`rehome_bus_stream_messages{stream="REHOME_SCOPES"}`: 3, "go_memstats_heap_inuse_bytes": 2.5e8,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if got.evaluated(40) {
+		t.Error("everything is evaluated although three scopes have no answer")
+	}
+	got[`rehome_bus_stream_messages{stream="REHOME_SCOPES"}`] = 0
+	if !got.evaluated(40) || got.evaluated(100) {
+		t.Error("40 nodes are evaluated, 100 are not")
+	}
+}
+
+func TestIdleShareIsTakenOff(t *testing.T) {
+	for _, c := range []struct {
+		before, after, elapsed time.Duration
+		idle                   float64
+		want                   time.Duration
+	}{
+		{time.Second, 3 * time.Second, 20 * time.Second, .005, 1900 * time.Millisecond},
+		{time.Second, time.Second, 20 * time.Second, .005, 0},
+		{0, time.Second, time.Second, 0, time.Second},
+	} {
+		if got := above(c.before, c.after, c.elapsed, c.idle); got != c.want {
+			t.Errorf("from %v to %v in %v: got %v, want %v", c.before, c.after, c.elapsed, got, c.want)
+		}
+	}
+}
+
+func TestTapCountsByKind(t *testing.T) {
+	tap := tap{found: map[string]traffic{}}
+	for subject, bytes := range map[string]int{
+		"rehome.delta.pod.labels": 60, "rehome.scope.RemoveDuplicates.workload.a": 400, "rehome.scope.RemoveDuplicates.workload.b": 300,
+		"rehome.verdict.x": 20, "$KV.REHOME_LEDGER.a": 30,
+	} {
+		tap.add(&nats.Msg{Subject: subject, Data: make([]byte, bytes-len(subject))})
+	}
+	if messages, bytes := tap.count(2); messages != 2.5 || bytes != 405 {
+		t.Errorf("got %v messages and %v bytes for each of two changes, want 2.5 and 405", messages, bytes)
+	}
+	const want = "rehome.scope.RemoveDuplicates 1.00 × 350 B, rehome.delta 0.50 × 60 B, $KV.REHOME_LEDGER 0.50 × 30 B, rehome.verdict 0.50 × 20 B"
+	if got := tap.kinds(2); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRowsOfTheDesign(t *testing.T) {
+	label, node, replaced := changeNames[0], changeNames[1], changeNames[2]
+	uids := func(n int) map[types.UID]string {
+		pods := map[types.UID]string{}
+		for i := range n {
+			pods[types.UID(strconv.Itoa(i))] = "bench/plain"
+		}
+		return pods
+	}
+	drains := []drained{
+		{nodes: 2, pods: uids(3), processor: 30 * time.Millisecond}, {nodes: 2, pods: uids(3), processor: 18 * time.Millisecond},
+	}
+	var got bytes.Buffer
+	r := report{Rows: slices.Concat(
+		changeRows(costs{label: {.5, 1, 2048}, node: {2, 2, 3072}, replaced: {1, 1.5, 0}})[:6],
+		scaleRows(costs{label: {2, 0, 0}, node: {1, 0, 0}, replaced: {1, 0, 0}}, costs{label: {2.4, 0, 0}, node: {2, 0, 0}, replaced: {1, 0, 0}}),
+		moveRows(drains, rate{flow: 50, total: 44, parallel: 8, call: 20}, rate{flow: 50, total: 50, parallel: 10, call: 30}),
+		[]row{followRow(2000, []int{50, 50, 50}, drains[:1], drains[1:])},
+	)}
+	if err := r.writeText(&got); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(got.String(), "\n\n")
+	const want = `COST OF ONE CHANGE WHEN NO ANSWER CAN CHANGE  MEASURED  COMPARED WITH  RATIO  TARGET
+one pod label change, processor time          0.50 ms                         ≤ 1 ms  met
+one pod label change, messages on the bus     1                               ≤ 1  met
+one pod label change, bytes on the bus        2 KiB                           ≤ 2 KiB  met
+one node label change, processor time         2 ms                            ≤ 1 ms  MISSED
+one node label change, messages on the bus    2                               ≤ 1  MISSED
+one node label change, bytes on the bus       3 KiB                           ≤ 2 KiB  MISSED
+
+COST OF ONE DELTA AT TEN TIMES THE CLUSTER          MEASURED  COMPARED WITH                RATIO  TARGET
+one pod label change, processor time                2.40 ms   2 ms a tenth of the cluster  1.20   ≤ 1.20 ×  met
+one node label change, processor time               2 ms      1 ms a tenth of the cluster  2.00   ≤ 1.20 ×  MISSED
+one pod replaced by its ReplicaSet, processor time  1 ms      1 ms a tenth of the cluster  1.00   ≤ 1.20 ×  met
+
+3 PODS OFF 2 TAINTED NODES, RATE LIFTED                             MEASURED  COMPARED WITH     RATIO  TARGET
+evictions per second, from the first taint sent to the last answer  44 /s     50 /s bare calls  0.88   ≥ 0.90 ×  MISSED
+evictions per second, from the first call to the last answer        50 /s     50 /s bare calls  1.00
+calls inside the API server at once, mean                           8         10 bare calls     0.80
+one call inside the API server, mean                                20 ms     30 ms bare calls  0.67
+one complete move, processor time, bus included                     8 ms                               ≤ 6 ms  MISSED
+
+PROCESSOR TIME TO MOVE AND FOLLOW MANY PODS AT ONCE  MEASURED  COMPARED WITH                      RATIO  TARGET
+each of 3 moves of one workload of 2000              10 ms     6 ms 3 moves of 3 workloads of 50  1.67   ≤ 1.10 ×  MISSED
+`
+	if table != want {
+		t.Errorf("got:\n%s\nwant:\n%s", table, want)
+	}
+}
+
+func TestStepsOfATaint(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
 	h := history{
 		deltas:   map[string][]time.Time{"n": {at(-50), at(5)}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -12,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// taint puts the taint on a node, or takes all taints off. It returns the time just before the request.
-func (s *stage) taint(ctx context.Context, node string, on bool) (time.Time, error) {
+// taint puts a taint on a node, or takes all taints off. It returns the time just before the request.
+func (s *stage) taint(ctx context.Context, node, key string) (time.Time, error) {
 	patch := `{"spec":{"taints":null}}`
-	if on {
-		patch = `{"spec":{"taints":[{"key":"` + taintKey + `","effect":"NoSchedule"}]}}`
+	if key != "" {
+		patch = `{"spec":{"taints":[{"key":"` + key + `","effect":"NoSchedule"}]}}`
 	}
 	sent := time.Now()
 	_, err := s.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -26,7 +27,12 @@ func (s *stage) taint(ctx context.Context, node string, on bool) (time.Time, err
 // pod is one pod to be evicted.
 type pod struct {
 	uid  types.UID
-	name string
+	name string // with its namespace before it
+}
+
+func (p pod) split() (namespace, name string) {
+	namespace, name, _ = strings.Cut(p.name, "/")
+	return namespace, name
 }
 
 func list(pods map[types.UID]string) []pod {
@@ -40,8 +46,9 @@ func list(pods map[types.UID]string) []pod {
 // evict makes one bare eviction call and returns how long it took.
 func (s *stage) evict(ctx context.Context, p pod) (time.Duration, error) {
 	began := time.Now()
+	namespace, name := p.split()
 	err := s.client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: p.name},
+		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.uid}},
 	})
 	if err != nil {
@@ -75,7 +82,7 @@ func (s *stage) calls(ctx context.Context) (map[types.UID]call, error) {
 	return found, nil
 }
 
-// span is what the calls for some pods took: when the first and the last arrived and were answered.
+// span is when the first and the last call for some pods arrived and were answered.
 type span struct{ firstReceived, firstCompleted, lastReceived, lastCompleted time.Time }
 
 // spanOf fails when a pod was not evicted.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,11 +53,12 @@ func measureDecisions(ctx context.Context, o options, p *progress) ([]row, error
 	var rows []row
 	for _, d := range decisions() {
 		p.say("benchmark %s of %s", d.name, d.pkg)
-		arguments := []string{"test", "-run", "^$", "-bench", "^Benchmark" + anchored(d.name), "-benchmem", "-count", "3", "-benchtime", o.benchtime, d.pkg}
+		count, benchtime := "3", o.benchtime
 		if d.once {
-			arguments = []string{"test", "-run", "^$", "-bench", "^Benchmark" + anchored(d.name), "-benchmem", "-count", "2", "-benchtime", "1x", d.pkg}
+			count, benchtime = "2", "1x"
 		}
-		c := exec.CommandContext(ctx, "go", arguments...)
+		c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+anchored(d.name), "-benchmem",
+			"-count", count, "-benchtime", benchtime, d.pkg)
 		c.Dir = root
 		out, err := c.CombinedOutput()
 		if err != nil {
@@ -85,3 +88,46 @@ func decisionRows(d decision, found []result) []row {
 
 // anchored makes each element of a benchmark's name match as a whole.
 func anchored(name string) string { return strings.ReplaceAll(name, "/", "$/^") + "$" }
+
+// result is one benchmark with all of its runs.
+type result struct {
+	pkg, name                      string
+	nanoseconds, bytes, allocation []float64
+}
+
+// line is a line of `go test -bench -benchmem`, as golang.org/design/14313-benchmark-format has it.
+var line = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op(?:.*?\s([\d.]+) B/op\s+([\d.]+) allocs/op)?`)
+
+// parseBenchmarks reads the output of go test. It keeps the order of the benchmarks.
+func parseBenchmarks(out string) []result {
+	var all []result
+	pkg := ""
+	for text := range strings.Lines(out) {
+		if rest, ok := strings.CutPrefix(text, "pkg: "); ok {
+			pkg = strings.TrimPrefix(strings.TrimSpace(rest), "github.com/rehome-dev/rehome/")
+		}
+		m := line.FindStringSubmatch(text)
+		if m == nil {
+			continue
+		}
+		i := slices.IndexFunc(all, func(r result) bool { return r.pkg == pkg && r.name == m[1] })
+		if i < 0 {
+			i = len(all)
+			all = append(all, result{pkg: pkg, name: m[1]})
+		}
+		r := &all[i]
+		r.nanoseconds = append(r.nanoseconds, number(m[2]))
+		r.bytes = append(r.bytes, number(m[3]))
+		r.allocation = append(r.allocation, number(m[4]))
+	}
+	return all
+}
+
+// number returns 0 for a column that is missing.
+func number(text string) float64 {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}

@@ -25,7 +25,7 @@ const (
 	questions = 3000
 	// podsAsked is how many pods a scope lists.
 	podsAsked = 10
-	// askedAtOnce is how many of them are asked at once, the default of a policy.
+	// askedAtOnce is how many scopes are asked at once: the default of a policy.
 	askedAtOnce = policy.DefaultOutsideParallel
 )
 
@@ -86,7 +86,8 @@ func dispatchAll(ctx context.Context, moves bool) (filled, answered time.Duratio
 		return 0, 0, err
 	}
 	filled = time.Since(began)
-	answered, err = drainScopes(ctx, b, policy.Outside{Strategy: f.Strategy, URL: url, Timeout: 10 * time.Second, Parallel: askedAtOnce})
+	o := policy.Outside{Strategy: f.Strategy, URL: url, Timeout: 10 * time.Second, Parallel: askedAtOnce}
+	answered, err = drainScopes(ctx, b, o)
 	return filled, answered, err
 }
 

@@ -28,7 +28,7 @@ var stepNames = [...]string{
 	"8 last answered → verdict",
 }
 
-// history is what Rehome has said, by node or pod, each list in order.
+// history holds the events of Rehome by node or pod, each list in order.
 type history struct {
 	deltas   map[string][]time.Time
 	answers  map[string][]answer
@@ -59,7 +59,7 @@ func readHistory(ctx context.Context, store string, since time.Time) (history, e
 	return h, b.Events(ctx, bus.Query{Since: since}, h.add)
 }
 
-// add takes note of one event. What is of no interest, or cannot be read, is left out.
+// add keeps the time of one event. It ignores events of other kinds and unreadable ones.
 func (h history) add(e schemas.Event) error {
 	switch e.Type {
 	case schemas.DeltaType:
@@ -71,7 +71,7 @@ func (h history) add(e schemas.Event) error {
 	case schemas.IntentsType:
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err == nil && len(a.Intents) > 0 {
-			// An intent expires a fixed time after the moment that its scope speaks of.
+			// An intent expires a fixed time after the moment of its scope.
 			scope := a.Intents[0].Expires.Add(-functions.IntentTTL)
 			h.answers[a.Scope.Key] = append(h.answers[a.Scope.Key], answer{scope, e.Time})
 		}

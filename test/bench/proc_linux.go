@@ -36,7 +36,7 @@ func processorTime(pids ...int) (time.Duration, error) {
 	return sum, nil
 }
 
-// memory is what a process holds, in bytes.
+// memory is the resident memory of a process in bytes.
 type memory struct{ resident, highest float64 }
 
 func memoryOf(pid int) (memory, error) {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-var errNoProc = errors.New("processor time and memory are read from /proc, which only Linux has; leave out the part idle")
+var errNoProc = errors.New("processor time and memory are read from /proc, which only Linux has: " +
+	"only the parts decisions and dispatcher run elsewhere")
 
 func processorTime(...int) (time.Duration, error) { return 0, errNoProc }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -18,40 +19,42 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// policyText has every strategy on, without a limit that would be felt. All but RemovePodsViolatingNodeTaints have nothing to
-// move in this cluster: they watch, and what the watcher keeps for them is kept.
+// policyText has eight strategies on, without limits and circuit breakers that would be felt. All but
+// RemovePodsViolatingNodeTaints have nothing to move in this cluster, but they watch it, and their indexes are filled.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 10000, burst: 10000}
+limits: {unavailable: 100%}
+brakes:
+  loop: {delay: 0s}
+  storm: {nodes: 0%, pending: 0}
 profiles:
   - name: default
     pluginConfig:
       - {name: RemovePodsViolatingNodeTaints}
       - {name: RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}}
-      - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 864000}}
       - {name: RemoveFailedPods}
       - {name: RemovePodsViolatingInterPodAntiAffinity}
       - {name: RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}}
-      - {name: RemoveDuplicates, args: {namespaces: {include: [elsewhere]}}}
+      - {name: RemoveDuplicates, args: {namespaces: {include: [` + namespace + `]}}}
       - {name: RemovePodsViolatingTopologySpreadConstraint}
       - {name: LowNodeUtilization, args: {thresholds: {cpu: 0}, targetThresholds: {cpu: 100}}}
-      - {name: HighNodeUtilization, args: {thresholds: {cpu: 0}, numberOfNodes: 100000}}
     plugins:
       deschedule:
         enabled:
           - RemovePodsViolatingNodeTaints
           - RemovePodsHavingTooManyRestarts
-          - PodLifeTime
           - RemoveFailedPods
           - RemovePodsViolatingInterPodAntiAffinity
           - RemovePodsViolatingNodeAffinity
       balance:
-        enabled: [RemoveDuplicates, RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization]
+        enabled: [RemoveDuplicates, RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization]
 `
 
 // process is a running rehome.
 type process struct {
 	command *exec.Cmd
+	began   time.Time
 	address string // of /metrics and /readyz
 	log     string // file
 	store   string // directory; empty: none
@@ -75,20 +78,18 @@ func buildRehome(ctx context.Context, dir string) (binary, policy string, err er
 }
 
 // startRehome builds rehome, starts `rehome run` with a store of its own in dir, and waits until it is ready.
-func startRehome(ctx context.Context, dir, kubeconfig string, say *progress) (*process, error) {
+func startRehome(ctx context.Context, dir, name, kubeconfig string) (*process, error) {
 	binary, policy, err := buildRehome(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	say.say("rehome is built")
-	store := filepath.Join(dir, "store")
-	p, err := startProcess(ctx, filepath.Join(dir, "rehome.log"), []string{"KUBECONFIG=" + kubeconfig, "REHOME_STORE_DIR=" + store},
+	store := filepath.Join(dir, name)
+	p, err := startProcess(ctx, store+".log", []string{"KUBECONFIG=" + kubeconfig, "REHOME_STORE_DIR=" + store},
 		binary, "run", "--policy", policy)
 	if err != nil {
 		return nil, err
 	}
 	p.store = store
-	say.say("rehome runs, process %d", p.pid())
 	return p, nil
 }
 
@@ -117,6 +118,7 @@ func (p *process) start() error {
 	}
 	defer log.Close()
 	p.command.Stdout, p.command.Stderr = log, log
+	p.began = time.Now()
 	if err := p.command.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.command.Path, err)
 	}
@@ -129,9 +131,9 @@ func (p *process) start() error {
 
 func (p *process) pid() int { return p.command.Process.Pid }
 
-// waitReady waits until /readyz says so.
+// waitReady waits until /readyz answers 200.
 func (p *process) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		if r, err := http.Get("http://" + p.address + "/readyz"); err == nil {
@@ -186,8 +188,38 @@ func (p *process) warnings() []string {
 	return found
 }
 
-// metrics reads the metrics without labels.
-func (p *process) metrics(ctx context.Context) (map[string]float64, error) {
+// figures are metrics by their names, each the sum of all of its series, and by the names and labels of single series.
+type figures map[string]float64
+
+// parseMetrics reads what a process serves at /metrics.
+func parseMetrics(r io.Reader) (figures, error) {
+	found := figures{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		series, value, ok := cutLast(lines.Text(), " ")
+		v, err := strconv.ParseFloat(value, 64)
+		if !ok || err != nil || strings.HasPrefix(series, "#") {
+			continue
+		}
+		name, _, labelled := strings.Cut(series, "{")
+		found[name] += v
+		if labelled {
+			found[series] = v
+		}
+	}
+	return found, lines.Err()
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
+}
+
+// metrics reads the metrics of the process.
+func (p *process) metrics(ctx context.Context) (figures, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/metrics", nil)
 	if err != nil {
 		return nil, err
@@ -197,15 +229,39 @@ func (p *process) metrics(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	found := map[string]float64{}
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		name, value, ok := strings.Cut(lines.Text(), " ")
-		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {
-			found[name] = v
+	return parseMetrics(response.Body)
+}
+
+// evaluated says whether the first full evaluation is over: each node had its scopes, none waits to be published, and none
+// waits for an answer.
+func (f figures) evaluated(nodes int) bool {
+	return f["rehome_scopes_total"] >= float64(nodes) && f["rehome_pending_evaluations"] == 0 &&
+		f[`rehome_bus_stream_messages{stream="REHOME_SCOPES"}`] == 0
+}
+
+// waitEvaluated waits until everything was evaluated once, and returns how long that took from the start of the process. It
+// was so when two looks in a row found it.
+func (p *process) waitEvaluated(ctx context.Context, nodes int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var before time.Duration // when the look before found it; 0: it did not
+	for {
+		f, err := p.metrics(ctx)
+		took := time.Since(p.began)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("wait for the first full evaluation: %w", err)
+		case !f.evaluated(nodes):
+			before = 0
+		case before > 0:
+			return before, nil
+		default:
+			before = took
+		}
+		if err := pause(ctx, 250*time.Millisecond); err != nil {
+			return 0, fmt.Errorf("wait for the first full evaluation: %w", err)
 		}
 	}
-	return found, lines.Err()
 }
 
 // collect has the garbage collected. The process has to serve profiles.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -46,7 +48,7 @@ type row struct {
 	// Compare is what was measured beside it, in the same unit. nil: nothing.
 	Compare *comparison `json:"compare,omitempty"`
 	Target  *target     `json:"target,omitempty"`
-	// Allocations and Bytes are those of one operation of a Go benchmark.
+	// Allocations and Bytes belong to one operation of a Go benchmark.
 	Allocations float64 `json:"allocations,omitempty"`
 	Bytes       float64 `json:"bytes,omitempty"`
 }
@@ -56,7 +58,7 @@ type comparison struct {
 	Value float64 `json:"value"`
 }
 
-// target is a bound of the design, on the value or on its ratio to what it compares with.
+// target is a bound of the design, on the value or on its ratio to the comparison.
 type target struct {
 	AtMost  float64 `json:"atMost,omitempty"`
 	AtLeast float64 `json:"atLeast,omitempty"`
@@ -88,6 +90,13 @@ func (r row) met() bool {
 	return (r.Target.AtMost == 0 || v <= r.Target.AtMost) && (r.Target.AtLeast == 0 || v >= r.Target.AtLeast)
 }
 
+func (r *report) write(w io.Writer, format string) error {
+	if format == "json" {
+		return r.writeJSON(w)
+	}
+	return r.writeText(w)
+}
+
 func (r *report) writeJSON(w io.Writer) error {
 	r.Environment.LoadEnded = loadAverage()
 	e := json.NewEncoder(w)
@@ -101,7 +110,7 @@ func (r *report) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%d nodes, %d pods; %d CPUs, %s, %s; %s to %s\n", e.Nodes, e.Pods, e.CPUs, e.System, e.Go,
 		e.Began.Format(time.RFC3339), e.Ended.Format(time.TimeOnly))
 	if e.MachineBusy > 0 {
-		fmt.Fprintf(w, "processors %.0f %% busy, %.2f of them with what is not part of this; load average %s at the start, %s at the end\n",
+		fmt.Fprintf(w, "processors %.0f %% busy, %.2f of them with other work; load average %s at the start, %s at the end\n",
 			100*e.MachineBusy, e.OtherProcesses, e.LoadBegan, loadAverage())
 	}
 	var text bytes.Buffer
@@ -173,7 +182,7 @@ func quantity(v float64, unit string) string {
 	return strings.TrimSpace(strconv.FormatFloat(v, 'f', digits, 64) + " " + unit)
 }
 
-// loadAverage is what the system says of its load; empty where it does not.
+// loadAverage returns the system's load averages, or nothing where they are unknown.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -184,4 +193,30 @@ func loadAverage() string {
 		return ""
 	}
 	return strings.Join(fields[:3], " ")
+}
+
+// sample is a set of measured durations. The zero value is an empty one.
+type sample []time.Duration
+
+// quantile returns the nearest rank: the smallest measured duration that is not exceeded by at least the share q of all. It
+// returns 0 for an empty sample.
+func (s sample) quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	rank := int(math.Ceil(q * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// milliseconds is d as the reports have it.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// median of some numbers; 0 of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)-1)/2]
 }

@@ -46,7 +46,7 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 		func() (err error) { after, err = a.used(); return err },
 		func() (err error) { idle, err = a.memory(); return err },
 		func() (err error) { live, err = a.live(ctx); return err },
-		func() error { _, err := s.drainByTaint(ctx); return err },
+		func() error { _, err := s.drainByTaint(ctx, plainPods, s.moves); return err },
 		func() (err error) { drained, err = a.memory(); return err },
 	} {
 		if err := read(); err != nil {
@@ -63,7 +63,7 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 			row{Group: group, What: fmt.Sprintf("idle for %v, share of one core", s.idle), Unit: "%",
 				Value: 100 * (after[i] - before[i]).Seconds() / s.idle.Seconds()},
 			row{Group: group, What: "resident after the idle time", Unit: "B", Value: idle[i].resident},
-			row{Group: group, What: fmt.Sprintf("resident after a drain of %d pods", s.drain), Unit: "B", Value: drained[i].resident},
+			row{Group: group, What: fmt.Sprintf("resident after a drain of %d pods", s.moves), Unit: "B", Value: drained[i].resident},
 			row{Group: group, What: "highest", Unit: "B", Value: drained[i].highest},
 		)
 	}
@@ -104,7 +104,7 @@ func (s *stage) startApart(ctx context.Context, dir string) (*apart, error) {
 	return a, nil
 }
 
-// startServer builds the NATS server of the version that Rehome has inside, and starts it as an external bus is to be run.
+// startServer builds the NATS server in the version that Rehome embeds, and starts it with the settings of an external bus.
 func startServer(ctx context.Context, dir string) (p *process, url string, err error) {
 	root, err := binaries.Root()
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *apart) memory() (all []memory, err error) {
 	return all, nil
 }
 
-// live is what each has on its Go heap once what nobody uses any more was collected. The server does not say it: 0.
+// live returns the Go heap of each process after a garbage collection. It is 0 for the NATS server, which does not report it.
 func (a *apart) live(ctx context.Context) (all []float64, err error) {
 	for _, p := range a.processes {
 		if p.address == "" {

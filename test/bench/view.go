@@ -17,14 +17,18 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// taintKey is the taint that nodes get.
-const taintKey = "bench.rehome.dev/leave"
+const (
+	// taintPrefix begins the keys of all taints and labels that are set here.
+	taintPrefix = "bench.rehome.dev/"
+	// taintKey is the taint that no pod tolerates.
+	taintKey = taintPrefix + "leave"
+)
 
-// view is what the measurement itself sees of the cluster: through informers, like any bare client.
+// view is the cluster as the benchmark itself sees it: through informers, like any bare client.
 type view struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced whenever something changed
-	byNode  map[string]map[types.UID]string
+	changed chan struct{}                   // closed and replaced whenever something changed
+	byNode  map[string]map[types.UID]string // namespace and name of each pod
 	ready   int
 	present int
 	tainted map[string]time.Time // when the taint of a node was last seen to appear
@@ -78,20 +82,22 @@ func (v *view) nodeChanged(old, new *corev1.Node) {
 func (v *view) podChanged(old, new *corev1.Pod) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if old != nil && old.Namespace == namespace {
+	if old != nil && measured(old) {
 		v.count(old, -1)
 		delete(v.byNode[old.Spec.NodeName], old.UID)
 	}
-	if new != nil && new.Namespace == namespace {
+	if new != nil && measured(new) {
 		v.count(new, 1)
 		if v.byNode[new.Spec.NodeName] == nil {
 			v.byNode[new.Spec.NodeName] = map[types.UID]string{}
 		}
-		v.byNode[new.Spec.NodeName][new.UID] = new.Name
+		v.byNode[new.Spec.NodeName][new.UID] = new.Namespace + "/" + new.Name
 	}
 	close(v.changed)
 	v.changed = make(chan struct{})
 }
+
+func measured(p *corev1.Pod) bool { return p.Namespace == namespace || p.Namespace == followNamespace }
 
 func (v *view) count(p *corev1.Pod, by int) {
 	v.present += by
@@ -105,6 +111,38 @@ func (v *view) on(node string) map[types.UID]string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.byNode[node])
+}
+
+// of is the pods of a class on a node.
+func (v *view) of(c class, node string) map[types.UID]string {
+	pods := v.on(node)
+	maps.DeleteFunc(pods, func(_ types.UID, name string) bool { return !c.has(name) })
+	return pods
+}
+
+// some is n pods of a class on as many nodes as possible: one of each node in turn.
+func (v *view) some(c class, n int) ([]pod, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var turns [][]pod // the first pods of all nodes, the second ones, and so on
+	for _, node := range slices.Sorted(maps.Keys(v.byNode)) {
+		turn := 0
+		for uid, name := range v.byNode[node] {
+			if !c.has(name) {
+				continue
+			}
+			if turn == len(turns) {
+				turns = append(turns, nil)
+			}
+			turns[turn] = append(turns[turn], pod{uid, name})
+			turn++
+		}
+	}
+	found := slices.Concat(turns...)
+	if len(found) < n {
+		return nil, fmt.Errorf("want %d pods of class %s, there are %d", n, c.name, len(found))
+	}
+	return found[:n], nil
 }
 
 // seen is when a node's taint was last seen to appear.
@@ -128,7 +166,7 @@ func (v *view) gone(ctx context.Context, node string, pods map[types.UID]string)
 
 // until waits until so, which may look at v, is true.
 func (v *view) until(ctx context.Context, what string, so func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		v.mu.Lock()
@@ -141,7 +179,7 @@ func (v *view) until(ctx context.Context, what string, so func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain until %s; %d pods, %d of them ready: %w", what, present, ready, ctx.Err())
+			return fmt.Errorf("waited too long until %s; %d pods, %d of them ready: %w", what, present, ready, ctx.Err())
 		}
 	}
 }

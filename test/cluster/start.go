@@ -157,3 +157,18 @@ func deathError(exit supervisor.Exit) error {
 	words = words[max(0, len(words)-logTail):]
 	return fmt.Errorf("%s ended: %s; the end of %s:\n%s", exit.Name, exit.State, exit.Log, strings.TrimSpace(string(bytes.ToValidUTF8(words, nil))))
 }
+
+// StopControllers kills the controller manager. Until [Cluster.StartControllers] no controller answers what happens, so a test
+// can make owners and their pods by itself, faster than the controllers and the scheduler would.
+func (c *Cluster) StopControllers() error {
+	if err := c.supervisor.Stop(binaries.ControllerManager); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, binaries.ControllerManager)
+	return nil
+}
+
+// StartControllers starts the controller manager after StopControllers. It looks at everything that exists before it acts.
+func (c *Cluster) StartControllers() error { return c.run(c.components.controllerManagerProcess()) }
