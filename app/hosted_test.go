@@ -73,9 +73,12 @@ func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
 	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
 	want := bus.Setup{
 		Replicas: 3, Strategies: append(command.Known(functions.Hosted()), "KeepOffSpot"),
-		Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
+		ScopesInMemory: true, Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if settings.SetupOf(settings.Settings{NATSURL: "nats://127.0.0.1:4222"}, policy.Policy{}).ScopesInMemory {
+		t.Error("an external server keeps scopes in memory")
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
@@ -92,6 +94,7 @@ type process struct {
 // Run runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
 // get wrong before it begins.
 func Run(ctx context.Context, s settings.Settings, r Roles) error {
+	limitHeap()
 	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
 	klog.SetSlogLogger(p.log.With("component", "client-go"))
 	if err := p.prepare(); err != nil {
@@ -132,6 +135,9 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		g.run(requests.Serve)
 	}
 	g.run(func(ctx context.Context) error { return p.follow(ctx, g, work) })
+	if p.cluster != nil && p.roles.Embedded {
+		g.run(p.returnMemory)
+	}
 	return g.wait()
 }
 
@@ -428,4 +434,62 @@ func (g *group) wait() error {
 		return nil
 	}
 	return err
+}
+
+const (
+	// gcPercent is how much the heap may grow between two collections, in percent. Most of the heap is caches that stay, so Go's
+	// default of 100 would leave as much again empty. See docs/decisions/0014-memory-of-one-process.md.
+	gcPercent = 50
+	// memoryCheck is the time between two checks whether a step of the start is over.
+	memoryCheck = 2 * time.Second
+	// calmChecks is how many checks in a row find no open scope when the first full evaluation is over.
+	calmChecks = 3
+)
+
+// limitHeap makes garbage collections more frequent, unless GOGC is set.
+func limitHeap() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// returnMemory gives unused memory back to the system twice: when the caches are filled, and after the first full evaluation. Go
+// itself would keep it for minutes.
+func (p *process) returnMemory(ctx context.Context) error {
+	if !holds(ctx, func() bool { return p.cluster.Ready() == nil }, 1) {
+		return nil
+	}
+	debug.FreeOSMemory()
+	if holds(ctx, func() bool { return p.openScopes(ctx) == 0 }, calmChecks) {
+		debug.FreeOSMemory()
+	}
+	return nil
+}
+
+// openScopes returns how many scopes wait for an answer, and 1 while the bus does not answer.
+func (p *process) openScopes(ctx context.Context) uint64 {
+	streams, err := p.bus.Status(ctx)
+	for _, s := range streams {
+		if err == nil && s.Name == bus.StreamScopes {
+			return s.Messages
+		}
+	}
+	return 1
+}
+
+// holds waits until a condition was true in n checks in a row, and returns false if ctx ends before.
+func holds(ctx context.Context, condition func() bool, n int) bool {
+	for found := 0; found < n; {
+		select {
+		case <-time.After(memoryCheck):
+		case <-ctx.Done():
+			return false
+		}
+		if condition() {
+			found++
+		} else {
+			found = 0
+		}
+	}
+	return true
 }

@@ -110,6 +110,9 @@ type Setup struct {
 	AckWait time.Duration
 	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero: [DefaultMaxDeliver].
 	MaxDeliver int
+	// ScopesInMemory keeps scopes in the memory of the server instead of on its disk. It is for a server inside a rehome
+	// process: its watcher evaluates everything when it starts, so a restart loses no evaluation.
+	ScopesInMemory bool
 	// Parallel says of a strategy how many of its scopes are worked on at once, where that is more than usual. Others get 16
 	// handed out at once.
 	Parallel map[string]int
@@ -169,6 +172,13 @@ func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig) er
 		there, err = b.js.Stream(ctx, config.Name) // another process has just made it
 	}
 	if err != nil {
+		return err
+	}
+	if there.CachedInfo().Config.Storage != config.Storage { // a server does not change it; the stream begins empty
+		if err := b.js.DeleteStream(ctx, config.Name); err != nil {
+			return err
+		}
+		_, err := b.js.CreateStream(ctx, config)
 		return err
 	}
 	config.FirstSeq = there.CachedInfo().Config.FirstSeq
@@ -242,6 +252,9 @@ func (s Setup) layout(now time.Time) []jetstream.StreamConfig {
 	for i := range streams {
 		streams[i].Replicas = s.Replicas
 		streams[i].Storage = jetstream.FileStorage
+	}
+	if s.ScopesInMemory {
+		streams[0].Storage = jetstream.MemoryStorage
 	}
 	return streams
 }

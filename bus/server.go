@@ -21,8 +21,11 @@ const (
 	// DefaultMaxStore leaves [DefaultMaxBytes], which all streams may fill together, as much again for the tables of the
 	// other roles and for files that are being compacted.
 	DefaultMaxStore = 3 << 30
-	// DefaultMaxMemory is for streams in memory. Rehome has none; the consumers of readers are small.
+	// DefaultMaxMemory is for streams in memory. An external server has none; the consumers of readers are small.
 	DefaultMaxMemory = 64 << 20
+	// ScopesMaxMemory is for [Setup.ScopesInMemory]: the share of the scopes in [DefaultMaxBytes] on top. It is a limit; scopes use
+	// memory only until they are answered.
+	ScopesMaxMemory = DefaultMaxMemory + DefaultMaxBytes/4
 )
 
 // readyWithin is how long an embedded server may take to start: with 200,000 stored messages it was measured at 0.3 s.
@@ -53,8 +56,8 @@ type Server struct {
 // maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 20,000 pods fits.
 const maxPayload = 8 << 20
 
-// StartServer starts a server and waits until it serves. Every event is on the disk before its publisher hears that it
-// is stored.
+// StartServer starts a server and waits until it serves. Every event, except scopes in memory, is on the disk before its
+// publisher hears that it is stored.
 //
 // It fails with [ErrListen] when it cannot listen where it is told to, when the store cannot be used, and when another server
 // serves the socket, which then uses the same store. Without a socket nothing keeps two servers from destroying each other's

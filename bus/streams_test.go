@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // following follows the streams and sets them up when they are missing. Each time that they are found is one value.
@@ -88,5 +90,73 @@ func TestSettingUpAgainKeepsWhatIsThere(t *testing.T) {
 	}
 	if got := len(r.messages(t, bus.StreamScopes)); got != 1 {
 		t.Errorf("%d scopes, want the one that was there", got)
+	}
+}
+
+func TestScopesInMemory(t *testing.T) {
+	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s"), MaxMemory: bus.ScopesMaxMemory}
+	server := bustest.Server(t, o)
+	b := bustest.Connect(t, bus.Options{Name: "tester", Socket: o.Socket})
+	inMemory := bus.Setup{Strategies: []string{strategy}, ScopesInMemory: true}
+	open := func() uint64 {
+		streams, err := b.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range streams {
+			if s.Name == bus.StreamScopes {
+				return s.Messages
+			}
+		}
+		t.Fatal("the stream of scopes is missing")
+		return 0
+	}
+
+	// An earlier version kept them on the disk.
+	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	publish(t, b, scope(t, "a", 1))
+	found := following(t, b, func(ctx context.Context) error { return b.Setup(ctx, inMemory) })
+	next(t, found)
+	for range 2 { // the second time changes nothing
+		bustest.SetUp(t, b, inMemory)
+		if got := open(); got > 0 {
+			t.Errorf("%d scopes of the stream on the disk are in the one in memory", got)
+		}
+	}
+	sequence, err := b.Publish(t.Context(), scope(t, "a", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bustest.SetUp(t, b, inMemory)
+	if got := open(); got != 1 {
+		t.Errorf("%d scopes are open after setting up again, want 1", got)
+	}
+
+	// A restart loses them. FollowStreams reports it, so the watcher evaluates everything, and workers go on.
+	for len(found) > 0 {
+		<-found
+	}
+	server = restart(t, server, o)
+	next(t, found)
+	again, err := b.Publish(t.Context(), scope(t, "a", 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again <= sequence {
+		t.Errorf("the newer scope has the number %d, the older one had %d", again, sequence)
+	}
+	handled := make(chan schemas.Event, 16)
+	background(t, func(ctx context.Context) error {
+		return b.Work(ctx, bus.Work{Strategy: strategy}, func(_ context.Context, e schemas.Event) error {
+			handled <- e
+			return nil
+		})
+	})
+	next(t, handled)
+	restart(t, server, o)
+	next(t, found)
+	publish(t, b, scope(t, "b", 1))
+	if e := next(t, handled); !strings.Contains(e.Subject, "b") {
+		t.Errorf("the worker got %q after a restart, want the scope of b", e.Subject)
 	}
 }

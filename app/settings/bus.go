@@ -37,9 +37,10 @@ func StartServer(s Settings) (*bus.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := bus.StartServer(bus.ServerOptions{StoreDir: dir, Socket: socket, Listen: bus.Listen{
-		Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth,
-	}})
+	server, err := bus.StartServer(bus.ServerOptions{
+		StoreDir: dir, Socket: socket, MaxMemory: bus.ScopesMaxMemory,
+		Listen: bus.Listen{Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth},
+	})
 	if errors.Is(err, bus.ErrListen) {
 		return nil, usage.Errorf("REHOME_LISTEN: %w", err)
 	}
@@ -51,7 +52,9 @@ func StartServer(s Settings) (*bus.Server, error) {
 
 // SetupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
 func SetupOf(s Settings, p policy.Policy) bus.Setup {
-	setup := bus.Setup{Replicas: s.NATSReplicas, History: s.History, Parallel: make(map[string]int)}
+	setup := bus.Setup{
+		Replicas: s.NATSReplicas, History: s.History, ScopesInMemory: s.NATSURL == "", Parallel: make(map[string]int),
+	}
 	for _, f := range functions.Hosted() {
 		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
 	}
