@@ -52,8 +52,8 @@ func checkMessage(a schemas.Intents, e schemas.Event) error {
 	case len(a.Intents) > mostIntents:
 		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), mostIntents)
 	}
-	if err := checkSteps(a); err != nil {
-		return err
+	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
+		return fmt.Errorf("strategy %s and a scope of kind %s do not go together", a.Strategy, a.Scope.Kind)
 	}
 	if err := checkIntents(a); err != nil {
 		return err
@@ -136,11 +136,7 @@ func (s *session) Accept(_ context.Context, e schemas.Event) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.Maintenance != nil {
-		s.send(a, e, now)
-		return nil
-	}
 	s.cancelUnlisted(a)
-	s.apply(s.entries.accept(a, e, 0, now))
+	s.apply(s.entries.accept(a, e, now))
 	return nil
 }

@@ -11,10 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
-	"github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
@@ -46,13 +44,7 @@ type Config struct {
 	// Client asks the API server. It needs: get pods, create pods/eviction, list poddisruptionbudgets, create and patch
 	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
 	Client kubernetes.Interface
-	// Kinds asks for NodeMaintenances, as [maintenance.NewClient] makes it. It needs: get and patch nodemaintenances, patch
-	// nodemaintenances/status; and Client: get and patch nodes, patch nodes/status. nil: answers that want more than moves are
-	// dropped. Where the API server does not know the kinds, they are outdated, and dropped too.
-	Kinds rest.Interface
-	// Maintenances are those that are no objects of the API server. nil: there are none.
-	Maintenances maintenance.Table
-	Bus          Bus
+	Bus    Bus
 	// Ledger remembers what has to outlive the process. nil: nothing does. A dry run uses none.
 	Ledger Ledger
 	// View is what is known of the cluster; it is asked from when Lead begins. nil: nothing is known, so that no workload is
@@ -61,7 +53,7 @@ type Config struct {
 	// Policy says what is enabled, what is protected, the grace period and the rate. A zero rate is
 	// [policy.DefaultRate]. [Actuator.SetPolicy] replaces it.
 	Policy policy.Policy
-	// Source is the source of the events of verdicts and maintenances, such as /clusters/default/actuator.
+	// Source is the source of the events of verdicts, such as /clusters/default/actuator.
 	Source string
 	// Room is asked before a workload makes a replacement first, which needs room for two. nil: the scheduler will say, and
 	// what finds no node is taken back.
@@ -104,7 +96,6 @@ type Actuator struct {
 	requests   *evictionrequest.Method
 	evictions  *eviction.Method
 	background move.Method
-	steps      steps // nil: maintenances are not carried out
 }
 
 // New makes an actuator that does nothing until [Actuator.Lead] is called.
@@ -142,11 +133,6 @@ func New(cfg Config) *Actuator {
 		a.evictions = eviction.New(eviction.Config{
 			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun, Now: cfg.Now,
 			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },
-		})
-	}
-	if cfg.Client != nil && cfg.Kinds != nil {
-		a.steps = maintenance.New(maintenance.Config{
-			Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Maintenances, DryRun: cfg.DryRun, Now: cfg.Now, Log: cfg.Log,
 		})
 	}
 	return a
@@ -212,7 +198,6 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	defer a.session.Store(nil)
 	s.policyReplaced() // perhaps, before the session could be told
 	defer a.metrics.open.Set(0)
-	defer a.metrics.maintenance.forget()
 
 	return s.run(ctx, stop)
 }

@@ -64,3 +64,22 @@ func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
 		t.Errorf("got %v ways before an eviction, want %v", got, want)
 	}
 }
+
+func TestAReplacementComesFirstInAMaintenanceUnlessThePolicySaysOtherwise(t *testing.T) {
+	o := wish()
+	other := o.Strategy
+	for _, c := range []struct {
+		strategy string
+		policy   policy.Maintenance
+		want     bool
+	}{
+		{schemas.MaintenanceStrategy, policy.Maintenance{}, true},
+		{schemas.MaintenanceStrategy, policy.Maintenance{RestartAsUsual: true}, false},
+		{other, policy.Maintenance{}, false},
+	} {
+		o.Strategy = c.strategy
+		if got := prefersRestart(&policy.Policy{Maintenance: c.policy}, o); got != c.want {
+			t.Errorf("%s with %+v: got %v, want %v", c.strategy, c.policy, got, c.want)
+		}
+	}
+}

@@ -110,8 +110,8 @@ func newEntries() *entries {
 }
 
 // accept takes a message that readMessage has read from e. An older one than the known message of its scope is dropped; the
-// same one again changes nothing. besides is what else must be completed before the message is done.
-func (t *entries) accept(a schemas.Intents, e schemas.Event, besides int, now time.Time) changes {
+// same one again changes nothing.
+func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
 	t.forget(now)
 	e.Data = nil
 	k := keyOf(a)
@@ -139,7 +139,7 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, besides int, now ti
 		}
 		next.entries = append(next.entries, t.renew(k, next, open))
 	}
-	next.unreported = len(next.entries) + besides
+	next.unreported = len(next.entries)
 	var c changes
 	if old != nil {
 		old.closed = true
@@ -294,19 +294,6 @@ func (t *entries) reported(e *entry, now time.Time) (schemas.Event, bool) {
 		return schemas.Event{}, false
 	}
 	return t.lessUnreported(e.key, e.message, now)
-}
-
-// completed says that nothing besides its intents is left to be done of a message, or that it is not to be done any more.
-func (t *entries) completed(k scopeKey, scope schemas.ScopeRef, now time.Time) changes {
-	m := t.messages[k]
-	if m == nil || m.scope != scope {
-		return changes{}
-	}
-	e, done := t.lessUnreported(k, m, now)
-	if !done {
-		return changes{}
-	}
-	return changes{drop: []schemas.Event{e}}
 }
 
 func (t *entries) lessUnreported(k scopeKey, m *message, now time.Time) (schemas.Event, bool) {

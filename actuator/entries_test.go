@@ -74,7 +74,7 @@ func check[T any](t *testing.T, what string, got, want T) {
 
 func take(t *lined, strategy string, sequence uint64, uids ...types.UID) changes {
 	a, e := answerTo(strategy, sequence, uids...)
-	return t.accept(a, e, 0, noon)
+	return t.accept(a, e, noon)
 }
 
 func TestIntentsComeInTheOrderOfTheirArrival(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAnIntentThatIsListedAgainKeepsItsIDAndPlaceAndTakesOverTheNewerWords(t 
 	take(x, "B", 1, "2")
 	a, e := answerTo("A", 2, "3", "1")
 	a.Intents[1].Expires = noon.Add(12 * time.Minute)
-	check(t, "changes", x.accept(a, e, 0, noon), changes{})
+	check(t, "changes", x.accept(a, e, noon), changes{})
 
 	old, oldEvent := answerTo("A", 1, "1")
 	oldEvent.ID = x.front("1").open.Answer.ID // IDs are random
@@ -116,11 +116,11 @@ func TestAnAnswerToAnOlderScopeNeverReplacesANewerOne(t *testing.T) {
 	x := newLined()
 	take(x, "A", 2, "1")
 	a, late := answerTo("A", 1, "2", "1")
-	got := x.accept(a, late, 0, noon)
+	got := x.accept(a, late, noon)
 	late.Data = nil
 	check(t, "verdicts on what it lists", tell(got), nil)
 	check(t, "dropped", got.drop, []schemas.Event{late})
-	check(t, "changes, when it comes again", x.accept(a, late, 0, noon), changes{drop: []schemas.Event{late}})
+	check(t, "changes, when it comes again", x.accept(a, late, noon), changes{drop: []schemas.Event{late}})
 	check(t, "turns", turns(x, 9), []string{"A-2.1"})
 }
 
@@ -128,37 +128,37 @@ func TestALateAnswerIsRecognisedAfterTheNewerOneWasSettled(t *testing.T) {
 	x := newLined()
 	_ = take(x, "A", 2) // nothing should move: settled at once
 	a, late := answerTo("A", 1, "2")
-	got := x.accept(a, late, 0, noon.Add(remember-1))
+	got := x.accept(a, late, noon.Add(remember-1))
 	late.Data = nil
 	check(t, "verdicts on what it lists", tell(got), nil)
 	check(t, "dropped", got.drop, []schemas.Event{late})
 	check(t, "turns", turns(x, 9), nil)
 
-	x.accept(a, late, 0, noon.Add(remember))
+	x.accept(a, late, noon.Add(remember))
 	check(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestTheSameAnswerAgainChangesNothing(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1", "2")
-	x.accept(a, e, 0, noon)
+	x.accept(a, e, noon)
 	c := x.next()
 	x.finish(c, schemas.Evicted)
 	if _, done := x.reported(c, noon); done {
 		t.Error("the answer is settled, with an intent waiting")
 	}
-	check(t, "changes", x.accept(a, e, 0, noon), changes{})
+	check(t, "changes", x.accept(a, e, noon), changes{})
 	check(t, "turns", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1")
-	x.accept(a, e, 0, noon)
+	x.accept(a, e, noon)
 	c := x.next()
 	x.finish(c, schemas.Evicted)
 	dropped, done := x.reported(c, noon)
-	again := x.accept(a, e, 0, noon)
+	again := x.accept(a, e, noon)
 	e.Data = nil
 	check(t, "dropped", dropped, e)
 	check(t, "done", done, true)
@@ -169,9 +169,9 @@ func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
 func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1")
-	x.accept(a, e, 0, noon)
+	x.accept(a, e, noon)
 	e.ID, e.Sequence = "again", 9
-	x.accept(a, e, 0, noon)
+	x.accept(a, e, noon)
 	c := x.next()
 	x.finish(c, schemas.Evicted)
 	dropped, _ := x.reported(c, noon)
@@ -179,42 +179,11 @@ func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
 	check(t, "dropped", dropped, e)
 }
 
-func TestAnAnswerThatIsAcceptedEarlyIsSettledWhenItIsCompletedAndItsLastVerdictIsStored(t *testing.T) {
-	type settled struct{ first, second bool }
-	for _, completedFirst := range []bool{true, false} {
-		x := newLined()
-		a, e := answerTo("A", 1, "1")
-		check(t, "changes", x.accept(a, e, 1, noon), changes{})
-		check(t, "changes, when it comes again", x.accept(a, e, 0, noon), changes{})
-		complete := func() bool { return len(x.completed(keyOf(a), a.Scope, noon).drop) > 0 }
-		report := func() bool {
-			c := x.next()
-			x.finish(c, schemas.Evicted)
-			_, done := x.reported(c, noon)
-			return done
-		}
-		steps := []func() bool{report, complete}
-		if completedFirst {
-			steps = []func() bool{complete, report}
-		}
-		check(t, "settled", settled{steps[0](), steps[1]()}, settled{false, true})
-	}
-}
-
-func TestAnAnswerThatWasReplacedIsNotCompleted(t *testing.T) {
-	x := newLined()
-	a, e := answerTo("A", 1)
-	x.accept(a, e, 1, noon)
-	take(x, "A", 2, "1")
-	check(t, "changes", x.completed(keyOf(a), a.Scope, noon), changes{})
-	check(t, "turns", turns(x, 9), []string{"A-2.1"})
-}
-
 func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	a, e := answerTo("A", 2)
-	got := x.accept(a, e, 0, noon)
+	got := x.accept(a, e, noon)
 	e.Data = nil
 	check(t, "verdicts", tell(got), []told{
 		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
@@ -373,7 +342,6 @@ type modelAnswer struct {
 	event  string
 	listed []*modelWish
 	drops  int
-	early  *schemas.Intents // it was accepted early, and is not completed. nil: it is
 }
 
 func (m *model) remove(w *modelWish) {
@@ -439,7 +407,6 @@ func randomHistory(t *testing.T, seed uint64) {
 			return
 		}
 	}
-	h.complete()
 	for h.x.open > 0 || len(h.unreported) > 0 { // bring everything to its end
 		switch {
 		case len(h.flights) > 0:
@@ -492,7 +459,6 @@ func (h *history) step() {
 	case n < 18:
 		h.report()
 	case n < 19:
-		h.complete()
 	default:
 		h.expire()
 	}
@@ -517,22 +483,7 @@ func (h *history) accept() {
 		a.Intents[i].Expires = h.now.Add(5 * time.Minute)
 	}
 	want := h.m.accept(strategy, e.ID, h.sequence, uids, h.now.Add(5*time.Minute))
-	if h.r.IntN(4) == 0 {
-		h.m.current[strategy].early = &a
-		h.compare(h.x.accept(a, e, 1, h.now), want, schemas.Withdrawn)
-		return
-	}
-	h.compare(h.x.accept(a, e, 0, h.now), want, schemas.Withdrawn)
-}
-
-// complete completes the answers that were accepted early.
-func (h *history) complete() {
-	for _, a := range h.m.current {
-		if early := a.early; early != nil {
-			a.early = nil
-			h.compare(h.x.completed(keyOf(*early), early.Scope, h.now), nil, schemas.Withdrawn)
-		}
-	}
+	h.compare(h.x.accept(a, e, h.now), want, schemas.Withdrawn)
 }
 
 // compare compares verdicts that the table made by itself, and checks that none is in flight.
@@ -650,9 +601,6 @@ func (h *history) dropped(e schemas.Event) {
 			continue
 		}
 		a.drops++
-		if a.early != nil {
-			h.t.Errorf("answer %s was dropped before it was completed", e.ID)
-		}
 		for _, w := range a.listed {
 			if !w.reported {
 				h.t.Errorf("answer %s was dropped before the verdict on %s was stored", e.ID, w.id)
@@ -693,8 +641,8 @@ func BenchmarkTable(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x := newLined()
-		x.accept(first, firstEvent, 0, noon)
-		for _, d := range x.accept(second, secondEvent, 0, noon).verdicts {
+		x.accept(first, firstEvent, noon)
+		for _, d := range x.accept(second, secondEvent, noon).verdicts {
 			x.reported(d.entry, noon)
 		}
 		for c := x.next(); c != nil; c = x.next() {

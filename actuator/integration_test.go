@@ -61,7 +61,7 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 		{"a missing right is a failure", testForbidden},
 		{"a namespace that is being deleted is left alone", testNamespaceEnds},
 		{"an eviction is told as a Kubernetes Event", testKubernetesEvent},
-		{"a maintenance cordons its node, says so, and moves what a budget would hold for ever", testMaintenance},
+		{"a pod of a maintenance that a budget would hold for ever moves by a restart", testMaintenance},
 		{"many answers and a change of the leader evict every pod once", testChangeOfLeader},
 		{"an API server that is away delays evictions and loses none", testAPIServerAway},
 	} {

@@ -26,8 +26,6 @@ type metrics struct {
 	loopsOpen prometheus.Gauge
 	bad       prometheus.Gauge
 	rights    *prometheus.GaugeVec
-
-	maintenance maintenanceMetrics
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -88,7 +86,6 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "rehome_ledger_bad_records",
 			Help: "Records of the ledger that cannot be read and were set aside.",
 		}),
-		maintenance: newMaintenanceMetrics(auto),
 	}
 }
 

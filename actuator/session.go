@@ -78,11 +78,6 @@ type session struct {
 	tracked      time.Time                        // when all moves were looked at
 	swept        time.Time
 
-	errands map[scopeKey]*errand
-	told    map[scopeKey]*lastNews // what was told last of maintenances
-	blocked map[string]time.Time   // when it was told last that a node of a maintenance is held up
-	failing map[string]time.Time   // when it was told last that a step on a node fails
-
 	// unfollowed: a move is over when it is accepted, because nothing more is known, or because nothing was moved.
 	unfollowed bool
 }
@@ -103,7 +98,6 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		replacements: map[types.UID]time.Time{}, pending: map[types.UID]*inFlight{}, kept: map[types.UID]*inFlight{},
 		loop: limit.NewWorkloadBreaker(p.Brakes.Loop), left: map[limit.BreakerKey]uint64{}, names: map[types.UID]schemas.ObjectRef{},
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), breakerDue: a.cfg.Now(),
-		errands: map[scopeKey]*errand{}, told: map[scopeKey]*lastNews{}, blocked: map[string]time.Time{}, failing: map[string]time.Time{},
 		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
 	}
 	s.entries.begun = s.begun

@@ -12,7 +12,7 @@ import (
 // newActuator makes the actuator, which leads once the cluster is known.
 func (p *process) newActuator() (lead task) {
 	config := actuator.Config{
-		Client: p.client, Kinds: p.kinds, Maintenances: p.bus.Maintenances(), Bus: p.adapter(), Ledger: p.bus.Ledger(),
+		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(),
 		View:   p.cluster.Workloads(),
 		Policy: p.policy, Room: p.cluster,
 		Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
@@ -26,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
+	"github.com/rehome-dev/rehome/maintenance"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/trace"
 	"github.com/rehome-dev/rehome/watcher"
@@ -33,9 +32,9 @@ import (
 
 // Roles are what a process does.
 type Roles struct {
-	Watcher, Actuator bool
-	Functions         []functions.Function
-	Dispatcher        bool // functions that the policy sends elsewhere are asked there
+	Watcher, Actuator, Maintenance bool
+	Functions                      []functions.Function
+	Dispatcher                     bool // functions that the policy sends elsewhere are asked there
 	// Embedded: the bus is in the process when no URL is given, and the process sets up the bus.
 	Embedded bool
 }
@@ -49,6 +48,9 @@ func (r Roles) kinds() []cluster.Kind {
 	if r.Actuator {
 		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
 	}
+	if r.Maintenance {
+		kinds = append(kinds, maintenance.Kinds()...)
+	}
 	return kinds
 }
 
@@ -61,6 +63,8 @@ func (r Roles) name() bus.Role {
 		return bus.RoleWatcher
 	case r.Actuator:
 		return bus.RoleActuator
+	case r.Maintenance:
+		return bus.RoleMaintenance
 	case r.Dispatcher:
 		return bus.RoleDispatcher
 	}
@@ -76,19 +80,19 @@ type process struct {
 	content  settings.Content // of its file
 	declared *enlisting
 	client   kubernetes.Interface
-	kinds    rest.Interface    // for the kinds of Rehome itself
-	dynamic  dynamic.Interface // for the kinds of Rehome itself, which the watcher reads
 	bus      *bus.Bus
 	spans    *trace.Exporter      // nil: nobody asked for them
 	cluster  *cluster.Cache       // what the roles know of the cluster; nil: no role needs to
 	watcher  *watcher.Watcher     // nil: another process has it
 	actuator *actuator.Actuator   // nil: another process has it
 	dispatch *dispatch.Dispatcher // nil: another process has it
-	hosted   *hosted              // what functions are hosted here; nil: none
-	metrics  *prometheus.Registry
-	checks   []serving.Check
-	leases   map[string]*lease // by name
-	identity string            // of this process, in all of them
+	// maintenance is nil if another process has it.
+	maintenance *maintenance.Controller
+	hosted      *hosted // what functions are hosted here; nil: none
+	metrics     *prometheus.Registry
+	checks      []serving.Check
+	leases      map[string]*lease // by name
+	identity    string            // of this process, in all of them
 }
 
 // Run runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
@@ -161,25 +165,18 @@ func (p *process) prepare() error {
 	if err := p.settings.Check(); err != nil {
 		return err
 	}
-	if !p.roles.Watcher && !p.roles.Actuator && !p.roles.Dispatcher {
+	needsCluster := p.roles.kinds() != nil
+	if !needsCluster && !p.roles.Dispatcher {
 		return nil
 	}
 	var err error
 	if p.policy, p.content, err = settings.ReadPolicy(p.settings.Policy); err != nil {
 		return err
 	}
-	if !p.roles.Watcher && !p.roles.Actuator { // who only asks functions needs no cluster
+	if !needsCluster { // who only asks functions needs no cluster
 		return nil
 	}
-	if p.client, err = settings.NewClient(p.settings); err != nil {
-		return err
-	}
-	if p.kinds, err = settings.NewKindsClient(p.settings); err != nil {
-		return err
-	}
-	if p.roles.Watcher {
-		p.dynamic, err = settings.NewDynamicClient(p.settings)
-	}
+	p.client, err = settings.NewClient(p.settings)
 	return err
 }
 
@@ -283,13 +280,20 @@ func (p *process) start() (work []task, err error) {
 		if err != nil {
 			return nil, err
 		}
-		work = append(work, w.Run)
 		leading = append(leading, leader{settings.WatcherLease, func(ctx context.Context) error {
 			return together(ctx, []task{w.Lead, p.proofread})
 		}})
 	}
 	if p.roles.Actuator {
 		leading = append(leading, leader{settings.ActuatorLease, p.newActuator()})
+	}
+	if p.roles.Maintenance {
+		m, err := p.newMaintenance()
+		if err != nil {
+			return nil, err
+		}
+		work = append(work, m.Run)
+		leading = append(leading, leader{settings.MaintenanceLease, m.Lead})
 	}
 	if len(leading) > 0 || p.roles.Dispatcher {
 		work = append(work, p.newReloader().run)
@@ -317,6 +321,9 @@ func (p *process) setPolicy(next policy.Policy) error {
 	if p.actuator != nil {
 		p.actuator.SetPolicy(next)
 	}
+	if p.maintenance != nil {
+		p.maintenance.SetPolicy(next)
+	}
 	if p.hosted != nil {
 		p.hosted.set(next)
 	}
@@ -329,8 +336,8 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 func (p *process) newWatcher() (*watcher.Watcher, error) {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Cluster: p.cluster, Dynamic: p.dynamic, Bus: p.adapter(), Requests: p.adapter(),
-		Maintenances: p.bus.Maintenances(), DryRun: p.settings.DryRun, Policy: p.policy,
+		Client: p.client, Cluster: p.cluster, Bus: p.adapter(), Requests: p.adapter(),
+		Policy: p.policy,
 		Source: p.settings.Source("watcher"),
 		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
@@ -338,7 +345,6 @@ func (p *process) newWatcher() (*watcher.Watcher, error) {
 		return nil, err
 	}
 	p.watcher = w
-	p.checks = append(p.checks, func(context.Context) error { return w.Ready() })
 	return w, nil
 }
 

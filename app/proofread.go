@@ -28,14 +28,14 @@ func (p *process) flawOf(e schemas.Event) error {
 	case e.Channel != payload.Channel():
 		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
 			payload.Channel())
-	case e.Source != p.settings.Source(by):
-		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by))
+	case !slices.ContainsFunc(by, func(role string) bool { return e.Source == p.settings.Source(role) }):
+		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by[0]))
 	}
 	return nil
 }
 
-// recorded reads an event of the history by its type, and says which role publishes it.
-func recorded(e schemas.Event) (payload schemas.Payload, by string, err error) {
+// recorded reads an event of the history by its type, and says which roles publish it.
+func recorded(e schemas.Event) (payload schemas.Payload, by []string, err error) {
 	switch e.Type {
 	case schemas.VerdictType:
 		v, err := schemas.Decode[schemas.Verdict](e)
@@ -43,14 +43,14 @@ func recorded(e schemas.Event) (payload schemas.Payload, by string, err error) {
 			err = fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(),
 				v.Outcome)
 		}
-		return v, "actuator", err
+		return v, []string{"actuator"}, err
 	case schemas.ReceiptType:
 		r, err := schemas.Decode[schemas.Receipt](e)
-		return r, "watcher", err
+		return r, []string{"watcher", "maintenance"}, err
 	case schemas.MaintenanceType:
 		m, err := schemas.Decode[schemas.Maintenance](e)
-		return m, "actuator", err
+		return m, []string{"maintenance"}, err
 	}
 	d, err := schemas.Decode[schemas.Delta](e)
-	return d, "watcher", err
+	return d, []string{"watcher"}, err
 }

@@ -21,8 +21,8 @@ const answerTries = 16
 var errOvertaken = errors.New("another answer came in between")
 
 // Answer puts the answer a, which e carries, into the table, unless the table has the answer to a newer scope of the
-// same key, or this very answer. An answer that wants nothing, neither intents nor the steps of a maintenance, is only put
-// there where it withdraws something. None of these is an error: the answer is not needed. Answers may race; the one to the
+// same key, or this very answer. An answer without intents is only put there where it withdraws
+// something. None of these is an error: the answer is not needed. Answers may race; the one to the
 // newest scope stands.
 //
 // The table keeps nothing of an answer that was not needed or was dropped, so it cannot tell that an answer that comes
@@ -129,7 +129,7 @@ func (b *Bus) last(ctx context.Context, name, channel string) (*jetstream.RawStr
 // needed says whether the answer a, carried by e, has to be written over what is stored.
 func needed(stored, e schemas.Event, a schemas.Intents) bool {
 	if stored.Sequence == 0 {
-		return wantsAny(a)
+		return len(a.Intents) > 0
 	}
 	old, err := schemas.Decode[schemas.Intents](stored)
 	switch {
@@ -140,8 +140,5 @@ func needed(stored, e schemas.Event, a schemas.Intents) bool {
 	case old.Scope.Sequence == a.Scope.Sequence && bytes.Equal(stored.Data, e.Data):
 		return false
 	}
-	return wantsAny(a) || wantsAny(old)
+	return len(a.Intents)+len(old.Intents) > 0
 }
-
-// wantsAny says whether the answer wants anything to be done.
-func wantsAny(a schemas.Intents) bool { return len(a.Intents) > 0 || a.Maintenance != nil }

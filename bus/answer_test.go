@@ -65,39 +65,6 @@ func TestTheTableHoldsTheAnswerToTheNewestScope(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatWantsStepsAndMovesNothingIsWritten(t *testing.T) {
-	b := bustest.New(t)
-	history := bustest.Collect(t, b, bus.IntentsChannels)
-	var want []schemas.Intents
-	for sequence := range uint64(2) {
-		a := schemas.Intents{
-			Scope: schemas.ScopeRef{
-				Event: fmt.Sprint("scope-", sequence), Sequence: sequence + 1, Kind: schemas.MaintenanceKind, Key: "kernel",
-			},
-			Profile: "default", Strategy: schemas.MaintenanceStrategy, Intents: []schemas.Intent{},
-			Maintenance: &schemas.MaintenanceSteps{Name: "kernel", UID: "m", ResourceVersion: fmt.Sprint(sequence + 5)},
-		}
-		e, err := schemas.NewEvent("/test/functions/Maintenance", a, time.Now(), schemas.Event{ID: "scope"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Answer(t.Context(), e, a); err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, a)
-	}
-	for _, a := range want {
-		got, err := schemas.Decode[schemas.Intents](history.Next(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, a) {
-			t.Errorf("written: got %+v, want %+v", got, a)
-		}
-	}
-}
-
-// inWords is SEQUENCE[PODS] of an answer.
 func inWords(t *testing.T, e schemas.Event) string {
 	t.Helper()
 	a, err := schemas.Decode[schemas.Intents](e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -45,4 +46,30 @@ func (b *Bus) DropIntents(ctx context.Context, e schemas.Event) error {
 		return fmt.Errorf("drop answer %s on %s: %w", e.ID, e.Channel, err)
 	}
 	return nil
+}
+
+// Intents reads the intents message that the table has on a channel. The zero Event: there is none. One that cannot be read has
+// nothing but its sequence.
+func (b *Bus) Intents(ctx context.Context, channel string) (schemas.Event, error) {
+	e, err := b.row(ctx, channel)
+	if err != nil {
+		return schemas.Event{}, fmt.Errorf("read intents on %s: %w", channel, err)
+	}
+	return e, nil
+}
+
+// IntentsSequence is the number of the last intents message that was stored. A message that is stored later has a higher one,
+// also after the stream was lost and made anew.
+func (b *Bus) IntentsSequence(ctx context.Context) (uint64, error) {
+	if !b.nc.IsConnected() {
+		return 0, b.link.disconnected()
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, ackWithin)
+	defer cancel()
+	s, err := b.js.Stream(ctx, StreamIntents)
+	if err != nil {
+		return 0, b.explain(began, notSetUp("stream "+StreamIntents, err))
+	}
+	return s.CachedInfo().State.LastSeq, nil
 }

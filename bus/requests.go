@@ -53,6 +53,15 @@ func (b *Bus) DropRequest(ctx context.Context, e schemas.Event) error {
 	return nil
 }
 
+// HasRequest says whether the request e, as [Bus.FollowRequests] handed it over, is still open.
+func (b *Bus) HasRequest(ctx context.Context, e schemas.Event) (bool, error) {
+	m, err := b.last(ctx, StreamRequests, e.Channel)
+	if err != nil {
+		return false, fmt.Errorf("look for the request on %s: %w", e.Channel, err)
+	}
+	return m != nil && m.Sequence == e.Sequence, nil
+}
+
 // Receipt reads the last receipt for a sender and a name from the history. The zero Event: there is none, or it is no event.
 func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
 	channel := schemas.Receipt{Sender: sender, Name: name}.Channel()

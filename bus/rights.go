@@ -13,18 +13,19 @@ type Role string
 // The roles. [RoleAll] is `rehome run` with a bus elsewhere. Functions and senders are programs outside of Rehome, of which
 // there can be several.
 const (
-	RoleSetup      Role = "setup"
-	RoleWatcher    Role = "watcher"
-	RoleFunctions  Role = "functions"
-	RoleDispatcher Role = "dispatcher"
-	RoleActuator   Role = "actuator"
-	RoleAll        Role = "rehome"
-	RoleReader     Role = "reader"
-	RoleListener   Role = "listener"
-	RoleForwarder  Role = "forwarder"
-	RoleOperator   Role = "operator"
-	RoleFunction   Role = "function"
-	RoleSender     Role = "sender"
+	RoleSetup       Role = "setup"
+	RoleWatcher     Role = "watcher"
+	RoleFunctions   Role = "functions"
+	RoleDispatcher  Role = "dispatcher"
+	RoleActuator    Role = "actuator"
+	RoleMaintenance Role = "maintenance"
+	RoleAll         Role = "rehome"
+	RoleReader      Role = "reader"
+	RoleListener    Role = "listener"
+	RoleForwarder   Role = "forwarder"
+	RoleOperator    Role = "operator"
+	RoleFunction    Role = "function"
+	RoleSender      Role = "sender"
 )
 
 // Participant is somebody who takes part on the bus.
@@ -82,6 +83,8 @@ type Rights struct {
 const (
 	requestSubjects = schemas.Prefix + ".request."
 	receiptSubjects = schemas.Prefix + ".receipt."
+	// maintenanceIntents are the intents messages of maintenances.
+	maintenanceIntents = schemas.Prefix + ".intents." + schemas.MaintenanceStrategy + ".>"
 	// httpRequests are what the watcher asks for users of the cluster who asked it over HTTP.
 	httpRequests = requestSubjects + "http.>"
 )
@@ -108,8 +111,10 @@ func RightsOf(p Participant, h Hosting) Rights {
 		return rights(attending(), deciding(tokens(h.dispatched())), h.Subjects).hears(inbox)
 	case RoleActuator:
 		return rights(attending(), acting()).hears(inbox)
+	case RoleMaintenance:
+		return rights(attending(), maintaining(), []string{maintenanceIntents}).hears(inbox)
 	case RoleAll:
-		return rights(attending(), settingUp(), watching(), deciding([]string{"*"}), acting(), h.Subjects).hears(inbox)
+		return rights(attending(), settingUp(), watching(), deciding([]string{"*"}), acting(), maintaining(), h.Subjects).hears(inbox)
 	case RoleReader:
 		return rights(reading(StreamEvents), readingLedger(), readingStatus()).hears(inbox,
 			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">", MaintenanceChannels)
@@ -154,13 +159,12 @@ func settingUp() []string {
 }
 
 // watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered, and
-// those that come over HTTP passed on; what is wrong in the history is buried; maintenances are asked for in their table.
+// those that come over HTTP passed on; what is wrong in the history is buried.
 func watching() []string {
 	return slices.Concat(
 		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests, deadIn(StreamEvents)},
 		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
 		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
-		reading(StreamMaintenances), changingMaintenances(),
 	)
 }
 
@@ -188,13 +192,24 @@ func deciding(strategies []string) []string {
 	return subjects
 }
 
-// acting is: answers are followed and dropped, and those of requests compared with the requests; verdicts and maintenances published, moves remembered in the ledger, and how
-// far maintenances are in their table.
+// acting is: answers are followed and dropped, and those of requests compared with the requests; verdicts published, and moves
+// remembered in the ledger.
 func acting() []string {
 	return slices.Concat(
-		[]string{VerdictChannels, MaintenanceChannels, deadIn(StreamIntents)},
+		[]string{VerdictChannels, deadIn(StreamIntents)},
 		reading(StreamIntents), dropping(StreamIntents), reading(StreamEvents), readingLedger(), writingLedger(),
-		changingMaintenances(), on("STREAM.MSG.GET", StreamEvents, StreamRequests), // an accepted request
+		on("STREAM.MSG.GET", StreamEvents, StreamRequests), // an accepted request
+	)
+}
+
+// maintaining is: maintenances are read and changed in their table; the intents of maintenances compared and published; events of
+// maintenances and receipts published; verdicts followed; and requests followed, and dropped when answered.
+func maintaining() []string {
+	return slices.Concat(
+		[]string{MaintenanceChannels, receiptSubjects + ">"},
+		reading(StreamMaintenances), changingMaintenances(),
+		on("STREAM.INFO", StreamIntents), on("STREAM.MSG.GET", StreamIntents, StreamEvents),
+		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests),
 	)
 }
 

@@ -44,8 +44,9 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleFunctions}, func(p part) error { return p.all(part.attend, part.decide) }},
 	{bus.Participant{Role: bus.RoleDispatcher}, func(p part) error { return p.all(part.attend, part.decide, part.ask) }},
 	{bus.Participant{Role: bus.RoleActuator}, func(p part) error { return p.all(part.attend, part.act) }},
+	{bus.Participant{Role: bus.RoleMaintenance}, func(p part) error { return p.all(part.attend, part.maintain) }},
 	{bus.Participant{Role: bus.RoleAll}, func(p part) error {
-		return p.all(part.setUp, part.attend, part.watch, part.decide, part.ask, part.act)
+		return p.all(part.setUp, part.attend, part.watch, part.decide, part.ask, part.act, part.maintain)
 	}},
 	{bus.Participant{Role: bus.RoleReader}, part.read},
 	{bus.Participant{Role: bus.RoleListener}, part.hear},
@@ -391,16 +392,48 @@ func (p part) watch() error {
 	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
+	http := p.loose(fmt.Sprintf("rehome.request.http.%d", time.Now().UnixNano()))
+	if _, err := p.bus.Publish(p.t.Context(), http); err != nil {
+		return err
+	}
 	return p.request()
 }
 
-// request passes on what was asked over HTTP, follows a request, says what became of it, and drops it.
-func (p part) request() error {
-	ctx := p.t.Context()
-	http := p.loose(fmt.Sprintf("rehome.request.http.%d", time.Now().UnixNano()))
-	if _, err := p.bus.Publish(ctx, http); err != nil {
+// maintain publishes the intents and the event of a maintenance, follows verdicts, answers requests, and keeps a maintenance.
+func (p part) maintain() error {
+	ctx, name := p.t.Context(), fmt.Sprint("m-", time.Now().UnixNano())
+	sequence, err := p.bus.IntentsSequence(ctx)
+	if err != nil {
 		return err
 	}
+	a := schemas.Intents{
+		Profile: "default", Strategy: schemas.MaintenanceStrategy,
+		Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name, Event: name, Sequence: sequence},
+		Intents: []schemas.Intent{{
+			ID: name, Pod: schemas.PodRef{Namespace: "a", Name: "b", UID: "c"}, Node: "n", Expires: time.Now().Add(time.Minute),
+		}},
+	}
+	if err := p.bus.Answer(ctx, event(p.t, a), a); err != nil {
+		return err
+	}
+	if e, err := p.bus.Intents(ctx, a.Channel()); err != nil || e.ID == "" {
+		return errors.Join(err, fmt.Errorf("no intents on %s", a.Channel()))
+	}
+	if _, err := p.bus.Publish(ctx, p.loose("rehome.maintenance.kernel")); err != nil {
+		return err
+	}
+	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
+	if err := p.request(); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
+	return p.keepOne(p.followMaintenances)
+}
+
+// request follows a request, says what became of it, and drops it.
+func (p part) request() error {
+	ctx := p.t.Context()
 	asked := p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano()))
 	publish(p.t, p.admin, asked)
 	done := make(chan struct{})
@@ -411,7 +444,8 @@ func (p part) request() error {
 			if e.ID != asked.ID {
 				return nil
 			}
-			failed = errors.Join(p.bus.DropRequest(ctx, e), p.bus.DropRequest(ctx, e)) // the second time it is gone
+			_, failed = p.bus.HasRequest(ctx, e)
+			failed = errors.Join(failed, p.bus.DropRequest(ctx, e), p.bus.DropRequest(ctx, e)) // the second time it is gone
 			close(done)
 			return nil
 		})
@@ -422,17 +456,9 @@ func (p part) request() error {
 	if _, err := p.bus.Publish(ctx, p.loose("rehome.receipt.batch.one")); err != nil {
 		return err
 	}
-	if _, err = p.bus.Receipt(ctx, "batch", "one"); err != nil {
-		return err
-	}
-	return p.maintain()
+	_, err = p.bus.Receipt(ctx, "batch", "one")
+	return err
 }
-
-// maintain follows maintenances while there is one: of none it would ask for nothing.
-func (p part) maintain() error { return p.keepOne(p.followMaintenances) }
-
-// maintained makes a maintenance, reads it and removes it.
-func (p part) maintained() error { return p.keepOne(func() error { return nil }) }
 
 // followMaintenances follows them until it knows all that there are.
 func (p part) followMaintenances() error {
@@ -546,9 +572,6 @@ func (p part) act() error {
 	if _, err := p.bus.Publish(ctx, v); err != nil {
 		return err
 	}
-	if _, err := p.bus.Publish(ctx, p.loose("rehome.maintenance.kernel")); err != nil {
-		return err
-	}
 	q := bus.Query{Channels: []string{bus.IntentsChannels, bus.VerdictChannels}, Since: time.Now().Add(-time.Minute)}
 	if err := p.bus.Events(ctx, q, func(schemas.Event) error { return nil }); err != nil {
 		return err
@@ -556,7 +579,7 @@ func (p part) act() error {
 	if err := p.accepted(); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
-	if err := p.all(part.remember, part.maintained); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.remember(); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	return p.bury(bus.StreamIntents, given.Channel)

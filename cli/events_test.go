@@ -46,7 +46,6 @@ func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
 			"scope", "domain/kubernetes.io/hostname=worker-2",
 			"RemovePodsViolatingInterPodAntiAffinity: because of pod.labels",
 		},
-		"scope-maintenance":   {"scope", "maintenance/kernel", "Maintenance: because of fact"},
 		"intents-maintenance": {"intents", "maintenance/kernel", "Maintenance: move 2: shop/cart-0, shop/search-0"},
 		"request-maintain": {
 			"request", "spot/i-0a1b2c3d4e5f67890",
@@ -114,11 +113,6 @@ func TestDescribe(t *testing.T) {
 			"S: move 4: web/api, web/api, web/api and 1 more",
 		},
 		{"an answer that withdraws", schemas.Intents{Strategy: "S", Scope: scope}, "S: nothing should move any more"},
-		{
-			"an answer about a maintenance that moves nothing now", schemas.Intents{Strategy: "S", Scope: scope,
-				Maintenance: &schemas.MaintenanceSteps{Status: v1alpha1.NodeMaintenanceStatus{Summary: v1alpha1.Summary{Message: "cordons a"}}}},
-			"S: cordons a",
-		},
 		{"an eviction", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent}, "evicted from n1: does not tolerate x"},
 		{
 			"an eviction that was not one", schemas.Verdict{Outcome: schemas.Evicted, Intent: intent, DryRun: true},

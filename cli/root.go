@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Wrap(err) })
 	root.AddCommand(
 		run.RunCommand(), run.WatcherCommand(), run.FunctionsCommand(), run.DispatcherCommand(), run.ServeCommand(),
-		run.ActuatorCommand(), install.SetupCommand(), look.EventsCommand(), run.ForwardCommand(), look.StatusCommand(),
+		run.ActuatorCommand(), run.MaintenanceCommand(), install.SetupCommand(), look.EventsCommand(), run.ForwardCommand(), look.StatusCommand(),
 		look.ExplainCommand(), act.RequestCommand(), look.LoopsCommand(), dead.Command(), try.OnceCommand(),
 		try.SimulateCommand(), try.PolicyCommand(), try.SchemasCommand(), install.SettingsCommand(), run.ReadyCommand(),
 		install.VersionCommand(),

@@ -63,7 +63,7 @@ const contract = "../schemas/v1/"
 func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
 	const nouns = "delta, event, intents, maintenance, receipt, request, scope, verdict"
 	const examples = "delta-pod, delta, intents-maintenance, intents, maintenance-refused, maintenance, receipt-finished, receipt, " +
-		"request-maintain, request, scope-domain, scope-maintenance, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
+		"request-maintain, request, scope-domain, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
 		"verdict-deferred, verdict-restarted, verdict-settled, verdict"
 	for _, c := range []struct {
 		name      string

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/maintenance"
+	maintenance "github.com/rehome-dev/rehome/maintenance/plan"
 )
 
 const csi = "csi.example.com"

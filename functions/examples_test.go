@@ -1,7 +1,6 @@
 package functions
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 
@@ -37,10 +36,6 @@ func TestTheStrategiesAnswerTheScopesThatArePublishedAsExamples(t *testing.T) {
 		"scope-request": {
 			"shop/cart-1 from worker-9: asked for by admin for Robin of the platform team: its fan is replaced at noon",
 		},
-		"scope-maintenance": {
-			"shop/cart-0 from worker-3: maintenance kernel drains node worker-3: kernel 6.12.9 on all web nodes",
-			"shop/search-0 from worker-3: maintenance kernel drains node worker-3: kernel 6.12.9 on all web nodes",
-		},
 		"scope-pod": {"batch/report-29387100-kx7wd from worker-4: failed: Evicted; 1h old"},
 		"scope-workload": {
 			"web/api-5d8f7c9b6d-h5q2w from worker-3: 2 of 2 pods of ReplicaSet api-5d8f7c9b6d run on worker-3, " +
@@ -60,52 +55,5 @@ func TestTheStrategiesAnswerTheScopesThatArePublishedAsExamples(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("pods to move:\ngot  %q\nwant %q", got, want)
-	}
-}
-
-func TestAMaintenanceIsAnsweredWithItsStepsAsInTheExample(t *testing.T) {
-	var scope schemas.Event
-	var want schemas.Intents
-	for _, e := range schematest.Examples(t) {
-		switch e.Name {
-		case "scope-maintenance":
-			scope = e.Event
-		case "intents-maintenance":
-			var err error
-			if want, err = schemas.Decode[schemas.Intents](e.Event); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	scope.Sequence = want.Scope.Sequence
-	got, err := Maintenance().Evaluate(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, got, want)
-	decoded, err := schemas.DecodeScope(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want.Scope.Sequence = 0
-	if got, err = Maintenance().EvaluateInPlace(decoded, scope.ID); err != nil {
-		t.Fatal(err)
-	}
-	same(t, got, want)
-}
-
-// same compares answers as they are written.
-func same(t *testing.T, got, want schemas.Intents) {
-	t.Helper()
-	g, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(g) != string(w) || got.Maintenance == nil {
-		t.Errorf("got  %s\nwant %s", g, w)
 	}
 }

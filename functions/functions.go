@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehome-dev/rehome/functions/drain"
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
@@ -48,8 +47,8 @@ import (
 // that has moved on is worth less than a new one.
 const IntentTTL = 10 * time.Minute
 
-// Hosted lists every function that answers scopes: the strategies, [Request] and [Maintenance].
-func Hosted() []Function { return append(All(), Request(), Maintenance()) }
+// Hosted lists every function that answers scopes: the strategies and [Request].
+func Hosted() []Function { return append(All(), Request()) }
 
 // Request is the function that answers the scopes of requests. No policy enables it: everybody whom the policy lets ask gets
 // an answer.
@@ -57,18 +56,6 @@ func Request() Function {
 	return function(request.Args{}, policy.Strategy{
 		Name: schemas.RequestStrategy, Point: policy.Deschedule, Traits: policy.RequestTraits(),
 		Summary: "Moves pods that a person or another program asked for.",
-	})
-}
-
-// Maintenance is the function that answers the scopes of maintenances. No policy enables it: everybody who may make a
-// maintenance gets an answer.
-func Maintenance() Function {
-	return hosted(drain.Args{}, policy.Strategy{
-		Name: schemas.MaintenanceStrategy, Point: policy.Deschedule, Traits: policy.MaintenanceTraits(),
-		Summary: "Moves pods from nodes under maintenance.",
-	}, func(a drain.Args, s schemas.MaintenanceScope) decision {
-		intents, steps := a.Decide(s)
-		return decision{intents, &steps}
 	})
 }
 
@@ -156,7 +143,6 @@ type Function struct {
 // decision is what a function says about one scope.
 type decision struct {
 	intents []schemas.Intent
-	steps   *schemas.MaintenanceSteps // nil, but of a maintenance
 }
 
 // scope is any kind of scope.
@@ -225,8 +211,6 @@ func kindOf(s scope) schemas.ScopeKind {
 		return schemas.UsageKind
 	case schemas.RequestScope:
 		return schemas.RequestKind
-	case schemas.MaintenanceScope:
-		return schemas.MaintenanceKind
 	}
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }
@@ -280,9 +264,7 @@ func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Int
 }
 
 func complete(head schemas.ScopeHead, d decision, event string, sequence uint64) schemas.Intents {
-	answer := Complete(head, d.intents, event, sequence)
-	answer.Maintenance = d.steps
-	return answer
+	return Complete(head, d.intents, event, sequence)
 }
 
 // Complete makes the answer of what a strategy decided on the scope of that head, event and sequence. It fills in the IDs of

@@ -70,7 +70,7 @@ func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, secon
 		return err
 	}
 	seconds.Observe(time.Since(began).Seconds())
-	if len(answer.Intents) > 0 || answer.Maintenance != nil { // what only withdraws does no harm when it comes late
+	if len(answer.Intents) > 0 { // what only withdraws does no harm when it comes late
 		current, err := h.Bus.Current(ctx, scope)
 		if err != nil || !current {
 			return err

@@ -202,7 +202,7 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 			}
 		}
 		role := o.get("tags").each()[0].get("name").text()
-		if !slices.Contains([]string{"watcher", "function", "dispatcher", "actuator", "listener", "requester"}, role) ||
+		if !slices.Contains([]string{"watcher", "function", "dispatcher", "actuator", "maintenance", "listener", "requester"}, role) ||
 			!strings.HasPrefix(o.name, role) {
 			t.Errorf("%s: role is %q", o.name, role)
 		}
@@ -218,7 +218,8 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 			t.Errorf("%s: nobody receives", c.name)
 		}
 	}
-	want["#/channels/"+deadLetters] = 3 // all roles that take something off a queue
+	want["#/channels/"+deadLetters] = 3                            // all roles that take something off a queue
+	want["#/channels/intents"], want["#/channels/receipts"] = 2, 2 // maintenance, too
 	same(t, "roles that send", senders, want)
 }
 

@@ -175,7 +175,6 @@ func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
 		{"scope", reflect.TypeFor[schemas.DomainScope]()},
 		{"scope", reflect.TypeFor[schemas.UsageScope]()},
 		{"scope", reflect.TypeFor[schemas.RequestScope]()},
-		{"scope", reflect.TypeFor[schemas.MaintenanceScope]()},
 		{"request", reflect.TypeFor[schemas.Request]()},
 		{"receipt", reflect.TypeFor[schemas.Receipt]()},
 		{"intents", reflect.TypeFor[schemas.Intents]()},

@@ -14,8 +14,6 @@ type Intents struct {
 	Scope    ScopeRef `json:"scope"`
 	// Intents is in the order in which the pods should move.
 	Intents []Intent `json:"intents"`
-	// Maintenance is what else is to be done. nil unless the scope was a [MaintenanceScope].
-	Maintenance *MaintenanceSteps `json:"maintenance,omitempty"`
 }
 
 // ScopeRef names the scope that an answer comes from.

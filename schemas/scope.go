@@ -26,7 +26,7 @@ const (
 	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
 	// A [RequestScope]; the key is SENDER/NAME.
 	RequestKind ScopeKind = "request"
-	// A [MaintenanceScope]; the key is the name of the maintenance.
+	// No scope is published: the intents of a maintenance have this kind, and the key is its name.
 	MaintenanceKind ScopeKind = "maintenance"
 )
 

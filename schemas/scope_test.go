@@ -5,12 +5,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/schematest"
-	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 func TestAScopeOfEveryKindIsPartOfTheContract(t *testing.T) {
@@ -54,21 +52,6 @@ func TestAScopeOfEveryKindIsPartOfTheContract(t *testing.T) {
 				Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "to see it move",
 				Target: &schemas.Target{Node: "worker-1"},
 			},
-		},
-		schemas.MaintenanceScope{
-			ScopeHead: of(schemas.MaintenanceKind, "kernel"), InWindow: true,
-			Maintenance: v1alpha1.NodeMaintenance{
-				ObjectMeta: metav1.ObjectMeta{Name: "kernel", UID: "1"},
-				Spec:       v1alpha1.NodeMaintenanceSpec{Nodes: v1alpha1.NodeSet{Names: []string{"worker-1"}}, Reason: "why"},
-			},
-			Nodes: []schemas.MaintainedNode{{
-				Node: node.Node, Meant: true, Pods: []schemas.MaintainedPod{{ScopedPod: pod, Moving: true}},
-				Gates: []schemas.GateFact{{Name: "g", Open: true}}, Locks: []schemas.NodeLock{{Tool: "t", Sign: "s"}},
-			}},
-			Cluster:    schemas.ClusterFacts{Nodes: 3},
-			Others:     []schemas.OtherMaintenance{{Name: "o", Stage: v1alpha1.Idle, Nodes: map[string]v1alpha1.NodeStage{"worker-1": v1alpha1.Waiting}}},
-			Rules:      []schemas.DrainRuleFact{{Name: "r", Spec: v1alpha1.ClusterDrainRuleSpec{DrainRuleSpec: v1alpha1.DrainRuleSpec{Behavior: v1alpha1.SkipPods}}}},
-			Namespaces: map[string]map[string]string{"shop": {"team": "a"}, "web": nil},
 		},
 	} {
 		e := newEvent(t, p, schemas.Event{})

@@ -39,8 +39,6 @@ func DecodeScope(e Event) (Scope, error) {
 		return decodeScope[DomainScope](e)
 	case UsageKind:
 		return decodeScope[UsageScope](e)
-	case MaintenanceKind:
-		return decodeScope[MaintenanceScope](e)
 	}
 	return nil, fmt.Errorf("event %s of type %s: kind is %q, which is not known: %w", e.ID, e.Type, only.Kind, ErrInvalid)
 }

@@ -35,9 +35,6 @@ func TestThePodsOfAScopeOfEveryKindAreThoseThatItLists(t *testing.T) {
 		{schemas.UsageScope{ScopeHead: of(schemas.UsageKind), Pods: []schemas.UsingPod{
 			{ScopedPod: b}, {ScopedPod: c},
 		}}, []schemas.ScopedPod{b, c}},
-		{schemas.MaintenanceScope{ScopeHead: of(schemas.MaintenanceKind), Nodes: []schemas.MaintainedNode{
-			{Pods: []schemas.MaintainedPod{{ScopedPod: c}}}, {}, {Pods: []schemas.MaintainedPod{{ScopedPod: a}, {ScopedPod: b}}},
-		}}, []schemas.ScopedPod{c, a, b}},
 	} {
 		got, err := schemas.DecodeScope(newEvent(t, test.scope, schemas.Event{}))
 		if err != nil {

@@ -41,15 +41,6 @@
 // of an accepted request are evaluated like any scope until each is gone or there is a last word on it. The request and its
 // accepted receipt are all that outlives the leader: whoever leads next goes on with them.
 //
-// # Maintenances
-//
-// When the API server serves the kinds of Rehome, each NodeMaintenance is evaluated too, whatever profiles the policy has. Its
-// scope rests on the object, the nodes that it is about, the pods of those that are worked on, the drain rules, other
-// maintenances of the same nodes, the marks of other tools, what verdicts said of its pods, and the answers of Prometheus to the
-// queries of its gates. A change of one of these wakes it, and so does the time: a window, a deadline, the end of a grace. What
-// changes without that wakes nothing. The kinds are looked for every 30 seconds until they are there; an object that cannot be
-// read is logged and left out. A query is asked every 15 seconds, and only while a node waits for its answer.
-//
 // # Roles
 //
 // [Watcher.Run] keeps the caches warm, on every replica. [Watcher.Lead] publishes, on one of them. The watcher lists and
@@ -57,10 +48,6 @@
 // StorageClasses, CSINodes, CSIDrivers, CSIStorageCapacities and VolumeAttachments; it changes nothing. Without one of
 // these permissions the caches are never filled.
 //
-// Where they are served, it also lists and watches nodemaintenances, drainrules and clusterdrainrules of rehome.dev. Without one
-// of these permissions it is not ready and evaluates no maintenance, and everything else goes on.
-//
 // For strategies that measure by KubernetesMetrics the leader also gets and lists nodes and pods of metrics.k8s.io; for
-// those that measure by Prometheus with a token of a Secret, it gets that Secret. Without these no load is known. Gates ask the
-// same Prometheus.
+// those that measure by Prometheus with a token of a Secret, it gets that Secret. Without these no load is known.
 package watcher

@@ -149,7 +149,6 @@ func (w *Watcher) namespaceChanged(old, new *corev1.Namespace, initial bool) {
 	}
 	list := l.needing(func(e policy.Evictor) bool { return e.Needs().Namespaces })
 	l.wakePods(list, fact, l.w.cluster.PodsInNamespace(n.Name), func(*corev1.Pod) bool { return true })
-	l.maintaining.namespaceChanged(n.Name, fact)
 }
 
 // claimChanged is called by the informer of PersistentVolumeClaims.

@@ -36,11 +36,9 @@ type lead struct {
 	asked map[evaluation]bool
 	began time.Time
 	// unsure: it is not known what the leader before has asked for, so that every scope is published.
-	unsure      bool
-	crossings   crossings
-	requests    *requests
-	maintaining *maintaining
-	signs       *signs
+	unsure    bool
+	crossings crossings
+	requests  *requests
 	// offline: nothing comes to rest, since nobody replaces what is moved.
 	offline bool
 }
@@ -56,9 +54,6 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 	l.scopes.waiting = &l.waiting
 	l.requests = newRequests(l)
 	l.scopes.requests = l.requests
-	l.maintaining = newMaintaining(l)
-	l.scopes.maintaining = l.maintaining
-	l.signs = newSigns(l)
 	l.scopes.loads = w.sampler.Load()
 	l.began = w.now()
 	for _, e := range p.all {
@@ -84,8 +79,6 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.requests.follow(ctx) })
 	wg.Go(func() { l.requests.run(ctx) })
 	wg.Go(func() { l.requests.dropUnread(ctx) })
-	wg.Go(func() { l.maintaining.gates.run(ctx) })
-	wg.Go(func() { l.signs.run(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -119,8 +112,8 @@ func (l *lead) answered(ctx context.Context) (follows bool) {
 	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
 	for _, h := range heads {
 		ev := evaluation{profile: h.Profile, strategy: h.Strategy, kind: h.Kind, key: h.Key}
-		if _, found := l.scopes.plan.find(ev); !found || h.Kind == schemas.RequestKind || h.Kind == schemas.MaintenanceKind {
-			continue // for the actuator to reject, or asked for anew as soon as the request or the maintenance is read
+		if _, found := l.scopes.plan.find(ev); !found || h.Kind == schemas.RequestKind || h.Strategy == schemas.MaintenanceStrategy {
+			continue // for the actuator to reject, or asked for anew as soon as the request is read, or for maintenance to renew
 		}
 		l.asked[ev] = true
 		l.queue.add(ev, now.Add(l.w.config.Settle), cause, schemas.Event{})
@@ -227,7 +220,6 @@ func (l *lead) evaluateAll() {
 	l.evaluate(nodeNames(l.w.cluster, l.scopes.plan.selector))
 	l.evaluateGroups()
 	l.requests.wakeAll()
-	l.maintaining.wakeAll()
 }
 
 // evaluateGroups makes the evaluations of all groups pending in which something could be moved. One from which something

@@ -28,12 +28,8 @@ type plan struct {
 	deltas   policy.Deltas
 	requests policy.Requests
 	profiles []policy.Profile
-	// maintenance says which pods a maintenance leaves alone. nil: it leaves none alone.
-	maintenance maintenanceRules
-	// signs are those on nodes by which drains begin.
-	signs policy.Maintenance
-	wakes map[schemas.DeltaKind][]enabled
-	all   []enabled
+	wakes    map[schemas.DeltaKind][]enabled
+	all      []enabled
 }
 
 // enabled is one strategy of one profile.
@@ -54,7 +50,7 @@ type enabled struct {
 func newPlan(p policy.Policy) (*plan, error) {
 	pl := &plan{
 		selector: p.Selector(), signals: p.Signals, metrics: p.Metrics, deltas: p.Deltas,
-		requests: p.Asking(), maintenance: p.Maintenance, signs: p.Maintenance, profiles: p.Profiles,
+		requests: p.Asking(), profiles: p.Profiles,
 		wakes: map[schemas.DeltaKind][]enabled{},
 	}
 	for i := range p.Profiles {
@@ -79,7 +75,7 @@ func newPlan(p policy.Policy) (*plan, error) {
 // grouped says whether the strategy decides about groups of pods.
 func (e enabled) grouped() bool {
 	switch e.strategy.Scope {
-	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind, schemas.MaintenanceKind:
+	case schemas.NodeKind, schemas.PodKind, schemas.RequestKind:
 		return false
 	}
 	return true
@@ -122,21 +118,14 @@ func (p *plan) unusable(n *corev1.Node) string {
 // leavesAlone says why somebody else empties the node; empty: nobody does. What moves off a node that a maintenance has
 // cordoned is for that maintenance to say; its mark is there as soon as the cordon, and the node's conditions come later.
 func (p *plan) leavesAlone(n *corev1.Node) string {
-	if mark := markOn(n); mark != nil {
+	if mark := schemas.MarkOn(n); mark != nil {
 		return "maintenance " + mark.Name + " has cordoned it"
 	}
 	return p.signals.IgnoresNode(n)
 }
 
-// find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile, and
-// maintenances one that no policy has.
+// find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile.
 func (p *plan) find(ev evaluation) (enabled, bool) {
-	if ev.strategy == schemas.MaintenanceStrategy {
-		strategy := policy.Strategy{Name: schemas.MaintenanceStrategy, Scope: schemas.MaintenanceKind}
-		return enabled{
-			profile: &policy.Profile{Name: maintenanceProfile}, strategy: policy.Enabled{Strategy: strategy}, at: -1,
-		}, ev.kind == schemas.MaintenanceKind && ev.profile == maintenanceProfile
-	}
 	if ev.strategy == schemas.RequestStrategy {
 		i := slices.IndexFunc(p.profiles, func(x policy.Profile) bool { return x.Name == ev.profile })
 		if i < 0 {

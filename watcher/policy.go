@@ -81,7 +81,6 @@ func (l *lead) begin() {
 	nodes := nodeNames(l.w.cluster, labels.Everything())
 	l.evaluate(nodes)
 	l.evaluateGroups()
-	l.maintaining.wakeAll()
 	now := l.w.now()
 	w := wake{cause: schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}, at: now.Add(l.w.config.Settle)}
 	for _, old := range l.before.all {

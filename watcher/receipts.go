@@ -2,28 +2,17 @@ package watcher
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"time"
 
-	"github.com/rehome-dev/rehome/policy"
+	req "github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// answer stores a receipt for the request of the event. Its ID follows from the request and the state, so that the bus knows
-// it again when it comes from the leader before or from a second try.
+// answer stores a receipt for the request of the event.
 func (r *requests) answer(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
-	e.Data = nil
-	out, err := schemas.NewEvent(r.l.w.config.Source, receipt, r.l.w.now(), e)
+	out, err := req.Receipt(r.l.w.config.Source, receipt, r.l.w.now(), e)
 	if err != nil {
-		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
-	}
-	sum := sha256.Sum256([]byte(e.ID + " " + e.Channel + " " + string(receipt.State)))
-	out.ID = hex.EncodeToString(sum[:16])
-	if out.CausationID == "" {
-		out.CorrelationID = out.ID
+		return err
 	}
 	if err := r.l.w.config.Bus.PublishAll(ctx, []schemas.Event{out}); err != nil {
 		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
@@ -34,8 +23,8 @@ func (r *requests) answer(ctx context.Context, e schemas.Event, receipt schemas.
 
 // reject answers that nothing is done, and drops the request.
 func (r *requests) reject(ctx context.Context, e schemas.Event, answer schemas.Receipt, no *objection) error {
-	answer.State, answer.Reason, answer.Message = schemas.RequestRejected, no.reason, no.message
-	r.l.w.log.Info("request rejected", "sender", answer.Sender, "name", answer.Name, "reason", no.reason, "message", no.message)
+	answer.State, answer.Reason, answer.Message = schemas.RequestRejected, no.Reason, no.Message
+	r.l.w.log.Info("request rejected", "sender", answer.Sender, "name", answer.Name, "reason", no.Reason, "message", no.Message)
 	return r.close(ctx, e, answer)
 }
 
@@ -70,19 +59,4 @@ func (r *requests) repeat(ctx context.Context, e schemas.Event, answer schemas.R
 		return true, r.reject(ctx, e, answer, refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
 	}
 	return true, r.close(ctx, e, last)
-}
-
-// fingerprint is the hash of the user and the content of a request over HTTP. Empty: the request came over the bus, where a name
-// belongs to one sender.
-func fingerprint(r schemas.Request) (string, error) {
-	if r.Sender != policy.HTTPSender {
-		return "", nil
-	}
-	r.Deadline = time.Time{} // clients compute it from the time at which they ask
-	text, err := json.Marshal(r)
-	if err != nil {
-		return "", fmt.Errorf("fingerprint of request %s: %w", r.Name, err)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16]), nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/policy"
+	req "github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -133,10 +134,10 @@ func TestWhatIsWrongWithARequestIsSaid(t *testing.T) {
 			if c.typ == "" {
 				c.typ = schemas.RequestType
 			}
-			_, got := readRequest(schemas.Event{Type: c.typ, Data: json.RawMessage(c.body)}, "admin", "one", stored)
+			_, got := req.Read(schemas.Event{Type: c.typ, Data: json.RawMessage(c.body)}, "admin", "one", stored)
 			var want *objection
 			if c.want != "" {
-				want = &objection{schemas.ReceiptMalformed, c.want}
+				want = &objection{Reason: schemas.ReceiptMalformed, Message: c.want}
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
@@ -165,7 +166,9 @@ func TestThePolicySaysWhoMayAskForWhat(t *testing.T) {
 		return at(schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "a=b"}})
 	}
 	rule := func(r string) func(*schemas.Request) { return func(q *schemas.Request) { q.Override = []string{r} } }
-	no := func(reason schemas.ReceiptReason, message string) *objection { return &objection{reason, message} }
+	no := func(reason schemas.ReceiptReason, message string) *objection {
+		return &objection{Reason: reason, Message: message}
+	}
 	for _, c := range []struct {
 		name    string
 		policy  policy.Policy
@@ -222,7 +225,7 @@ func TestThePolicySaysWhoMayAskForWhat(t *testing.T) {
 		})
 	}
 	_, got := mustPlan(t, some).mayAsk(by("admin", rule(policy.TerminatingPods)))
-	if got == nil || got.reason != schemas.ReceiptPolicyUnknown || !strings.Contains(got.message, `no rule "TerminatingPods"`) {
+	if got == nil || got.Reason != schemas.ReceiptPolicyUnknown || !strings.Contains(got.Message, `no rule "TerminatingPods"`) {
 		t.Errorf("a rule that nobody can override: got %+v", got)
 	}
 }
@@ -236,7 +239,7 @@ func TestTheSenderOfARequestIsWhatItsSubjectSays(t *testing.T) {
 		"rehome.request.Admin.one":     {"Admin", "one", false},
 		"rehome.request.admin.=2A":     {"admin", "=2A", false},
 	} {
-		sender, name, ok := senderOf(channel)
+		sender, name, ok := req.SenderOf(channel)
 		if got := [3]any{sender, name, ok}; got != want {
 			t.Errorf("%s: got %v, want %v", channel, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	req "github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -45,13 +46,8 @@ func (r *requests) run(ctx context.Context) {
 	}
 }
 
-// end finishes a request that is over. Whether one about a maintenance is, is found out here.
+// end finishes a request that is over.
 func (r *requests) end(ctx context.Context, key string, a *asking) error {
-	if a.maintain != nil {
-		if err := r.maintained(ctx, a); err != nil {
-			return err
-		}
-	}
 	r.mu.Lock()
 	over := a.end != ""
 	r.mu.Unlock()
@@ -61,7 +57,7 @@ func (r *requests) end(ctx context.Context, key string, a *asking) error {
 	return r.finish(ctx, key, a)
 }
 
-// look returns the requests that are over or about a maintenance that has changed, and how long it takes at most until one is
+// look returns the requests that are over, and how long it takes at most until one is
 // whose time runs out.
 func (r *requests) look(now time.Time) (over map[string]*asking, wait time.Duration) {
 	r.mu.Lock()
@@ -77,7 +73,7 @@ func (r *requests) look(now time.Time) (over map[string]*asking, wait time.Durat
 		}
 		r.lookAt(a)
 		switch {
-		case a.end != "" || a.maintain != nil:
+		case a.end != "":
 		case !slices.ContainsFunc(a.pods, func(x *askedPod) bool { return !x.gone && !x.done }):
 			a.end = schemas.ReceiptDone
 		case late:
@@ -137,15 +133,11 @@ func (r *requests) last(key string, a *asking) (receipt schemas.Receipt, withdra
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := a.request
-	sender, name, _ := senderOf(a.event.Channel)
+	sender, name, _ := req.SenderOf(a.event.Channel)
 	receipt = schemas.Receipt{
 		Fingerprint: a.fingerprint,
 		Sender:      sender, Name: name, State: schemas.RequestFinished, Reason: a.end, Action: q.Action, Target: q.Target,
 		Profile: a.profile, DryRun: q.DryRun,
-	}
-	if a.maintain != nil {
-		receipt.Maintenance, receipt.Message = a.maintain, a.why
-		return receipt, false
 	}
 	for _, x := range a.pods {
 		if x.gone {

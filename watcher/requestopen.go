@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/policy"
+	req "github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -45,7 +46,7 @@ func (r *requests) accept(
 		answer.Pods = append(answer.Pods, pod)
 	}
 	answer.State, answer.Reason, answer.Missing = schemas.RequestAccepted, schemas.ReceiptAccepted, missing
-	answer.Deadline = deadlineOf(request, stored)
+	answer.Deadline = req.Deadline(request, stored)
 	answer.Message = fmt.Sprintf("%d of %s to be moved", moving, plural(len(found), "pod is", "pods are"))
 	if protected := len(found) - moving; protected > 0 {
 		answer.Message += fmt.Sprintf(", %d protected", protected)
@@ -74,11 +75,15 @@ func (r *requests) resume(
 	if last.State != schemas.RequestAccepted {
 		return true, r.bus.DropRequest(ctx, e)
 	}
-	request, no := readRequest(e, sender, name, stored)
+	if last.Action == schemas.ActionMaintain {
+		r.nodes[sender+"/"+name] = e.Sequence
+		return true, nil
+	}
+	request, no := req.Read(e, sender, name, stored)
 	if no == nil {
 		_, no = r.l.scopes.plan.mayAsk(request)
 	}
-	if no == nil && request.Action != schemas.ActionMaintain {
+	if no == nil {
 		_, no = r.l.scopes.plan.profileOf(last.Profile)
 	}
 	r.begin(e, request, last)
@@ -86,7 +91,7 @@ func (r *requests) resume(
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a := r.open[sender+"/"+name]
-		a.end, a.why = schemas.ReceiptCancelled, no.message
+		a.end, a.why = schemas.ReceiptCancelled, no.Message
 		r.kick(sender + "/" + name)
 	}
 	return true, nil
@@ -108,9 +113,7 @@ func (r *requests) begin(e schemas.Event, request schemas.Request, accepted sche
 		a.pods = append(a.pods, x)
 		r.pods[p.Pod.UID] = append(r.pods[p.Pod.UID], key)
 	}
-	if request.Action == schemas.ActionMaintain {
-		a.maintain = accepted.Maintenance
-	} else if !asks {
+	if !asks {
 		a.end = schemas.ReceiptNothingToDo
 	}
 	r.open[key] = a
@@ -135,9 +138,7 @@ func (r *requests) wakeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, a := range r.open {
-		if a.maintain == nil {
-			r.wake(key, a, schemas.CauseResync)
-		}
+		r.wake(key, a, schemas.CauseResync)
 	}
 }
 

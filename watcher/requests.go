@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	req "github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -35,6 +36,8 @@ type requests struct {
 	kicked chan struct{} // capacity 1: some of dirty are to be looked at
 	rates  map[string]*rates
 	unread *unread
+	// nodes are the sequences of the requests for nodes, by SENDER/NAME, which the maintenance role answers. Only handle uses it.
+	nodes map[string]uint64
 
 	mu     sync.Mutex
 	open   map[string]*asking // by SENDER/NAME
@@ -54,10 +57,6 @@ type asking struct {
 	end         schemas.ReceiptReason // why it is over; empty: it is not
 	why         string                // the same in words, where there is more to say
 	withdraw    bool                  // some of its pods are asked for at this moment
-	// maintain is what is wanted of a node, with its name; nil: the request is about pods. uid is that of its maintenance; empty: it
-	// is not known.
-	maintain *schemas.NodeRequest
-	uid      types.UID
 }
 
 // askedPod is one pod of a request.
@@ -73,8 +72,8 @@ type askedPod struct {
 func newRequests(l *lead) *requests {
 	return &requests{
 		l: l, bus: l.w.config.Requests, began: l.w.now(), kicked: make(chan struct{}, 1), rates: map[string]*rates{},
-		unread: newUnread(),
-		open:   map[string]*asking{}, ending: map[string]*asking{}, pods: map[types.UID][]string{}, dirty: map[string]bool{},
+		unread: newUnread(), nodes: map[string]uint64{},
+		open: map[string]*asking{}, ending: map[string]*asking{}, pods: map[types.UID][]string{}, dirty: map[string]bool{},
 	}
 }
 
@@ -91,8 +90,8 @@ func (r *requests) follow(ctx context.Context) {
 // handle takes one request over, or rejects it. What it costs is bounded by the allowance of the sender: one that is too many
 // is not even read, and what drops it does not hold up the next one.
 func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
-	sender, name, ok := senderOf(e.Channel)
-	if ok && r.knows(sender+"/"+name, e.Sequence) || r.unread.has(e) {
+	sender, name, ok := req.SenderOf(e.Channel)
+	if ok && (r.knows(sender+"/"+name, e.Sequence) || r.nodes[sender+"/"+name] == e.Sequence) || r.unread.has(e) {
 		return nil
 	}
 	answer := schemas.Receipt{Sender: sender, Name: name}
@@ -115,12 +114,17 @@ func (r *requests) handle(ctx context.Context, e schemas.Event, stored time.Time
 
 // consider does what a request asks for, or rejects it.
 func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
-	request, no := readRequest(e, answer.Sender, answer.Name, stored)
+	key := answer.Sender + "/" + answer.Name
+	if req.Action(e) == schemas.ActionMaintain {
+		r.nodes[key] = e.Sequence
+		return nil
+	}
+	delete(r.nodes, key)
+	request, no := req.Read(e, answer.Sender, answer.Name, stored)
 	answer.Action, answer.Target, answer.DryRun = request.Action, request.Target, request.DryRun
-	answer.Maintenance = request.Maintenance
 	if no == nil {
 		var err error
-		if answer.Fingerprint, err = fingerprint(request); err != nil {
+		if answer.Fingerprint, err = req.Fingerprint(request); err != nil {
 			return err
 		}
 		answer.Profile, no = r.l.scopes.plan.mayAsk(request)
@@ -135,10 +139,11 @@ func (r *requests) consider(ctx context.Context, e schemas.Event, answer schemas
 	case schemas.ActionEvaluate:
 		return r.evaluate(ctx, e, answer, request)
 	case schemas.ActionCancel:
+		if _, is := r.nodes[request.Sender+"/"+request.Request]; is {
+			return nil // the maintenance role answers
+		}
 		return r.cancel(ctx, e, answer, request)
-	case schemas.ActionMaintain:
-		return r.maintain(ctx, e, answer, request, stored)
-	case schemas.ActionDeschedule:
+	case schemas.ActionDeschedule, schemas.ActionMaintain:
 	}
 	return r.accept(ctx, e, answer, request, stored)
 }
@@ -181,7 +186,7 @@ func (r *requests) tooMany(
 	no := refuse(schemas.ReceiptTooManyRequests, "more than %v requests of this sender in a minute; ask again later",
 		of.requests.perMinute)
 	if of.untold > 0 {
-		no.message += fmt.Sprintf("; %d more were rejected without a receipt", of.untold)
+		no.Message += fmt.Sprintf("; %d more were rejected without a receipt", of.untold)
 	}
 	if err := r.reject(ctx, read(), answer, no); err != nil {
 		return err
@@ -252,9 +257,6 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, answer schemas.R
 		a.end, a.why = schemas.ReceiptCancelled, "cancelled: "+request.Reason
 		r.kick(key)
 		answer.Reason, answer.Message = schemas.ReceiptDone, "request "+request.Request+" is given up"
-		if a.maintain != nil {
-			a.why += goesOn(r.l.w.table.get(schemas.RequestedMaintenance(a.maintain.Node)))
-		}
 	}
 	r.mu.Unlock()
 	return r.close(ctx, e, answer)

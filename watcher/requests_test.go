@@ -624,7 +624,7 @@ func TestThePodsOfATargetAreThoseThatRunAndAreMeant(t *testing.T) {
 			}
 			var reason schemas.ReceiptReason
 			if no != nil {
-				reason = no.reason
+				reason = no.Reason
 			}
 			if !reflect.DeepEqual(got, c.want) || reason != c.no {
 				t.Errorf("got %q %s, want %q %s", got, reason, c.want, c.no)

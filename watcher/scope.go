@@ -25,8 +25,6 @@ type scopes struct {
 	waiting *waiting // nil: nobody wants to know what waits for room
 	// requests are those that are open. nil: there are none.
 	requests *requests
-	// maintaining are the maintenances. nil: there are none.
-	maintaining *maintaining
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
@@ -74,11 +72,6 @@ func (s scopes) Build(p *pending, now time.Time) (built, error) {
 			return built{}, nil
 		}
 		return s.requests.scope(head, e), nil
-	case schemas.MaintenanceKind:
-		if s.maintaining == nil {
-			return built{}, nil
-		}
-		return s.maintaining.scope(head)
 	}
 	if e.grouped() {
 		return s.group(head, e)

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"encoding/json"
 	"log/slog"
 	"reflect"
 	"testing"
@@ -19,6 +20,16 @@ func taintedBy(key string) func(*corev1.Node) {
 			{Key: key, Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
 		}
 	}
+}
+
+// markedBy gives a node the mark of a maintenance.
+func markedBy(t *testing.T, m schemas.CordonMark) func(*corev1.Node) {
+	t.Helper()
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(n *corev1.Node) { n.Annotations = map[string]string{schemas.AnnotationMaintenance: string(text)} }
 }
 
 func rebooting(n *corev1.Node) {
@@ -115,8 +126,6 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
 			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler), now: time.Now}
 			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
-			l.maintaining = &maintaining{l: l, in: &w.maintained}
-			l.signs = newSigns(l)
 			w.lead.Store(l)
 			w.nodeChanged(c.old, c.new, false)
 			if got := l.queue.pending[key("n1")] != nil; got != c.want || l.queue.len() > 1 {

@@ -46,6 +46,15 @@ func (l *lead) verdict(e schemas.Event) {
 		l.w.log.Warn("verdict is not readable", "error", err)
 		return
 	}
+	if v.Strategy == schemas.MaintenanceStrategy { // the maintenance role tries again; what was moved holds for everyone
+		switch {
+		case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:
+			l.arrivedSomewhere(v, e)
+		case v.Outcome.Moves() && !v.DryRun:
+			l.promise(v)
+		}
+		return
+	}
 	ev := evaluation{profile: v.Profile, strategy: v.Strategy, kind: v.Scope.Kind, key: v.Scope.Key}
 	if asked := v.Intent.Asked; v.Outcome.Moves() && (asked == nil || !asked.DryRun) {
 		l.movedByLoad(ev, e.Time)
@@ -55,7 +64,6 @@ func (l *lead) verdict(e schemas.Event) {
 	}
 	var delay time.Duration
 	again := l.requests.verdict(v)
-	again = l.maintaining.verdict(v, e) || again
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
 	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/cluster"
@@ -43,18 +41,12 @@ type Config struct {
 	Client kubernetes.Interface
 	// Cluster holds [Kinds]. It is run by the caller.
 	Cluster *cluster.Cache
-	// Dynamic reads maintenances and drain rules. nil: there are none.
-	Dynamic dynamic.Interface
 	Bus     Bus
 	Policy  policy.Policy
 	// Source is the CloudEvents source of everything that the watcher says.
 	Source string
 	// Requests are answered by the policy. nil: nobody is.
 	Requests Requests
-	// Maintenances are those that requests and signs on nodes ask for. nil: there are none, and none can be asked for.
-	Maintenances Maintenances
-	// DryRun changes nothing that is wanted of those Maintenances: it would become real with the first process that runs without.
-	DryRun bool
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
 	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
@@ -76,14 +68,8 @@ type Watcher struct {
 	metrics *metrics
 	plan    atomic.Pointer[plan] // of the newest policy
 	cluster *cluster.Cache
-	kinds   *kinds // nil: they are not watched
-	table   *table // nil: there is none
 	usable  *usableNodes
-	// maintained is what informers and the table have shown of maintenances, and what ties them to nodes.
-	maintained maintained
-	knowing    sync.Mutex // maintained.known is found out
-	outage     outage
-	now        func() time.Time
+	now     func() time.Time
 	// source is where a load is measured; nil if there is nobody to ask.
 	source func(policy.Load, policy.Metrics) (load.Source, error)
 	lead   atomic.Pointer[lead]
@@ -101,15 +87,6 @@ func New(c Config) (*Watcher, error) {
 	w, err := newWatcher(c)
 	if err != nil {
 		return nil, err
-	}
-	if c.Dynamic != nil {
-		w.kinds = &kinds{
-			client: c.Dynamic, api: c.Client.Discovery().RESTClient(), to: w, failed: w.outage.failed, again: kindsAgain,
-			log: w.log,
-		}
-	}
-	if c.Maintenances != nil {
-		w.table = &table{bus: c.Maintenances, w: w}
 	}
 	w.cluster = c.Cluster
 	w.measureFor(w.plan.Load())
@@ -213,41 +190,12 @@ func newWatcher(c Config) (*Watcher, error) {
 		return 0
 	})
 	w.metrics.expect(plan)
-	w.outage.log = c.Log
 	return w, nil
 }
 
-// Run follows the maintenances until ctx ends. It returns nil. The cluster must be running.
+// Run measures load until ctx ends. It returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { w.measureLoad(ctx) })
-	if w.cluster.WaitForSync(ctx) {
-		if w.kinds != nil {
-			wg.Go(func() { w.kinds.run(ctx) })
-		}
-		if w.table != nil {
-			wg.Go(func() { w.table.run(ctx) })
-		}
-	}
-	<-ctx.Done()
-	return nil
-}
-
-// Ready says what keeps the watcher from doing its work, besides a cluster that is not ready; nil when nothing does.
-func (w *Watcher) Ready() error { return w.knowsMaintenances() }
-
-// knowsMaintenances says what keeps the maintenances from being known: objects of the API server and entries of the table. nil:
-// nothing.
-func (w *Watcher) knowsMaintenances() error {
-	if w.kinds != nil {
-		if err := w.kinds.ready(); err != nil {
-			return err
-		}
-	}
-	if w.table != nil && !w.table.synced.Load() {
-		return errors.New("watcher: the maintenances of the bus are not known yet")
-	}
+	w.measureLoad(ctx)
 	return nil
 }
 
@@ -277,15 +225,12 @@ func (w *Watcher) Resync() {
 // nodeChanged is called by the informer of nodes.
 func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	crossed := w.usable.changed(old, new)
-	concerned := w.maintained.node(old, new)
 	l := w.lead.Load()
 	if l == nil || initial {
 		return
 	}
 	groups := l.groups.nodeChanged(old, new)
 	l.Observe(ObserveNode(old, new), groups, nodeOf(old, new))
-	l.maintaining.nodeChanged(old, new, concerned)
-	l.signs.nodeChanged(old, new)
 	switch {
 	case crossed:
 		l.evaluateAll()
@@ -307,7 +252,6 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		l.requests.podGone(old.UID)
 	}
 	l.podFacts(old, new)
-	l.maintaining.podChanged(old, new)
 }
 
 // budgetChanged is called by the informer of PodDisruptionBudgets.

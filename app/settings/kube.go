@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
 // NewClient makes a client of the API server. It does not connect. Requests are in protobuf.
@@ -37,7 +37,7 @@ func NewKindsClient(s Settings) (rest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := maintenance.NewClient(config)
+	client, err := apply.NewClient(config)
 	if err != nil {
 		return nil, usage.Errorf("client of %s: %w", config.Host, err)
 	}
@@ -84,8 +84,9 @@ func ApiServerReady(ctx context.Context, client kubernetes.Interface) error {
 
 // The leases, one for each role of which only one may be active.
 const (
-	WatcherLease  = "rehome-watcher"
-	ActuatorLease = "rehome-actuator"
+	WatcherLease     = "rehome-watcher"
+	ActuatorLease    = "rehome-actuator"
+	MaintenanceLease = "rehome-maintenance"
 )
 
 // InTime is who holds a lease and has renewed it in time; empty: nobody.

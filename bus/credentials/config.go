@@ -95,7 +95,7 @@ func use(p bus.Participant) string {
 	switch p.Role {
 	case bus.RoleSetup:
 		return "`rehome setup`, once"
-	case bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator:
+	case bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance:
 		return "`rehome " + string(p.Role) + "`"
 	case bus.RoleAll:
 		return "`rehome run` with these servers"

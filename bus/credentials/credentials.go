@@ -48,7 +48,7 @@ type Report struct {
 func (c Config) Participants() []bus.Participant {
 	var all []bus.Participant
 	for _, role := range []bus.Role{
-		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll,
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll,
 		bus.RoleReader, bus.RoleListener, bus.RoleForwarder, bus.RoleOperator,
 	} {
 		all = append(all, bus.Participant{Role: role})

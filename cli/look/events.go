@@ -284,9 +284,6 @@ func describeScope(h schemas.ScopeHead) string {
 }
 
 func describeIntents(i schemas.Intents) string {
-	if len(i.Intents) == 0 && i.Maintenance != nil {
-		return i.Strategy + ": " + i.Maintenance.Status.Summary.Message
-	}
 	if len(i.Intents) == 0 {
 		return i.Strategy + ": nothing should move any more"
 	}

@@ -209,7 +209,7 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 		return nil, err
 	}
 	var out []LeaderStatus
-	for _, name := range []string{settings.WatcherLease, settings.ActuatorLease} {
+	for _, name := range []string{settings.WatcherLease, settings.ActuatorLease, settings.MaintenanceLease} {
 		l := LeaderStatus{Lease: name}
 		lease, err := client.CoordinationV1().Leases(s.LeaseNamespace()).Get(ctx, name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -19,7 +19,7 @@ func RunCommand() *cobra.Command {
 			"  rehome events --follow",
 		Args: command.NoArguments,
 	}
-	return roleCommand(c, app.Roles{Watcher: true, Actuator: true, Functions: functions.Hosted(), Dispatcher: true, Embedded: true})
+	return roleCommand(c, app.Roles{Watcher: true, Actuator: true, Maintenance: true, Functions: functions.Hosted(), Dispatcher: true, Embedded: true})
 }
 
 func WatcherCommand() *cobra.Command {
@@ -36,6 +36,14 @@ func ActuatorCommand() *cobra.Command {
 		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome actuator --policy policy.yaml",
 	}
 	return roleCommand(c, app.Roles{Actuator: true})
+}
+
+func MaintenanceCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "maintenance", Short: "Run node maintenances: nodes are cordoned, drained, and given back", Args: command.NoArguments,
+		Example: "  REHOME_NATS_URL=nats://nats:4222 rehome maintenance --policy policy.yaml",
+	}
+	return roleCommand(c, app.Roles{Maintenance: true})
 }
 
 func FunctionsCommand() *cobra.Command {

@@ -100,8 +100,6 @@ func scope(e schemas.Event) (schemas.Payload, error) {
 		return schemas.Decode[schemas.UsageScope](e)
 	case schemas.RequestKind:
 		return schemas.Decode[schemas.RequestScope](e)
-	case schemas.MaintenanceKind:
-		return schemas.Decode[schemas.MaintenanceScope](e)
 	}
 	return nil, fmt.Errorf("event %s: scope kind %q is not part of the contract: %w", e.ID, head.Kind, schemas.ErrInvalid)
 }

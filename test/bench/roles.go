@@ -16,7 +16,7 @@ import (
 var separate = []struct {
 	name            string
 	cluster, policy bool
-}{{"watcher", true, true}, {"actuator", true, true}, {"functions", false, false}, {"dispatcher", false, true}}
+}{{"watcher", true, true}, {"actuator", true, true}, {"maintenance", true, true}, {"functions", false, false}, {"dispatcher", false, true}}
 
 // apart is one process a role, and the server between them.
 type apart struct {

@@ -111,8 +111,8 @@ func TestOnlyWhoTalksToTheAPIServerHasAToken(t *testing.T) {
 			got["pods of "+o.GetName()] = *into[appsv1.StatefulSet](t, o).Spec.Template.Spec.AutomountServiceAccountToken
 		}
 	}
-	for _, name := range []string{"watcher", "actuator", "functions", "dispatcher"} {
-		token := name == "watcher" || name == "actuator"
+	for _, name := range []string{"watcher", "actuator", "maintenance", "functions", "dispatcher"} {
+		token := name == "watcher" || name == "actuator" || name == "maintenance"
 		want["account rehome-"+name], want["pods of rehome-"+name] = token, token
 	}
 	want["account rehome-setup"], want["pods of rehome-nats"] = false, false

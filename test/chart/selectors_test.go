@@ -107,9 +107,9 @@ func asked(t *testing.T, all objects) (parts []string, test batchv1.Job) {
 func TestWhatMayHaveNoPodIsNotAskedByTheTestOfARelease(t *testing.T) {
 	for set, want := range map[string][]string{
 		"mode=all-in-one": {"all"},
-		"mode=distributed,nats.enabled=true,dispatcher.enabled=true":              {"watcher", "actuator", "functions", "dispatcher"},
-		"mode=distributed,nats.enabled=true,keda.enabled=true":                    {"watcher", "actuator"},
-		"mode=distributed,nats.enabled=true,keda.enabled=true,keda.minReplicas=1": {"watcher", "actuator", "functions"},
+		"mode=distributed,nats.enabled=true,dispatcher.enabled=true":              {"watcher", "actuator", "maintenance", "functions", "dispatcher"},
+		"mode=distributed,nats.enabled=true,keda.enabled=true":                    {"watcher", "actuator", "maintenance"},
+		"mode=distributed,nats.enabled=true,keda.enabled=true,keda.minReplicas=1": {"watcher", "actuator", "maintenance", "functions"},
 	} {
 		if got, _ := asked(t, rendered(t, "rehome", "--set", set)); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", set, got, want)

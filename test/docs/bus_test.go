@@ -162,7 +162,7 @@ func TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []bus.Role{
-		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleAll, bus.RoleReader,
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll, bus.RoleReader,
 		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,
 	} {
 		if !strings.Contains(string(page), "| `"+string(role)+".nk` |") && !strings.Contains(string(page), "| `"+string(role)+"-NAME.nk` |") {

@@ -179,7 +179,7 @@ func TestEveryRoleDoesItsWorkWithItsOwnRightsOnlyAndNobodyElses(t *testing.T) {
 		t.Fatalf("rehome setup: %s", got)
 	}
 	overNATS(t, g.natsServers, "functions.keep-off", webOffDedicated, g.bare("function-KeepOff")...)
-	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator"} {
+	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator", "maintenance"} {
 		arguments := []string{role}
 		if role != "functions" {
 			arguments = append(arguments, "--policy", file)
@@ -257,11 +257,14 @@ func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	const strategy, pod = "RemovePodsViolatingNodeTaints", "default.forged"
 	verdict, delta := "rehome.verdict.evicted."+strategy+"."+pod, "rehome.delta.node.taints.forged"
 	intents, scope := "rehome.intents."+strategy+".default.node.forged", "rehome.scope."+strategy+".default.node.forged"
+	maintenance, kept := "rehome.maintenance.forged", "$KV.REHOME_MAINTENANCES.node=2Fforged"
+	cordons := "rehome.intents." + schemas.MaintenanceStrategy + ".default.maintenance.forged"
 	for name, channels := range map[string][]string{
-		"functions":    {verdict, delta, scope},
-		"watcher":      {verdict, intents},
-		"dispatcher":   {verdict, delta, scope},
-		"actuator":     {delta, intents, scope},
+		"functions":    {verdict, delta, scope, maintenance, kept, cordons},
+		"watcher":      {verdict, intents, maintenance, kept, cordons},
+		"dispatcher":   {verdict, delta, scope, maintenance, kept, cordons},
+		"actuator":     {delta, intents, scope, maintenance, kept, cordons},
+		"maintenance":  {verdict, delta, intents, scope, "rehome.request.batch.one"},
 		"reader":       {verdict, delta, intents, scope, "rehome.request.batch.one"},
 		"listener":     {verdict, delta, intents, scope, "rehome.request.batch.one"},
 		"forwarder":    {verdict, delta, intents, scope, "rehome.request.batch.one"},

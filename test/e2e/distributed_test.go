@@ -152,7 +152,7 @@ func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *tes
 			d := newDrain(t)
 			d.setUp(servers, "REHOME_NATS_REPLICAS=3")
 			servers.whole(3)
-			for _, role := range []string{"watcher", "functions", "actuator"} {
+			for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
 				d.role(role, servers)
 			}
 			events := record(t, bus.Options{URL: servers.url()})
@@ -176,7 +176,7 @@ func TestAStandbyTakesOverFromAKilledLeaderInTheMiddleOfADrain(t *testing.T) {
 	d.setUp(servers)
 	d.role("functions", servers)
 	var leaders, standbys []*process
-	for _, role := range []string{"watcher", "actuator"} {
+	for _, role := range []string{"watcher", "actuator", "maintenance"} {
 		leader := d.role(role, servers)
 		leader.says("lease held")
 		leaders, standbys = append(leaders, leader), append(standbys, d.role(role, servers))

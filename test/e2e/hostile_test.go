@@ -64,7 +64,7 @@ func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
     pluginConfig: [{name: ` + honest + `}, {name: Hangs}, {name: Babbles}, {name: Steals}]
     plugins: {deschedule: {enabled: [` + honest + `, Hangs, Babbles, Steals]}}`}, more...)
 	processes := map[string]*process{}
-	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator"} {
+	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator", "maintenance"} {
 		arguments := []string{role}
 		if role != "functions" {
 			arguments = append(arguments, "--policy", file)

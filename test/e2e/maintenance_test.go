@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
-	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -38,7 +38,7 @@ func newUpkeep(t *testing.T, n int, change ...func(*corev1.Node)) *upkeep {
 	t.Helper()
 	s := newScene(t, 0)
 	s.must(s.cluster.AddKinds(t.Context()))
-	kinds, err := actuator.NewClient(s.cluster.RESTConfig())
+	kinds, err := apply.NewClient(s.cluster.RESTConfig())
 	s.must(err)
 	u := &upkeep{s, kinds}
 	t.Cleanup(u.sweep)
@@ -267,7 +267,7 @@ func (u *upkeep) state(n *corev1.Node) nodeState {
 		s.taints = append(s.taints, t.ToString())
 	}
 	for _, c := range n.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && maintenance.Said(c, "") {
+		if c.Status == corev1.ConditionTrue && plan.Said(c, "") {
 			s.said = append(s.said, fmt.Sprintf("%s: %s", c.Type, c.Message))
 		}
 	}

@@ -62,14 +62,14 @@ func (p packed) begin() {
 }
 
 func TestAMaintenanceIsCarriedOutToItsEndWhenAnyPartIsKilledInItsMiddle(t *testing.T) {
-	for _, victim := range []string{"watcher", "functions", "actuator", "bus"} {
+	for _, victim := range []string{"maintenance", "functions", "actuator", "bus"} {
 		t.Run(victim, func(t *testing.T) {
 			p := newPacked(t, nothing)
 			servers := natsCluster(t, 1)
 			d := drain{scene: p.scene, file: p.slowly(5)}
 			d.setUp(servers)
 			roles := map[string]*process{}
-			for _, role := range []string{"functions", "actuator", "watcher"} {
+			for _, role := range []string{"functions", "actuator", "watcher", "maintenance"} {
 				roles[role] = d.role(role, servers)
 			}
 			o := p.oversee(2)

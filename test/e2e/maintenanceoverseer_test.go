@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -164,7 +164,7 @@ func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
 		was := o.stages[n.Name]
 		o.stages[n.Name] = n.Stage
 		o.mu.Unlock()
-		if maintenance.WorkedOn(n.Stage) {
+		if plan.WorkedOn(n.Stage) {
 			working = append(working, n.Name)
 		}
 		if n.Stage == was {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -90,7 +90,7 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 			if !is {
 				continue // the last word of a watch that is stopped
 			}
-			said := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return maintenance.Said(c, "") })
+			said := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return plan.Said(c, "") })
 			if _, marked := n.Annotations[schemas.AnnotationMaintenance]; marked || said || n.Spec.Unschedulable {
 				u.t.Errorf("node %s was touched: %+v", n.Name, u.state(n))
 			}

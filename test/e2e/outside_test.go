@@ -197,7 +197,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 		"functions:",
 		"- {name: KeepOffSpot, scope: node, wakes: [node.labels], args: {label: none}, http: {url: "+overHTTP(t, keepOff)+"}}",
 		"- {name: KeepOffLoud, scope: node, wakes: [node.labels], args: {label: loud}, nats: {subject: functions.loud}}")
-	for _, role := range []string{"watcher", "dispatcher", "actuator"} {
+	for _, role := range []string{"watcher", "dispatcher", "actuator", "maintenance"} {
 		variables := []string{servers.variable()}
 		if role == "dispatcher" { // it needs no cluster
 			variables = append(variables, "KUBECONFIG=/nowhere")

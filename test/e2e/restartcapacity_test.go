@@ -62,7 +62,7 @@ func capacityOfRoles(t *testing.T) {
 	s, file := withoutRoom(t)
 	s.setUp(servers)
 	d := drain{scene: s, file: file}
-	for _, role := range []string{"watcher", "functions", "actuator"} {
+	for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
 		d.role(role, servers)
 	}
 	events := record(t, bus.Options{URL: servers.url()})

@@ -115,7 +115,7 @@ func (r *run) setTheStage() {
 		r.must(fmt.Errorf("rehome setup: %w\n%s", err, setup.Log))
 	}
 	r.t.Cleanup(r.end)
-	for _, role := range []string{"watcher", "functions", "actuator"} {
+	for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
 		r.start(role)
 	}
 	r.ready()

@@ -91,7 +91,7 @@ func TestComposeHasAServiceForEachPartAndPinnedImages(t *testing.T) {
 	}
 	rehome, nats := "ghcr.io/rehome-dev/rehome:"+rehomeVersion, "nats:"+natsVersion(t)+"-alpine"
 	want := map[string]string{
-		"keys": rehome, "setup": rehome, "watcher": rehome, "actuator": rehome, "functions": rehome, "dispatcher": rehome,
+		"keys": rehome, "setup": rehome, "watcher": rehome, "actuator": rehome, "maintenance": rehome, "functions": rehome, "dispatcher": rehome,
 		"nats-1": nats, "nats-2": nats, "nats-3": nats,
 		"prometheus": "prom/prometheus:" + prometheusVersion(t), "grafana": "grafana/grafana:12.1.1",
 	}
@@ -253,7 +253,7 @@ func TestEachParticipantOfComposeHasTheKeyOfItsOwn(t *testing.T) {
 		}
 	}
 	want := map[string]string{}
-	for _, role := range []string{"setup", "watcher", "actuator", "functions", "dispatcher"} {
+	for _, role := range []string{"setup", "watcher", "actuator", "maintenance", "functions", "dispatcher"} {
 		want[role+" "+role] = "/etc/rehome/nats/" + role + ".nk"
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -30,7 +30,7 @@ const (
 )
 
 // tried are the services that are run, with those that they need.
-var tried = []string{"watcher", "actuator", "functions", "dispatcher", "prometheus"}
+var tried = []string{"watcher", "actuator", "maintenance", "functions", "dispatcher", "prometheus"}
 
 // left are the services that are only read: their images cannot be built from Go modules.
 var left = []string{"grafana"}

@@ -104,7 +104,7 @@ func (s *scene) scraped() {
 		"watcher 127.0.0.1:8642": "up", "actuator 127.0.0.1:8644": "up", "functions 127.0.0.1:8645": "up", "dispatcher 127.0.0.1:8646": "up",
 	})
 	s.becomes("it has figures of every role", s.query("component", "sum by (component) (rehome_ready)"), map[string]string{
-		"watcher": "1", "actuator": "1", "functions": "1", "dispatcher": "1",
+		"watcher": "1", "actuator": "1", "maintenance": "1", "functions": "1", "dispatcher": "1",
 	})
 	s.becomes("it counts the pods that were moved, in their namespace",
 		s.query("namespace", `sum by (namespace) (rehome_verdicts_total{outcome="evicted"})`), map[string]string{"shop": "4"})

@@ -38,6 +38,19 @@ var rules = []rule{
 		because: "the actuator judges intents by the live pod, whoever made them",
 	},
 	{
+		who: []string{"maintenance/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
+		because: "maintenance asks the actuator to move pods, by intents like everyone",
+	},
+	{
+		who: []string{"maintenance/plan"}, never: []string{"k8s.io/client-go", "github.com/nats-io"},
+		because: "planning is pure: every fact, and the time, are arguments",
+	},
+	{
+		who:     []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "schemas/..."},
+		never:   []string{"maintenance/..."},
+		because: "no other role knows maintenances, but for the mark on a node",
+	},
+	{
 		who: []string{"bus/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "policy/...", "fit/..."},
 		because: "the bus carries events and does not know what they mean",
 	},
@@ -47,7 +60,7 @@ var rules = []rule{
 		because: "decisions are pure: a function holds no credentials and has no way to use any",
 	},
 	{
-		who: []string{"watcher/...", "actuator/..."}, never: []string{"github.com/nats-io"},
+		who: []string{"watcher/...", "actuator/...", "maintenance/..."}, never: []string{"github.com/nats-io"},
 		because: "only the bus speaks NATS, so that its permissions and pitfalls live in one place",
 	},
 	{
@@ -55,18 +68,18 @@ var rules = []rule{
 		because: "the bus holds no Kubernetes credentials",
 	},
 	{
-		who: []string{"..."}, except: []string{"actuator/...", "test/..."}, direct: true,
+		who: []string{"..."}, except: []string{"actuator/...", "maintenance", "test/..."}, direct: true,
 		never:   []string{"k8s.io/client-go/tools/events", "k8s.io/client-go/tools/record"},
-		because: "Kubernetes Events are derived from verdicts, in one place",
+		because: "Kubernetes Events are derived from verdicts, and from the status of maintenances, each in one place",
 	},
 	{
 		who: []string{"..."},
 		except: []string{
-			"cluster/...", "watcher/...", "actuator/...", "app/...", "api/...", "cli/...", "simulate/objects", "test/...",
+			"cluster/...", "watcher/...", "actuator/...", "maintenance/...", "app/...", "api/...", "cli/...", "simulate/objects", "test/...",
 		},
 		direct:  true,
 		never:   []string{"k8s.io/client-go"},
-		because: "the import diagram is the permission diagram: the read model and two roles talk to the API server",
+		because: "the import diagram is the permission diagram: the read model and three roles talk to the API server",
 	},
 	{
 		who: []string{"simulate"}, never: []string{"bus/...", "github.com/nats-io"},
@@ -145,7 +158,7 @@ var onlyFrom = []allowance{
 var forTests = []string{"test/...", "schemas/schematest", "bus/bustest", "functions/functionstest", "trace/tracetest"}
 
 // roles are the parts of the house of which only one package may know two.
-var roles = []string{"watcher/...", "functions/...", "actuator/...", "bus/..."}
+var roles = []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."}
 
 // wiring may import any number of roles: the program, evaluation offline, and tests that look at several parts.
 var wiring = []string{"api/...", "app/...", "cli/...", "cmd/rehome", "explain", "simulate", "test/..."}
@@ -155,7 +168,7 @@ var wiring = []string{"api/...", "app/...", "cli/...", "cmd/rehome", "explain", 
 var planned []string
 
 // writers are the packages that may change the cluster.
-var writers = []string{"actuator/...", "test/..."}
+var writers = []string{"actuator/...", "maintenance/...", "test/..."}
 
 // banned are modules that must never be in go.mod: servers of Kubernetes, which tests run as programs, and tools.
 var banned = []string{"k8s.io/kubernetes", "sigs.k8s.io/kwok", "go.etcd.io", "github.com/golangci", "sigs.k8s.io/controller-tools"}

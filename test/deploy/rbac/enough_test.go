@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/program"
@@ -86,7 +86,7 @@ func enough(t *testing.T, s *stage) {
 func newCast(t *testing.T, s *stage) *cast {
 	t.Helper()
 	ctx := t.Context()
-	kinds, err := actuator.NewClient(s.RESTConfig())
+	kinds, err := apply.NewClient(s.RESTConfig())
 	must(t, err)
 	w, err := s.newWorld(ctx, "world", plain, restarted, surged)
 	must(t, err)

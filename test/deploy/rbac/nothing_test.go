@@ -101,7 +101,7 @@ func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRu
 // moves pods: one that runs on, and one that ends, as in a CronJob.
 func allInOne(t *testing.T, s *stage) {
 	ctx := t.Context()
-	apart := s.apply(t, "watcher", "actuator")
+	apart := s.apply(t, "watcher", "actuator", "maintenance")
 	m := s.apply(t, "all")
 	want := sorted(append(apart.of("rehome-watcher"), apart.of("rehome-actuator")...))
 	if got := m.of("rehome"); !slices.Equal(got, want) {

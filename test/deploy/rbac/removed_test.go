@@ -19,10 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	actuator "github.com/rehome-dev/rehome/actuator/maintenance"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/program"
 )
@@ -91,8 +91,8 @@ func eachRemoved(t *testing.T, s *stage) {
 func newRemoval(t *testing.T, s *stage) *removal {
 	t.Helper()
 	ctx := t.Context()
-	m := s.apply(t, "watcher", "actuator", "requests", "metrics-api", "prometheus-token")
-	kinds, err := actuator.NewClient(s.RESTConfig())
+	m := s.apply(t, "watcher", "actuator", "maintenance", "requests", "metrics-api", "prometheus-token")
+	kinds, err := apply.NewClient(s.RESTConfig())
 	must(t, err)
 	w, err := s.newWorld(ctx, "load")
 	must(t, err)

@@ -10,10 +10,10 @@
 {{- $_ := set $env "REHOME_LOG_LEVEL" ($v.logging.level | default $flags.env.REHOME_LOG_LEVEL | default "INFO") -}}
 {{- $_ := set $env "REHOME_LOG_FORMAT" ($v.logging.format | default $flags.env.REHOME_LOG_FORMAT | default "text") -}}
 {{- with include "rehome.resources" (list $root $part) | fromYaml | include "rehome.goMemLimit" -}}{{- $_ := set $env "GOMEMLIMIT" . -}}{{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "dispatcher" "once" "setup") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "dispatcher" "once" "setup") -}}
 {{- $_ := set $env "REHOME_POLICY" "/etc/rehome/policy/policy.yaml" -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "once") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
 {{- if include "rehome.dryRun" $root -}}{{- $_ := set $env "REHOME_DRY_RUN" "true" -}}{{- end -}}
 {{- with $flags.env.REHOME_KUBECONFIG -}}{{- $_ := set $env "REHOME_KUBECONFIG" . -}}{{- end -}}
 {{- $_ := set $env "REHOME_NAMESPACE" (include "rehome.leaseNamespace" $root) -}}
@@ -65,7 +65,7 @@
 {{- if and $offered (or $v.metrics.http2 (eq ($flags.env.REHOME_HTTP2 | default "false") "true")) -}}
 {{- $_ := set $env "REHOME_HTTP2" "true" -}}
 {{- end -}}
-{{- if and $v.metrics.auth (has $part (list "all" "watcher" "actuator")) -}}
+{{- if and $v.metrics.auth (has $part (list "all" "watcher" "actuator" "maintenance")) -}}
 {{- $_ := set $env "REHOME_HTTP_AUTH" "true" -}}
 {{- if $v.metrics.profiles -}}{{- $_ := set $env "REHOME_PROFILES" "true" -}}{{- end -}}
 {{- end -}}
@@ -147,7 +147,7 @@
 {{- $volumes = append $volumes (dict "name" "requests-tls" "secret" (dict "secretName" $v.requests.tlsSecret "defaultMode" 288)) -}}
 {{- $mounts = append $mounts (dict "name" "requests-tls" "mountPath" "/etc/rehome/requests" "readOnly" true) -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "once") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
 {{- $volumes = concat $volumes $v.extraServiceAccountVolumes -}}
 {{- $mounts = concat $mounts $v.extraServiceAccountVolumeMounts -}}
 {{- end -}}
@@ -174,7 +174,7 @@
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
 {{- $v := $root.Values -}}
-{{- $rightful := has $part (list "all" "watcher" "actuator" "once") -}}
+{{- $rightful := has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
 {{- $serves := not (has $part (list "once" "setup")) -}}
 {{- $volumes := include "rehome.volumes" (list $root $part) | fromJson -}}
 serviceAccountName: {{ include "rehome.serviceAccount" (list $root (ternary "all" $part (eq $part "once"))) }}

@@ -42,7 +42,7 @@
 
 {{/* Every strategy of the program. */}}
 {{- define "rehome.strategies" -}}
-["RemovePodsViolatingNodeTaints","RemovePodsHavingTooManyRestarts","PodLifeTime","RemoveFailedPods","RemoveDuplicates","RemovePodsViolatingInterPodAntiAffinity","RemovePodsViolatingNodeAffinity","RemovePodsViolatingTopologySpreadConstraint","LowNodeUtilization","HighNodeUtilization","Request","Maintenance"]
+["RemovePodsViolatingNodeTaints","RemovePodsHavingTooManyRestarts","PodLifeTime","RemoveFailedPods","RemoveDuplicates","RemovePodsViolatingInterPodAntiAffinity","RemovePodsViolatingNodeAffinity","RemovePodsViolatingTopologySpreadConstraint","LowNodeUtilization","HighNodeUtilization","Request"]
 {{- end }}
 
 {{/* The names of the functions in the policy, those of Knative among them: who is asked elsewhere. */}}

@@ -67,7 +67,7 @@
 {{- if and .Values.knative.enabled (ne (include "rehome.kind" .) "Deployment") -}}
 {{- fail (printf "knative.enabled: kind %s asks no functions outside; want kind Deployment" (include "rehome.kind" .)) -}}
 {{- end -}}
-{{- $known := without (include "rehome.strategies" . | fromJsonArray) "Request" "Maintenance" -}}
+{{- $known := without (include "rehome.strategies" . | fromJsonArray) "Request" -}}
 {{- range .Values.knative.strategies -}}
 {{- if not (has . $known) -}}
 {{- fail (printf "knative.strategies: want some of %s, got %s" (join ", " $known) .) -}}

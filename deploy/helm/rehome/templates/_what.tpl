@@ -42,7 +42,7 @@ Deployment
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
 {{- $replicas := ternary $root.Values.replicas (index $root.Values $part | default dict).replicas (eq $part "all") | int -}}
-{{- if and (include "rehome.dryRun" $root) (has $part (list "all" "watcher" "actuator")) -}}{{- $replicas = min $replicas 1 -}}{{- end -}}
+{{- if and (include "rehome.dryRun" $root) (has $part (list "all" "watcher" "actuator" "maintenance")) -}}{{- $replicas = min $replicas 1 -}}{{- end -}}
 {{- $replicas -}}
 {{- end }}
 
@@ -51,7 +51,7 @@ Deployment
 {{- $parts := list -}}
 {{- if eq (include "rehome.kind" .) "Deployment" -}}
 {{- if eq .Values.mode "distributed" -}}
-{{- $parts = list "watcher" "actuator" "functions" -}}
+{{- $parts = list "watcher" "actuator" "maintenance" "functions" -}}
 {{- if or .Values.dispatcher.enabled .Values.knative.enabled -}}
 {{- $parts = append $parts "dispatcher" -}}
 {{- end -}}
@@ -72,7 +72,7 @@ Deployment
 {{/* The parts that talk to the API server: a list of their names. */}}
 {{- define "rehome.rightful" -}}
 {{- if and (eq (include "rehome.kind" .) "Deployment") (eq .Values.mode "distributed") -}}
-["watcher","actuator"]
+["watcher","actuator","maintenance"]
 {{- else -}}
 ["all"]
 {{- end -}}

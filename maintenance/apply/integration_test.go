@@ -1,0 +1,710 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// noStatus is a user that may do all that is needed but set the conditions of nodes.
+const noStatus = "no-status"
+
+func TestStepsAndTheAPIServer(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: noStatus}}})
+	first := newPlace(t, c, c.RESTConfig())
+	testWithoutKinds(first)
+	if err := c.AddKinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		test func(*place)
+	}{
+		{"the status, the finalizer and the nodes are as they are to be", testAll},
+		{"done again, nothing changes", testTwice},
+		{"what has changed since is left as it is, with all of its nodes", testConflict},
+		{"a maintenance that was made anew or is gone is left as it is", testAnother},
+		{"a status that was written and a spec that is newer do not go together", testNewerSpec},
+		{"a node that was cordoned before stays so", testCordonedBefore},
+		{"a node that somebody cordons meanwhile is left to be decided about anew", testCordonedMeanwhile},
+		{"a cordon of somebody else is not taken back", testCordonOfSomebody},
+		{"a node that somebody uncordons is cordoned again once a minute", testUncordoned},
+		{"the mark of a maintenance that holds the node is not replaced", testHeld},
+		{"the mark of one that gives the node back goes over", testGoesOver},
+		{"a mark whose name no maintenance can have holds nothing", testNoName},
+		{"who holds a node is only asked when it is to be cordoned", testAsked},
+		{"a node that was made anew, or is gone, is left as it is", testNodeMadeAnew},
+		{"a step that is refused keeps no other from being done, and is the one to be tried again", testRefused},
+		{"what was said about an earlier maintenance is taken away", testMaintained},
+		{"the finalizer goes last, and its maintenance with it", testDeletion},
+		{"a dry run changes nothing", testDryRun},
+		{"without the right to set conditions all else is done", testNoStatusRight},
+		{"wherever it is killed, it ends the same when it is done again", testKilled},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(newPlace(t, c, c.RESTConfig())) })
+	}
+}
+
+// numbers make the names of all objects different.
+var numbers atomic.Int32
+
+// place is where one test is: a client, and names of its own.
+type place struct {
+	*testing.T
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	kinds   rest.Interface
+	now     time.Time
+	log     *bytes.Buffer
+	number  int32
+}
+
+func newPlace(t *testing.T, c *cluster.Cluster, config *rest.Config) *place {
+	t.Helper()
+	p := &place{T: t, cluster: c, now: time.Now().Truncate(time.Second), log: &bytes.Buffer{}, number: numbers.Add(1)}
+	p.client, p.kinds = clients(t, config)
+	return p
+}
+
+func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, rest.Interface) {
+	t.Helper()
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds, err := NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, kinds
+}
+
+func (p *place) steps() *Steps {
+	return New(Config{Client: p.client, Kinds: p.kinds, Now: func() time.Time { return p.now },
+		Log: slog.New(slog.NewTextHandler(p.log, nil))})
+}
+
+func (p *place) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// do carries steps out, which is not to fail, and returns what became of each node.
+func (p *place) do(s plan.Decision) Result {
+	p.Helper()
+	r, err := p.steps().Do(p.Context(), s)
+	p.must(err)
+	return r
+}
+
+func outcomes(r Result) []string {
+	var list []string
+	for _, n := range r.Nodes {
+		list = append(list, string(n.Outcome)+": "+n.Message)
+	}
+	return list
+}
+
+// maintenance makes one with a plan that no Go type can be trusted to write back.
+func (p *place) maintenance(name string) *v1alpha1.NodeMaintenance {
+	p.Helper()
+	body := fmt.Sprintf(`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},"spec":{
+		"nodes":{"names":["x"]},"stage":"Drain","reason":"new kernel",
+		"plan":[{"pods":{"matchExpressions":[{"key":"a","operator":"Exists","values":[]}]}}]}}`, p.name(name))
+	p.must(p.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(body)).Do(p.Context()).Error())
+	return p.found(name)
+}
+
+func (p *place) name(name string) string { return fmt.Sprintf("%s-%d", name, p.number) }
+
+// found is the maintenance as it is. nil: there is none.
+func (p *place) found(name string) *v1alpha1.NodeMaintenance {
+	p.Helper()
+	var m v1alpha1.NodeMaintenance
+	err := p.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(p.name(name)).Do(p.Context()).Into(&m)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	p.must(err)
+	return &m
+}
+
+// node makes a node, with a label, since the API server only says who owns a field of objects that had one from the beginning.
+func (p *place) node(name string, change ...func(*corev1.Node)) *corev1.Node {
+	p.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.name(name), Labels: map[string]string{"pool": "web"}}}
+	for _, f := range change {
+		f(n)
+	}
+	n, err := p.client.CoreV1().Nodes().Create(p.Context(), n, metav1.CreateOptions{FieldManager: "somebody"})
+	p.must(err)
+	return n
+}
+
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func (p *place) patch(n *corev1.Node, patch string) {
+	p.Helper()
+	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), n.Name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "somebody"})
+	p.must(err)
+}
+
+// look is what a test compares of a node: by name, what maintenances change.
+type look struct {
+	Unschedulable    bool
+	Mark, Maintained string
+	Conditions       []string
+}
+
+func (p *place) look(n *corev1.Node) look {
+	p.Helper()
+	live, err := p.client.CoreV1().Nodes().Get(p.Context(), n.Name, metav1.GetOptions{})
+	p.must(err)
+	l := look{Unschedulable: live.Spec.Unschedulable, Maintained: live.Annotations[schemas.AnnotationMaintained]}
+	if m := markOf(live); m != nil {
+		l.Mark = strings.TrimSuffix(m.Name, fmt.Sprint("-", p.number))
+		if m.CordonedBefore {
+			l.Mark += ", cordoned before"
+		}
+	}
+	for _, c := range live.Status.Conditions {
+		if c.Reason == "AdminRequested" {
+			l.Conditions = append(l.Conditions, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Message))
+		}
+	}
+	return l
+}
+
+// answer is what is to be done for m as it is.
+func (p *place) answer(m *v1alpha1.NodeMaintenance, nodes ...plan.NodeStep) plan.Decision {
+	return plan.Decision{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Finalizer: true, Nodes: nodes,
+		Status: v1alpha1.NodeMaintenanceStatus{
+			ObservedGeneration: m.Generation, Stages: []v1alpha1.StageTime{{Stage: v1alpha1.Drain, Start: metav1.NewTime(p.now)}},
+			Nodes: []v1alpha1.NodeStatus{{Name: "x", UID: "1", Stage: v1alpha1.Draining}},
+		},
+	}
+}
+
+func (p *place) mark(m *v1alpha1.NodeMaintenance) schemas.CordonMark {
+	return schemas.CordonMark{Name: m.Name, UID: m.UID, At: p.now.UTC()}
+}
+
+// cordon is the step that cordons the node as it is now.
+func (p *place) cordon(m *v1alpha1.NodeMaintenance, n *corev1.Node) plan.NodeStep {
+	p.Helper()
+	s := p.step(n, schemas.NodeCordon)
+	s.Mark = p.mark(m)
+	s.Mark.CordonedBefore = s.Unschedulable && s.Marked == nil
+	s.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: "AdminRequested", Message: "new kernel",
+		LastTransitionTime: metav1.NewTime(p.now),
+	}}
+	return s
+}
+
+// giveBack is the step that gives the node back as it is now.
+func (p *place) giveBack(n *corev1.Node) plan.NodeStep {
+	p.Helper()
+	s := p.step(n, schemas.NodeReturn)
+	s.Mark = *s.Marked
+	return s
+}
+
+func (p *place) step(n *corev1.Node, action schemas.NodeAction) plan.NodeStep {
+	p.Helper()
+	live, err := p.client.CoreV1().Nodes().Get(p.Context(), n.Name, metav1.GetOptions{})
+	p.must(err)
+	s := plan.NodeStep{Name: n.Name, UID: n.UID, Action: action, Unschedulable: live.Spec.Unschedulable}
+	if m := markOf(live); m != nil {
+		s.Marked = (*schemas.CordonMark)(m)
+	}
+	return s
+}
+
+// held makes nodes that the maintenance has cordoned.
+func (p *place) held(name string, nodes ...*corev1.Node) *v1alpha1.NodeMaintenance {
+	p.Helper()
+	m := p.maintenance(name)
+	s := p.answer(m)
+	s.Status.Nodes = nil
+	for _, n := range nodes {
+		s.Nodes = append(s.Nodes, p.cordon(m, n))
+		s.Status.Nodes = append(s.Status.Nodes, v1alpha1.NodeStatus{Name: n.Name, UID: n.UID, Stage: v1alpha1.Cordoned})
+	}
+	p.do(s)
+	return p.found(name)
+}
+
+func check[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func testWithoutKinds(p *place) {
+	r, err := p.steps().Do(p.Context(), plan.Decision{Name: "kernel", UID: "1", ResourceVersion: "1", Finalizer: true})
+	p.must(err)
+	check(p.T, "a cluster that does not know the kinds", r, Result{Dropped: "it does not exist any more"})
+}
+
+func testAll(p *place) {
+	m, n, other := p.maintenance("kernel"), p.node("a"), p.node("b")
+	raw := func() string {
+		var object struct {
+			Spec json.RawMessage `json:"spec"`
+		}
+		text, err := p.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Raw()
+		p.must(err)
+		p.must(json.Unmarshal(text, &object))
+		return string(object.Spec)
+	}
+	spec, mark := raw(), p.step(other, schemas.NodeMark)
+	mark.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMaintenancePlanned, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+	s := p.answer(m, p.cordon(m, n), mark)
+	r := p.do(s)
+	check(p.T, "written", r.Wrote, true)
+	check(p.T, "outcomes", outcomes(r), []string{"changed: ", "changed: "})
+	check(p.T, "node", p.look(n), look{Unschedulable: true, Mark: "kernel", Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+	check(p.T, "other node", p.look(other), look{Conditions: []string{"MaintenancePlanned=True "}})
+	check(p.T, "the spec as it was written", raw(), spec)
+	check(p.T, "a plan that Go would change", strings.Contains(spec, `"values":[]`), true)
+	live := p.found("kernel")
+	check(p.T, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
+	check(p.T, "status", sameStatus(live.Status, s.Status), true)
+	var managers []string
+	for _, f := range live.ManagedFields {
+		managers = append(managers, f.Manager+" "+f.Subresource)
+	}
+	check(p.T, "who wrote the status", slices.Contains(managers, Manager+" status"), true)
+}
+
+func testTwice(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m, p.cordon(m, n))
+	p.do(s)
+	before, live := p.look(n), p.found("kernel")
+	r := p.do(s)
+	check(p.T, "outcomes", outcomes(r), []string{"unchanged: "})
+	check(p.T, "written", r.Wrote, false)
+	check(p.T, "node", p.look(n), before)
+	check(p.T, "version", p.found("kernel").ResourceVersion, live.ResourceVersion)
+}
+
+func (p *place) change(name, patch string) {
+	p.Helper()
+	p.must(p.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(p.name(name)).Body([]byte(patch)).
+		Do(p.Context()).Error())
+}
+
+func testConflict(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m, p.cordon(m, n))
+	p.change("kernel", `{"metadata":{"labels":{"a":"b"}}}`)
+	r := p.do(s)
+	check(p.T, "dropped", r.Dropped, "it has changed since that was decided")
+	check(p.T, "node", p.look(n), look{})
+	live := p.found("kernel")
+	check(p.T, "finalizers", live.Finalizers, nil)
+	check(p.T, "status", live.Status, v1alpha1.NodeMaintenanceStatus{})
+}
+
+func testAnother(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m, p.cordon(m, n))
+	remove := func() {
+		p.must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
+	}
+	remove()
+	check(p.T, "one that is gone", p.do(s), Result{Dropped: "it does not exist any more"})
+	p.maintenance("kernel")
+	check(p.T, "another one", p.do(s), Result{Dropped: "another one has its name"})
+	check(p.T, "node", p.look(n), look{})
+}
+
+func testNewerSpec(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m)
+	p.do(s)
+	s.Nodes = append(s.Nodes, p.cordon(m, n))
+	p.change("kernel", `{"spec":{"stage":"Complete"}}`)
+	check(p.T, "dropped", p.do(s).Dropped, "it has changed since that was decided")
+	check(p.T, "node", p.look(n), look{})
+}
+
+func testCordonedBefore(p *place) {
+	n := p.node("a", cordoned)
+	m := p.held("kernel", n)
+	check(p.T, "held", p.look(n), look{true, "kernel, cordoned before", "", []string{"MaintenanceInProgress=True new kernel"}})
+	r := p.do(p.answer(m, p.giveBack(n)))
+	check(p.T, "outcomes", outcomes(r), []string{"changed: it stays cordoned, as it was before"})
+	check(p.T, "given back", p.look(n), look{Unschedulable: true, Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+}
+
+func testCordonedMeanwhile(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m, p.cordon(m, n))
+	p.patch(n, `{"spec":{"unschedulable":true}}`)
+	check(p.T, "outcomes", outcomes(p.do(s)), []string{"outdated: the node has changed since that was decided"})
+	check(p.T, "node", p.look(n), look{Unschedulable: true})
+}
+
+func testCordonOfSomebody(p *place) {
+	n, plain, applied := p.node("a"), p.node("b"), p.node("c")
+	m := p.held("kernel", n, plain, applied)
+	p.patch(n, `{"spec":{"unschedulable":null}}`)
+	p.patch(n, `{"spec":{"unschedulable":true}}`)
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"unschedulable":true}}`, applied.Name)
+	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), applied.Name, types.ApplyPatchType, []byte(text), metav1.PatchOptions{FieldManager: "anna"})
+	p.must(err)
+	r := p.do(p.answer(m, p.giveBack(n), p.giveBack(plain), p.giveBack(applied)))
+	check(p.T, "outcomes", outcomes(r), []string{
+		"changed: it stays cordoned: somebody has cordoned it meanwhile", "changed: ", "changed: it stays cordoned: anna has cordoned it meanwhile",
+	})
+	said := []string{"MaintenanceInProgress=True new kernel"}
+	check(p.T, "cordoned by somebody", p.look(n), look{Unschedulable: true, Conditions: said})
+	check(p.T, "cordoned by nobody else", p.look(plain), look{Conditions: said})
+	check(p.T, "cordoned by somebody while it was", p.look(applied), look{Unschedulable: true, Conditions: said})
+}
+
+func testUncordoned(p *place) {
+	n := p.node("a")
+	m := p.held("kernel", n)
+	p.patch(n, `{"spec":{"unschedulable":null}}`)
+	p.now = p.now.Add(59 * time.Second)
+	r := p.do(p.answer(m, p.cordon(m, n)))
+	check(p.T, "before a minute", outcomes(r),
+		[]string{"early: it was cordoned less than a minute ago, and somebody has uncordoned it"})
+	check(p.T, "not cordoned yet", p.look(n).Unschedulable, false)
+	p.now = p.now.Add(time.Second)
+	r = p.do(p.answer(p.found("kernel"), p.cordon(m, n)))
+	check(p.T, "after a minute", outcomes(r), []string{"changed: "})
+	check(p.T, "again", r.Nodes[0].Again, true)
+	check(p.T, "cordoned", p.look(n), look{true, "kernel", "", []string{"MaintenanceInProgress=True new kernel"}})
+}
+
+func testHeld(p *place) {
+	n, disks := p.node("a"), p.maintenance("disks")
+	kernel := p.held("kernel", n)
+	r := p.do(p.answer(disks, p.cordon(disks, n)))
+	check(p.T, "outcomes", outcomes(r), []string{"taken: maintenance " + kernel.Name + " holds the node"})
+	check(p.T, "node", p.look(n).Mark, "kernel")
+	step := p.giveBack(n)
+	step.Mark = p.mark(disks)
+	step.Marked = &step.Mark
+	check(p.T, "it cannot be given back either", outcomes(p.do(p.answer(p.found("disks"), step))),
+		[]string{"outdated: the node has changed since that was decided"})
+	check(p.T, "node", p.look(n).Mark, "kernel")
+}
+
+func testGoesOver(p *place) {
+	n, disks := p.node("a", cordoned), p.maintenance("disks")
+	kernel := p.held("kernel", n)
+	s := p.answer(kernel)
+	s.Status.Nodes = []v1alpha1.NodeStatus{{Name: n.Name, UID: n.UID, Stage: v1alpha1.Returning}}
+	p.do(s)
+	step := p.cordon(disks, n)
+	step.Mark.CordonedBefore = step.Marked.CordonedBefore
+	check(p.T, "outcomes", outcomes(p.do(p.answer(disks, step))), []string{"changed: it was cordoned before, and stays so"})
+	check(p.T, "node", p.look(n).Mark, "disks, cordoned before")
+}
+
+// A kubelet may write any annotation on its own node.
+func testNoName(p *place) {
+	m := p.maintenance("kernel")
+	var s []plan.NodeStep
+	for i, name := range []string{"", "100%", "..", "Kernel", "a b", strings.Repeat("a", 300), "a?b=c"} {
+		n := p.node(fmt.Sprint("a", i), func(n *corev1.Node) {
+			n.Annotations = map[string]string{schemas.AnnotationMaintenance: fmt.Sprintf(`{"name":%q,"uid":"x"}`, name)}
+		})
+		s = append(s, p.cordon(m, n))
+	}
+	r := p.do(p.answer(m, s...))
+	check(p.T, "outcomes", outcomes(r), slices.Repeat([]string{"changed: "}, len(s)))
+}
+
+func testAsked(p *place) {
+	n, other := p.node("a"), p.node("b", func(n *corev1.Node) {
+		n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"secret","uid":"x"}`}
+	})
+	m := p.held("kernel", n)
+	told, back := p.step(other, schemas.NodeMark), p.giveBack(n)
+	told.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+	s := p.answer(m, told, back)
+	config, asked := p.cluster.RESTConfig(), 0
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/secret") {
+				asked++
+			}
+			return to.RoundTrip(r)
+		})
+	})
+	p.client, p.kinds = clients(p.T, config)
+	check(p.T, "outcomes", outcomes(p.do(s)), []string{"changed: ", "changed: "})
+	check(p.T, "questions about the other one", asked, 0)
+	p.do(p.answer(p.found("kernel"), p.cordon(m, other)))
+	check(p.T, "questions before the cordon", asked, 1)
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func testRefused(p *place) {
+	a, b, told, c := p.node("a"), p.node("b"), p.node("told"), p.node("c")
+	m := p.maintenance("kernel")
+	mark := p.step(told, schemas.NodeMark)
+	mark.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+	s := p.answer(m, p.cordon(m, a), p.cordon(m, b), mark, p.cordon(m, c))
+	p.refuse(b, told)
+	r, err := p.steps().Do(p.Context(), s)
+	var got, again []string
+	for _, n := range r.Nodes {
+		got = append(got, string(n.Outcome))
+		if n.Err != nil {
+			again = append(again, n.Name)
+		}
+	}
+	check(p.T, "outcomes", got, []string{"changed", "failed", "failed", "changed"})
+	check(p.T, "to be tried again", again, []string{b.Name, told.Name})
+	if err == nil || strings.Count(err.Error(), "hands off") != 2 {
+		p.Errorf("got error %v, want that of both", err)
+	}
+	check(p.T, "cordoned", []bool{p.look(a).Unschedulable, p.look(b).Unschedulable, p.look(c).Unschedulable}, []bool{true, false, true})
+}
+
+// refuse lets an admission policy refuse every change of these nodes, from when it returns on.
+func (p *place) refuse(nodes ...*corev1.Node) {
+	p.Helper()
+	var names []string
+	for _, n := range nodes {
+		names = append(names, fmt.Sprintf("%q", n.Name))
+	}
+	name := p.name("hands-off")
+	policies := p.client.AdmissionregistrationV1()
+	_, err := policies.ValidatingAdmissionPolicies().Create(p.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes", "nodes/status"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{
+				Expression: "!(object.metadata.name in [" + strings.Join(names, ", ") + "])", Message: "hands off",
+			}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(p.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(100 * time.Millisecond) {
+		_, err = p.client.CoreV1().Nodes().Patch(p.Context(), nodes[0].Name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "hands off") {
+			return
+		}
+	}
+	p.Fatalf("the admission policy is not effective: %v", err)
+}
+
+func testNodeMadeAnew(p *place) {
+	m, n, gone := p.maintenance("kernel"), p.node("a"), p.node("b")
+	s := p.answer(m, p.cordon(m, n), p.cordon(m, gone))
+	for _, x := range []*corev1.Node{n, gone} {
+		p.must(p.client.CoreV1().Nodes().Delete(p.Context(), x.Name, metav1.DeleteOptions{}))
+	}
+	p.node("a")
+	check(p.T, "outcomes", outcomes(p.do(s)), []string{"outdated: another node has its name", "outdated: the node is gone"})
+	check(p.T, "node", p.look(n), look{})
+}
+
+func testMaintained(p *place) {
+	said := func(name string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Annotations = map[string]string{schemas.AnnotationMaintained: p.name(name)}
+		}
+	}
+	n, other := p.node("a", said("kernel")), p.node("b", said("disks"))
+	m := p.held("kernel", n, other)
+	got := []string{p.look(n).Maintained, p.look(other).Maintained}
+	p.patch(n, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, m.Name))
+	got = append(got, p.look(n).Maintained)
+	p.do(p.answer(m, p.giveBack(n)))
+	check(p.T, "said after the cordon, by the next, and after the return", append(got, p.look(n).Maintained),
+		[]string{"", p.name("disks"), m.Name, ""})
+}
+
+func testDeletion(p *place) {
+	n := p.node("a")
+	m := p.held("kernel", n)
+	p.must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
+	s := p.answer(p.found("kernel"), p.giveBack(n))
+	s.Finalizer = false
+	p.do(s)
+	check(p.T, "node", p.look(n), look{Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+	if live := p.found("kernel"); live != nil {
+		p.Errorf("the maintenance is still there, with finalizers %q", live.Finalizers)
+	}
+	check(p.T, "done again", p.do(s).Dropped, "it does not exist any more")
+}
+
+func testDryRun(p *place) {
+	n := p.node("a")
+	m := p.maintenance("kernel")
+	s := p.answer(m, p.cordon(m, n))
+	r, err := New(Config{Client: p.client, Kinds: p.kinds, DryRun: true}).Do(p.Context(), s)
+	p.must(err)
+	check(p.T, "outcomes", outcomes(r), []string{"changed: "})
+	check(p.T, "node", p.look(n), look{})
+	check(p.T, "maintenance", p.found("kernel"), m)
+}
+
+func testNoStatusRight(p *place) {
+	_, err := p.client.RbacV1().ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: noStatus},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}},
+			{APIGroups: []string{v1alpha1.Group}, Verbs: []string{"get", "patch"},
+				Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"}},
+		},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	_, err = p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: noStatus},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: noStatus}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: noStatus},
+	}, metav1.CreateOptions{})
+	p.must(err)
+	m, a, b := p.maintenance("kernel"), p.node("a"), p.node("b")
+	s := p.answer(m, p.cordon(m, a), p.cordon(m, b))
+	config, err := p.cluster.UserConfig(noStatus)
+	p.must(err)
+	client, kinds := clients(p.T, config)
+	weak := New(Config{Client: client, Kinds: kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
+	for late := time.Now().Add(time.Minute); ; { // the API server learns of rights a moment later
+		if _, err = weak.Do(p.Context(), s); err == nil || time.Now().After(late) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	p.must(err)
+	check(p.T, "nodes", []look{p.look(a), p.look(b)}, []look{{Unschedulable: true, Mark: "kernel"}, {Unschedulable: true, Mark: "kernel"}})
+	check(p.T, "lines in the log", strings.Count(p.log.String(), "the right to patch nodes/status is missing"), 1)
+}
+
+var errKilled = errors.New("killed")
+
+// mortal lets calls through until it is killed: before a call, or after it and before its answer.
+type mortal struct {
+	http.RoundTripper
+	left   *int // calls, of all clients together
+	silent bool // the last one is still made, and its answer lost
+}
+
+func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
+	*m.left--
+	if *m.left > 0 || *m.left == 0 && !m.silent {
+		return m.RoundTripper.RoundTrip(r)
+	}
+	if *m.left == 0 {
+		answer, err := m.RoundTripper.RoundTrip(r)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+	}
+	return nil, errKilled
+}
+
+// testKilled kills it after every number of calls, with and without the last answer, until one is enough. The scene has
+// everything: nodes to be cordoned, also one that is cordoned, one to be given back, and one to be told about.
+func testKilled(p *place) {
+	type end struct {
+		Nodes      []look
+		Finalizers []string
+		Status     string
+	}
+	var want *end
+	for calls := 1; ; calls++ {
+		enough := false
+		for _, silent := range []bool{false, true} {
+			q := newPlace(p.T, p.cluster, p.cluster.RESTConfig())
+			nodes := []*corev1.Node{q.node("a"), q.node("b", cordoned), q.node("c"), q.node("d")}
+			m := q.held("kernel", nodes[2])
+			told := q.step(nodes[3], schemas.NodeMark)
+			told.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
+			s := q.answer(m, q.cordon(m, nodes[0]), q.cordon(m, nodes[1]), q.giveBack(nodes[2]), told)
+			s.Finalizer = false
+
+			config, left := q.cluster.RESTConfig(), calls
+			config.Wrap(func(to http.RoundTripper) http.RoundTripper { return &mortal{to, &left, silent} })
+			client, kinds := clients(q.T, config)
+			_, err := New(Config{Client: client, Kinds: kinds, Now: func() time.Time { return q.now }}).Do(context.Background(), s)
+			enough = enough || err == nil
+			if _, err := q.steps().Do(q.Context(), s); err != nil {
+				p.Fatalf("%d calls, the last answer lost: %v; done again: %v", calls, silent, err)
+			}
+			live := q.found("kernel")
+			text, err := json.Marshal(live.Status.Stages[0].Stage)
+			q.must(err)
+			got := &end{Finalizers: live.Finalizers, Status: string(text)}
+			for _, n := range nodes {
+				got.Nodes = append(got.Nodes, q.look(n))
+			}
+			if want == nil {
+				want = &end{Status: `"Drain"`, Nodes: []look{
+					{true, "kernel", "", []string{"MaintenanceInProgress=True new kernel"}},
+					{true, "kernel, cordoned before", "", []string{"MaintenanceInProgress=True new kernel"}},
+					{Conditions: []string{"MaintenanceInProgress=True new kernel"}}, {Conditions: []string{"Drained=True "}},
+				}}
+			}
+			if !sameStatus(live.Status, s.Status) {
+				p.Errorf("%d calls, the last answer lost: %v: got status %+v, want %+v", calls, silent, live.Status, s.Status)
+			}
+			check(p.T, fmt.Sprintf("%d calls, the last answer lost: %v", calls, silent), got, want)
+		}
+		if enough {
+			if calls < 12 {
+				p.Errorf("got to the end after %d calls, want so many that it was killed between all steps", calls)
+			}
+			return
+		}
+	}
+}

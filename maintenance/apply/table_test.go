@@ -1,0 +1,193 @@
+package apply
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// desk is a place with a table of maintenances beside the API server, which does not know the kind at first.
+type desk struct {
+	*place
+	table bus.Maintenances
+}
+
+func TestStepsAndTheTable(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{})
+	table := bustest.New(t).Maintenances()
+	at := func(t *testing.T) *desk { return &desk{newPlace(t, c, c.RESTConfig()), table} }
+	for _, tt := range []struct {
+		name string
+		test func(*desk)
+	}{
+		{"an entry goes the same way as an object, and is removed at its end", testEntry},
+		{"an entry that has changed since is left as it is, with its node", testEntryConflict},
+		{"an entry that was refused stays until it is to be completed", testEntryRefused},
+		{"a dry run leaves the entry as it is", testEntryDryRun},
+		{"a name with a slash that nobody can have holds nothing", testNoEntry},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(at(t)) })
+	}
+	if err := c.AddKinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("an entry and an object hold nodes against each other", func(t *testing.T) { testHeldAcross(at(t)) })
+}
+
+func (d *desk) steps() *Steps {
+	return New(Config{Client: d.client, Kinds: d.kinds, Table: d.table, Now: func() time.Time { return d.now }})
+}
+
+func (d *desk) do(s plan.Decision) Result {
+	d.Helper()
+	r, err := d.steps().Do(d.Context(), s)
+	d.must(err)
+	return r
+}
+
+// entry makes the maintenance of a node.
+func (d *desk) entry(n *corev1.Node, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
+	d.Helper()
+	m := &v1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: schemas.RequestedMaintenance(n.Name), UID: types.UID("uid of " + n.Name), Generation: 1,
+			CreationTimestamp: metav1.NewTime(d.now),
+		},
+		Spec: v1alpha1.NodeMaintenanceSpec{
+			Nodes: v1alpha1.NodeSet{Names: []string{n.Name}}, Stage: stage, Reason: "new kernel",
+		},
+	}
+	_, err := d.table.Put(d.Context(), m)
+	d.must(err)
+	return d.is(m)
+}
+
+// is the entry as it is now. nil: there is none.
+func (d *desk) is(m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
+	d.Helper()
+	live, err := d.table.Get(d.Context(), m.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	d.must(err)
+	return live
+}
+
+// want changes what is wanted of an entry, as the watcher does.
+func (d *desk) want(m *v1alpha1.NodeMaintenance, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
+	d.Helper()
+	m = d.is(m)
+	m.Spec.Stage, m.Generation = stage, m.Generation+1
+	_, err := d.table.Put(d.Context(), m)
+	d.must(err)
+	return d.is(m)
+}
+
+func testEntry(d *desk) {
+	n := d.node("a")
+	m := d.entry(n, v1alpha1.Drain)
+	s := d.answer(m, d.cordon(m, n))
+	r := d.do(s)
+	check(d.T, "outcomes", outcomes(r), []string{"changed: "})
+	check(d.T, "written", r.Wrote, true)
+	check(d.T, "node", d.look(n).Unschedulable, true)
+	live := d.is(m)
+	check(d.T, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
+	check(d.T, "status", sameStatus(live.Status, s.Status), true)
+	check(d.T, "spec and identity", []any{live.Spec, live.UID, live.Generation}, []any{m.Spec, m.UID, m.Generation})
+	check(d.T, "done again", outcomes(d.do(s)), []string{"unchanged: "})
+	check(d.T, "version", d.is(m).ResourceVersion, live.ResourceVersion)
+
+	m = d.want(m, v1alpha1.Complete)
+	s = d.answer(m, d.giveBack(n))
+	d.do(s)
+	if d.is(m) == nil {
+		d.Fatal("the entry is gone while its answer still wants the finalizer")
+	}
+	s = d.answer(d.is(m))
+	s.Finalizer = false
+	d.do(s)
+	check(d.T, "given back", d.look(n).Unschedulable, false)
+	check(d.T, "entry", d.is(m), nil)
+	check(d.T, "done again", d.do(s), Result{Dropped: "it does not exist any more"})
+}
+
+func testEntryConflict(d *desk) {
+	n := d.node("a")
+	m := d.entry(n, v1alpha1.Cordon)
+	s := d.answer(m, d.cordon(m, n))
+	newer := d.want(m, v1alpha1.Drain)
+	check(d.T, "dropped", d.do(s).Dropped, "it has changed since that was decided")
+	check(d.T, "node", d.look(n), look{})
+	check(d.T, "entry", d.is(m), newer)
+	s = d.answer(newer)
+	s.UID = "another"
+	check(d.T, "one made anew", d.do(s).Dropped, "another one has its name")
+}
+
+func testEntryRefused(d *desk) {
+	m := d.entry(d.node("a"), v1alpha1.Drain)
+	s := d.answer(m)
+	s.Finalizer, s.Status.Nodes, s.Status.Stages = false, nil, nil
+	d.do(s)
+	live := d.is(m)
+	check(d.T, "status", sameStatus(live.Status, s.Status), true)
+	m = d.want(m, v1alpha1.Complete)
+	s.ResourceVersion = m.ResourceVersion // what was decided before it was to be completed
+	d.do(s)
+	if d.is(m) == nil {
+		d.Fatal("the entry is gone before what became of it was decided")
+	}
+	s = d.answer(d.is(m))
+	s.Finalizer = false
+	d.do(s)
+	check(d.T, "entry", d.is(m), nil)
+}
+
+func testEntryDryRun(d *desk) {
+	n := d.node("a")
+	m := d.entry(n, v1alpha1.Drain)
+	r, err := New(Config{Client: d.client, Kinds: d.kinds, Table: d.table, DryRun: true}).Do(d.Context(), d.answer(m, d.cordon(m, n)))
+	d.must(err)
+	check(d.T, "outcomes", outcomes(r), []string{"changed: "})
+	check(d.T, "node", d.look(n), look{})
+	check(d.T, "entry", d.is(m), m)
+}
+
+func testNoEntry(d *desk) {
+	mark := `{"name":"node/../kernel","uid":"somebody","cordonedBefore":false,"at":"2026-11-20T11:00:00Z"}`
+	n := d.node("a", cordoned, func(n *corev1.Node) { n.Annotations = map[string]string{schemas.AnnotationMaintenance: mark} })
+	m := d.entry(n, v1alpha1.Drain)
+	check(d.T, "outcomes", outcomes(d.do(d.answer(m, d.cordon(m, n)))), []string{"changed: it was cordoned before, and stays so"})
+	check(d.T, "who holds it", d.look(n).Mark, m.Name[:len("node/a")])
+}
+
+func testHeldAcross(d *desk) {
+	n, object := d.node("a"), d.maintenance("kernel")
+	entry := d.entry(n, v1alpha1.Drain)
+	s := d.answer(entry, d.cordon(entry, n))
+	s.Status.Nodes = []v1alpha1.NodeStatus{{Name: n.Name, UID: n.UID, Stage: v1alpha1.Cordoned}}
+	d.do(s)
+	check(d.T, "an object against an entry", outcomes(d.do(d.answer(object, d.cordon(object, n)))),
+		[]string{"taken: maintenance " + entry.Name + " holds the node"})
+
+	other := d.node("b")
+	s = d.answer(d.found("kernel"), d.cordon(object, other))
+	s.Status.Nodes = []v1alpha1.NodeStatus{{Name: other.Name, UID: other.UID, Stage: v1alpha1.Cordoned}}
+	d.do(s)
+	entry = d.entry(other, v1alpha1.Drain)
+	check(d.T, "an entry against an object", outcomes(d.do(d.answer(entry, d.cordon(entry, other)))),
+		[]string{"taken: maintenance " + object.Name + " holds the node"})
+}

@@ -1,0 +1,237 @@
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// kernelSpec is what the maintenances of these tests want.
+var kernelSpec = v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Drain, Reason: "new kernel"}
+
+// inStage is a node and how far it is.
+func inStage(name string, stage v1alpha1.NodeStage) v1alpha1.NodeStatus {
+	return v1alpha1.NodeStatus{Name: name, UID: "n", Stage: stage}
+}
+
+// kernelStatus is a status of an accepted apply.
+func kernelStatus(summary string, nodes ...v1alpha1.NodeStatus) v1alpha1.NodeMaintenanceStatus {
+	return v1alpha1.NodeMaintenanceStatus{
+		ObservedGeneration: 3, Nodes: nodes, Summary: v1alpha1.Summary{Nodes: summary, PodsLeft: 5},
+		Stages:     []v1alpha1.StageTime{{Stage: v1alpha1.Drain, Start: metav1.NewTime(noon())}},
+		Conditions: []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "yes"}},
+	}
+}
+
+// kernelNews is what is told of such a status, but for its nodes.
+func kernelNews(summary string) schemas.Maintenance {
+	status := kernelStatus(summary)
+	return schemas.Maintenance{
+		Name: "kernel", UID: "m", Generation: 3, Stage: v1alpha1.Drain, Reason: "new kernel", Accepted: true,
+		Stages: status.Stages, Summary: status.Summary, Conditions: status.Conditions,
+	}
+}
+
+func many(n int) []v1alpha1.NodeStatus {
+	var nodes []v1alpha1.NodeStatus
+	for i := range n {
+		nodes = append(nodes, inStage(fmt.Sprintf("worker-%04d", i), v1alpha1.Waiting))
+	}
+	return nodes
+}
+
+func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
+	a, b, c := inStage("a", v1alpha1.Draining), inStage("b", v1alpha1.Waiting), inStage("c", v1alpha1.Waiting)
+	drained, blocked := inStage("a", v1alpha1.IsDrained), a
+	blocked.Blocked = []v1alpha1.BlockedPod{{Namespace: "shop", Name: "cart-0", Reason: "DisruptionBudget"}}
+	before := kernelStatus("0/3", a, b, c)
+	refused := kernelStatus("0/3", a, b, c)
+	refused.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionFalse, Reason: "AllNodes", Message: "m"}}
+	with := func(summary string, change func(*schemas.Maintenance)) []schemas.Maintenance {
+		m := kernelNews(summary)
+		change(&m)
+		return []schemas.Maintenance{m}
+	}
+	was := func(s v1alpha1.NodeMaintenanceStatus, spec v1alpha1.NodeMaintenanceSpec) *lastNews {
+		steps := plan.Decision{Name: "kernel", UID: "m", Status: s}
+		_, told := newsOf(nil, steps, spec, nil, false)
+		return &told
+	}
+	of := was(before, kernelSpec)
+	earlier := *of
+	earlier.head.UID = "before"
+	idle := kernelSpec
+	idle.Stage = ""
+	for _, test := range []struct {
+		name   string
+		last   *lastNews
+		status v1alpha1.NodeMaintenanceStatus
+		dryRun bool
+		want   []schemas.Maintenance
+	}{
+		{"what nobody was told of is told as a whole", nil, before, false,
+			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, before.Nodes })},
+		{"what was told is not told again", of, before, false, nil},
+		{"numbers alone are told without a node", of, kernelStatus("1/3", a, b, c), false,
+			with("1/3", func(*schemas.Maintenance) {})},
+		{"a node in another stage is told alone", of, kernelStatus("1/3", drained, b, c), false,
+			with("1/3", func(m *schemas.Maintenance) { m.Nodes = []v1alpha1.NodeStatus{drained} })},
+		{"a node with another blocked pod is told alone", of, kernelStatus("0/3", blocked, b, c), false,
+			with("0/3", func(m *schemas.Maintenance) { m.Nodes = []v1alpha1.NodeStatus{blocked} })},
+		{"a node that the status has no more is forgotten", of, kernelStatus("0/2", a, c), false,
+			with("0/2", func(m *schemas.Maintenance) { m.Forgotten = []string{"b"} })},
+		{"another stage of the spec is told", was(before, idle), before, false, with("0/3", func(*schemas.Maintenance) {})},
+		{"a refusal is told with its reason", of, refused, false, with("0/3", func(m *schemas.Maintenance) {
+			m.Accepted, m.Refusal = false, &schemas.Refusal{Reason: "AllNodes", Message: "m"}
+			m.Conditions = refused.Conditions
+		})},
+		{"one that had the name before is another one", &earlier, before, false,
+			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, before.Nodes })},
+		{"a dry run says so", nil, before, true,
+			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes, m.DryRun = true, before.Nodes, true })},
+		{"no more nodes than an event has room for are one event", nil, kernelStatus("0/100", many(100)...), false,
+			with("0/100", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, many(100) })},
+		{"more nodes are several events", nil, kernelStatus("0/250", many(250)...), false, slices.Concat(
+			with("0/250", func(m *schemas.Maintenance) { m.Whole, m.Nodes, m.More = true, many(250)[:100], 150 }),
+			with("0/250", func(m *schemas.Maintenance) { m.Nodes, m.More = many(250)[100:200], 50 }),
+			with("0/250", func(m *schemas.Maintenance) { m.Nodes = many(250)[200:] }),
+		)},
+	} {
+		s := plan.Decision{Name: "kernel", UID: "m", Status: test.status}
+		got, _ := newsOf(test.last, s, kernelSpec, nil, test.dryRun)
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestAnEventOfAMaintenanceTellsOfTheChangesOfNodesThatNoStatusTells(t *testing.T) {
+	step := func(action schemas.NodeAction, outcome apply.Outcome, message string) apply.Done {
+		return apply.Done{NodeStep: plan.NodeStep{Name: "a", UID: "n", Action: action}, Outcome: outcome, Message: message}
+	}
+	again := step(schemas.NodeCordon, apply.Changed, "")
+	again.Again = true
+	before := step(schemas.NodeReturn, apply.Changed, "it stays cordoned, as it was before")
+	before.Mark.CordonedBefore = true
+	stays := "it stays cordoned: kubectl-cordon has cordoned it meanwhile"
+	change := func(action schemas.NodeAction, message string) []schemas.NodeChange {
+		return []schemas.NodeChange{{Name: "a", UID: "n", Action: action, Message: message}}
+	}
+	for _, test := range []struct {
+		name string
+		done apply.Done
+		want []schemas.NodeChange
+	}{
+		{"a cordon is told by the status", step(schemas.NodeCordon, apply.Changed, ""), nil},
+		{"a cordon of what was cordoned is told by the status", step(schemas.NodeCordon, apply.Changed, "it was"), nil},
+		{"a cordon after somebody has uncordoned the node is told", again,
+			change(schemas.NodeCordon, "somebody has uncordoned it while it is maintained; it is cordoned again")},
+		{"a return is told by the status", step(schemas.NodeReturn, apply.Changed, ""), nil},
+		{"a return to how it was before is told by the status", before, nil},
+		{"a return of what somebody else has cordoned is told", step(schemas.NodeReturn, apply.Changed, stays),
+			change(schemas.NodeReturn, stays)},
+		{"a step that was done before is not told", step(schemas.NodeReturn, apply.Unchanged, stays), nil},
+		{"a step that failed is not told", step(schemas.NodeReturn, apply.Failed, "refused"), nil},
+		{"conditions are not told", step(schemas.NodeMark, apply.Changed, ""), nil},
+	} {
+		var want []schemas.Maintenance
+		if test.want != nil {
+			want = []schemas.Maintenance{kernelNews("0/1")}
+			want[0].Changes = test.want
+		}
+		s := plan.Decision{Name: "kernel", UID: "m", Status: kernelStatus("0/1", inStage("a", v1alpha1.Draining))}
+		_, told := newsOf(nil, s, kernelSpec, nil, false)
+		changes := changesOf([]apply.Done{test.done})
+		if got, _ := newsOf(&told, s, kernelSpec, changes, false); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, want)
+		}
+	}
+}
+
+// reader is somebody who reads all events of a maintenance, as their description says.
+type reader struct {
+	last  schemas.Maintenance
+	nodes map[string]v1alpha1.NodeStatus
+}
+
+func (r *reader) read(m schemas.Maintenance) {
+	if m.Whole {
+		r.nodes = map[string]v1alpha1.NodeStatus{}
+	}
+	for _, n := range m.Nodes {
+		r.nodes[n.Name] = n
+	}
+	for _, name := range m.Forgotten {
+		delete(r.nodes, name)
+	}
+	r.last = m
+}
+
+func (r *reader) status() v1alpha1.NodeMaintenanceStatus {
+	return v1alpha1.NodeMaintenanceStatus{
+		ObservedGeneration: r.last.Generation, Stages: r.last.Stages, Summary: r.last.Summary, Conditions: r.last.Conditions,
+		Nodes: slices.SortedFunc(maps.Values(r.nodes), func(a, b v1alpha1.NodeStatus) int { return cmp.Compare(a.Name, b.Name) }),
+	}
+}
+
+// TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus goes through statuses and changes of the leader. When a leader ends,
+// some of its events may not be stored, and the status after that is told by the next one.
+func TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d: to repeat, put it here in place of rand.Uint64()", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	stages := []v1alpha1.NodeStage{v1alpha1.Waiting, v1alpha1.Draining, v1alpha1.IsDrained, v1alpha1.Returned}
+	for range 200 {
+		var told *lastNews
+		var knows reader
+		stored := map[string]bool{}
+		all := many(1 + random.IntN(300))
+		for sequence := range uint64(20) {
+			var nodes []v1alpha1.NodeStatus
+			one := []int{1, 20}[random.IntN(2)] // of so many has changed
+			for _, n := range all {
+				if random.IntN(one) == 0 {
+					n.Stage = stages[random.IntN(len(stages))]
+				}
+				if random.IntN(200) > 0 {
+					nodes = append(nodes, n)
+				}
+			}
+			d := plan.Decision{Name: "kernel", UID: "m", ResourceVersion: fmt.Sprint(sequence)}
+			d.Status = kernelStatus(fmt.Sprintf("%d/%d", random.IntN(2), len(nodes)), nodes...)
+			for _, dies := range []bool{random.IntN(3) == 0, false} { // and the next leader does it again
+				list, next := newsOf(told, d, kernelSpec, nil, false)
+				for i, m := range list {
+					if dies && random.IntN(len(list)+1) == 0 {
+						break
+					}
+					id, err := newsID(d, list, i)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !stored[id] {
+						stored[id] = true
+						knows.read(m)
+					}
+				}
+				if told = &next; dies {
+					told = nil
+				}
+			}
+			if got, want := knows.status(), d.Status; !reflect.DeepEqual(got, want) {
+				t.Fatalf("after status %d:\ngot  %+v\nwant %+v", sequence, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/url"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// oracle answers queries from memory, and keeps which were asked when.
+type oracle struct {
+	mu      sync.Mutex
+	begin   time.Time
+	answers map[string][]float64 // nil: there is nobody who answers
+	asked   []question
+}
+
+type question struct {
+	query string
+	after time.Duration
+}
+
+func (o *oracle) Values(_ context.Context, query string) ([]float64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = append(o.asked, question{query, time.Since(o.begin)})
+	if o.answers == nil {
+		return nil, &url.Error{Op: "Get", URL: "http://prometheus", Err: errors.New("connection refused")}
+	}
+	values, known := o.answers[query]
+	if !known {
+		return nil, errors.New("answered 400 Bad Request: parse error")
+	}
+	return values, nil
+}
+
+func (*oracle) Close() {}
+
+func (o *oracle) set(answers map[string][]float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answers = answers
+}
+
+func (o *oracle) questions() []question {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	asked := o.asked
+	o.asked = nil
+	return asked
+}
+
+const (
+	healthy1 = `healthy{node="n1"}`
+	healthy2 = `healthy{node="n2"}`
+)
+
+// consulting runs the script with gates that call an oracle. told is how often they told the maintenance kernel of news.
+func consulting(t *testing.T, script func(g *gates, o *oracle, told func() int)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := &oracle{begin: time.Now()}
+		news := 0
+		var mu sync.Mutex
+		g := newGates(o, time.Now, func(names []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(names, []string{"kernel"}) {
+				t.Errorf("told %q, want kernel", names)
+			}
+			news++
+		})
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { g.run(ctx) })
+		script(g, o, func() int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			defer func() { news = 0 }()
+			return news
+		})
+		end()
+		wg.Wait()
+	})
+}
+
+func both() map[string]bool { return map[string]bool{healthy1: true, healthy2: true} }
+
+func TestGateQueries(t *testing.T) {
+	t.Run("each_at_most_every_15_seconds", func(t *testing.T) {
+		consulting(t, func(g *gates, o *oracle, told func() int) {
+			o.set(map[string][]float64{healthy1: {1, 2}, healthy2: {0.5}})
+			g.want("kernel", both())
+			if got := told(); got != 2 {
+				t.Errorf("told of %d new answers, want 2", got)
+			}
+			closed := plan.Gate{Name: "storage", Message: "a sample of the answer to its query is below 1"}
+			if got, want := g.answer("storage", healthy1), (plan.Gate{Name: "storage", Open: true}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			if got := g.answer("storage", healthy2); got != closed {
+				t.Errorf("got %+v, want %+v", got, closed)
+			}
+			o.set(map[string][]float64{healthy1: {1, 3}, healthy2: {0.7}})
+			time.Sleep(gateInterval)
+			if got := told(); got != 0 {
+				t.Errorf("told of %d other figures, want none", got)
+			}
+			o.set(map[string][]float64{healthy1: {1}, healthy2: {1}})
+			time.Sleep(gateInterval)
+			if got := told(); got != 1 {
+				t.Errorf("told of %d gates that opened, want 1", got)
+			}
+			perQuery := map[string][]time.Duration{}
+			for _, q := range o.questions() {
+				perQuery[q.query] = append(perQuery[q.query], q.after)
+			}
+			want := []time.Duration{0, gateInterval, 2 * gateInterval}
+			if !reflect.DeepEqual(perQuery, map[string][]time.Duration{healthy1: want, healthy2: want}) {
+				t.Errorf("called at %v, want at %v", perQuery, want)
+			}
+		})
+	})
+	t.Run("an_unreachable_server_is_called_once", func(t *testing.T) {
+		consulting(t, func(g *gates, o *oracle, told func() int) {
+			g.want("kernel", both())
+			if got := told(); got != 1 {
+				t.Errorf("told %d times, want once", got)
+			}
+			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be asked: connection refused"}
+			for _, query := range []string{healthy1, healthy2} {
+				if got := g.answer("storage", query); got != want {
+					t.Errorf("%s: got %+v, want %+v", query, got, want)
+				}
+			}
+			if got := o.questions(); len(got) != 1 {
+				t.Errorf("called %v, want one call", got)
+			}
+		})
+	})
+	t.Run("one_wanted_again_is_called_no_sooner", func(t *testing.T) {
+		consulting(t, func(g *gates, o *oracle, told func() int) {
+			o.set(map[string][]float64{healthy1: {1}, healthy2: {1}})
+			for range 3 {
+				g.want("kernel", both())
+				told()
+				g.want("kernel", nil)
+				told()
+			}
+			if got := o.questions(); len(got) != 2 {
+				t.Errorf("called %v, want each query once", got)
+			}
+			time.Sleep(4 * gateInterval)
+			if got := o.questions(); len(got) > 0 {
+				t.Errorf("called %v for a maintenance that waits no more", got)
+			}
+		})
+	})
+	t.Run("only_while_the_answer_matters", func(t *testing.T) {
+		for _, c := range []struct {
+			want     v1alpha1.Stage
+			node     v1alpha1.NodeStage
+			inWindow bool
+			matters  bool
+		}{
+			{v1alpha1.Drain, "", true, true},
+			{v1alpha1.Drain, v1alpha1.Waiting, true, true},
+			{v1alpha1.Drain, v1alpha1.Waiting, false, false},
+			{v1alpha1.Drain, v1alpha1.Draining, false, true},
+			{v1alpha1.Drain, v1alpha1.IsDrained, true, false},
+			{v1alpha1.Cordon, v1alpha1.Waiting, true, true},
+			{v1alpha1.Cordon, v1alpha1.Cordoned, true, false},
+			{v1alpha1.Idle, v1alpha1.Waiting, true, false},
+			{v1alpha1.Complete, v1alpha1.Draining, true, false},
+		} {
+			g := gathering{m: &v1alpha1.NodeMaintenance{}, facts: plan.Facts{InWindow: c.inWindow}}
+			g.m.Spec.Stage = c.want
+			if got := g.gatesMatter(c.node, true); got != c.matters {
+				t.Errorf("%+v: got %v", c, got)
+			}
+		}
+	})
+}
+
+func TestGateAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		values  []float64
+		err     error
+		open    bool
+		message string
+	}{
+		{"all are", []float64{1, 7, math.Inf(1)}, nil, true, ""},
+		{"one is not", []float64{1, 0.999}, nil, false, "a sample of the answer to its query is below 1"},
+		{"one is no number", []float64{math.NaN()}, nil, false, "a sample of the answer to its query is below 1"},
+		{"there is none", nil, nil, false, "the answer to its query has no sample"},
+		{"the query is wrong", nil, errors.New("parse error"), false, "Prometheus cannot answer its query: parse error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if open, message := answered(c.values, c.err); open != c.open || message != c.message {
+				t.Errorf("got %v, %q, want %v, %q", open, message, c.open, c.message)
+			}
+		})
+	}
+}

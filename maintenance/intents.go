@@ -1,0 +1,343 @@
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// profile is in the intents of maintenances, which belong to no profile of the policy.
+	profile = "default"
+	// lifetime is how long an intent is valid. One that the actuator still has is renewed after half of it.
+	lifetime = 10 * time.Minute
+	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout, and the way of the verdict.
+	inFlightFor = 15 * time.Second
+	// waitingFor is how often a maintenance looks whether withdrawn intents are settled.
+	waitingFor = time.Second
+)
+
+// drains are the intents that the actuator has from each maintenance. Its methods may be called from many goroutines.
+type drains struct {
+	mu     sync.Mutex
+	byName map[string]*drain
+}
+
+// drain is one maintenance.
+type drain struct {
+	// entries are the pods of the newest message, and those of earlier ones whose intents may still be executed.
+	entries map[types.UID]*entry
+	// read is when the actuator was seen to have read the newest message. Zero: it was not.
+	read time.Time
+}
+
+// entry is one pod.
+type entry struct {
+	intent schemas.Intent
+	// open: there is no verdict yet. uncertain: there is one, but perhaps on an earlier message that lists the pod.
+	open, uncertain bool
+	// withdrawn: the newest message does not list the pod.
+	withdrawn bool
+	// renew: the intent is published again with the next message, whatever its age.
+	renew bool
+	// sequence is that of the newest message that lists the pod.
+	sequence uint64
+	// attempts counts verdicts that began no move, and retryAt is when the intent is published again after one.
+	attempts int
+	retryAt  time.Time
+	blockers []schemas.ObjectRef
+}
+
+// mayMove says whether the actuator may still execute the intent.
+func (e *entry) mayMove() bool { return e.open || e.uncertain }
+
+func newDrains() *drains { return &drains{byName: map[string]*drain{}} }
+
+// of is the state of a maintenance. nil: it was not loaded.
+func (d *drains) of(name string) *drain {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byName[name]
+}
+
+func (d *drains) forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.byName, name)
+}
+
+// load reads the message that a leader before has published, once in a session. Its intents are open, and are published again or
+// withdrawn.
+func (s *session) load(ctx context.Context, name string) error {
+	if s.drains.of(name) != nil {
+		return nil
+	}
+	e, err := s.cfg.Bus.Intents(ctx, intentsOf(name).Channel())
+	if err != nil {
+		return fmt.Errorf("read the intents of maintenance %s: %w", name, err)
+	}
+	x := &drain{entries: map[types.UID]*entry{}}
+	if e.ID != "" {
+		a, err := schemas.Decode[schemas.Intents](e)
+		if err != nil { // the actuator cannot read it either
+			s.log.Warn("the stored intents of a maintenance cannot be read", "maintenance", name, "error", err)
+		}
+		for _, i := range a.Intents {
+			x.entries[i.Pod.UID] = &entry{intent: i, open: true, renew: true}
+		}
+	}
+	s.drains.mu.Lock()
+	defer s.drains.mu.Unlock()
+	s.drains.byName[name] = x
+	return nil
+}
+
+func intentsOf(name string) schemas.Intents {
+	return schemas.Intents{
+		Profile: profile, Strategy: schemas.MaintenanceStrategy, Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name},
+		Intents: []schemas.Intent{},
+	}
+}
+
+// withdraw publishes a message without the pods that are not wanted any more, if the actuator may still execute one of them.
+func (s *session) withdraw(ctx context.Context, name string, wanted []schemas.Intent, now time.Time) error {
+	keep := map[types.UID]bool{}
+	for _, i := range wanted {
+		keep[i.Pod.UID] = true
+	}
+	s.drains.mu.Lock()
+	x, due := s.drains.byName[name], false
+	var list []schemas.Intent
+	for uid, e := range x.entries {
+		switch {
+		case keep[uid]:
+			if e.mayMove() {
+				list = append(list, e.intent)
+			}
+		case !e.intent.Expires.After(now), e.withdrawn && !e.mayMove():
+			delete(x.entries, uid)
+		case !e.withdrawn: // also one with a verdict: the actuator may have read the pod again since
+			due = true
+		}
+	}
+	s.drains.mu.Unlock()
+	if !due {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b schemas.Intent) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) })
+	return s.send(ctx, name, x, list, now)
+}
+
+// publish publishes the wanted pods, if the actuator does not have them all. next is when to call it again; zero: when something
+// changes.
+func (s *session) publish(ctx context.Context, name string, wanted []schemas.Intent, now time.Time) (next time.Time, err error) {
+	s.drains.mu.Lock()
+	x, due := s.drains.byName[name], false
+	var list []schemas.Intent
+	for _, i := range wanted {
+		e := x.entries[i.Pod.UID]
+		switch {
+		case e == nil:
+			due = true
+		case e.open:
+			renewal := e.intent.Expires.Add(-lifetime / 2)
+			due = due || e.renew || !now.Before(renewal)
+			next = earlier(next, renewal)
+		case now.Before(e.retryAt):
+			next = earlier(next, e.retryAt)
+			continue
+		default:
+			due = true
+		}
+		list = append(list, i)
+	}
+	s.drains.mu.Unlock()
+	if !due {
+		return next, nil
+	}
+	if err := s.send(ctx, name, x, list, now); err != nil {
+		return time.Time{}, err
+	}
+	return earlier(next, now.Add(lifetime/2)), nil
+}
+
+// send publishes a message that lists these pods, and notes that the actuator has them.
+func (s *session) send(ctx context.Context, name string, x *drain, list []schemas.Intent, now time.Time) error {
+	sequence, err := s.cfg.Bus.IntentsSequence(ctx)
+	if err != nil {
+		return fmt.Errorf("publish the intents of maintenance %s: %w", name, err)
+	}
+	a := intentsOf(name)
+	id := fmt.Sprintf("maintenance.%d", sequence)
+	a.Scope.Event, a.Scope.Sequence, a.Scope.Since, a.Scope.Now = id, sequence, now.UTC(), now.UTC()
+	for _, i := range list {
+		i.ID, i.Expires = id+"."+string(i.Pod.UID), now.Add(lifetime).UTC()
+		a.Intents = append(a.Intents, i)
+	}
+	e, err := schemas.NewEvent(s.cfg.Source, a, now, schemas.Event{})
+	if err == nil {
+		err = s.cfg.Bus.Answer(ctx, e, a)
+	}
+	if err != nil {
+		return fmt.Errorf("publish the intents of maintenance %s: %w", name, err)
+	}
+	s.drains.mu.Lock()
+	defer s.drains.mu.Unlock()
+	x.read = time.Time{}
+	listed := map[types.UID]bool{}
+	for _, i := range a.Intents {
+		uid := i.Pod.UID
+		listed[uid] = true
+		if x.entries[uid] == nil {
+			x.entries[uid] = &entry{}
+		}
+		was := x.entries[uid]
+		*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts}
+	}
+	for uid, e := range x.entries {
+		e.withdrawn = !listed[uid]
+	}
+	return nil
+}
+
+// withhold takes the steps out of a decision that give back a node while the actuator may still move a pod off it. It returns
+// whether there are any.
+func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, now time.Time) (withheld bool, err error) {
+	busy := func(n plan.NodeStep) bool { return n.Action == schemas.NodeReturn && s.drains.busy(name, n.Name, now) }
+	if !slices.ContainsFunc(d.Nodes, busy) {
+		return false, nil
+	}
+	e, err := s.cfg.Bus.Intents(ctx, intentsOf(name).Channel())
+	if err != nil {
+		return true, fmt.Errorf("read the intents of maintenance %s: %w", name, err)
+	}
+	s.drains.settled(name, e.ID == "", now)
+	before := len(d.Nodes)
+	d.Nodes = slices.DeleteFunc(d.Nodes, busy)
+	return len(d.Nodes) < before, nil
+}
+
+// busy says whether the actuator may still move a pod off the node.
+func (d *drains) busy(name, node string, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.byName[name].entries {
+		if e.mayMove() && e.intent.Node == node && e.intent.Expires.After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled notes whether the actuator has read the newest message. Withdrawn intents without a verdict by then, it either never
+// read, or executes at that moment.
+func (d *drains) settled(name string, read bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.byName[name]
+	switch {
+	case !read:
+		x.read = time.Time{}
+	case x.read.IsZero():
+		x.read = now
+	case now.Sub(x.read) >= inFlightFor:
+		maps.DeleteFunc(x.entries, func(_ types.UID, e *entry) bool { return e.withdrawn })
+	}
+}
+
+// verdict notes the verdict on an intent, and when to try again. free says whether a budget allows a disruption now.
+func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.byName[v.Scope.Key]
+	if x == nil || x.entries[v.Intent.Pod.UID] == nil {
+		return
+	}
+	e := x.entries[v.Intent.Pod.UID]
+	e.open, e.blockers = false, nil
+	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves()
+	switch {
+	case v.Outcome == schemas.Expired, v.Outcome == schemas.Withdrawn:
+		e.retryAt = now
+		return
+	case v.Outcome.Moves(): // the pod goes, or the move is taken back
+		e.retryAt = now.Add(firstRetry)
+		return
+	}
+	e.attempts++
+	delay := doubled(firstDelay(v.Reason), e.attempts)
+	if !v.Again.IsZero() {
+		delay = max(v.Again.Sub(now), freedRetry)
+	}
+	for _, b := range v.Blockers {
+		e.blockers = append(e.blockers, blocker(b.Kind, b.Namespace, b.Name))
+		if b.Kind == "PodDisruptionBudget" && free(b) {
+			delay = min(delay, doubled(freedRetry, e.attempts))
+		}
+	}
+	e.retryAt = now.Add(delay)
+}
+
+// freed lets the pods be tried again that one of these objects held, and returns their maintenances, sorted.
+func (d *drains) freed(by ...schemas.ObjectRef) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := map[string]bool{}
+	for name, x := range d.byName {
+		for _, e := range x.entries {
+			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {
+				e.retryAt, e.blockers, names[name] = time.Time{}, nil, true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// blocker is an object that holds a pod, whichever object has that name.
+func blocker(kind, namespace, name string) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// The delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
+const (
+	firstRetry = 15 * time.Second
+	lastRetry  = 10 * time.Minute
+	// freedRetry is the first delay if the budget that held the pod allows a disruption by the time of the verdict. Its status may
+	// lag behind the state that the API server enforces.
+	freedRetry = 250 * time.Millisecond
+	// outageRetry is the first delay if the API server could not be reached or was busy.
+	outageRetry = time.Second
+)
+
+func firstDelay(reason schemas.ReasonCode) time.Duration {
+	switch reason {
+	case schemas.ReasonAPIUnavailable, schemas.ReasonThrottled:
+		return outageRetry
+	}
+	return firstRetry
+}
+
+func doubled(first time.Duration, attempt int) time.Duration {
+	d := first
+	for i := 1; i < attempt && d < lastRetry; i++ {
+		d *= 2
+	}
+	return min(d, lastRetry)
+}
+
+// earlier is the earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,77 @@
+package maintenance
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/policy"
+)
+
+// noon is the time of these tests.
+func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
+
+// named is a node with that name.
+func named(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+func taintedBy(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{
+			{Key: key, Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
+		}
+	}
+}
+
+func rebooting(n *corev1.Node) {
+	n.Annotations = map[string]string{"weave.works/kured-reboot-in-progress": "since noon"}
+}
+
+func TestNodeLocks(t *testing.T) {
+	says := func(reason, message string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{
+				Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: reason, Message: message,
+			}}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		node func(*corev1.Node)
+		want []plan.NodeLock
+	}{
+		{"kured restarts it", rebooting, []plan.NodeLock{{Tool: "kured", Sign: "the annotation weave.works/kured-reboot-in-progress"}}},
+		{"medik8s drains it", taintedBy("medik8s.io/drain"), []plan.NodeLock{{Tool: "medik8s", Sign: "the taint medik8s.io/drain"}}},
+		{
+			"medik8s remedies it", taintedBy("medik8s.io/remediation"),
+			[]plan.NodeLock{{Tool: "medik8s", Sign: "the taint medik8s.io/remediation"}},
+		},
+		{"Karpenter removes it", taintedBy("karpenter.sh/disrupted"), []plan.NodeLock{{Tool: "Karpenter", Sign: "the taint karpenter.sh/disrupted"}}},
+		{
+			"Cluster API replaces it", taintedBy("node.cluster.x-k8s.io/outdated-revision"),
+			[]plan.NodeLock{{Tool: "Cluster API", Sign: "the taint node.cluster.x-k8s.io/outdated-revision"}},
+		},
+		{
+			"another tool says that it works on it", says("Upgrade", "new disks"),
+			[]plan.NodeLock{{Tool: "another tool", Sign: `its condition MaintenanceInProgress is "True"`}},
+		},
+		{"a maintenance says so itself", says(plan.AdminRequested, "disks"+plan.Signature("disks")), nil},
+		{"nobody does anything", taintedBy("example.com/soon"), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := locks(named("n1", c.node), policy.Policy{}.Signals); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,361 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// View is the role's view of the cluster: package cluster implements it.
+type View interface {
+	Node(name string) *corev1.Node
+	AllNodes(selector labels.Selector) []*corev1.Node
+	Pod(namespace, name string) *corev1.Pod
+	PodsOnNode(node string) []*corev1.Pod
+	PodsInNamespace(namespace string) []*corev1.Pod
+	Namespace(name string) *corev1.Namespace
+	Budget(namespace, name string) *policyv1.PodDisruptionBudget
+	// WaitForSync returns when the view is filled, with false when ctx ends before.
+	WaitForSync(ctx context.Context) bool
+}
+
+// Bus is what the role needs of the bus.
+type Bus interface {
+	// Publish stores an event. An error that wraps [schemas.ErrInvalid] does not go away.
+	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
+	// Answer replaces the intents message of its key, unless the stored one is newer.
+	Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error
+	// Intents reads the stored intents message of a channel. The zero Event: there is none.
+	Intents(ctx context.Context, channel string) (schemas.Event, error)
+	// IntentsSequence is the number of the last intents message that was stored. A later message has a higher one.
+	IntentsSequence(ctx context.Context) (uint64, error)
+	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
+	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
+	// FollowRequests hands over every open request, and each new one, until ctx ends; see the bus.
+	FollowRequests(
+		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
+	) error
+	// HasRequest says whether a request is still open.
+	HasRequest(ctx context.Context, e schemas.Event) (bool, error)
+	// DropRequest removes a request. One that is gone is no error.
+	DropRequest(ctx context.Context, e schemas.Event) error
+	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
+	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+}
+
+// Table is where the maintenances are kept that requests and drain triggers ask for. Its errors are those of the API server.
+type Table interface {
+	apply.Table
+	// Follow hands over every maintenance, calls synced, and then hands over each change, one at a time, until ctx ends. is is nil
+	// for one that was removed.
+	Follow(ctx context.Context, changed func(name string, is *v1alpha1.NodeMaintenance), synced func()) error
+}
+
+// Prometheus answers the queries of gates.
+type Prometheus interface {
+	// Values are the values of all samples of the answer.
+	Values(ctx context.Context, query string) ([]float64, error)
+	Close()
+}
+
+// Config is what a [Controller] is made of.
+type Config struct {
+	// Client needs the rights to get and patch nodes; it patches nodes/status and creates events if that is allowed.
+	Client kubernetes.Interface
+	// Dynamic watches NodeMaintenances, DrainRules, and ClusterDrainRules, and Kinds patches NodeMaintenances and their status.
+	Dynamic dynamic.Interface
+	Kinds   rest.Interface
+	View    View
+	Bus     Bus
+	Table   Table
+	Policy  policy.Policy
+	// Prometheus makes a client for the server of a policy. It returns nil if the policy names none.
+	Prometheus func(policy.Metrics) (Prometheus, error)
+	// Source is the CloudEvents source of the role's events.
+	Source string
+	// DryRun changes nothing in the cluster and nothing in the table.
+	DryRun bool
+	// Now is the clock. nil: [time.Now].
+	Now func() time.Time
+	// Log may be nil: nothing is logged.
+	Log *slog.Logger
+	// Metrics may be nil: nothing is registered.
+	Metrics prometheus.Registerer
+}
+
+// workers is how many keys are reconciled at once.
+const workers = 4
+
+// Controller is the maintenance role. [New] makes one.
+type Controller struct {
+	cfg     Config
+	log     *slog.Logger
+	now     func() time.Time
+	policy  atomic.Pointer[policy.Policy]
+	index   *index
+	kinds   *kinds
+	apply   *apply.Steps
+	metrics metrics
+	// tableSynced: every maintenance of the table is in the index.
+	tableSynced atomic.Bool
+	// session is what lives as long as this process leads. nil: it does not lead.
+	session atomic.Pointer[session]
+	// replaced has one element after the policy was replaced.
+	replaced chan struct{}
+}
+
+// session is the state of one leader session. Package workqueue makes sure that no key is reconciled twice at the same time.
+type session struct {
+	*Controller
+	queue    workqueue.TypedRateLimitingInterface[key]
+	pods     *podStates
+	drains   *drains
+	gates    *gates
+	requests *requests
+	triggers *triggers
+	news     *news
+	events   *recorder
+}
+
+// key is what one call of Reconcile is about.
+type key struct {
+	kind keyKind
+	name string
+}
+
+type keyKind string
+
+const (
+	maintenanceKey keyKind = "maintenance" // the name of a maintenance
+	triggerKey     keyKind = "trigger"     // the name of a node that may have a drain trigger
+	requestKey     keyKind = "request"     // SENDER/NAME of a request
+)
+
+// New makes a controller. It reads nothing before [Controller.Run].
+func New(cfg Config) *Controller {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{
+		cfg: cfg, log: cfg.Log, now: cfg.Now, index: newIndex(), metrics: newMetrics(cfg.Metrics), replaced: make(chan struct{}, 1),
+	}
+	c.policy.Store(&cfg.Policy)
+	c.kinds = newKinds(c)
+	c.apply = apply.New(apply.Config{
+		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, DryRun: cfg.DryRun, Now: cfg.Now, Log: cfg.Log,
+	})
+	return c
+}
+
+// SetPolicy puts another policy in force.
+func (c *Controller) SetPolicy(p policy.Policy) {
+	c.policy.Store(&p)
+	select {
+	case c.replaced <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches the kinds of maintenances and follows the table until ctx ends. It returns nil.
+func (c *Controller) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if !c.cfg.View.WaitForSync(ctx) {
+		return nil
+	}
+	wg.Go(func() { c.kinds.run(ctx) })
+	wg.Go(func() {
+		err := c.cfg.Table.Follow(ctx, c.tableChanged, func() {
+			c.tableSynced.Store(true)
+			c.enqueueAll()
+		})
+		if err != nil && ctx.Err() == nil {
+			c.log.Error("maintenances of the bus cannot be followed", "error", err)
+		}
+	})
+	<-ctx.Done()
+	return nil
+}
+
+// Ready says what keeps the role from working. nil: nothing.
+func (c *Controller) Ready() error {
+	if err := c.kinds.ready(); err != nil {
+		return err
+	}
+	if !c.tableSynced.Load() {
+		return errors.New("maintenance: the maintenances of the bus are not known yet")
+	}
+	return nil
+}
+
+// Lead reconciles until ctx ends. [Controller.Run] must be running. It returns nil.
+func (c *Controller) Lead(ctx context.Context) error {
+	if !c.cfg.View.WaitForSync(ctx) {
+		return nil
+	}
+	var last *session
+	for ctx.Err() == nil {
+		select {
+		case <-c.replaced: // this session begins with the newest policy
+		default:
+		}
+		last = c.newSession(last)
+		c.lead(ctx, last)
+	}
+	return nil
+}
+
+// lead runs one session: until ctx ends or another policy is in force.
+func (c *Controller) lead(ctx context.Context, s *session) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopEvents := s.events.start()
+	defer stopEvents()
+	defer c.metrics.forget()
+	c.session.Store(s)
+	defer c.session.Store(nil)
+	c.enqueueAll()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer s.queue.ShutDown()
+	wg.Go(func() {
+		if err := c.cfg.Bus.FollowVerdicts(ctx, c.now().Add(-overlap), s.verdict); err != nil && ctx.Err() == nil {
+			c.log.Error("verdicts cannot be followed", "error", err)
+		}
+	})
+	wg.Go(func() {
+		if err := c.cfg.Bus.FollowRequests(ctx, s.requests.add); err != nil && ctx.Err() == nil {
+			c.log.Error("requests cannot be followed", "error", err)
+		}
+	})
+	wg.Go(func() { s.gates.run(ctx) })
+	for range workers {
+		wg.Go(func() {
+			for s.next(ctx) {
+			}
+		})
+	}
+	ticker := time.NewTicker(resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.replaced:
+			return
+		case <-ticker.C:
+			c.enqueueAll()
+		}
+	}
+}
+
+const (
+	// resync is how often everything is reconciled.
+	resync = time.Minute
+	// overlap is how long before its start a session reads verdicts, for clocks that differ.
+	overlap = 5 * time.Second
+	// firstBackoff and maxBackoff are the delays between failed attempts of one key.
+	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
+)
+
+// newSession makes a session. What the one before learned of pods and published counts on; it differs in the policy alone.
+func (c *Controller) newSession(last *session) *session {
+	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
+		pods: newPodStates(), drains: newDrains(), news: newNews(), events: newRecorder(c),
+	}
+	if last != nil {
+		s.pods, s.drains, s.news = last.pods, last.drains, last.news
+	}
+	s.gates = newGates(c.prometheus(), c.now, func(names []string) { s.enqueue(maintenanceKey, names...) })
+	s.requests = newRequests(s)
+	s.triggers = newTriggers(s)
+	return s
+}
+
+// prometheus is the server of the policy. nil: there is none.
+func (c *Controller) prometheus() Prometheus {
+	if c.cfg.Prometheus == nil {
+		return nil
+	}
+	server, err := c.cfg.Prometheus(c.policy.Load().Metrics)
+	if err != nil {
+		c.log.Error("the queries of gates cannot be asked", "error", err)
+		return nil
+	}
+	return server
+}
+
+func (s *session) enqueue(kind keyKind, names ...string) {
+	for _, name := range names {
+		s.queue.Add(key{kind, name})
+	}
+}
+
+// enqueueAll enqueues every maintenance, every node that may have a drain trigger, and every open request.
+func (c *Controller) enqueueAll() {
+	s := c.session.Load()
+	if s == nil {
+		return
+	}
+	s.enqueue(maintenanceKey, c.index.names()...)
+	s.triggers.enqueueAll()
+	s.requests.enqueueAll()
+}
+
+// next reconciles the next key. false: the queue is shut down.
+func (s *session) next(ctx context.Context) bool {
+	k, down := s.queue.Get()
+	if down {
+		return false
+	}
+	defer s.queue.Done(k)
+	if s.Ready() != nil {
+		s.queue.AddAfter(k, maxBackoff) // enqueueAll is called earlier, when everything is known
+		return true
+	}
+	var after time.Duration
+	var err error
+	switch k.kind {
+	case maintenanceKey:
+		after, err = s.Reconcile(ctx, k.name)
+	case triggerKey:
+		err = s.triggers.reconcile(ctx, k.name)
+	case requestKey:
+		after, err = s.requests.reconcile(ctx, k.name)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		if s.queue.NumRequeues(k) == 0 {
+			s.log.Warn("reconciling failed, trying again", "kind", k.kind, "name", k.name, "error", err)
+		}
+		s.queue.AddRateLimited(k)
+	default:
+		s.queue.Forget(k)
+		if after > 0 {
+			s.queue.AddAfter(k, after)
+		}
+	}
+	return true
+}

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// FuzzDecide: whatever the scope, the answer moves only pods of it that nothing protects; it claims only nodes that are meant, and touches only those of the scope, none of them without the finalizer. The
+// scopes are right ones of which some values are left out, or replaced by others of the same scope or by strange ones.
+func FuzzDecide(f *testing.F) {
+	var right [][]byte
+	for _, s := range []Facts{
+		scene(with("a", ""), with("b", v1alpha1.Claimed)),
+		scene(draining(one("x"), one("agent", ofDaemon)), other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting)),
+		scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returning), with("b", v1alpha1.IsDrained, cordonedBy("disks"))),
+		scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, pods(one("x", ending("11:00")))), with("b", v1alpha1.Gone), with("c", v1alpha1.Returned)),
+	} {
+		right = append(right, []byte(text(f, s)))
+	}
+	for i := range right {
+		f.Add(uint8(i), uint64(i), uint8(i*3))
+	}
+	f.Fuzz(func(t *testing.T, base uint8, seed uint64, changes uint8) {
+		var s Facts
+		if json.Unmarshal(changed(t, right[int(base)%len(right)], seed, int(changes%16)), &s) != nil {
+			return
+		}
+		intents, steps := Decide(s)
+		if _, err := json.Marshal(steps); err != nil {
+			return // a year that JSON does not know came in
+		}
+		in := map[string]NodeFacts{}
+		protected := map[types.UID]bool{}
+		for _, n := range s.Nodes {
+			in[n.Node.Name] = n
+			for _, p := range n.Pods {
+				protected[p.Pod.UID] = protected[p.Pod.UID] || len(p.Protected) > 0
+			}
+		}
+		was := map[string]v1alpha1.NodeStatus{}
+		for _, n := range s.Maintenance.Status.Nodes {
+			was[n.Name] = n
+		}
+		stage := map[string]v1alpha1.NodeStage{}
+		for _, n := range steps.Status.Nodes {
+			stage[n.Name] = n.Stage
+			if node, there := in[n.Name]; there && n.Stage == v1alpha1.Claimed && !WorkedOn(was[n.Name].Stage) && !node.Meant && node.Mark == nil {
+				t.Errorf("%s is claimed and not meant", n.Name)
+			}
+		}
+		for _, i := range intents {
+			if free, known := protected[i.Pod.UID]; !known || free {
+				t.Errorf("%s is protected, or no pod of the scope", i.Pod)
+			}
+		}
+		if len(steps.Nodes) > 0 && len(s.Maintenance.Finalizers) == 0 {
+			t.Error("nodes are touched without a finalizer")
+		}
+		for _, n := range steps.Nodes {
+			if _, there := in[n.Name]; !there {
+				t.Errorf("%s is touched and not in the scope", n.Name)
+			}
+		}
+	})
+}
+
+// changed is a document with some values changed by chance.
+func changed(t *testing.T, document []byte, seed uint64, changes int) []byte {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal(document, &root); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range changes {
+		values := []any{"", "x", nil, -1.0, 0.0, 1e9, true, false, []any{}, map[string]any{}, "0001-01-01T00:00:00Z", "2200-01-01T00:00:00Z",
+			"Drain", "Complete", "Claimed", "Draining", "Returning", "Returned", "Gone", "Held"}
+		places := walk(root, func(v any) { values = append(values, v) })
+		if len(places) == 0 {
+			break
+		}
+		places[r.IntN(len(places))](values[r.IntN(len(values))], r.IntN(4) == 0)
+	}
+	data, err := json.Marshal(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// walk finds the places where values are, in a fixed order: each sets another value, or takes it out.
+func walk(at any, found func(any)) (places []func(value any, out bool)) {
+	switch at := at.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(at)) {
+			found(at[key])
+			places = append(places, func(value any, out bool) {
+				if at[key] = copyOf(value); out {
+					delete(at, key)
+				}
+			})
+			places = append(places, walk(at[key], found)...)
+		}
+	case []any:
+		for i := range at {
+			found(at[i])
+			places = append(places, func(value any, _ bool) { at[i] = copyOf(value) })
+			places = append(places, walk(at[i], found)...)
+		}
+	}
+	return places
+}
+
+// copyOf shares nothing with the value, so that a document never holds itself.
+func copyOf(value any) any {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	var other any
+	if err := json.Unmarshal(data, &other); err != nil {
+		panic(err)
+	}
+	return other
+}

@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	test "github.com/rehome-dev/rehome/functions/functionstest"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
+	cluster := func(nodes, controlPlane int) option {
+		return func(s *Facts) {
+			s.Cluster = ClusterFacts{Nodes: nodes, ControlPlane: controlPlane, ControlPlaneReady: controlPlane}
+		}
+	}
+	leader := nodeIs(func(n *NodeFacts) { n.ControlPlane = true })
+	force := func(list ...v1alpha1.Guard) option {
+		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Force = list })
+	}
+	over := func(s *Facts) {
+		s.InWindow, s.Maintenance.Spec.Window = false, &v1alpha1.Window{End: clockAt("11:00")}
+	}
+	const waits, begins = "a Waiting", "a Claimed"
+	const ifWanted = "; if that is what you want, add "
+	for _, c := range []struct {
+		name     string
+		scope    Facts
+		accepted string
+		node     string
+	}{
+		{"not some nodes of many", scene(with("a", v1alpha1.Waiting)), "Accepted True Accepted: nothing speaks against it", begins},
+		{"all nodes", scene(cluster(2, 0), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
+			"Accepted False AllNodes: spec.nodes: means all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force", waits},
+		{"unless that is wanted", scene(cluster(2, 0), force(v1alpha1.AllNodes), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
+			"Accepted True Accepted: nothing speaks against it", begins},
+		{"the whole control plane", scene(cluster(5, 1), with("a", v1alpha1.Waiting, leader)),
+			"Accepted False ControlPlane: spec.nodes: means every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
+		{"unless that is wanted too", scene(cluster(5, 1), force(v1alpha1.ControlPlane), with("a", v1alpha1.Waiting, leader)),
+			"Accepted True Accepted: nothing speaks against it", begins},
+		{"also among all nodes", scene(cluster(2, 1), force(v1alpha1.AllNodes), with("a", v1alpha1.Waiting, leader), with("b", v1alpha1.Waiting)),
+			"Accepted False ControlPlane: spec.nodes: means every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
+		{"a part of the control plane is not", scene(cluster(5, 3), with("a", v1alpha1.Waiting, leader)), "Accepted True Accepted: nothing speaks against it", begins},
+		{"the only node", scene(cluster(1, 1), with("a", v1alpha1.Waiting, leader)),
+			"Accepted False SingleNode: spec.nodes: means the only node of the cluster: its pods have nowhere to go" + ifWanted + "SingleNode to spec.force", waits},
+		{"unless that is wanted as well", scene(cluster(1, 1), force(v1alpha1.SingleNode), with("a", v1alpha1.Waiting, leader)),
+			"Accepted True Accepted: nothing speaks against it", begins},
+		{"a window that is over", scene(over, with("a", v1alpha1.Waiting)),
+			"Accepted False WindowPast: spec.window: is over since 2026-05-04T11:00:00Z, and no node was begun", waits},
+		{"but not once a node was begun", scene(over, with("a", v1alpha1.Waiting), with("b", v1alpha1.Returned, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("10:30") }))),
+			"Accepted True Accepted: nothing speaks against it", "a Waiting: the window is over"},
+		{"a plan that contradicts itself", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), with("a", v1alpha1.Waiting)),
+			"Accepted False PlanContradiction: spec.plan[1]: can never select a pod: spec.plan[0] selects all that it does; " +
+				"leave it out or move it before that one", waits},
+		{"a schedule that cannot be read", scene(spec(func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.Window = &v1alpha1.Window{Schedule: &v1alpha1.Schedule{Cron: "daily", Duration: metav1.Duration{Duration: time.Hour}}}
+		}), with("a", v1alpha1.Waiting)),
+			`Accepted False InvalidSchedule: spec.window.schedule.cron: "daily": has 1 fields, want 5: minute, hour, day of the month, month, ` +
+				`day of the week`, waits},
+		{"an empty selector", scene(spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes.Selector = &metav1.LabelSelector{} }), with("a", v1alpha1.Waiting)),
+			"Accepted False EmptySelector: spec.nodes.selector: is empty, which would be every node; want at least one label", waits},
+		{"too many nodes, of which none is listed that was not begun", scene(crowd(MostNodes), with("a", v1alpha1.Draining, pods(one("x")))),
+			"Accepted False TooManyNodes: spec.nodes: means more than 1000 nodes; make several maintenances, such as one for each pool of " +
+				"nodes; nodes that were begun before are led to their end", "a Draining moved=0 left=1 blocked=0 staying=0"},
+		{"not as many as can be", scene(crowd(MostNodes)), "Accepted True Accepted: nothing speaks against it", "n-0000 Claimed"},
+		{"nodes that were begun go on", scene(cluster(2, 0), with("a", v1alpha1.Draining, pods(one("x"))), with("b", v1alpha1.Waiting)),
+			"Accepted False AllNodes: spec.nodes: means all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force; " +
+				"nodes that were begun before are led to their end", "a Draining moved=0 left=1 blocked=0 staying=0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			intents, steps := Decide(c.scope)
+			saidAs(t, []string{conditionsTold(steps)[0], told(intents, steps)[0]}, c.accepted, c.node)
+		})
+	}
+}
+
+// crowd adds so many nodes that wait.
+func crowd(n int, options ...nodeOption) option {
+	return func(s *Facts) {
+		s.Cluster.Nodes = 2 * n
+		for i := range n {
+			with(fmt.Sprintf("n-%04d", i), v1alpha1.Waiting, options...)(s)
+		}
+	}
+}
+
+func TestWhatWasSaidOfTooManyNodesIsTakenBackAndThenTheyAreNotListed(t *testing.T) {
+	unsaid := nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
+	var takenBack, returned []string
+	for i := range MostNodes + 1 {
+		takenBack = append(takenBack, fmt.Sprintf("mark n-%04d -MaintenancePlanned", i))
+		returned = append(returned, fmt.Sprintf("n-%04d Returned", i))
+	}
+	_, steps := Decide(scene(crowd(MostNodes + 1)))
+	steps.Status.Nodes = nil
+	saidAs(t, told(nil, steps), append(takenBack, "finalizer")...)
+	_, steps = Decide(scene(wants(v1alpha1.Complete), crowd(MostNodes+1)))
+	saidAs(t, told(nil, steps), append(returned, "finalizer")...)
+	_, steps = Decide(scene(crowd(MostNodes+1, unsaid)))
+	saidAs(t, told(nil, steps), "finalizer")
+	_, steps = Decide(scene(wants(v1alpha1.Complete), now("13:00"), crowd(MostNodes+1, unsaid)))
+	saidAs(t, told(nil, steps))
+}
+
+func TestTheConditionsSayHowFarItIs(t *testing.T) {
+	const accepted = "Accepted True Accepted: nothing speaks against it"
+	nothing := func(s *Facts) { s.Nodes, s.Maintenance.Status.Nodes = nil, nil }
+	for _, c := range []struct {
+		name  string
+		scope Facts
+		want  []string
+	}{
+		{"no node is meant", scene(nothing), []string{
+			accepted, "Progressing False NoNodes: it means no node that there is", "Drained False NoNodes: it means no node that there is",
+			"Completed False NodesLeft: 0 of 0 nodes were given back", "0/0 left=0 blocked=0: it means no node that there is",
+		}},
+		{"nothing is wanted yet", scene(wants(v1alpha1.Idle), with("a", v1alpha1.Waiting)), []string{
+			accepted, "Progressing False Idle: nothing is wanted yet: spec.stage is Idle", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: nothing is wanted yet: spec.stage is Idle",
+		}},
+		{"refused", scene(func(s *Facts) { s.Cluster.Nodes = 1 }, with("a", v1alpha1.Waiting)), []string{
+			"Accepted False SingleNode: spec.nodes: means the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
+				"add SingleNode to spec.force",
+			"Progressing False Refused: it is not accepted: spec.nodes: means the only node of the cluster: its pods have nowhere to go; " +
+				"if that is what you want, add SingleNode to spec.force",
+			"Drained False NodesLeft: 0 of 1 nodes are drained", "Completed False NodesLeft: 0 of 1 nodes were given back",
+			"0/1 left=0 blocked=0: spec.nodes: means the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
+				"add SingleNode to spec.force",
+		}},
+		{"several nodes in several stages", scene(with("a", v1alpha1.Claimed), with("b", v1alpha1.Claimed), with("c", v1alpha1.Claimed),
+			with("d", v1alpha1.Claimed), with("e", v1alpha1.Draining, pods(one("x"))), with("f", v1alpha1.Returning)), []string{
+			accepted, "Progressing True Working: cordons a, b, c and 1 more, drains e, gives back f", "Drained False NodesLeft: 0 of 6 nodes are drained",
+			"Completed False NodesLeft: 0 of 6 nodes were given back", "0/6 left=1 blocked=0: cordons a, b, c and 1 more, drains e, gives back f",
+		}},
+		{"one pod is blocked, others move", scene(draining(one("x", test.Protected("R")), one("y"))), []string{
+			accepted, "Progressing True Working: drains a", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=2 blocked=1: cannot move web/x on a: R: for the test",
+		}},
+		{"all that is left is blocked", scene(draining(one("x", test.Protected("R")), one("y", test.Protected("R")))), []string{
+			accepted, "Progressing False Blocked: cannot move 2 pods, such as web/x on a: R: for the test", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=2 blocked=2: cannot move 2 pods, such as web/x on a: R: for the test",
+		}},
+		{"a gate is closed", scene(with("a", v1alpha1.Waiting, nodeIs(gate))), []string{
+			accepted, "Progressing False Waiting: a: gate ceph is closed: it is ill", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: a: gate ceph is closed: it is ill",
+		}},
+		{"what waits for more than its turn is named first", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Waiting), with("c", v1alpha1.Waiting, nodeIs(gate))), []string{
+			accepted, "Progressing False Waiting: c: gate ceph is closed: it is ill", "Drained False NodesLeft: 1 of 3 nodes are drained",
+			"Completed False NodesLeft: 0 of 3 nodes were given back", "1/3 left=0 blocked=0: c: gate ceph is closed: it is ill",
+		}},
+		{"cordoned as wanted", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, pods(one("x")))), []string{
+			accepted, "Progressing False Reached: spec.stage Cordon is reached", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=1 blocked=0: spec.stage Cordon is reached",
+		}},
+		{"cordoned, and drained next", scene(with("a", v1alpha1.Claimed, cordonedBy("kernel"), pods(one("x")),
+			nodeIs(func(n *NodeFacts) { n.Mark.UID = "m1" }))), []string{
+			accepted, "Progressing True Working: drains a", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=1 blocked=0: drains a",
+		}},
+		{"begun to be drained, with no pod that is to move", scene(with("a", v1alpha1.Cordoned)), []string{
+			accepted, "Progressing True Working: drains a", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: drains a",
+		}},
+		{"all are drained, or were", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Returned, drainedAt("11:40"))), []string{
+			accepted, "Progressing False Reached: spec.stage Drain is reached", "Drained True AllDrained: 2 of 2 nodes are drained",
+			"Completed False NodesLeft: 1 of 2 nodes were given back", "2/2 left=0 blocked=0: spec.stage Drain is reached",
+		}},
+		{"all were drained, and one of them is given back", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Returning, drainedAt("11:40"))), []string{
+			accepted, "Progressing True Working: gives back b", "Drained True AllDrained: 2 of 2 nodes are drained",
+			"Completed False NodesLeft: 0 of 2 nodes were given back", "2/2 left=0 blocked=0: gives back b",
+		}},
+		{"given back, one after the other", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned), with("b", v1alpha1.Returning)), []string{
+			accepted, "Progressing True Working: gives back b", "Drained False Completed: the nodes are given back",
+			"Completed False NodesLeft: 1 of 2 nodes were given back", "1/2 left=0 blocked=0: gives back b",
+		}},
+		{"all are given back", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned), with("b", v1alpha1.Gone, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("11:30") })),
+			func(s *Facts) { s.Nodes = s.Nodes[:1] }), []string{
+			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
+			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, steps := Decide(c.scope)
+			saidAs(t, conditionsTold(steps), c.want...)
+		})
+	}
+}
+
+func TestAConditionKeepsItsTimeUntilItsStatusChanges(t *testing.T) {
+	scope := scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")))
+	scope.Maintenance.Status.Conditions = []metav1.Condition{
+		{Type: "Accepted", Status: "True", LastTransitionTime: *clockAt("11:01")}, {Type: "Drained", Status: "False", LastTransitionTime: *clockAt("11:02")},
+	}
+	_, steps := Decide(scope)
+	got := map[string]string{}
+	for _, c := range steps.Status.Conditions {
+		got[c.Type] = c.LastTransitionTime.UTC().Format("15:04")
+	}
+	if got["Accepted"] != "11:01" || got["Drained"] != "12:00" {
+		t.Errorf("got %v, want Accepted since 11:01 and Drained since 12:00", got)
+	}
+}
+
+func TestTheStageThatIsWantedIsTheFurthestThatEverWas(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		scope Facts
+		want  []v1alpha1.Stage
+	}{
+		{"none is Idle", scene(wants("")), []v1alpha1.Stage{"", v1alpha1.Idle}},
+		{"a new one is begun", scene(wants(v1alpha1.Cordon), spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Stage = v1alpha1.Drain })), []v1alpha1.Stage{v1alpha1.Cordon, v1alpha1.Drain}},
+		{"never backwards", scene(wants(v1alpha1.Complete), spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Stage = v1alpha1.Drain })), []v1alpha1.Stage{v1alpha1.Complete}},
+		{"deletion completes", scene(func(s *Facts) { s.Maintenance.DeletionTimestamp = clockAt("11:59") }), []v1alpha1.Stage{v1alpha1.Drain, v1alpha1.Complete}},
+		{"what is refused begins none", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), func(s *Facts) { s.Maintenance.Status.Stages = nil }), nil},
+	} {
+		_, steps := Decide(c.scope)
+		var got []v1alpha1.Stage
+		for _, s := range steps.Status.Stages {
+			got = append(got, s.Stage)
+		}
+		if len(got) != len(c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			continue
+		}
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// mostSpans bounds how many times of a schedule that follow each other without a gap are looked at.
+const mostSpans = 200
+
+// Open says whether nodes may be begun now by the window of a maintenance that was made at created, which is where a window
+// without a start begins. next is when that changes; zero: never. For times of a schedule that follow each other without a
+// gap for long, next is a moment at which to ask again, and nothing changes before it. It fails when the schedule cannot be
+// read; then nothing is open, and never.
+func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time, err error) {
+	if w == nil {
+		return true, time.Time{}, nil
+	}
+	start, end := created, time.Time{}
+	if w.Start != nil {
+		start = w.Start.Time
+	}
+	if w.End != nil {
+		end = w.End.Time
+	}
+	from := now
+	if start.After(now) {
+		from = start
+	}
+	openFrom, until := from, time.Time{}
+	if w.Schedule != nil {
+		if openFrom, until, err = span(*w.Schedule, from); err != nil {
+			return false, time.Time{}, err
+		}
+	}
+	if !end.IsZero() && !end.After(openFrom) || openFrom.IsZero() { // over, or never within the schedule any more
+		return false, time.Time{}, nil
+	}
+	if openFrom.After(now) {
+		return false, openFrom, nil
+	}
+	if until.IsZero() || !end.IsZero() && end.Before(until) {
+		until = end
+	}
+	return true, until, nil
+}
+
+// span is the time of the schedule that contains a moment, from that moment on, or else the next one. Times that touch
+// each other are one.
+func span(s v1alpha1.Schedule, from time.Time) (begin, end time.Time, err error) {
+	c, err := schedule(s)
+	if err != nil {
+		return time.Time{}, time.Time{}, err
+	}
+	at := c.next(from.Add(-s.Duration.Duration))
+	if at.IsZero() {
+		return time.Time{}, time.Time{}, nil
+	}
+	begin, end = at, at.Add(s.Duration.Duration)
+	if begin.Before(from) {
+		begin = from
+	}
+	for range mostSpans {
+		next := c.next(at)
+		if next.IsZero() || next.After(end) {
+			break
+		}
+		at, end = next, next.Add(s.Duration.Duration)
+	}
+	return begin, end, nil
+}
+
+// schedule reads a schedule. Its error is a [Problem].
+func schedule(s v1alpha1.Schedule) (cron, error) {
+	const field = "spec.window.schedule"
+	if s.TimeZone == "Local" { // which is another one on every machine
+		return cron{}, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone",
+			`"Local" is no time zone; want an IANA name such as Europe/Berlin`}
+	}
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil {
+		return cron{}, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone", fmt.Sprintf(
+			"%q is not known; want an IANA name such as Europe/Berlin", s.TimeZone)}
+	}
+	if s.Duration.Duration < time.Minute {
+		return cron{}, Problem{v1alpha1.ReasonInvalidSchedule, field + ".duration", fmt.Sprintf(
+			"%s is too short; want at least 1m", s.Duration.Duration)}
+	}
+	c, err := parseCron(s.Cron, zone)
+	if err != nil {
+		return cron{}, Problem{v1alpha1.ReasonInvalidSchedule, field + ".cron", fmt.Sprintf("%q: %v", s.Cron, err)}
+	}
+	return c, nil
+}
+
+// Grace is how long several things are waited for that take a moment: that a claimed node is seen cordoned before it is given
+// up, that a pod is gone after the end of its grace period, and that a node that somebody uncordoned is cordoned again.
+const Grace = time.Minute
+
+// Settle is how long a maintenance is kept after it is to be completed: what was done just before has to be seen, so that it
+// can be taken back.
+const Settle = 10 * time.Second
+
+// Deadline is when the drain of a node is to be over: spec.deadline after it was claimed, or after Drain was wanted if that
+// was later. Zero: there is no deadline, or it has not begun.
+func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
+	if m.Spec.Deadline == nil || n.Start == nil {
+		return time.Time{}
+	}
+	for _, s := range m.Status.Stages {
+		if s.Stage != v1alpha1.Drain {
+			continue
+		}
+		from := n.Start.Time
+		if s.Start.After(from) {
+			from = s.Start.Time
+		}
+		return from.Add(m.Spec.Deadline.Duration)
+	}
+	return time.Time{}
+}
+
+// Due is the first moment after scope.Now at which the drain function may decide differently though nothing but the time has
+// changed. Zero: there is none.
+func Due(scope Facts) time.Time {
+	d := due{now: scope.Now}
+	d.at(scope.NextWindow)
+	for _, s := range scope.Maintenance.Status.Stages {
+		if s.Stage == v1alpha1.Complete {
+			d.at(s.Start.Add(Settle))
+		}
+	}
+	stages := map[string]v1alpha1.NodeStage{}
+	for _, n := range scope.Maintenance.Status.Nodes {
+		stages[n.Name] = n.Stage
+		if n.Stage == v1alpha1.Claimed && n.Start != nil {
+			d.at(n.Start.Add(Grace))
+		}
+		if Holds(n.Stage) && n.DrainedAt == nil {
+			d.at(Deadline(&scope.Maintenance, n))
+		}
+	}
+	for _, n := range scope.Nodes {
+		if n.Mark != nil {
+			d.at(n.Mark.At.Add(Grace))
+		}
+		if !WorkedOn(stages[n.Node.Name]) {
+			continue
+		}
+		for _, p := range n.Pods {
+			if p.Pod.DeletionTimestamp != nil {
+				d.at(p.Pod.DeletionTimestamp.Add(Grace))
+			}
+		}
+	}
+	return d.first
+}
+
+// due finds the first of several moments after now.
+type due struct{ now, first time.Time }
+
+func (d *due) at(t time.Time) {
+	if t.After(d.now) && (d.first.IsZero() || t.Before(d.first)) {
+		d.first = t
+	}
+}

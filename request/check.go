@@ -1,0 +1,173 @@
+// Package request checks requests against the contract and builds their receipts. Two roles answer requests, each its own actions:
+// the watcher moves pods and evaluates, and maintenance brings nodes to a stage.
+//
+//	Read (check.go, node.go) ──▶ Request or Rejection ──▶ Receipt (receipt.go)
+package request
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const (
+	// requestLasts is how long a request without a deadline is worked on, and requestLongest how long any.
+	requestLasts   = time.Hour
+	requestLongest = 24 * time.Hour
+	// longestWord is how long a sender or a name can be.
+	longestWord = 63
+)
+
+// Rejection is why a request is rejected.
+type Rejection struct {
+	Reason  schemas.ReceiptReason
+	Message string
+}
+
+// Refuse makes a rejection.
+func Refuse(reason schemas.ReceiptReason, format string, values ...any) *Rejection {
+	return &Rejection{reason, fmt.Sprintf(format, values...)}
+}
+
+// Malformed makes the rejection of a request that breaks the contract.
+func Malformed(format string, values ...any) *Rejection {
+	return Refuse(schemas.ReceiptMalformed, format, values...)
+}
+
+// SenderOf reads the NATS subject of a request. ok is false for one that no request can have; then sender and name are what
+// stands in their places, and no longer than they may be.
+func SenderOf(channel string) (sender, name string, ok bool) {
+	words := strings.SplitN(channel, ".", 4)
+	words = append(words, make([]string, 4-len(words))...)
+	sender, name = words[2], words[3]
+	if schemas.IsRequestWord(sender) && schemas.IsRequestWord(name) {
+		return sender, name, true
+	}
+	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
+}
+
+// Read reads a request and says what is wrong with it, whoever sent it. A field that is not known is wrong: it may be
+// one that was to keep something from being done.
+func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Request, *Rejection) {
+	var r schemas.Request
+	if e.Type != schemas.RequestType {
+		return r, Malformed("it is no CloudEvent of type %s", schemas.RequestType)
+	}
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return schemas.Request{}, Malformed("%v", err)
+	}
+	if r.Sender != sender || r.Name != name {
+		return r, Malformed("it says that it is %q of %q, and was published as %q of %q", r.Name, r.Sender, name, sender)
+	}
+	for _, check := range []func(schemas.Request) *Rejection{checkWords, checkAction, checkTarget, checkMaintenance} {
+		if no := check(r); no != nil {
+			return r, no
+		}
+	}
+	if !r.Deadline.IsZero() && (!r.Deadline.After(stored) || r.Deadline.After(stored.Add(requestLongest))) {
+		return r, Malformed("deadline: want one in the next %v, got %s", requestLongest, r.Deadline.UTC().Format(time.RFC3339))
+	}
+	return r, nil
+}
+
+// Deadline is when what is left of a request is given up.
+func Deadline(r schemas.Request, stored time.Time) time.Time {
+	switch {
+	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // it is done without being asked for again and again
+		return stored.Add(requestLongest).UTC()
+	case r.Deadline.IsZero():
+		return stored.Add(requestLasts).UTC()
+	}
+	return r.Deadline.UTC()
+}
+
+func checkWords(r schemas.Request) *Rejection {
+	switch n := utf8.RuneCountInString(r.Reason); {
+	case strings.TrimSpace(r.Reason) == "":
+		return Malformed("reason: want a few words, got none")
+	case n > schemas.MaxRequestReason:
+		return Malformed("reason: want at most %d characters, got %d", schemas.MaxRequestReason, n)
+	}
+	if n := utf8.RuneCountInString(r.Requester); n > schemas.MaxRequester {
+		return Malformed("requester: want at most %d characters, got %d", schemas.MaxRequester, n)
+	}
+	if r.Method != "" && !slices.Contains(schemas.RequestMethods(), r.Method) {
+		return Malformed("method: want one of %v, got %q", schemas.RequestMethods(), r.Method)
+	}
+	if n := len(r.Override); n > schemas.MaxOverride {
+		return Malformed("override: want at most %d rules, got %d", schemas.MaxOverride, n)
+	}
+	return nil
+}
+
+// checkAction looks for fields that are missing for the action, or that go with another.
+func checkAction(r schemas.Request) *Rejection {
+	moves := r.Action == schemas.ActionDeschedule
+	switch {
+	case !slices.Contains(schemas.RequestActions(), r.Action):
+		return Malformed("action: want one of %v, got %q", schemas.RequestActions(), r.Action)
+	case moves && r.Target == nil:
+		return Malformed("target: want the pods that are meant, got none")
+	case !moves && r.Target != nil:
+		return Malformed("target: it goes with %s alone", schemas.ActionDeschedule)
+	case !moves && saysHow(r):
+		return Malformed("dryRun, override, method: they go with %s alone", schemas.ActionDeschedule)
+	case r.Action != schemas.ActionEvaluate && r.Strategy != "":
+		return Malformed("strategy: it goes with %s alone", schemas.ActionEvaluate)
+	case r.Action == schemas.ActionCancel && !schemas.IsRequestWord(r.Request):
+		return Malformed("request: want the name of the request to cancel, got %q", r.Request)
+	case r.Action != schemas.ActionCancel && r.Request != "":
+		return Malformed("request: it goes with %s alone", schemas.ActionCancel)
+	}
+	return nil
+}
+
+// saysHow says whether the request says how pods are to be moved.
+func saysHow(r schemas.Request) bool { return r.DryRun || len(r.Override) > 0 || r.Method != "" }
+
+func checkTarget(r schemas.Request) *Rejection {
+	t := r.Target
+	if t == nil {
+		return nil
+	}
+	if n := kindsOf(t); n != 1 {
+		return Malformed("target: want one of pods, workload, selector and node, got %d of them", n)
+	}
+	if len(t.Pods) > schemas.MaxRequestPods {
+		return Malformed("target.pods: want at most %d, got %d", schemas.MaxRequestPods, len(t.Pods))
+	}
+	for i, p := range t.Pods {
+		if p.Namespace == "" || p.Name == "" {
+			return Malformed("target.pods[%d]: want a namespace and a name", i)
+		}
+	}
+	if w := t.Workload; w != nil && (w.Kind == "" || w.Namespace == "" || w.Name == "") {
+		return Malformed("target.workload: want a kind, a namespace and a name")
+	}
+	if s := t.Selector; s != nil {
+		if selector, err := labels.Parse(s.Labels); err != nil || selector.Empty() {
+			return Malformed("target.selector.labels: want a label selector such as app=cart, got %q", s.Labels)
+		}
+	}
+	return nil
+}
+
+// kindsOf counts the ways in which a target says which pods are meant.
+func kindsOf(t *schemas.Target) (n int) {
+	for _, is := range []bool{len(t.Pods) > 0, t.Workload != nil, t.Selector != nil, t.Node != ""} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
