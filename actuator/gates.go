@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -123,5 +124,9 @@ func notProtected(s Situation) (Objection, bool) {
 	for i, p := range s.Protections {
 		rules[i] = p.Rule + ": " + p.Detail
 	}
-	return Objection{schemas.Rejected, schemas.ReasonProtected, strings.Join(rules, "; ")}, true
+	outcome := schemas.Rejected
+	if len(s.Protections) == 1 && s.Protections[0].Rule == policy.NodeFitRule {
+		outcome = schemas.Deferred // there was room when the strategy decided, and there may be room again
+	}
+	return Objection{outcome, schemas.ReasonProtected, strings.Join(rules, "; ")}, true
 }

@@ -14,7 +14,7 @@ func (p *process) newActuator() (lead task) {
 	config := actuator.Config{
 		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(),
 		View:   p.cluster.Workloads(),
-		Policy: p.policy, Room: p.cluster,
+		Policy: p.policy, Room: p.cluster, Facts: p.cluster,
 		Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics,
 		Self: corev1.ObjectReference{

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,8 +36,12 @@ func ClassOf(pvc *corev1.PersistentVolumeClaim) string {
 	return *pvc.Spec.StorageClassName
 }
 
-// Priority is the value of a PriorityClass.
+// Priority is the value of a PriorityClass. In a process that does not watch them it is higher than any other, so that no pod is
+// protected for its priority: the watcher has compared it.
 func (c *Cache) Priority(class string) (value int32, found bool) {
+	if !c.wants(PriorityClasses) {
+		return math.MaxInt32, true
+	}
 	p := c.priorityClass(class)
 	if p == nil {
 		return 0, false
