@@ -124,9 +124,9 @@ func notProtected(s Situation) (Objection, bool) {
 	for i, p := range s.Protections {
 		rules[i] = p.Rule + ": " + p.Detail
 	}
-	outcome := schemas.Rejected
 	if len(s.Protections) == 1 && s.Protections[0].Rule == policy.NodeFitRule {
-		outcome = schemas.Deferred // there was room when the strategy decided, and there may be room again
+		// There was room on another node when the strategy decided, and there may be again: it decides anew.
+		return Objection{schemas.Deferred, schemas.ReasonOutdated, rules[0]}, true
 	}
-	return Objection{outcome, schemas.ReasonProtected, strings.Join(rules, "; ")}, true
+	return Objection{schemas.Rejected, schemas.ReasonProtected, strings.Join(rules, "; ")}, true
 }

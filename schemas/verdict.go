@@ -90,7 +90,7 @@ const (
 	ReasonPodTerminating ReasonCode = "PodTerminating" // rejected: the pod is being deleted already
 	ReasonPodMoved       ReasonCode = "PodMoved"       // rejected: the pod runs on another node
 	ReasonPodEnded       ReasonCode = "PodEnded"       // rejected: the pod has succeeded or failed by itself
-	ReasonProtected      ReasonCode = "Protected"      // rejected, or deferred for NodeFit: a rule of the profile protects it, named in Message
+	ReasonProtected      ReasonCode = "Protected"      // rejected: a rule of the profile protects it, named in Message
 	ReasonProfileUnknown ReasonCode = "ProfileUnknown" // rejected: the policy has no such profile or strategy
 	ReasonMoving         ReasonCode = "Moving"         // rejected: the pod is on the move already, for another reason
 

@@ -267,7 +267,7 @@ func (s *story) replacedUnread(w wish) bool {
 	about.pod = ""
 	for _, at := range s.messages[about] {
 		if at.After(w.at) {
-			return at.Sub(w.at) < time.Second || s.brokenBetween(w.at, at.Add(10*time.Second))
+			return at.Sub(w.at) < time.Second || s.brokenBetween(w.at.Add(-30*time.Second), at.Add(10*time.Second))
 		}
 	}
 	return false
