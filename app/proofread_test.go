@@ -28,7 +28,8 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		{"a delta of the watcher is right", delta, "watcher", nil, ""},
 		{"a verdict of the actuator is right", verdict, "actuator", nil, ""},
 		{"a receipt of the watcher is right", receipt, "watcher", nil, ""},
-		{"a maintenance of the actuator is right", schemas.Maintenance{Name: "node/n1"}, "actuator", nil, ""},
+		{"a receipt of maintenance is right", receipt, "maintenance", nil, ""},
+		{"a maintenance of its role is right", schemas.Maintenance{Name: "node/n1"}, "maintenance", nil, ""},
 		{
 			"a verdict of somebody else is wrong", verdict, "watcher", nil,
 			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/actuator"`,
@@ -39,10 +40,10 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		},
 		{
 			"a maintenance of somebody else is wrong", schemas.Maintenance{Name: "kernel"}, "watcher", nil,
-			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/actuator"`,
+			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/maintenance"`,
 		},
 		{
-			"a maintenance on the channel of another one is wrong", schemas.Maintenance{Name: "kernel"}, "actuator",
+			"a maintenance on the channel of another one is wrong", schemas.Maintenance{Name: "kernel"}, "maintenance",
 			on("rehome.maintenance.disks"),
 			`: invalid event: it came on rehome.maintenance.disks, and its data belongs on rehome.maintenance.kernel`,
 		},
