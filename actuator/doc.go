@@ -45,9 +45,4 @@
 //
 // While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is back.
 // While the bus takes no verdicts or the ledger takes no records, nothing is moved beyond what is being executed.
-//
-// # Maintenances
-//
-// A message about a maintenance can want more than moves: a status, and changes of nodes. errands.go carries that out before the
-// intents become entries.
 package actuator
