@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +72,8 @@ type stage struct {
 	server *bus.Server
 	bus    *bus.Bus
 	url    string
+	// answering is held from the first receipt of a request until its name is free again.
+	answering sync.Mutex
 }
 
 // grant gives the users their rights: one through its group in a namespace, others everywhere.
@@ -115,6 +118,8 @@ func (s *stage) answer() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			s.answering.Lock()
+			defer s.answering.Unlock()
 			e := read()
 			r, err := schemas.Decode[schemas.Request](e)
 			if err != nil || r.Reason == "unanswered" {
@@ -198,6 +203,8 @@ func (s *stage) send(t *testing.T, method, authorization, content string, body [
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.answering.Lock() // the receipt comes before the name is free
+	defer s.answering.Unlock()
 	return reply{got.StatusCode, got.Header, string(text)}
 }
 
