@@ -7,7 +7,7 @@
 //	                                                           workqueue (maintenance.go)
 //	                                                               │
 //	requests ──▶ requests.add (requests.go, judge.go) ─▶ table     ▼
-//	drain triggers (triggers.go, desired.go) ──────────▶ table   session.Reconcile (reconcile.go)
+//	drain triggers (triggers.go) ──────────────────────▶ table   session.Reconcile (reconcile.go)
 //	                                                               ├─ facts       facts.go, gates.go
 //	                                                               ├─ plan.Decide package plan, pure
 //	                                                               ├─ withdraw    intents.go: pods that stay
