@@ -75,6 +75,28 @@ func TestPublishOnlyWhatCanHaveAnAnswer(t *testing.T) {
 	}
 }
 
+// TestDeltaOfAPodThatIsDueLater is published at once: the scope follows without a further change.
+func TestDeltaOfAPodThatIsDueLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := podsStrategy(time.Minute)
+		s.Wakes = append(s.Wakes, schemas.PodLabels)
+		young := func(changes ...func(*corev1.Pod)) *corev1.Pod {
+			return guest("young", "n1", append(changes, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })...)
+		}
+		leadingOver(t, with("", s), []metav1.Object{named("n1", alone), named("n2"), young()}, func(d *driven, bus *collected) {
+			d.set(young(appOf("other")))
+			time.Sleep(10 * time.Millisecond)
+			if got, want := bus.take(t), []string{"pod.labels"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("at once: got %q, want %q", got, want)
+			}
+			time.Sleep(2 * time.Minute)
+			if got, want := bus.take(t), []string{"pods web/young"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("when it is due: got %q, want %q", got, want)
+			}
+		})
+	})
+}
+
 func alone(n *corev1.Node) { n.UID = types.UID(n.Name) }
 
 // TestWithdrawal: a new leader withdraws what the leader before may have asked for.

@@ -20,8 +20,18 @@ func (l *lead) Reconcile(p *pending, now time.Time) []schemas.Event {
 	if !b.again.IsZero() {
 		l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
 	}
-	if err == nil && !l.publishes(p.evaluation, b) {
+	publishes := l.publishes(p.evaluation, b)
+	if err == nil && !publishes && !b.timed {
 		return nil
+	}
+	var events []schemas.Event
+	for _, d := range p.deltas {
+		if !d.sent {
+			events = append(events, l.sent(d))
+		}
+	}
+	if err == nil && !publishes {
+		return events // the scope follows when the pod is due
 	}
 	var e schemas.Event
 	if err == nil {
@@ -29,15 +39,9 @@ func (l *lead) Reconcile(p *pending, now time.Time) []schemas.Event {
 	}
 	if err != nil {
 		l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
-		return nil
+		return events
 	}
 	e.Expires = now.Add(l.w.config.Resync).UTC()
-	var events []schemas.Event
-	for _, d := range p.deltas {
-		if !d.sent {
-			events = append(events, l.sent(d))
-		}
-	}
 	return append(events, e)
 }
 
