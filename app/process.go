@@ -280,6 +280,7 @@ func (p *process) start() (work []task, err error) {
 		if err != nil {
 			return nil, err
 		}
+		work = append(work, w.Run)
 		leading = append(leading, leader{settings.WatcherLease, func(ctx context.Context) error {
 			return together(ctx, []task{w.Lead, p.proofread})
 		}})
