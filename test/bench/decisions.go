@@ -40,7 +40,7 @@ func decisions() []decision {
 		{pkg: "./functions/utilization", name: "Decide/high,_5000_nodes,_1350_under-used", most: 20 * time.Millisecond},
 		{pkg: "./fit", name: "Elsewhere", most: fit},
 		{pkg: "./watcher", name: "NodeScope", most: node},
-		{pkg: "./simulate", name: "Simulate", most: 10 * time.Second, once: true},
+		{pkg: "./simulate", name: "Simulate", most: 5 * time.Second, once: true},
 	}
 }
 

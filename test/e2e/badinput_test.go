@@ -305,7 +305,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 			"no strategy \"RemoveEverything\"; there are: " +
 				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization Request Maintenance]",
+				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization Request]",
 		},
 		{
 			"one role without a bus", []string{"watcher", "--policy", policy}, nil,
