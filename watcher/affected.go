@@ -16,7 +16,6 @@ const usageSettle = time.Second
 type wake struct {
 	cause schemas.Cause
 	event schemas.Event // of the cause, without data; zero for a cause without an event
-	delta *delta        // whose event that is; nil: it is no delta
 	at    time.Time     // at the earliest
 }
 
@@ -108,7 +107,7 @@ func (l *lead) add(s enabled, key string, w wake) {
 	if s.strategy.Scope == schemas.UsageKind {
 		w.at = w.at.Add(usageSettle)
 	}
-	l.queue.add(s.evaluation(key), w.at, w.cause, w.event, w.delta)
+	l.queue.add(s.evaluation(key), w.at, w.cause, w.event)
 }
 
 // Observe takes the deltas of one change and enqueues the keys that they affect. It also enqueues the keys of groups that the

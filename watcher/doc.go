@@ -13,7 +13,7 @@
 // Observing is pure. A key names a profile, a strategy, and a scope, such as node/n7. The queue holds each key once, however many
 // deltas affect it, and waits for a moment so that changes that belong together are seen together. Reconcile builds the scope from
 // the caches at the moment it is published, so it is never older than the delta that led to it. A scope without a pod that the
-// strategy could want to move is published only to withdraw an earlier answer, and the delta of a pod only before its first scope.
+// strategy could want to move is published only to withdraw an earlier answer.
 //
 // # Level-triggered
 //

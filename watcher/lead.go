@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
@@ -127,7 +126,9 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 	now := l.w.now()
 	events := make([]schemas.Event, 0, len(due))
 	for _, p := range due {
-		events = append(events, l.Reconcile(p, now)...)
+		if e, ok := l.Reconcile(p, now); ok {
+			events = append(events, e)
+		}
 	}
 	refused, err := delivery.Refused(l.w.config.Bus.PublishAll(ctx, events))
 	due = l.leaveOut(due, events, refused)
@@ -138,9 +139,6 @@ func (l *lead) publish(ctx context.Context, due []*pending) {
 		}
 		for _, p := range due {
 			l.asked[p.evaluation] = true // the bus may have what was built before
-			for _, d := range p.deltas {
-				d.sent = false // by this attempt
-			}
 		}
 		l.queue.restore(due, l.w.now().Add(delay))
 		return
@@ -172,23 +170,8 @@ func (l *lead) leaveOut(due []*pending, events []schemas.Event, refused map[stri
 	})
 }
 
-// delta is a change that was observed. That of a pod is published with the first scope that it leads to, and never when no
-// strategy can answer differently because of it, unless the policy asks for all.
-type delta struct {
-	event schemas.Event
-	kind  schemas.DeltaKind
-	sent  bool
-}
-
-// sent notes that a delta is published, and returns its event.
-func (l *lead) sent(d *delta) schemas.Event {
-	d.sent = true
-	l.w.metrics.deltas.WithLabelValues(string(d.kind)).Inc()
-	return d.event
-}
-
-// observed publishes a delta, if it is to be, and makes the evaluations pending that it wakes. groups are those that the
-// change concerns.
+// observed publishes a delta if a strategy or the policy asks for it, and enqueues the keys that it affects. groups are those that
+// the change affects.
 func (l *lead) observed(d schemas.Delta, groups touched) {
 	if !l.scopes.plan.published(d) {
 		return
@@ -199,14 +182,12 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 		l.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
 		return
 	}
-	carried := &delta{event: e, kind: d.Kind}
-	if d.Object.Kind == "Node" || l.scopes.plan.deltas == policy.DeltasAll {
-		l.outbox.add(l.sent(carried))
-	}
+	l.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
+	l.outbox.add(e)
 	e.Data = nil // a pending evaluation needs the envelope alone
 	object := d.Object
 	cause := schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &object, Event: e.ID, Time: now.UTC()}
-	w := wake{cause: cause, event: e, delta: carried, at: now.Add(l.w.config.Settle)}
+	w := wake{cause: cause, event: e, at: now.Add(l.w.config.Settle)}
 	for _, s := range l.scopes.plan.woken(d) {
 		l.enqueue(s, l.affectedKeys(s, d, groups, w))
 	}

@@ -75,7 +75,9 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	for {
 		due := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
 		for _, p := range due {
-			events = append(events, o.l.Reconcile(p, now)...)
+			if e, ok := o.l.Reconcile(p, now); ok {
+				events = append(events, e)
+			}
 		}
 		select {
 		case <-o.l.waiting.changed:

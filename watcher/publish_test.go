@@ -48,15 +48,15 @@ func TestPublishOnlyWhatCanHaveAnAnswer(t *testing.T) {
 		change []func(*driven) // one after the other
 		want   [][]string      // messages of each
 	}{
-		{"a_label_that_changes_no_answer", []func(*driven){relabelled}, [][]string{nil}},
-		{"a_pod_that_is_replaced", []func(*driven){replaced}, [][]string{nil}},
+		{"a_label_that_changes_no_answer", []func(*driven){relabelled}, [][]string{{"pod.labels"}}},
+		{"a_pod_that_is_replaced", []func(*driven){replaced}, [][]string{{"pod.deleted", "pod.scheduled"}}},
 		{"a_pod_that_could_move", []func(*driven){func(d *driven) { d.set(guest("bad", "n1", appOf("bad"))) }},
 			[][]string{{"pod.scheduled", scope}}},
 		{"a_pod_that_could_move_and_no_longer", []func(*driven){
 			func(d *driven) { d.set(guest("bad", "n1", appOf("bad"))) },
 			func(d *driven) { d.set(guest("bad", "n1", appOf("better"))) },
 			relabelled,
-		}, [][]string{{"pod.scheduled", scope}, {"pod.labels", scope}, nil}},
+		}, [][]string{{"pod.scheduled", scope}, {"pod.labels", scope}, {"pod.labels"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

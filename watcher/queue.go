@@ -30,8 +30,7 @@ type pending struct {
 	causes []schemas.Cause
 	// first is the event of the first cause, from which the scope follows; zero for a cause without an event.
 	first  schemas.Event
-	deltas []*delta // that are causes, and may not be published yet
-	number int      // how many were enqueued before
+	number int // how many were enqueued before
 }
 
 func newQueue() *queue { return &queue{pending: map[evaluation]*pending{}} }
@@ -39,7 +38,7 @@ func newQueue() *queue { return &queue{pending: map[evaluation]*pending{}} }
 // add enqueues ev, due at due or earlier. An evaluation that is pending already gets one more cause, up to
 // [schemas.MaxCauses], and keeps the earlier of the two times: it settles from the first cause on, and a stream of
 // causes cannot hold it back.
-func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event, deltas ...*delta) {
+func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, ok := q.pending[ev]
@@ -53,11 +52,6 @@ func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event sch
 	}
 	if len(p.causes) < schemas.MaxCauses {
 		p.causes = append(p.causes, cause)
-		for _, d := range deltas {
-			if d != nil && !d.sent {
-				p.deltas = append(p.deltas, d)
-			}
-		}
 	}
 }
 
@@ -82,7 +76,7 @@ func (q *queue) restore(list []*pending, due time.Time) {
 		}
 		p.causes = append(old.causes, p.causes...)
 		p.causes = p.causes[:min(len(p.causes), schemas.MaxCauses)]
-		p.first, p.deltas = old.first, append(old.deltas, p.deltas...)
+		p.first = old.first
 		if due.Before(p.due) {
 			q.delay(p, due)
 		}

@@ -6,12 +6,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Reconcile builds the scope of one key from the caches, and returns the events to publish: the scope, after the deltas that led
-// to it. There are none when the scope can have no answer. A group that is not at rest is requeued.
-func (l *lead) Reconcile(p *pending, now time.Time) []schemas.Event {
+// Reconcile builds the scope of one key from the caches, and returns its event to publish. ok is false when there is none: the scope
+// can have no answer, or the group cools down and is requeued.
+func (l *lead) Reconcile(p *pending, now time.Time) (e schemas.Event, ok bool) {
 	if rest := l.rest(p.evaluation); rest.After(now) {
 		l.queue.restore([]*pending{p}, rest)
-		return nil
+		return e, false
 	}
 	b, err := l.build(p, now)
 	if b.scope != nil || err != nil {
@@ -20,29 +20,18 @@ func (l *lead) Reconcile(p *pending, now time.Time) []schemas.Event {
 	if !b.again.IsZero() {
 		l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
 	}
-	publishes := l.publishes(p.evaluation, b)
-	if err == nil && !publishes && !b.timed {
-		return nil
+	if err == nil && !l.publishes(p.evaluation, b) {
+		return e, false
 	}
-	var events []schemas.Event
-	for _, d := range p.deltas {
-		if !d.sent {
-			events = append(events, l.sent(d))
-		}
-	}
-	if err == nil && !publishes {
-		return events // the scope follows when the pod is due
-	}
-	var e schemas.Event
 	if err == nil {
 		e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
 	}
 	if err != nil {
 		l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
-		return events
+		return e, false
 	}
 	e.Expires = now.Add(l.w.config.Resync).UTC()
-	return append(events, e)
+	return e, true
 }
 
 // publishes says whether a scope is published: it can have an answer, or it withdraws one.

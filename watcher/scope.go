@@ -33,8 +33,6 @@ type built struct {
 	again time.Time
 	// empty: it holds nothing that the strategy could want to move. It needs an answer only to withdraw an earlier one.
 	empty bool
-	// timed: the strategy could want to move the pod at again, without a further change.
-	timed bool
 	// seeks is a hash of what it says about where else pods fit, which can change when pods come or go anywhere. 0: nothing.
 	seeks uint64
 }
@@ -152,7 +150,7 @@ func (s scopes) pod(head schemas.ScopeHead, e enabled) (built, error) {
 	if ever {
 		b.later(at, head.Now)
 	}
-	b.empty, b.timed = !ever || at.After(head.Now), ever && at.After(head.Now)
+	b.empty = !ever || at.After(head.Now)
 	return b, nil
 }
 

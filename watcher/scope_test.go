@@ -188,7 +188,7 @@ func TestThePodsScope(t *testing.T) {
 		want  built
 	}{
 		{"is evaluated again when the pod is due", []*corev1.Node{ready, named("n2")}, young, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute), empty: true, timed: true,
+			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute), empty: true,
 		}},
 		{"has pods that have ended too", []*corev1.Node{ready, named("n2")}, ended, built{
 			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}}, empty: true,

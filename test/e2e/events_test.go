@@ -94,16 +94,19 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 
 func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
 	s := newScene(t, 2)
+	s.deployment("api", 1, preferring(s.nodes[0]))
 	dir := store(t)
-	s.rehome(s.policy(), dir)
+	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true") // the pod stays, so that each change of the taint can have an answer
 	p := s.start([]string{"events", "--type", "scope", "--type", "delta", "--follow"}, "REHOME_STORE_DIR="+dir)
 	n := 0
 	p.eventually("a scope was shown, and the delta that led to it", func() (bool, string) {
-		s.changeNode(s.nodes[0], func(node *corev1.Node) { node.Labels["n"] = fmt.Sprint(n) }) // until it listens
+		s.changeNode(s.nodes[0], func(node *corev1.Node) { // until it listens
+			node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: fmt.Sprint(n), Effect: corev1.TaintEffectNoSchedule}}
+		})
 		n++
 		got := s.masked(p.Log.String())
-		scope := slices.Contains(got, "TIME scope node/NODE-0 RemovePodsViolatingNodeTaints: because of node.labels")
-		delta := slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, "TIME delta node/NODE-0 labels: ") })
+		scope := slices.Contains(got, "TIME scope node/NODE-0 RemovePodsViolatingNodeTaints: because of node.taints")
+		delta := slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, "TIME delta node/NODE-0 taints: ") })
 		return scope && delta, p.Log.String()
 	})
 	if code := p.stop(); code != 0 {
