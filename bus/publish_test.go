@@ -221,7 +221,7 @@ func TestBuryStoresAnEventWithItsErrorAndLeavesItWhereItIs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := map[string]string{"rehome.dead.REHOME_SCOPES.tester": string(e.Data)}
+	want := map[string]string{"rehome.dead.REHOME_SCOPES." + strategy: string(e.Data)}
 	if got := r.messages(t, bus.StreamDead); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

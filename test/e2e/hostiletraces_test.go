@@ -33,7 +33,7 @@ func (h *hostility) leftTraces(processes map[string]*process) {
 	babbled := processes["dispatcher"].metric(fmt.Sprintf(question, "refused", "Babbles"))
 	stolen := processes["dispatcher"].metric(fmt.Sprintf(question, "wrong", "Steals"))
 	want := map[string]int{
-		"REHOME_SCOPES dispatcher: hangs": 1, "REHOME_SCOPES Babbles: garbage": babbled, "REHOME_SCOPES Steals: beyond the scope": stolen,
+		"REHOME_SCOPES Hangs: hangs": 1, "REHOME_SCOPES Babbles: garbage": babbled, "REHOME_SCOPES Steals: beyond the scope": stolen,
 		"REHOME_INTENTS actuator: wrong subject": 2 * blocks, "REHOME_INTENTS actuator: beyond the scope": blocks,
 		"REHOME_EVENTS watcher: wrong source": 16 * blocks, "REHOME_EVENTS watcher: wrong outcome": 4 * blocks,
 		"a letter of somebody else": 4 * blocks,
