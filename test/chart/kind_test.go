@@ -91,13 +91,22 @@ func TestADryRunHasNobodyWhoStandsBy(t *testing.T) {
 	}
 	const distributed = "mode=distributed,nats.enabled=true,dispatcher.enabled=true,dispatcher.replicas=2,watcher.replicas=3"
 	for values, want := range map[string]map[string]int32{
-		"replicas=2":                             {"rehome": 2},
-		"replicas=2,dryRun=true":                 {"rehome": 1},
-		"replicas=2,cmdOptions.dry-run=true":     {"rehome": 1},
-		"replicas=0,dryRun=true":                 {"rehome": 0},
-		distributed:                              {"rehome-watcher": 3, "rehome-actuator": 2, "rehome-functions": 2, "rehome-dispatcher": 2},
-		distributed + ",dryRun=true":             {"rehome-watcher": 1, "rehome-actuator": 1, "rehome-functions": 2, "rehome-dispatcher": 2},
-		distributed + ",cmdOptions.dry-run=true": {"rehome-watcher": 1, "rehome-actuator": 1, "rehome-functions": 2, "rehome-dispatcher": 2},
+		"replicas=2":                         {"rehome": 2},
+		"replicas=2,dryRun=true":             {"rehome": 1},
+		"replicas=2,cmdOptions.dry-run=true": {"rehome": 1},
+		"replicas=0,dryRun=true":             {"rehome": 0},
+		distributed: {
+			"rehome-watcher": 3, "rehome-actuator": 2, "rehome-maintenance": 2, "rehome-functions": 2, "rehome-dispatcher": 2,
+		},
+		distributed + ",maintenance.replicas=3": {
+			"rehome-watcher": 3, "rehome-actuator": 2, "rehome-maintenance": 3, "rehome-functions": 2, "rehome-dispatcher": 2,
+		},
+		distributed + ",dryRun=true": {
+			"rehome-watcher": 1, "rehome-actuator": 1, "rehome-maintenance": 1, "rehome-functions": 2, "rehome-dispatcher": 2,
+		},
+		distributed + ",cmdOptions.dry-run=true": {
+			"rehome-watcher": 1, "rehome-actuator": 1, "rehome-maintenance": 1, "rehome-functions": 2, "rehome-dispatcher": 2,
+		},
 	} {
 		if got := replicas("--set", values); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", values, got, want)

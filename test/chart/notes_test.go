@@ -153,7 +153,7 @@ func TestGoKnowsNineTenthsOfTheLimitOfMemory(t *testing.T) {
 		`{"mode":"distributed","nats":{"enabled":true},"actuator":{"resources":{"limits":{"memory":"512Mi"}}},"knative":{"enabled":true,` +
 			`"strategies":["PodLifeTime"],"resources":{"limits":{"memory":"1Gi"}}}}`: {
 			"Deployment/rehome-watcher": "1843MiB", "Deployment/rehome-actuator": "460MiB", "Deployment/rehome-functions": "1843MiB",
-			"Deployment/rehome-dispatcher": "1843MiB", "Service/rehome-podlifetime": "921MiB", "Job/rehome-setup": "1843MiB",
+			"Deployment/rehome-maintenance": "1843MiB", "Deployment/rehome-dispatcher": "1843MiB", "Service/rehome-podlifetime": "921MiB", "Job/rehome-setup": "1843MiB",
 		},
 	} {
 		got := map[string]string{}

@@ -59,7 +59,11 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 		"a strategy that there is not": {"mode=distributed,nats.enabled=true,functions.strategies={Sort}",
 			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
-				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, Maintenance, got Sort"},
+				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, got Sort"},
+		"a role as a strategy": {"mode=distributed,nats.enabled=true,functions.strategies={Request,Maintenance}",
+			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
+				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
+				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, got Maintenance"},
 		"functions that nobody asks": {`{"mode":"distributed","nats":{"enabled":true},"policyAdditions":{"functions":[` +
 			`{"name":"PodLifeTime","http":{"url":"http://a"}},{"name":"RemoveDuplicates","nats":{"subject":"a"}}]}}`,
 			"dispatcher.enabled: want true with functions in the policy, PodLifeTime, RemoveDuplicates, since nobody else asks them " +

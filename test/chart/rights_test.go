@@ -17,7 +17,7 @@ import (
 func TestTheRulesAreThoseOfTheOtherManifests(t *testing.T) {
 	all := rendered(t, "rehome", "--values", combinations(t)["distributed"], "--set-json",
 		`{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"}]}}`)
-	for _, folder := range []string{"watcher/rules", "actuator/rules", "requests", "metrics-api", "people"} {
+	for _, folder := range []string{"watcher/rules", "actuator/rules", "maintenance/rules", "requests", "metrics-api", "people"} {
 		files, err := filepath.Glob(filepath.Join(root, "deploy/kustomize/rbac", folder, "*.yaml"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, error %v", folder, len(files), err)
@@ -60,31 +60,42 @@ func bound(t *testing.T, all objects) map[string][]string {
 
 func TestEachAccountHasTheRolesOfItsWork(t *testing.T) {
 	watcher, actuator, requests := "ClusterRole/rehome-watcher", "ClusterRole/rehome-actuator", "ClusterRole/rehome-requests"
-	leases := func(in string) []string {
-		return []string{"Role/rehome-actuator in " + in, "Role/rehome-watcher in " + in}
+	maintenance, measures := "ClusterRole/rehome-maintenance", "ClusterRole/rehome-metrics-api"
+	all := func(leases string) map[string][]string {
+		return map[string][]string{"rehome/rehome": {actuator, maintenance, watcher,
+			"Role/rehome-actuator in " + leases, "Role/rehome-maintenance in " + leases, "Role/rehome-watcher in " + leases}}
 	}
+	const measured = `{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"},{"source":"Prometheus","prometheus":` +
+		`{"url":"http://p","authToken":{"secretReference":{"namespace":"monitoring","name":"token"}}}}]}}`
 	for rule, c := range map[string]struct {
 		args []string
 		want map[string][]string
 	}{
-		"all in one": {nil, map[string][]string{"rehome/rehome": append([]string{actuator, watcher}, leases("rehome")...)}},
-		"a round now and then": {[]string{"--set", "kind=CronJob"},
-			map[string][]string{"rehome/rehome": append([]string{actuator, watcher}, leases("rehome")...)}},
-		"leases elsewhere": {[]string{"--set", "leaderElection.resourceNamespace=kube-system"},
-			map[string][]string{"rehome/rehome": append([]string{actuator, watcher}, leases("kube-system")...)}},
-		"requests and measures": {[]string{"--set", "requests.enabled=true", "--set-json",
-			`{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"},{"source":"Prometheus","prometheus":{"url":"http://p",` +
-				`"authToken":{"secretReference":{"namespace":"monitoring","name":"token"}}}}]}}`},
-			map[string][]string{"rehome/rehome": append([]string{actuator, "ClusterRole/rehome-metrics-api", requests, watcher,
-				"Role/rehome-actuator in rehome", "Role/rehome-prometheus-token in monitoring"}, "Role/rehome-watcher in rehome")}},
+		"all in one":           {nil, all("rehome")},
+		"a round now and then": {[]string{"--set", "kind=CronJob"}, all("rehome")},
+		"leases elsewhere":     {[]string{"--set", "leaderElection.resourceNamespace=kube-system"}, all("kube-system")},
+		"requests and measures": {[]string{"--set", "requests.enabled=true", "--set-json", measured}, map[string][]string{
+			"rehome/rehome": {actuator, maintenance, measures, requests, watcher, "Role/rehome-actuator in rehome",
+				"Role/rehome-maintenance in rehome", "Role/rehome-prometheus-token in monitoring", "Role/rehome-watcher in rehome"},
+		}},
 		"each role by itself": {[]string{"--set", "mode=distributed,nats.enabled=true,requests.enabled=true"}, map[string][]string{
-			"rehome/rehome-watcher":  {requests, watcher, "Role/rehome-watcher in rehome"},
-			"rehome/rehome-actuator": {actuator, "Role/rehome-actuator in rehome"},
+			"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in rehome"},
+			"rehome/rehome-actuator":    {actuator, "Role/rehome-actuator in rehome"},
+			"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in rehome"},
 		}},
 		"each role by itself, with metrics that ask who comes": {
 			[]string{"--set", "mode=distributed,nats.enabled=true,metrics.tls=self-signed,metrics.auth=true"}, map[string][]string{
-				"rehome/rehome-watcher":  {requests, watcher, "Role/rehome-watcher in rehome"},
-				"rehome/rehome-actuator": {actuator, requests, "Role/rehome-actuator in rehome"},
+				"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in rehome"},
+				"rehome/rehome-actuator":    {actuator, requests, "Role/rehome-actuator in rehome"},
+				"rehome/rehome-maintenance": {maintenance, requests, "Role/rehome-maintenance in rehome"},
+			}},
+		"each role by itself, with measures": {
+			[]string{"--set", "mode=distributed,nats.enabled=true", "--set-json", measured}, map[string][]string{
+				"rehome/rehome-watcher": {measures, watcher, "Role/rehome-prometheus-token in monitoring",
+					"Role/rehome-watcher in rehome"},
+				"rehome/rehome-actuator": {actuator, "Role/rehome-actuator in rehome"},
+				"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in rehome",
+					"Role/rehome-prometheus-token in monitoring"},
 			}},
 		"rights that are made elsewhere": {[]string{"--set", "rbac.create=false"}, map[string][]string{}},
 	} {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -51,16 +52,20 @@ func TestTheServersReadTheirConfiguration(t *testing.T) {
 		Cluster        int
 		Routes         []string
 		Verify, Always bool
-		Accounts       int
+		Accounts       []string
 	}
 	got := facts{
 		o.ServerName, o.StoreDir, o.Port, o.HTTPPort, o.Cluster.Port, nil,
-		o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert, o.SyncAlways, len(o.Accounts),
+		o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert, o.SyncAlways, nil,
 	}
+	for _, a := range o.Accounts {
+		got.Accounts = append(got.Accounts, a.Name)
+	}
+	slices.Sort(got.Accounts)
 	for _, r := range o.Routes {
 		got.Routes = append(got.Routes, r.String())
 	}
-	want := facts{"moving-rehome-nats-1", "/data", 4222, 8222, 6222, nil, true, true, 1}
+	want := facts{"moving-rehome-nats-1", "/data", 4222, 8222, 6222, nil, true, true, []string{"REHOME", "REHOME_listener"}}
 	for i := range 3 {
 		want.Routes = append(want.Routes, fmt.Sprintf("tls://moving-rehome-nats-%d.%s:6222", i, host))
 	}
