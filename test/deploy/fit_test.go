@@ -434,7 +434,7 @@ func TestEachStrategyIsServedWhereThePolicyAsksForIt(t *testing.T) {
 			if s.kind == "knative" {
 				served[s.pods.Spec.Containers[0].Args[1]] = "http://" + s.name + "." + namespace + ".svc"
 			}
-			if s.name == "rehome-functions" && !slices.Equal(s.pods.Spec.Containers[0].Args, []string{"functions", "Request", "Maintenance"}) {
+			if s.name == "rehome-functions" && !slices.Equal(s.pods.Spec.Containers[0].Args, []string{"functions", "Request"}) {
 				t.Errorf("%s: rehome-functions runs %q", w.name, s.pods.Spec.Containers[0].Args)
 			}
 		}
