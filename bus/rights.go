@@ -45,16 +45,6 @@ func (p Participant) String() string {
 	return string(p.Role) + "-" + schemas.Token(p.Name)
 }
 
-// Account is the account of a NATS server in which the participant lives. Senders and listeners have one of their own each,
-// which imports the subjects of their rights from the account of Rehome and nothing else: a reply subject that they choose lies
-// in their own account, where no stream of Rehome is. All others share the account of Rehome.
-func (p Participant) Account() string {
-	if p.Role == RoleSender || p.Role == RoleListener {
-		return Account + "_" + p.String()
-	}
-	return Account
-}
-
 // Hosting is which strategies have functions, and where.
 type Hosting struct {
 	// BuiltIn are the strategies that `rehome functions` hosts.

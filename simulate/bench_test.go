@@ -225,7 +225,7 @@ func kinds() []schema.GroupVersionKind {
 
 // BenchmarkSimulate is all of a simulation but reading the file and writing the answer: 1,000 nodes and 20,000 pods, in the
 // YAML that kubectl prints, and every strategy. The target is 5 seconds on two cores,
-// more of which the YAML library takes alone: docs/decisions/0016-yaml-by-the-library.md.
+// more of which the YAML library takes alone: docs/decisions/0015-yaml-by-the-library.md.
 func BenchmarkSimulate(b *testing.B) {
 	text := clusterText(1000, 20000)
 	p := everything(b)

@@ -3,8 +3,6 @@ package credentials
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -13,57 +11,17 @@ import (
 // replyWithin is how long after a question a function may answer it: longer than anybody waits for the answer.
 const replyWithin = "10m"
 
-// serverConfig is the part of a server's configuration with the rights of all users. Users outside of the account of Rehome
-// have an account each, which imports what they publish as services, so that the answers come back to them alone, and what they
-// subscribe to as streams.
+// serverConfig is the part of a server's configuration with the rights of all users.
 func serverConfig(users []user) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by rehome setup --auth, which writes it anew. It holds no secrets.\n"+
 		"# Every server has it in its configuration, with the line: include %q\n"+
 		"accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", ServerConfig, bus.Account)
-	exports := map[string][]string{} // accounts, by what is exported to them
 	for _, u := range users {
-		if u.Account() == bus.Account {
-			writeUser(&b, u)
-			continue
-		}
-		for _, export := range u.imports() {
-			exports[export] = append(exports[export], u.Account())
-		}
-	}
-	b.WriteString("    ]\n    exports: [\n")
-	for _, export := range slices.Sorted(maps.Keys(exports)) {
-		fmt.Fprintf(&b, "      { %s, accounts: [\"%s\"] }\n", export, strings.Join(exports[export], `", "`))
-	}
-	b.WriteString("    ]\n  }\n")
-	for _, u := range users {
-		if u.Account() == bus.Account {
-			continue
-		}
-		fmt.Fprintf(&b, "  %q {\n    users: [\n", u.Account())
 		writeUser(&b, u)
-		b.WriteString("    ]\n    imports: [\n")
-		for _, i := range u.imports() {
-			kind, subject, _ := strings.Cut(i, ": ")
-			fmt.Fprintf(&b, "      { %s: { account: %s, subject: %s } }\n", kind, bus.Account, subject)
-		}
-		b.WriteString("    ]\n  }\n")
 	}
-	b.WriteString("}\n")
+	b.WriteString("    ]\n  }\n}\n")
 	return b.Bytes()
-}
-
-// imports are what the account of a user imports, such as `stream: "rehome.verdict.>"`.
-func (u user) imports() (all []string) {
-	for _, subject := range u.rights.Publish {
-		all = append(all, fmt.Sprintf("service: %q", subject))
-	}
-	for _, subject := range u.rights.Subscribe {
-		if !strings.HasPrefix(subject, "_INBOX_") {
-			all = append(all, fmt.Sprintf("stream: %q", subject))
-		}
-	}
-	return all
 }
 
 // writeUser writes the key of a user and its rights.

@@ -116,8 +116,9 @@ func (p packed) followed(events *recording) {
 		}
 		return len(open) == 0, summary(slices.Collect(maps.Values(open)))
 	})
-	if ends := restarts(events); len(ends) != 1 || ends[0].Reason != schemas.ReasonReplaced {
-		p.t.Errorf("the move of slow ended with %s, want once and %s", summary(ends), schemas.ReasonReplaced)
+	// The restart has stopped no pod yet, so it is canceled with its cause.
+	if ends := restarts(events); len(ends) != 1 || ends[0].Reason != schemas.ReasonTakenBack {
+		p.t.Errorf("the move of slow ended with %s, want once and %s", summary(ends), schemas.ReasonTakenBack)
 	}
 }
 
