@@ -20,11 +20,15 @@ func (p *process) newMaintenance() (*maintenance.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := maintenance.New(maintenance.Config{
+	config := maintenance.Config{
 		Client: p.client, Dynamic: dynamic, Kinds: kinds, View: p.cluster, Bus: p.adapter(), Table: p.bus.Maintenances(),
 		Policy: p.policy, Prometheus: p.prometheus, Source: p.settings.Source("maintenance"), DryRun: p.settings.DryRun,
 		Log: p.log, Metrics: p.metrics,
-	})
+	}
+	if !p.settings.DryRun { // which needs no lease
+		config.LeaseValid = p.lease(settings.MaintenanceLease).Valid
+	}
+	m := maintenance.New(config)
 	m.Watch(p.cluster)
 	p.maintenance = m
 	p.checks = append(p.checks, func(context.Context) error { return m.Ready() })

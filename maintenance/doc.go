@@ -19,7 +19,8 @@
 //
 // Reconcile reads the state now and takes one step; calling it twice does no harm. A conflict, or a change of anything that the
 // step rests on, enqueues the maintenance again. The status is written before a node is touched, the finalizer before that, and
-// pods are listed for the actuator after both. See package apply for the guarantees on nodes.
+// pods are listed for the actuator after both. A process whose lease has run out writes and publishes nothing of this. See
+// package apply for the guarantees on nodes.
 //
 // # Intents
 //

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -184,6 +185,9 @@ func (s *session) send(ctx context.Context, name string, x *drain, list []schema
 		a.Intents = append(a.Intents, i)
 	}
 	e, err := schemas.NewEvent(s.cfg.Source, a, now, schemas.Event{})
+	if err == nil && s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
+		err = apply.ErrNotLeading
+	}
 	if err == nil {
 		err = s.cfg.Bus.Answer(ctx, e, a)
 	}

@@ -88,6 +88,9 @@ type Config struct {
 	Policy  policy.Policy
 	// Prometheus makes a client for the server of a policy. It returns nil if the policy names none.
 	Prometheus func(policy.Metrics) (Prometheus, error)
+	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each write to the API
+	// server, and before intents are published. nil: always.
+	LeaseValid func() bool
 	// Source is the CloudEvents source of the role's events.
 	Source string
 	// DryRun changes nothing in the cluster and nothing in the table.
@@ -162,7 +165,8 @@ func New(cfg Config) *Controller {
 	c.policy.Store(&cfg.Policy)
 	c.kinds = newKinds(c)
 	c.apply = apply.New(apply.Config{
-		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, DryRun: cfg.DryRun, Now: cfg.Now, Log: cfg.Log,
+		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, LeaseValid: cfg.LeaseValid, DryRun: cfg.DryRun, Now: cfg.Now,
+		Log: cfg.Log,
 	})
 	return c
 }

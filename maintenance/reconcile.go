@@ -31,6 +31,9 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		return 0, err
 	}
 	r, err := s.apply.Do(ctx, decision)
+	if errors.Is(err, apply.ErrNotLeading) {
+		return 0, err // the next leader reports what became of it
+	}
 	s.report(decision, r, err)
 	if !stored(r, err) {
 		return 0, err // a newer version of the maintenance enqueues it again

@@ -10,6 +10,7 @@
 //     are one patch, which the API server refuses if somebody else wrote in between.
 //   - The mark of a maintenance that holds the node is never replaced by that of another one.
 //   - A node that was cordoned before, or that somebody else has cordoned since, stays cordoned when it is given back.
+//   - Right before each write to the API server, [Config.LeaseValid] is asked whether this process still holds its lease.
 //   - Everything may be done again, from the beginning and from wherever a process was killed; it then ends the same.
 //
 // Maintenances are objects of the API server, or entries of a [Table], told apart by a slash in their names. For both the same
@@ -21,6 +22,7 @@
 package apply
 
 import (
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -51,6 +53,8 @@ type Config struct {
 	Kinds rest.Interface
 	// Table has the maintenances whose names have a slash. nil: there are none.
 	Table Table
+	// LeaseValid says whether this process still holds its lease, by its own clock. nil: always.
+	LeaseValid func() bool
 	// DryRun asks the API server with dryRun=All.
 	DryRun bool
 	// Now is the clock. nil: time.Now.
@@ -89,6 +93,17 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(kinds).WithoutConversion()
 	return rest.RESTClientFor(config)
+}
+
+// ErrNotLeading is in the error of a write that was not made because the lease had run out.
+var ErrNotLeading = errors.New("the lease has run out, and another process may lead")
+
+// leading returns [ErrNotLeading] if the lease has run out.
+func (c *Steps) leading() error {
+	if c.cfg.LeaseValid != nil && !c.cfg.LeaseValid() {
+		return ErrNotLeading
+	}
+	return nil
 }
 
 // Result is what was done.

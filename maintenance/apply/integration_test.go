@@ -708,3 +708,43 @@ func testKilled(p *place) {
 		}
 	}
 }
+
+// TestLease: a process whose lease runs out makes no further write, whichever write is next.
+func TestLease(t *testing.T) {
+	c := clustertest.New(t, cluster.Options{})
+	if err := c.AddKinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// made is what there is of the writes, in their order.
+	type made struct {
+		Status, Finalizer bool
+		Node              look
+	}
+	cordoned := look{Unschedulable: true, Mark: "kernel"}
+	all := cordoned
+	all.Conditions = []string{"MaintenanceInProgress=True new kernel"}
+	for writes, tt := range []struct {
+		name string
+		want made
+	}{
+		{"before the status", made{}},
+		{"before the finalizer", made{Status: true}},
+		{"before the node", made{Status: true, Finalizer: true}},
+		{"before the conditions", made{true, true, cordoned}},
+		{"after the last write", made{true, true, all}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlace(t, c, c.RESTConfig())
+			m, n := p.maintenance("kernel"), p.node("a")
+			s, asked := p.answer(m, p.cordon(m, n)), 0
+			_, err := New(Config{Client: p.client, Kinds: p.kinds, LeaseValid: func() bool {
+				asked++
+				return asked <= writes
+			}}).Do(t.Context(), s)
+			live := p.found("kernel")
+			got := made{sameStatus(live.Status, s.Status), len(live.Finalizers) > 0, p.look(n)}
+			check(t, "written", got, tt.want)
+			check(t, "not leading", errors.Is(err, ErrNotLeading), tt.want.Node.Conditions == nil)
+		})
+	}
+}

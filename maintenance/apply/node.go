@@ -237,6 +237,9 @@ func (c *Steps) change(ctx context.Context, n *corev1.Node, as types.PatchType, 
 	defer cancel()
 	body, err := json.Marshal(patch)
 	if err == nil {
+		err = c.leading()
+	}
+	if err == nil {
 		options := metav1.PatchOptions{FieldManager: Manager}
 		if c.cfg.DryRun {
 			options.DryRun = []string{metav1.DryRunAll}

@@ -87,8 +87,11 @@ func (c served) patch(ctx context.Context, name string, patch []operation, subre
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	body, err := json.Marshal(patch)
+	if err == nil {
+		err = c.leading()
+	}
 	if err != nil {
-		return fmt.Errorf("maintenance %s: %w", name, err)
+		return fmt.Errorf("change maintenance %s: %w", name, err)
 	}
 	r := c.cfg.Kinds.Patch(types.JSONPatchType).Resource(v1alpha1.NodeMaintenances).Name(name).SubResource(subresource...).
 		Param("fieldManager", Manager).Body(body)

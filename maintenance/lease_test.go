@@ -1,0 +1,49 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// natsBus is a real bus, with the one method that package app adds to it.
+type natsBus struct{ *bus.Bus }
+
+func (b natsBus) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	return b.Events(ctx, query, func(e schemas.Event) error {
+		handle(e)
+		return nil
+	})
+}
+
+// TestLease: a process whose lease has run out publishes no intents.
+func TestLease(t *testing.T) {
+	b := natsBus{bustest.New(t)}
+	for _, tt := range []struct {
+		name  string
+		valid bool
+	}{{"intents wait for a valid lease", false}, {"intents are published while it is valid", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := New(Config{Bus: b, Source: "/test/maintenance", LeaseValid: func() bool { return tt.valid }}).newSession(nil)
+			if err := s.load(t.Context(), "kernel"); err != nil {
+				t.Fatal(err)
+			}
+			pod := schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart-1"}
+			_, err := s.publish(t.Context(), "kernel", []schemas.Intent{{Pod: pod, Node: "n1"}}, time.Now())
+			if errors.Is(err, apply.ErrNotLeading) == tt.valid || tt.valid && err != nil {
+				t.Errorf("with a lease that is valid: %v: got %v", tt.valid, err)
+			}
+			e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
+			if err != nil || (e.ID != "") != tt.valid {
+				t.Errorf("with a lease that is valid: %v: got the message %q, %v", tt.valid, e.ID, err)
+			}
+		})
+	}
+}
