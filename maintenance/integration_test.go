@@ -1,0 +1,206 @@
+package maintenance
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	control "github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+const (
+	// blind is a user that may list and watch what the role does, but not the kinds of Rehome.
+	blind = "blind"
+	// interruption is a taint that is a drain trigger.
+	interruption = "cloud.example.com/interruption"
+)
+
+// role is a maintenance role with a real API server and a real bus.
+type role struct {
+	*testing.T
+	*Controller
+	client kubernetes.Interface
+	kinds  rest.Interface
+	bus    natsBus
+	log    *logged
+}
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// newRole starts a role that ends with the test.
+func newRole(t *testing.T, config *rest.Config, leads bool) *role {
+	t.Helper()
+	r := &role{T: t, bus: natsBus{bustest.New(t)}, log: &logged{}}
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	var err error
+	r.client, err = kubernetes.NewForConfig(config)
+	r.must(err)
+	r.kinds, err = apply.NewClient(config)
+	r.must(err)
+	objects, err := dynamic.NewForConfig(config)
+	r.must(err)
+	view, err := cluster.New(cluster.Config{Client: r.client, Kinds: Kinds(), Log: log})
+	r.must(err)
+	r.Controller = New(Config{
+		Client: r.client, Dynamic: objects, Kinds: r.kinds, View: view, Bus: r.bus, Table: r.bus.Maintenances(), Log: log,
+		Source: "/test/maintenance", Policy: policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{
+			{Taint: policy.TaintSign{Key: interruption}},
+			{Condition: string(corev1.NodeMaintenanceInProgress), Status: corev1.ConditionTrue}, // the role sets it too
+		}}},
+	})
+	r.Controller.kinds.again = 100 * time.Millisecond
+	r.Watch(view)
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	work := []func(context.Context) error{view.Run, r.Controller.Run}
+	if leads {
+		work = append(work, r.Lead)
+	}
+	for _, run := range work {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		end()
+		running.Wait()
+		if t.Failed() {
+			t.Logf("it logged:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+func (r *role) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *role) patch(node, patch string) {
+	r.Helper()
+	_, err := r.client.CoreV1().Nodes().Patch(r.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	r.must(err)
+}
+
+// entry waits until the table has an entry of the drain trigger on a node, or none, and the node is cordoned, or not.
+func (r *role) entry(t *testing.T, what, node string, exists, cordoned bool) {
+	t.Helper()
+	bustest.Eventually(t, what, func() bool {
+		m, err := r.cfg.Table.Get(t.Context(), schemas.SignMaintenance(node))
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		n, nodeErr := r.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		is := nodeErr == nil && n.Spec.Unschedulable
+		return (err == nil) == exists && is == cordoned && (!exists || m.Spec.Stage == v1alpha1.Drain)
+	})
+}
+
+// TestRole shares one control plane, which does not serve the kinds of maintenances at first.
+func TestRole(t *testing.T) {
+	c := clustertest.New(t, control.Options{Users: []control.User{{Name: blind}}})
+	nodes, err := c.AddNodes(t.Context(), 4)
+	r := newRole(t, c.RESTConfig(), true)
+	r.must(err)
+	r.must(grant(t.Context(), c.Client()))
+	config, err := c.UserConfig(blind)
+	r.must(err)
+	unsighted := newRole(t, config, false)
+
+	t.Run("ready without the kinds", func(t *testing.T) {
+		for _, r := range []*role{r, unsighted} {
+			bustest.Eventually(t, "ready", func() bool { return r.Ready() == nil })
+		}
+	})
+	t.Run("a drain trigger needs no kinds", func(t *testing.T) {
+		r.patch(nodes[0], `{"spec":{"taints":[{"key":"`+interruption+`","effect":"NoSchedule"}]}}`)
+		r.entry(t, "the trigger has an entry", nodes[0], true, true)
+	})
+	r.must(c.AddKinds(t.Context()))
+	t.Run("kinds installed later are noticed", func(t *testing.T) {
+		m := `{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":"kernel"},"spec":{"nodes":{"names":["` +
+			nodes[1] + `"]},"stage":"Drain","reason":"new kernel"}}`
+		r.must(r.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(m)).Do(t.Context()).Error())
+		bustest.Eventually(t, "the node is drained", func() bool {
+			var m v1alpha1.NodeMaintenance
+			r.must(r.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Into(&m))
+			return len(m.Status.Nodes) == 1 && m.Status.Nodes[0].Stage == v1alpha1.IsDrained
+		})
+		r.must(r.Ready())
+		if got := strings.Count(r.log.String(), "does not serve the kinds of maintenances"); got != 1 {
+			t.Errorf("that there are no kinds was logged %d times, want once", got)
+		}
+	})
+	t.Run("a missing right on the kinds is named", func(t *testing.T) {
+		bustest.Eventually(t, "not ready, with the right", func() bool {
+			err := unsighted.Ready()
+			return err != nil && strings.HasPrefix(err.Error(), "maintenance: maintenances and drain rules are not known yet: ") &&
+				strings.Contains(err.Error(), `User "blind" cannot list resource`) && strings.Contains(err.Error(), `"rehome.dev"`)
+		})
+	})
+	t.Run("a trigger ends with its node", func(t *testing.T) {
+		r.patch(nodes[0], `{"spec":{"taints":null}}`)
+		r.patch(nodes[2], `{"spec":{"taints":[{"key":"`+interruption+`","effect":"NoSchedule"}]}}`)
+		r.entry(t, "the trigger has an entry", nodes[2], true, true)
+		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), nodes[2], metav1.DeleteOptions{}))
+		r.entry(t, "the entry is removed", nodes[2], false, false)
+	})
+	t.Run("a trigger that is gone gives the node back", func(t *testing.T) { r.entry(t, "no entry", nodes[0], false, false) })
+	t.Run("own conditions are no trigger", func(t *testing.T) { r.entry(t, "no entry", nodes[1], false, true) })
+}
+
+// grant gives the user blind its rights.
+func grant(ctx context.Context, client kubernetes.Interface) error {
+	named := metav1.ObjectMeta{Name: blind}
+	_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"", "policy"}, Resources: []string{"*"}, Verbs: []string{"list", "watch"},
+	}}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: blind},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: blind}},
+	}, metav1.CreateOptions{})
+	return err
+}
