@@ -3,6 +3,7 @@ package rbac
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,6 +81,7 @@ func enough(t *testing.T, s *stage) {
 	c.end()
 	c.audited(m, "rehome-watcher")
 	c.audited(m, "rehome-actuator")
+	c.audited(m, "rehome-maintenance")
 }
 
 // newCast starts an installation around a NATS cluster, and the world that it is to look after.
@@ -114,6 +116,7 @@ func newCast(t *testing.T, s *stage) *cast {
 	c.start(nowhere, []string{"dispatcher", "--policy", file})
 	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file}, "REHOME_REQUEST_ADDRESS="+c.requests)
 	c.start(c.as("rehome-actuator"), []string{"actuator", "--policy", file})
+	c.start(c.as("rehome-maintenance"), []string{"maintenance", "--policy", file})
 	c.running = append(c.running, served)
 	return c
 }
@@ -223,15 +226,48 @@ func (c *cast) maintained() {
 	t.Helper()
 	must(t, c.patchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
 	must(t, c.maintain(ctx, c.kinds, c.nodes[1]))
+	left := obstacles()
+	must(t, until(ctx, "nothing is in the way of the maintenance", func() (bool, string) {
+		status := c.clear(ctx, c.kinds, &left)
+		return len(left) == 0, status
+	}))
 	must(t, c.reaches(ctx, c.kinds, "Drained"))
 	must(t, c.complete(ctx, c.kinds))
 }
 
-// maintain makes a maintenance of a node that is to be drained, with the name of the world.
+// obstacles are the changes that let the maintenance of [world.maintain] begin: it is refused twice, and then waits for Prometheus.
+func obstacles() []string {
+	return []string{`{"window":{"end":"2021-01-01T00:00:00Z"}}`, `{"window":null}`, `{"gates":null}`}
+}
+
+// clear takes the next obstacle away as soon as the status says that it is in the way, and returns the status.
+func (w *world) clear(ctx context.Context, kinds rest.Interface, left *[]string) (status string) {
+	at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(w.name) }
+	var m v1alpha1.NodeMaintenance
+	if err := at(kinds.Get()).Do(ctx).Into(&m); err != nil {
+		return err.Error()
+	}
+	text, err := json.Marshal(m.Status)
+	if err != nil {
+		return err.Error()
+	}
+	met := m.Status.ObservedGeneration == m.Generation && (len(*left) > 1 || bytes.Contains(text, []byte("Prometheus cannot")))
+	if len(*left) > 0 && met {
+		err := at(kinds.Patch(types.MergePatchType)).Body([]byte(`{"spec":` + (*left)[0] + `}`)).Do(ctx).Error()
+		if err != nil {
+			return err.Error()
+		}
+		*left = (*left)[1:]
+	}
+	return string(text)
+}
+
+// maintain makes a maintenance of a node that is to be drained, with the name of the world, and with [obstacles].
 func (w *world) maintain(ctx context.Context, kinds rest.Interface, node string) error {
 	return kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(fmt.Appendf(nil,
 		`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},`+
-			`"spec":{"nodes":{"names":[%q]},"stage":"Drain","reason":"a test"}}`, w.name, node)).Do(ctx).Error()
+			`"spec":{"nodes":{"names":[%q]},"stage":"Drain","reason":"a test","window":{"end":"2020-01-01T00:00:00Z"},`+
+			`"gates":[{"name":"load","query":"up"}]}}`, w.name, node)).Do(ctx).Error()
 }
 
 // reaches waits until the node of the maintenance is in a stage.

@@ -97,15 +97,15 @@ func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRu
 	return review.Status
 }
 
-// allInOne checks that the account of all roles in one process has the rights of both that have any, and that a process with it
+// allInOne checks that the account of all roles in one process has the rights of all that have any, and that a process with it
 // moves pods: one that runs on, and one that ends, as in a CronJob.
 func allInOne(t *testing.T, s *stage) {
 	ctx := t.Context()
 	apart := s.apply(t, "watcher", "actuator", "maintenance")
 	m := s.apply(t, "all")
-	want := sorted(append(apart.of("rehome-watcher"), apart.of("rehome-actuator")...))
+	want := sorted(slices.Concat(apart.of("rehome-watcher"), apart.of("rehome-actuator"), apart.of("rehome-maintenance")))
 	if got := m.of("rehome"); !slices.Equal(got, want) {
-		t.Errorf("the account rehome may\n%v\nwant what the watcher and the actuator may:\n%v", got, want)
+		t.Errorf("the account rehome may\n%v\nwant what the watcher, the actuator, and the maintenance role may:\n%v", got, want)
 	}
 	for _, command := range []string{"run", "once"} {
 		w, err := s.newWorld(ctx, command, plain)

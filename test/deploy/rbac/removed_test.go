@@ -106,19 +106,20 @@ func newRemoval(t *testing.T, s *stage) *removal {
 	return &removal{stage: s, bus: "REHOME_NATS_URL=" + server.ClientURL(), all: m, kinds: kinds}
 }
 
-// each lists the processes: those that can run beside each other, and those that would take part in each other's maintenances.
+// each lists the processes: those that can run beside each other, and those that would work on each other's maintenances.
 func (r *removal) each() (beside, alone []lacking) {
 	for _, right := range r.all.of("rehome-watcher") {
 		beside = append(beside, lacking{r, "watcher", right, "", watching})
 	}
 	for _, right := range r.all.of("rehome-actuator") {
-		l := lacking{r, "actuator", right, "", sceneOf(right)}
-		if l.scene == nil {
-			l.scene = maintaining
-			alone = append(alone, l)
-			continue
+		beside = append(beside, lacking{r, "actuator", right, "", sceneOf(right)})
+	}
+	for _, right := range r.all.of("rehome-maintenance") {
+		if right.Verb == "list" || right.Verb == "watch" || right.Resource == "leases" {
+			beside = append(beside, lacking{r, "maintenance", right, "", following})
+		} else {
+			alone = append(alone, lacking{r, "maintenance", right, "", maintaining})
 		}
-		beside = append(beside, l)
 	}
 	for i := range beside {
 		beside[i].place = fmt.Sprintf("beside-%d", i)
@@ -129,7 +130,7 @@ func (r *removal) each() (beside, alone []lacking) {
 	return beside, alone
 }
 
-// sceneOf is the scene in which the actuator uses a right. nil: a maintenance.
+// sceneOf is the scene in which the actuator uses a right.
 func sceneOf(r right) scene {
 	const requests = "evictionRequests: {wait: 1s}"
 	switch of := r.Verb + " " + r.Resource; {
@@ -142,12 +143,10 @@ func sceneOf(r right) scene {
 		return moving(surged)
 	case r.Group == "lifecycle.k8s.io":
 		return moving(plain, requests)
-	case r.Verb == "list", r.Verb == "watch", r.Resource == "leases":
-		return following
 	case r.Resource == "pods", r.Resource == "pods/eviction", r.Resource == "events":
 		return moving(plain)
 	}
-	return nil
+	return following
 }
 
 // fails deprives an account of the right, and waits until the process says that it lacks it. It returns what it says.
@@ -303,9 +302,9 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 const request = `{"specversion":"1.0","type":"dev.rehome.request.v1","id":"one","source":"/test","datacontenttype":"application/json",
 "data":{"action":"evaluate","reason":"a test"}}`
 
-// following is the actuator by itself, with nothing to do.
+// following is the role by itself, with nothing to do.
 func following(ctx context.Context, l lacking, said func(string) bool) error {
-	kubeconfig, err := l.deprive(ctx, "rehome-actuator")
+	kubeconfig, err := l.deprive(ctx, "rehome-"+l.role)
 	if err != nil {
 		return err
 	}
@@ -314,7 +313,7 @@ func following(ctx context.Context, l lacking, said func(string) bool) error {
 	if err != nil {
 		return err
 	}
-	return l.run(ctx, said, nil, []string{"actuator", "--policy", file}, kubeconfig, l.bus)
+	return l.run(ctx, said, nil, []string{l.role, "--policy", file}, kubeconfig, l.bus)
 }
 
 // moving is all roles in one process, which moves the pods of a part off a node.
@@ -350,7 +349,7 @@ func movingAnyway(what part) scene {
 
 // together runs all roles in one process, for the nodes of a world.
 func (l lacking) together(ctx context.Context, w *world, said func(string) bool, more ...string) error {
-	kubeconfig, err := l.deprive(ctx, "rehome-watcher", "rehome-actuator")
+	kubeconfig, err := l.deprive(ctx, "rehome-watcher", "rehome-actuator", "rehome-maintenance")
 	if err != nil {
 		return err
 	}
@@ -361,17 +360,30 @@ func (l lacking) together(ctx context.Context, w *world, said func(string) bool,
 	return l.run(ctx, said, nil, []string{"run", "--policy", file}, kubeconfig, "REHOME_STORE_DIR="+filepath.Join(l.dir, l.place))
 }
 
-// maintaining is all roles in one process, which drains a node that is maintained.
+// maintaining is the maintenance role by itself, which refuses a maintenance, asks Prometheus, and cordons and drains a node.
 func maintaining(ctx context.Context, l lacking, said func(string) bool) error {
-	w, err := l.newWorld(ctx, l.place, plain)
+	kubeconfig, err := l.deprive(ctx, "rehome-maintenance")
+	if err != nil {
+		return err
+	}
+	if _, err := l.client.CoreV1().Secrets(l.place).Create(ctx, prometheusToken(), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	w, err := l.newWorld(ctx, l.place)
 	if err == nil {
 		err = w.maintain(ctx, l.kinds, w.nodes[0])
 	}
 	if err != nil {
 		return err
 	}
+	file, err := w.policy(l.place, "profiles:", byLoad(l.place))
+	if err != nil {
+		return err
+	}
+	left := obstacles()
+	status := func() string { return "status: " + w.clear(ctx, l.kinds, &left) + "\n" }
+	err = l.run(ctx, said, status, []string{"maintenance", "--policy", file}, kubeconfig, l.bus)
 	at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(w.name) }
-	err = l.together(ctx, w, said)
 	return errors.Join(err,
 		at(l.kinds.Patch(types.MergePatchType)).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error(),
 		at(l.kinds.Delete()).Do(ctx).Error())
