@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // consumer asks a server what KEDA 2.21 asks it for a trigger of type nats-jetstream, and reads of its answer what KEDA reads:
@@ -79,7 +83,7 @@ func TestKEDAFindsEachServerByItsRoute(t *testing.T) {
 // TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction lets the watcher evaluate five nodes while no function runs, and then one.
 func TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction(t *testing.T) {
 	f := newFleet(t)
-	f.addNodes("lag", 5)
+	f.addUnwantedPods("lag", f.addNodes("lag", 5))
 	triggers := triggers(t, f.stage)
 	want := map[string]int{}
 	if got := f.lags(triggers); !maps.Equal(got, want) {
@@ -103,4 +107,30 @@ func TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction(t *testing.T) {
 	f.role("functions")
 	want["RemovePodsViolatingNodeTaints"] = 0
 	is("nothing waits any more")
+}
+
+// addUnwantedPods adds a pod to each node of a scene, and then a taint that the pod does not tolerate.
+func (f *fleet) addUnwantedPods(scene string, nodes []string) {
+	f.t.Helper()
+	must := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	c := f.stage.cluster
+	must(c.AddNamespace(f.t.Context(), scene))
+	_, err := c.AddDeployment(f.t.Context(), scene, scene, len(nodes), func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": scene}
+		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+		}}
+	})
+	must(err)
+	must(c.WaitReady(f.t.Context(), scene, scene))
+	taint := []byte(`{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`)
+	for _, name := range nodes {
+		_, err := c.Client().CoreV1().Nodes().Patch(f.t.Context(), name, types.StrategicMergePatchType, taint, metav1.PatchOptions{})
+		must(err)
+	}
 }
