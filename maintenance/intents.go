@@ -109,8 +109,25 @@ func intentsOf(name string) schemas.Intents {
 	}
 }
 
-// withdraw publishes a message without the pods that are not wanted any more, if the actuator may still execute one of them.
-func (s *session) withdraw(ctx context.Context, name string, wanted []schemas.Intent, now time.Time) error {
+// inFlight are the intents of the newest message whose pods are on the move, and still should leave. Each further message lists them
+// as they are: the actuator cancels a move in flight that a newer message does not list.
+func (x *drain) inFlight(moving map[types.UID]bool) (list []schemas.Intent) {
+	for uid, e := range x.entries {
+		if moving[uid] && !e.withdrawn && !e.mayMove() {
+			list = append(list, e.intent)
+		}
+	}
+	slices.SortFunc(list, byPod)
+	return list
+}
+
+func byPod(a, b schemas.Intent) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) }
+
+// withdraw publishes a message without the pods that are not wanted any more, if the actuator may still execute one of them. moving
+// are the pods on the move that still should leave.
+func (s *session) withdraw(
+	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
+) error {
 	keep := map[types.UID]bool{}
 	for _, i := range wanted {
 		keep[i.Pod.UID] = true
@@ -120,7 +137,7 @@ func (s *session) withdraw(ctx context.Context, name string, wanted []schemas.In
 	var list []schemas.Intent
 	for uid, e := range x.entries {
 		switch {
-		case keep[uid]:
+		case keep[uid], moving[uid] && !e.withdrawn:
 			if e.mayMove() {
 				list = append(list, e.intent)
 			}
@@ -130,17 +147,20 @@ func (s *session) withdraw(ctx context.Context, name string, wanted []schemas.In
 			due = true
 		}
 	}
+	inFlight := x.inFlight(moving)
 	s.drains.mu.Unlock()
 	if !due {
 		return nil
 	}
-	slices.SortFunc(list, func(a, b schemas.Intent) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) })
-	return s.send(ctx, name, x, list, now)
+	slices.SortFunc(list, byPod)
+	return s.send(ctx, name, x, list, inFlight, now)
 }
 
 // publish publishes the wanted pods, if the actuator does not have them all. next is when to call it again; zero: when something
 // changes.
-func (s *session) publish(ctx context.Context, name string, wanted []schemas.Intent, now time.Time) (next time.Time, err error) {
+func (s *session) publish(
+	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
+) (next time.Time, err error) {
 	s.drains.mu.Lock()
 	x, due := s.drains.byName[name], false
 	var list []schemas.Intent
@@ -161,18 +181,19 @@ func (s *session) publish(ctx context.Context, name string, wanted []schemas.Int
 		}
 		list = append(list, i)
 	}
+	inFlight := x.inFlight(moving)
 	s.drains.mu.Unlock()
 	if !due {
 		return next, nil
 	}
-	if err := s.send(ctx, name, x, list, now); err != nil {
+	if err := s.send(ctx, name, x, list, inFlight, now); err != nil {
 		return time.Time{}, err
 	}
 	return earlier(next, now.Add(lifetime/2)), nil
 }
 
-// send publishes a message that lists these pods, and notes that the actuator has them.
-func (s *session) send(ctx context.Context, name string, x *drain, list []schemas.Intent, now time.Time) error {
+// send publishes a message that lists these pods, with new intents, and those in flight, and notes that the actuator has them.
+func (s *session) send(ctx context.Context, name string, x *drain, list, inFlight []schemas.Intent, now time.Time) error {
 	sequence, err := s.cfg.Bus.IntentsSequence(ctx)
 	if err != nil {
 		return fmt.Errorf("publish the intents of maintenance %s: %w", name, err)
@@ -184,6 +205,8 @@ func (s *session) send(ctx context.Context, name string, x *drain, list []schema
 		i.ID, i.Expires = id+"."+string(i.Pod.UID), now.Add(lifetime).UTC()
 		a.Intents = append(a.Intents, i)
 	}
+	renewed := len(a.Intents)
+	a.Intents = append(a.Intents, inFlight...)
 	e, err := schemas.NewEvent(s.cfg.Source, a, now, schemas.Event{})
 	if err == nil && s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
 		err = apply.ErrNotLeading
@@ -198,9 +221,15 @@ func (s *session) send(ctx context.Context, name string, x *drain, list []schema
 	defer s.drains.mu.Unlock()
 	x.read = time.Time{}
 	listed := map[types.UID]bool{}
-	for _, i := range a.Intents {
+	for n, i := range a.Intents {
 		uid := i.Pod.UID
 		listed[uid] = true
+		if n >= renewed {
+			if is := x.entries[uid]; is != nil {
+				is.sequence = sequence
+			}
+			continue
+		}
 		if x.entries[uid] == nil {
 			x.entries[uid] = &entry{}
 		}

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // Reconcile takes a maintenance one step further, from its state now: it withdraws pods that stay, writes the status, then changes
@@ -23,7 +26,8 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		return 0, s.end(ctx, name, now)
 	}
 	intents, decision := plan.Decide(facts)
-	if err := s.withdraw(ctx, name, intents, now); err != nil {
+	moving := movingOff(facts, decision)
+	if err := s.withdraw(ctx, name, intents, moving, now); err != nil {
 		return 0, err
 	}
 	withheld, err := s.withhold(ctx, name, &decision, now)
@@ -41,7 +45,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if announceErr := s.announce(ctx, decision, r); announceErr != nil {
 		return 0, errors.Join(err, announceErr)
 	}
-	next, publishErr := s.publish(ctx, name, movable(intents, r), now)
+	next, publishErr := s.publish(ctx, name, movable(intents, r), moving, now)
 	next = earlier(next, plan.Due(facts))
 	if withheld {
 		next = earlier(next, now.Add(waitingFor))
@@ -52,12 +56,29 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	return after, errors.Join(err, publishErr)
 }
 
+// movingOff are the pods on the move off nodes that the decision still drains.
+func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
+	draining := map[string]bool{}
+	for _, n := range d.Status.Nodes {
+		draining[n.Name] = n.Stage == v1alpha1.Draining
+	}
+	moving := map[types.UID]bool{}
+	for _, n := range facts.Nodes {
+		for _, p := range n.Pods {
+			if p.Moving && draining[n.Node.Name] {
+				moving[p.Pod.UID] = true
+			}
+		}
+	}
+	return moving
+}
+
 // end withdraws the pods of a maintenance that is gone, and forgets it.
 func (s *session) end(ctx context.Context, name string, now time.Time) error {
 	s.gates.want(name, nil)
 	s.metrics.gone(name)
 	s.news.forget(name)
-	if err := s.withdraw(ctx, name, nil, now); err != nil {
+	if err := s.withdraw(ctx, name, nil, nil, now); err != nil {
 		return err
 	}
 	s.drains.forget(name)
