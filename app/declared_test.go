@@ -65,7 +65,7 @@ func consumers(t *testing.T, js jetstream.JetStream) []string {
 }
 
 func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextOne(t *testing.T) {
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, bus.ServerOptions{MaxMemory: bus.ScopesMaxMemory})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	var log bytes.Buffer
 	fails := 1

@@ -29,7 +29,7 @@ func TestWhatAPersonGetsWrongEndsWithCodeTwo(t *testing.T) {
 	const strategies = "[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 		"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
 		"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization"
-	const all, hosted = strategies + "]", strategies + " Request Maintenance]"
+	const all, hosted = strategies + "]", strategies + " Request]"
 	for _, c := range []struct {
 		name      string
 		arguments []string

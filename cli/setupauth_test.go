@@ -13,8 +13,8 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch", "--function", "F=functions.f"}, dir + ": 12 keys made, 0 kept; " + readme},
-		{[]string{"--sender", "batch", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 11 kept; " + readme +
+		{[]string{"--sender", "batch", "--function", "F=functions.f"}, dir + ": 13 keys made, 0 kept; " + readme},
+		{[]string{"--sender", "batch", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 12 kept; " + readme +
 			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
 	} {
 		out, err := execute(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)

@@ -198,7 +198,8 @@ func testBudgeted(v *viewing) {
 }
 
 func testReplacement(v *viewing) {
-	gone := v.pods()[0].Ref
+	before := v.pods()
+	gone := before[0].Ref
 	v.told()
 	v.must(v.client.CoreV1().Pods("shop").Delete(v.Context(), gone.Name, metav1.DeleteOptions{
 		Preconditions: metav1.NewUIDPreconditions(string(gone.UID)),
@@ -211,7 +212,17 @@ func testReplacement(v *viewing) {
 	until(v, "tally", v.tally, Tally{Wanted: 3, Ready: 3})
 	_, known := v.view.Pod(gone.UID)
 	check(v.T, "the pod that was deleted is known", known, false)
-	check(v.T, "told", slices.Compact(v.told()), []Change{{Workload: v.deployment.UID}})
+	want := map[Change]bool{{Workload: v.deployment.UID, Pod: gone.UID}: true}
+	for _, p := range v.pods() {
+		if !slices.ContainsFunc(before, func(old Pod) bool { return old.Ref == p.Ref }) {
+			want[Change{Workload: v.deployment.UID, Pod: p.Ref.UID}] = true
+		}
+	}
+	told := map[Change]bool{}
+	for _, c := range v.told() {
+		told[c] = true
+	}
+	check(v.T, "told", told, want)
 }
 
 func testScale(v *viewing) {
