@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -81,10 +82,12 @@ func TestClusterBreaker(t *testing.T) {
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
+			synctest.Wait()
 			check(t, "open", len(b.session.Load().open), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			b.Changed(cluster.Change{Workload: api.UID})
 			time.Sleep(2 * time.Second)
+			synctest.Wait()
 			check(t, "open when it is ready", len(b.session.Load().open), 0)
 		})
 	})
@@ -93,10 +96,13 @@ func TestClusterBreaker(t *testing.T) {
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(20 * time.Minute)
+			synctest.Wait()
 			check(t, "moves in flight", len(b.session.Load().moves.all), 0)
+			synctest.Wait()
 			check(t, "open", len(b.session.Load().open), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 			check(t, "open when it is ready", len(b.session.Load().open), 0)
 		})
 	})

@@ -147,6 +147,7 @@ func TestLoadCooldown(t *testing.T) {
 		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
 		bus := &collected{}
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			synctest.Wait()
 			bus.tell(movedBy(t, time.Now()))
 			if err := w.SetPolicy(loadPolicy()); err != nil {
 				t.Fatal(err)
@@ -159,6 +160,7 @@ func TestLoadCooldown(t *testing.T) {
 		moved := time.Now()
 		time.Sleep(30 * time.Second)
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			synctest.Wait()
 			bus.tell(movedBy(t, moved))
 			synctest.Wait()
 			if got, want := rest(w), loadSettles-30*time.Second; got != want {
