@@ -30,7 +30,7 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) metrics {
 	auto := promauto.With(r)
-	return metrics{
+	m := metrics{
 		intents: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_intents_total",
 			Help: "Intents that were taken up, each once for as long as it is open; again by the next leader.",
@@ -87,6 +87,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Help: "Records of the ledger that cannot be read and were set aside.",
 		}),
 	}
+	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
+		m.rights.WithLabelValues(string(method)) // 0: no right is missing
+	}
+	return m
 }
 
 // taken counts an intent that is open from now on.

@@ -31,7 +31,7 @@ type knownMaintenances struct {
 
 func newMetrics(registerer prometheus.Registerer) metrics {
 	auto := promauto.With(registerer)
-	return metrics{
+	m := metrics{
 		steps: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_maintenance_steps_total",
 			Help: "What was done for maintenances besides moves, by what became of it, dry runs included.",
@@ -47,6 +47,8 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 		}, []string{"sender", "state"}),
 		known: &knownMaintenances{names: map[string]bool{}},
 	}
+	m.requests.WithLabelValues("other", string(schemas.RequestRejected)) // so that the first one can be seen as an increase
+	return m
 }
 
 // observe counts what was done, and the nodes as the status has them. Those of a maintenance that is gone or completed, or is to

@@ -162,7 +162,7 @@ func listsChoose(t *testing.T, p *server, when time.Time) {
 	want := map[string][]string{
 		"job":       {"rehome"},
 		"namespace": {"batch", "shop", "web"},
-		"strategy":  {"Maintenance", "PodLifeTime", "RemovePodsViolatingNodeAffinity", "RemovePodsViolatingNodeTaints"},
+		"strategy":  {"PodLifeTime", "RemovePodsViolatingNodeAffinity", "RemovePodsViolatingNodeTaints"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
