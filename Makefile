@@ -34,7 +34,7 @@ SETTINGS = github.com/rehome-dev/rehome/app/settings
 
 # How the program is built, for whatever platform: the same commit is always the same bytes.
 COMPILE = CGO_ENABLED=0 nice go build -trimpath -buildvcs=false \
-  -ldflags '-s -w -X $(SETTINGS).Version=$(VERSION) -X $(SETTINGS).Revision=$(REVISION)'
+  -ldflags '-s -w -X $(SETTINGS).Version=$(VERSION) -X $(SETTINGS).revision=$(REVISION)'
 
 build: ## Build bin/rehome.
 	$(COMPILE) -o bin/rehome ./cmd/rehome

@@ -203,7 +203,7 @@ func (s *session) admit(e *entry, now time.Time) (x *execution, wait time.Durati
 		s.park(e, p, now)
 		return nil, 0
 	}
-	if wait = s.capacityWait(at.namespace, now); wait > 0 {
+	if wait = s.capacityWait(now); wait > 0 {
 		return nil, wait
 	}
 	return s.begin(e, now), 0

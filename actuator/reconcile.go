@@ -23,23 +23,38 @@ type execution struct {
 	all, space *limit.Bucket
 }
 
-// dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. The one that it has
-// waits until it can be executed, before any other is taken.
+// dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes one when
+// there is capacity to execute it, so a pod of higher priority that arrives while capacity is missing goes first.
 func (s *session) dispatch(ctx context.Context) {
 	for {
+		for wait := s.missingCapacity(); wait > 0 && ctx.Err() == nil; wait = s.missingCapacity() {
+			s.awaitCapacity(ctx, wait)
+		}
 		uid, shutdown := s.queues.wanted.Get()
 		if shutdown {
 			return
 		}
 		for wait := s.Reconcile(ctx, uid); wait > 0 && ctx.Err() == nil; wait = s.Reconcile(ctx, uid) {
-			select {
-			case <-time.After(wait):
-			case <-s.capacity:
-			case <-ctx.Done():
-			}
+			s.awaitCapacity(ctx, wait) // capacity went while the queue was empty
 		}
 		s.queues.wanted.Done(uid)
 	}
+}
+
+// awaitCapacity returns when capacity may have changed, and after wait at the latest.
+func (s *session) awaitCapacity(ctx context.Context, wait time.Duration) {
+	select {
+	case <-time.After(wait):
+	case <-s.capacity:
+	case <-ctx.Done():
+	}
+}
+
+// missingCapacity is capacityWait for callers that do not hold mu.
+func (s *session) missingCapacity() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.capacityWait(s.cfg.Now())
 }
 
 // trackAll follows the moves in flight until the queue is shut down.
@@ -89,7 +104,7 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 }
 
 // capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be now.
-func (s *session) capacityWait(namespace string, now time.Time) time.Duration {
+func (s *session) capacityWait(now time.Time) time.Duration {
 	wait, down := s.health.wait(now)
 	switch {
 	case s.running >= s.cfg.Parallel, s.storing > storingMost,

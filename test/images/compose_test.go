@@ -286,7 +286,7 @@ func TestPrometheusAsksEveryRoleWhereComposeHasIt(t *testing.T) {
 			want[name] = address
 		}
 	}
-	if !reflect.DeepEqual(got, want) || len(got) != 4 {
+	if !reflect.DeepEqual(got, want) || len(got) != 5 {
 		t.Errorf("asked is %v, served is %v", got, want)
 	}
 }

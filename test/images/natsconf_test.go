@@ -72,7 +72,7 @@ func TestTheServersOfComposeAreAClusterThatKnowsWhoTakesPart(t *testing.T) {
 		got, want := natsAs(t, dir, services[name]), natsFacts{
 			Name: name, Listen: fmt.Sprintf("127.0.0.1:%d", 4222+i), Monitor: fmt.Sprintf("127.0.0.1:%d", 8222+i),
 			Peers: fmt.Sprintf("127.0.0.1:%d", 6222+i), Store: name,
-			Routes:    []string{"127.0.0.1:6222", "127.0.0.1:6223", "127.0.0.1:6224"},
+			Routes:    []string{"localhost:6222", "localhost:6223", "localhost:6224"},
 			JetStream: true, Sync: true, Verify: true, PeersTLS: true, Participants: len(keys), Payload: 8 << 20,
 		}
 		if !reflect.DeepEqual(got, want) {
