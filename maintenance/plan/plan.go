@@ -26,9 +26,6 @@
 //   - Moved pods are counted from one status to the next. Pods that come and go in between are not counted.
 //   - A node that passes from one maintenance to the next stays cordoned if the next one claims it before it is given back.
 //     Otherwise it takes pods for a moment.
-//
-// cron.go reads the five fields of cron, and no library does, because of clock changes: the usual libraries run a time that
-// comes twice two times, and some run a time that does not exist at another one. A window must do neither.
 package plan
 
 import (

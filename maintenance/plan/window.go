@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
@@ -54,7 +56,7 @@ func span(s v1alpha1.Schedule, from time.Time) (begin, end time.Time, err error)
 	if err != nil {
 		return time.Time{}, time.Time{}, err
 	}
-	at := c.next(from.Add(-s.Duration.Duration))
+	at := c.Next(from.Add(-s.Duration.Duration))
 	if at.IsZero() {
 		return time.Time{}, time.Time{}, nil
 	}
@@ -63,7 +65,7 @@ func span(s v1alpha1.Schedule, from time.Time) (begin, end time.Time, err error)
 		begin = from
 	}
 	for range mostSpans {
-		next := c.next(at)
+		next := c.Next(at)
 		if next.IsZero() || next.After(end) {
 			break
 		}
@@ -73,24 +75,24 @@ func span(s v1alpha1.Schedule, from time.Time) (begin, end time.Time, err error)
 }
 
 // schedule reads a schedule. Its error is a [Problem].
-func schedule(s v1alpha1.Schedule) (cron, error) {
+func schedule(s v1alpha1.Schedule) (cron.Schedule, error) {
 	const field = "spec.window.schedule"
 	if s.TimeZone == "Local" { // which is another one on every machine
-		return cron{}, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone",
+		return nil, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone",
 			`"Local" is no time zone; want an IANA name such as Europe/Berlin`}
 	}
 	zone, err := time.LoadLocation(s.TimeZone)
 	if err != nil {
-		return cron{}, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone", fmt.Sprintf(
+		return nil, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone", fmt.Sprintf(
 			"%q is not known; want an IANA name such as Europe/Berlin", s.TimeZone)}
 	}
 	if s.Duration.Duration < time.Minute {
-		return cron{}, Problem{v1alpha1.ReasonInvalidSchedule, field + ".duration", fmt.Sprintf(
+		return nil, Problem{v1alpha1.ReasonInvalidSchedule, field + ".duration", fmt.Sprintf(
 			"%s is too short; want at least 1m", s.Duration.Duration)}
 	}
 	c, err := parseCron(s.Cron, zone)
 	if err != nil {
-		return cron{}, Problem{v1alpha1.ReasonInvalidSchedule, field + ".cron", fmt.Sprintf("%q: %v", s.Cron, err)}
+		return nil, Problem{v1alpha1.ReasonInvalidSchedule, field + ".cron", fmt.Sprintf("%q: %v", s.Cron, err)}
 	}
 	return c, nil
 }
