@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // FuzzRequest: whatever a user posts, it is refused as the user's fault, or it is a request of the sender http and of that

@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/tracetest"
 	"github.com/rehome-dev/rehome/trace"
-	"github.com/rehome-dev/rehome/trace/tracetest"
 )
 
 // oneProcess is the adapter of a process of its own, with a connection and, if the environment asks for one, an exporter.

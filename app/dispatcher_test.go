@@ -30,11 +30,11 @@ import (
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
-	"github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // keepOff is the strategy of most of these tests, one that the policy declares.

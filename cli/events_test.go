@@ -7,8 +7,8 @@ import (
 
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {

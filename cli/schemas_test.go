@@ -9,7 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/cli/try"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestTheTypesOfEventsAreListed(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestEveryReasonCodeIsExplainedToPeopleUnderItsOutcome(t *testing.T) {

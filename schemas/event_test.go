@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func newEvent(t testing.TB, p schemas.Payload, cause schemas.Event) schemas.Event {

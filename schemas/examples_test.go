@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func exampleEvents(t *testing.T) []schemas.Event {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 var legalSubject = regexp.MustCompile(`^rehome(\.[A-Za-z0-9_=-]+)+$`)

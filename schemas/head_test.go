@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestTheHeadOfAScopeIsReadWithoutTheRest(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/schemas/validation"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // isLater says whether a schema is the reference that keeps others open.

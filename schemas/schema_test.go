@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestSchemaGivesTheSchemaOfEveryEventType(t *testing.T) {

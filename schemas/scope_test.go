@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestAScopeOfEveryKindIsPartOfTheContract(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/tracetest"
 	"github.com/rehome-dev/rehome/trace"
-	"github.com/rehome-dev/rehome/trace/tracetest"
 )
 
 // journal is a log that a test reads.

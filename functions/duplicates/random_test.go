@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/rank"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 // The rules once more, without the ways by which Decide is fast.

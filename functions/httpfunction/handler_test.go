@@ -18,10 +18,10 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // nodeTaints is the strategy of these tests, RemovePodsViolatingNodeTaints.

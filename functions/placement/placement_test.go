@@ -5,9 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/placement"
 	"github.com/rehome-dev/rehome/policy"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 func TestOnlyAPodThatStaysByItselfAndThatNothingProtectsIsMovable(t *testing.T) {

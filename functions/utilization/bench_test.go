@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
 	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 // uneven is a cluster in which the first loaded nodes run that many pods of 250m each, and the others, up to nodes, a few.

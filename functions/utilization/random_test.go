@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/highnodeutilization"
 	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 const gpu corev1.ResourceName = "example.com/gpu"

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {

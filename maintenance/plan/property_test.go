@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 func TestWhateverHappensTheRulesOfMaintenancesHold(t *testing.T) {

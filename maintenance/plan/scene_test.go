@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 // noon is when is decided.

@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	test "github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
 func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {

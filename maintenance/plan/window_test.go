@@ -8,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/functionstest"
 )
 
 func at(t testing.TB, text string) time.Time {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // FuzzReadStructured: whatever a document is, it is an invalid event, or one that reads back in both modes as it was read,

@@ -13,11 +13,11 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
-	"github.com/rehome-dev/rehome/functions/functionstest"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+	"github.com/rehome-dev/rehome/test/functionstest"
 )
 
 const (

@@ -26,8 +26,8 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // binary is the program, which is built once.

@@ -13,7 +13,7 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // receiver is a sink made of the client of the SDK. It returns where it is, and the events as the SDK reads them.

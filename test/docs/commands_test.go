@@ -19,8 +19,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // shell runs lines of a page as they stand there, beside a bus as `rehome run` has it.

@@ -23,8 +23,8 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // asShown is the published example of an answer, of which a function over HTTP cannot know the sequence and whose random

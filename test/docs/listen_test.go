@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // page reads a page of the documentation.

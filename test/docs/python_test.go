@@ -21,8 +21,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // pythonOn is the one program in Python that stands on a page, as who copies it has it.

@@ -18,8 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // ownStrategy is an example of a strategy of one's own.

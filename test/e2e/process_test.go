@@ -24,8 +24,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/schematest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.

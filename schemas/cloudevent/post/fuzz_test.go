@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/schemas/schematest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // FuzzAnswer: whatever a server answers, only a status of success is one, what is said about it is one line of bounded
