@@ -93,7 +93,7 @@ func (b BusAdapter) requested(ctx context.Context, e schemas.Event) (open bool, 
 	return true, nil
 }
 
-// FollowRequests implements watcher.Requests.
+// FollowRequests implements requests.Bus of the watcher.
 func (b BusAdapter) FollowRequests(
 	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 ) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/watcher/requests"
 )
 
 // batch bounds how many scopes are built and published together: enough to share the cost of a write to disk, few
@@ -37,7 +38,7 @@ type lead struct {
 	// unsure: it is not known what the leader before has asked for, so that every scope is published.
 	unsure    bool
 	crossings crossings
-	requests  *requests
+	requests  *requests.Controller
 	// offline: nothing comes to rest, since nobody replaces what is moved.
 	offline bool
 }
@@ -51,7 +52,7 @@ func newLead(w *Watcher, p *plan, o *outbox) *lead {
 		asked: map[evaluation]bool{},
 	}
 	l.scopes.waiting = &l.waiting
-	l.requests = newRequests(l)
+	l.requests = l.newRequests()
 	l.scopes.requests = l.requests
 	l.scopes.loads = w.sampler.Load()
 	l.began = w.now()
@@ -75,9 +76,7 @@ func (l *lead) run(ctx context.Context) {
 	wg.Go(func() { l.followVerdicts(ctx) })
 	wg.Go(func() { l.resync(ctx) })
 	wg.Go(func() { l.followRoom(ctx) })
-	wg.Go(func() { l.requests.follow(ctx) })
-	wg.Go(func() { l.requests.run(ctx) })
-	wg.Go(func() { l.requests.dropUnread(ctx) })
+	wg.Go(func() { l.requests.Run(ctx) })
 	for {
 		due := l.queue.take(ctx, batch)
 		if due == nil {
@@ -200,7 +199,7 @@ func (l *lead) observed(d schemas.Delta, groups touched) {
 func (l *lead) evaluateAll() {
 	l.evaluate(nodeNames(l.w.cluster, l.scopes.plan.selector))
 	l.evaluateGroups()
-	l.requests.wakeAll()
+	l.requests.EnqueueAll()
 }
 
 // evaluateGroups makes the evaluations of all groups pending in which something could be moved. One from which something

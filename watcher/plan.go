@@ -26,8 +26,7 @@ type plan struct {
 	signals  policy.Signals
 	metrics  policy.Metrics
 	deltas   policy.Deltas
-	requests policy.Requests
-	profiles []policy.Profile
+	policy   policy.Policy
 	wakes    map[schemas.DeltaKind][]enabled
 	all      []enabled
 }
@@ -50,8 +49,8 @@ type enabled struct {
 func newPlan(p policy.Policy) (*plan, error) {
 	pl := &plan{
 		selector: p.Selector(), signals: p.Signals, metrics: p.Metrics, deltas: p.Deltas,
-		requests: p.Asking(), profiles: p.Profiles,
-		wakes: map[schemas.DeltaKind][]enabled{},
+		policy: p,
+		wakes:  map[schemas.DeltaKind][]enabled{},
 	}
 	for i := range p.Profiles {
 		for _, s := range p.Profiles[i].Strategies {
@@ -127,12 +126,12 @@ func (p *plan) leavesAlone(n *corev1.Node) string {
 // find returns the strategy that an evaluation is for, and whether the policy has it. Requests have every profile.
 func (p *plan) find(ev evaluation) (enabled, bool) {
 	if ev.strategy == schemas.RequestStrategy {
-		i := slices.IndexFunc(p.profiles, func(x policy.Profile) bool { return x.Name == ev.profile })
+		i := slices.IndexFunc(p.policy.Profiles, func(x policy.Profile) bool { return x.Name == ev.profile })
 		if i < 0 {
 			return enabled{}, false
 		}
 		strategy := policy.Strategy{Name: schemas.RequestStrategy, Scope: schemas.RequestKind}
-		return enabled{profile: &p.profiles[i], strategy: policy.Enabled{Strategy: strategy}, at: -1}, true
+		return enabled{profile: &p.policy.Profiles[i], strategy: policy.Enabled{Strategy: strategy}, at: -1}, true
 	}
 	i := slices.IndexFunc(p.all, func(e enabled) bool {
 		return e.profile.Name == ev.profile && e.strategy.Name == ev.strategy

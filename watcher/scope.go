@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/requests"
 )
 
 // scopes builds scopes from the caches at the moment they are asked for.
@@ -24,7 +25,7 @@ type scopes struct {
 	loads   loads
 	waiting *waiting // nil: nobody wants to know what waits for room
 	// requests are those that are open. nil: there are none.
-	requests *requests
+	requests *requests.Controller
 }
 
 // built is a scope, and when its answer can change by the passing of time alone; zero: never.
@@ -71,7 +72,8 @@ func (s scopes) Build(p *pending, now time.Time) (built, error) {
 		if s.requests == nil {
 			return built{}, nil
 		}
-		return s.requests.scope(head, e), nil
+		scope, again := s.requests.Build(head)
+		return built{scope: scope, again: again}, nil
 	}
 	if e.grouped() {
 		return s.group(head, e)

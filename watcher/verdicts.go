@@ -63,7 +63,7 @@ func (l *lead) verdict(e schemas.Event) {
 		return // of the leader before, who saw to it
 	}
 	var delay time.Duration
-	again := l.requests.verdict(v)
+	again := l.requests.Verdict(v)
 	_, wanted := l.scopes.plan.find(ev)
 	switch {
 	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack:

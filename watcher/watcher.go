@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
+	"github.com/rehome-dev/rehome/watcher/requests"
 )
 
 // Bus is what the watcher needs of the bus.
@@ -46,7 +47,7 @@ type Config struct {
 	// Source is the CloudEvents source of everything that the watcher says.
 	Source string
 	// Requests are answered by the policy. nil: nobody is.
-	Requests Requests
+	Requests requests.Bus
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
 	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
@@ -249,7 +250,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	l.Observe(ObservePod(old, new), groups, podOf(old, new))
 	if old != nil && (new == nil || new.UID != old.UID) {
 		l.held.forget(old.UID)
-		l.requests.podGone(old.UID)
+		l.requests.PodGone(old.UID)
 	}
 	l.podFacts(old, new)
 }

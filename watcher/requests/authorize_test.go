@@ -1,0 +1,110 @@
+package requests
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/request"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// newRequest is a request of admin with a node as its target.
+func newRequest(change ...func(*schemas.Request)) schemas.Request {
+	r := schemas.Request{
+		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
+	}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func withTarget(t schemas.Target) func(*schemas.Request) {
+	return func(r *schemas.Request) { r.Target = &t }
+}
+
+func TestAuthorize(t *testing.T) {
+	some := policy.Policy{
+		Profiles: []policy.Profile{{Name: "first"}, {Name: "second"}},
+		Requests: &policy.Requests{MaxPods: 500, Senders: []policy.Sender{
+			{Name: "admin", Nodes: true, Override: []string{policy.AnyRule}},
+			{
+				Name: "scaler", Namespaces: []string{"shop-*"}, Actions: []schemas.RequestAction{schemas.ActionDeschedule},
+				Override: []string{policy.DaemonSetPods},
+			},
+		}},
+	}
+	by := func(sender string, change ...func(*schemas.Request)) schemas.Request {
+		r := newRequest(change...)
+		r.Sender = sender
+		return r
+	}
+	in := func(namespace string) func(*schemas.Request) {
+		return withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "a=b"}})
+	}
+	rule := func(r string) func(*schemas.Request) { return func(q *schemas.Request) { q.Override = []string{r} } }
+	no := func(reason schemas.ReceiptReason, message string) *request.Rejection {
+		return &request.Rejection{Reason: reason, Message: message}
+	}
+	for _, c := range []struct {
+		name    string
+		policy  policy.Policy
+		request schemas.Request
+		profile string
+		want    *request.Rejection
+	}{
+		{"without a word, admin may everything", policy.Policy{Profiles: some.Profiles}, by("admin", rule(policy.NodeFitRule)), "first", nil},
+		{"the endpoint too", policy.Policy{Profiles: some.Profiles}, by("http"), "first", nil},
+		{
+			"nobody else", policy.Policy{Profiles: some.Profiles}, by("scaler"), "",
+			no(schemas.ReceiptNotAllowed, `the policy has no sender "scaler"`),
+		},
+		{"another profile", some, by("admin", func(r *schemas.Request) { r.Profile = "second" }), "second", nil},
+		{
+			"a profile that there is not", some, by("admin", func(r *schemas.Request) { r.Profile = "third" }), "",
+			no(schemas.ReceiptPolicyUnknown, `the policy has no profile "third"`),
+		},
+		{
+			"no profile at all", policy.Policy{}, by("admin"), "",
+			no(schemas.ReceiptPolicyUnknown, "the policy has no profile"),
+		},
+		{
+			"a node without the right", some, by("scaler"), "",
+			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for the pods of a node"),
+		},
+		{"pods of its namespaces", some, by("scaler", in("shop-eu")), "first", nil},
+		{"pods wherever it may", some, by("scaler", in("")), "first", nil},
+		{
+			"pods of others", some, by("scaler", in("web")), "",
+			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
+		},
+		{
+			"one pod of others among its own", some,
+			by("scaler", withTarget(schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop-eu", Name: "a"}, {Namespace: "web", Name: "b"}}})), "",
+			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
+		},
+		{
+			"an action that is not its own", some,
+			by("scaler", func(r *schemas.Request) { r.Action, r.Target = schemas.ActionEvaluate, nil }), "",
+			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask to evaluate"),
+		},
+		{"a rule that it may override", some, by("scaler", in("shop-eu"), rule(policy.DaemonSetPods)), "first", nil},
+		{
+			"a rule that it may not", some, by("scaler", in("shop-eu"), rule(policy.PodsWithPVC)), "",
+			no(schemas.ReceiptNotAllowed, "the policy does not let scaler override PodsWithPVC"),
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			profile, got := authorize(c.policy, c.request)
+			if profile != c.profile || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got profile %q, %+v, want %q, %+v", profile, got, c.profile, c.want)
+			}
+		})
+	}
+	_, got := authorize(some, by("admin", rule(policy.TerminatingPods)))
+	if got == nil || got.Reason != schemas.ReceiptPolicyUnknown || !strings.Contains(got.Message, `no rule "TerminatingPods"`) {
+		t.Errorf("a rule that nobody can override: got %+v", got)
+	}
+}

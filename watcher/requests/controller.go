@@ -1,0 +1,232 @@
+// Package requests answers the manual requests of people and programs: move these pods, evaluate, cancel.
+//
+//	bus ──message──▶ Handle ──accept, reject──▶ receipt           (intake.go, authorize.go, target.go, limit.go)
+//	                   │
+//	                   └─key─▶ queue ──▶ Reconcile ──▶ receipt    (reconcile.go)
+//	                             ▲
+//	verdict, pod gone, deadline ─┘      Build: the scope of the pods that are still to move
+//
+// A key is SENDER/NAME. Reconcile looks at the pods of one request: once each is gone, refused, or out of time, it withdraws
+// the scope, publishes the last receipt, and takes the request off the bus. The request and its accepted receipt are on the bus,
+// so the next leader continues with them. The maintenance role answers the requests for nodes.
+package requests
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Bus delivers requests.
+type Bus interface {
+	// FollowRequests calls handle for every open request, oldest first, and for each new one, one at a time, with the time at
+	// which it was stored, until ctx ends. Of the event only Channel and Sequence are known until read is called, which costs what
+	// the request is large. After an error or a lost connection it delivers a request again. A message that is no event reads as
+	// one without a type.
+	FollowRequests(
+		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
+	) error
+	// DropRequest deletes the request with that Channel and Sequence. A deleted request is no error.
+	DropRequest(ctx context.Context, e schemas.Event) error
+	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
+	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+}
+
+// Config configures a [Controller].
+type Config struct {
+	Bus     Bus // nil: requests are not answered
+	Publish func(context.Context, []schemas.Event) error
+	Policy  policy.Policy
+	Cluster *cluster.Cache
+	// Protections lists the rules of a profile that protect a pod, without the overridden rules.
+	Protections func(profile string, p *corev1.Pod, override []string) []schemas.Protection
+	// Enqueue enqueues the scope of a request, which [Controller.Build] builds.
+	Enqueue func(profile, key string, cause schemas.Cause, e schemas.Event)
+	// Evaluate enqueues all scopes of the strategies that match, and returns how many strategies do. Empty names match all.
+	Evaluate func(profile, strategy string, cause schemas.Cause, e schemas.Event) int
+	// Count counts a receipt, or a request that got none.
+	Count func(sender string, state schemas.ReceiptState)
+	// Source is the CloudEvents source; Expires is how long a scope is valid.
+	Source  string
+	Expires time.Duration
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Controller answers requests during one leader session. Make one with [New].
+type Controller struct {
+	cfg   Config
+	began time.Time
+	queue workqueue.TypedRateLimitingInterface[string]
+	drops workqueue.TypedRateLimitingInterface[message]
+	// senders and maintained are used by Handle alone. maintained has the sequences of the requests for nodes, by key.
+	senders    map[string]*limits
+	maintained map[string]uint64
+
+	mu       sync.Mutex
+	requests map[string]*entry
+	pods     map[types.UID][]string // the keys of the requests that name a pod
+	dropping map[uint64]bool        // the sequences in drops
+}
+
+// message names one request on the bus.
+type message struct {
+	channel  string
+	sequence uint64
+}
+
+// entry is one accepted request.
+type entry struct {
+	event    schemas.Event // without data
+	request  schemas.Request
+	accepted schemas.Receipt
+	pods     []*pod
+	end      schemas.ReceiptReason // why it is over; empty: it is open
+	message  string                // more about the end
+	// published: the last scope named pods. finished: the last receipt is published, and the last scope is to be built.
+	published, finished bool
+}
+
+// pod is one pod of a request.
+type pod struct {
+	schemas.RemainingPod
+	gone  bool
+	final bool // refused or failed: the request tries no more
+	moves bool // a move is in flight
+}
+
+// workers is how many rejected requests are dropped at a time.
+const workers = 8
+
+// New makes a controller that does nothing before [Controller.Run].
+func New(cfg Config) *Controller {
+	return &Controller{
+		cfg: cfg, began: cfg.Now(),
+		senders: map[string]*limits{}, maintained: map[string]uint64{},
+		requests: map[string]*entry{}, pods: map[types.UID][]string{}, dropping: map[uint64]bool{},
+	}
+}
+
+func newQueue[K comparable]() workqueue.TypedRateLimitingInterface[K] {
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](100*time.Millisecond, 5*time.Second))
+}
+
+// Run answers requests until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	c.queue, c.drops = newQueue[string](), newQueue[message]()
+	context.AfterFunc(ctx, c.queue.ShutDown)
+	context.AfterFunc(ctx, c.drops.ShutDown)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { process(ctx, c.queue, c.Reconcile, c.cfg.Log) })
+	if c.cfg.Bus == nil {
+		return
+	}
+	for range workers {
+		wg.Go(func() { process(ctx, c.drops, c.drop, c.cfg.Log) })
+	}
+	if err := c.cfg.Bus.FollowRequests(ctx, c.Handle); err != nil && ctx.Err() == nil {
+		c.cfg.Log.Error("requests cannot be followed and are not answered", "error", err)
+	}
+}
+
+// process reconciles the keys of a queue until it is shut down.
+func process[K comparable](
+	ctx context.Context, q workqueue.TypedRateLimitingInterface[K], reconcile func(context.Context, K) error, log *slog.Logger,
+) {
+	for {
+		key, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		if err := reconcile(ctx, key); err == nil {
+			q.Forget(key)
+		} else if ctx.Err() == nil {
+			if q.NumRequeues(key) == 0 {
+				log.Warn("a request could not be answered; trying again", "request", key, "error", err)
+			}
+			q.AddRateLimited(key)
+		}
+		q.Done(key)
+	}
+}
+
+// EnqueueAll enqueues the scopes of all open requests.
+func (c *Controller) EnqueueAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, r := range c.requests {
+		c.enqueue(key, r, schemas.Cause{Kind: schemas.CauseResync})
+	}
+}
+
+// enqueue enqueues the scope of a request.
+func (c *Controller) enqueue(key string, r *entry, cause schemas.Cause) {
+	cause.Time = c.cfg.Now().UTC()
+	c.cfg.Enqueue(r.accepted.Profile, key, cause, r.event)
+}
+
+// start works on the pods of an accepted request.
+func (c *Controller) start(key string, e schemas.Event, request schemas.Request, accepted schemas.Receipt) *entry {
+	e.Data = nil
+	r := &entry{event: e, request: request, accepted: accepted}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range accepted.Pods {
+		x := &pod{RemainingPod: schemas.RemainingPod{Pod: p.Pod, Node: p.Node}}
+		if len(p.Protected) > 0 {
+			x.refuse(p.Protected)
+		}
+		r.pods = append(r.pods, x)
+		c.pods[p.Pod.UID] = append(c.pods[p.Pod.UID], key)
+	}
+	c.requests[key] = r
+	now := c.cfg.Now()
+	switch {
+	case !slices.ContainsFunc(r.pods, func(p *pod) bool { return !p.final }):
+		r.end = schemas.ReceiptNothingToDo
+	case now.Before(accepted.Deadline):
+		c.enqueue(key, r, schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID})
+		c.queue.AddAfter(key, accepted.Deadline.Sub(now))
+	}
+	c.queue.Add(key)
+	return r
+}
+
+// PodGone says that a pod was deleted.
+func (c *Controller) PodGone(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range c.pods[uid] {
+		c.queue.Add(key)
+	}
+}
+
+// boundPod is the pod with that reference, if it has a node; else nil.
+func (c *Controller) boundPod(ref schemas.PodRef) *corev1.Pod {
+	p := c.cfg.Cluster.Pod(ref.Namespace, ref.Name)
+	if p == nil || p.Spec.NodeName == "" || ref.UID != "" && p.UID != ref.UID {
+		return nil
+	}
+	return p
+}
+
+// plural formats a number of things.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,259 @@
+package requests
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rehome-dev/rehome/request"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// overlap is how long after the start of a session a request may have been answered by the leader before.
+const overlap = 5 * time.Second
+
+// Handle accepts or rejects one request. The rate limit of its sender bounds the cost: a request over the limit is not even read,
+// and dropping it does not delay the next one.
+func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
+	sender, name, ok := request.SenderOf(e.Channel)
+	answer := schemas.Receipt{Sender: sender, Name: name}
+	if key := keyOf(answer); ok && c.maintained[key] == e.Sequence || c.knows(key, e.Sequence) {
+		return nil
+	}
+	if ok && stored.Before(c.began.Add(overlap)) {
+		if done, err := c.resume(ctx, answer, stored, read); done || err != nil {
+			return err
+		}
+	}
+	if l := c.limitsOf(sender); !l.requests.AllowN(c.cfg.Now(), 1) {
+		return c.tooMany(ctx, e, answer, l, read)
+	}
+	e = read()
+	if !ok {
+		return c.reject(ctx, e, answer, request.Malformed("it was published on %.100q, want rehome.request.SENDER.NAME, both of them "+
+			"1 to 63 of a-z, 0-9 and -", e.Channel))
+	}
+	return c.consider(ctx, e, answer, stored)
+}
+
+func keyOf(r schemas.Receipt) string { return r.Sender + "/" + r.Name }
+
+// knows says whether the message is in progress: accepted, or to be dropped.
+func (c *Controller) knows(key string, sequence uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.requests[key]
+	return r != nil && r.event.Sequence == sequence || c.dropping[sequence]
+}
+
+// consider does what a request asks for, or rejects it.
+func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
+	key := keyOf(answer)
+	if request.Action(e) == schemas.ActionMaintain {
+		c.maintained[key] = e.Sequence
+		return nil
+	}
+	delete(c.maintained, key)
+	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
+	answer.Action, answer.Target, answer.DryRun = asked.Action, asked.Target, asked.DryRun
+	if no == nil {
+		var err error
+		if answer.Fingerprint, err = request.Fingerprint(asked); err != nil {
+			return err
+		}
+		answer.Profile, no = authorize(c.cfg.Policy, asked)
+	}
+	if no != nil {
+		return c.reject(ctx, e, answer, no)
+	}
+	if done, err := c.repeat(ctx, e, answer); done || err != nil {
+		return err
+	}
+	switch asked.Action {
+	case schemas.ActionEvaluate:
+		return c.evaluate(ctx, e, answer, asked)
+	case schemas.ActionCancel:
+		return c.cancel(ctx, e, answer, asked)
+	}
+	return c.accept(ctx, e, answer, asked, stored)
+}
+
+// accept finds the pods of a request, publishes the accepted receipt, and starts.
+func (c *Controller) accept(
+	ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request, stored time.Time,
+) error {
+	limits := c.cfg.Policy.Asking()
+	s, _ := limits.Sender(asked.Sender)
+	if c.openOf(s.Name) >= s.Open {
+		return c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
+	}
+	found, missing, no := targetPods(c.cfg.Cluster, *asked.Target, s, stored)
+	if no == nil && len(found) > limits.MaxPods {
+		no = request.Refuse(schemas.ReceiptTooManyPods, "%d pods, want at most %d", len(found), limits.MaxPods)
+	}
+	if no != nil {
+		return c.reject(ctx, e, answer, no)
+	}
+	protected := 0
+	for _, p := range found {
+		pod := schemas.RequestedPod{
+			Pod:  schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+			Node: p.Spec.NodeName, Protected: c.cfg.Protections(answer.Profile, p, asked.Override),
+		}
+		if len(pod.Protected) > 0 {
+			protected++
+		}
+		answer.Pods = append(answer.Pods, pod)
+	}
+	answer.State, answer.Reason, answer.Missing = schemas.RequestAccepted, schemas.ReceiptAccepted, missing
+	answer.Deadline = request.Deadline(asked, stored)
+	answer.Message = fmt.Sprintf("%d of %s to be moved", len(found)-protected, plural(len(found), "pod is", "pods are"))
+	if protected > 0 {
+		answer.Message += fmt.Sprintf(", %d protected", protected)
+	}
+	if err := c.publish(ctx, e, answer); err != nil {
+		return err
+	}
+	c.start(keyOf(answer), e, asked, answer)
+	return nil
+}
+
+// openOf counts the open requests of a sender.
+func (c *Controller) openOf(sender string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.requests {
+		if r.request.Sender == sender && !r.finished {
+			n++
+		}
+	}
+	return n
+}
+
+// evaluate enqueues all scopes of some strategies, as a consequence of the request.
+func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request) error {
+	event := e
+	event.Data = nil
+	cause := schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID, Time: c.cfg.Now().UTC()}
+	n := c.cfg.Evaluate(asked.Profile, asked.Strategy, cause, event)
+	if n == 0 {
+		return c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptPolicyUnknown,
+			"the policy has no profile %q with strategy %q", asked.Profile, asked.Strategy))
+	}
+	answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptDone
+	answer.Message = fmt.Sprintf("%s evaluated", plural(n, "strategy is", "strategies are"))
+	return c.close(ctx, e, answer)
+}
+
+// cancel ends an open request of the same sender. The maintenance role answers for its own requests.
+func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request) error {
+	key := asked.Sender + "/" + asked.Request
+	if _, is := c.maintained[key]; is {
+		return nil
+	}
+	answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptNothingToDo
+	answer.Message = "no request " + asked.Request + " is open"
+	if c.end(key, "cancelled: "+asked.Reason) {
+		answer.Reason, answer.Message = schemas.ReceiptDone, "request "+asked.Request+" is given up"
+	}
+	return c.close(ctx, e, answer)
+}
+
+// end cancels a request, and says whether it was open.
+func (c *Controller) end(key, message string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.requests[key]
+	if r == nil || r.end != "" {
+		return false
+	}
+	r.end, r.message = schemas.ReceiptCancelled, message
+	c.queue.Add(key)
+	return true
+}
+
+// resume continues with a request that the leader before has answered. done is false if it has not.
+func (c *Controller) resume(
+	ctx context.Context, answer schemas.Receipt, stored time.Time, read func() schemas.Event,
+) (done bool, err error) {
+	before, last, ok, err := c.receipt(ctx, answer)
+	if err != nil || !ok {
+		return false, err
+	}
+	e, key := read(), keyOf(answer)
+	switch {
+	case before.CausationID != e.ID:
+		return false, nil
+	case last.State != schemas.RequestAccepted:
+		return true, c.cfg.Bus.DropRequest(ctx, e)
+	case last.Action == schemas.ActionMaintain:
+		c.maintained[key] = e.Sequence
+		return true, nil
+	}
+	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
+	if no == nil {
+		_, no = authorize(c.cfg.Policy, asked)
+	}
+	if no == nil {
+		_, no = profile(c.cfg.Policy, last.Profile)
+	}
+	last.Sender, last.Name = answer.Sender, answer.Name
+	c.start(key, e, asked, last)
+	if no != nil { // the policy has changed
+		c.end(key, no.Message)
+	}
+	return true, nil
+}
+
+// repeat answers a request with the name of a finished one. It is the same request, and nothing is done again. Over HTTP all users
+// share a sender: there user and content must be the same, too.
+func (c *Controller) repeat(ctx context.Context, e schemas.Event, answer schemas.Receipt) (done bool, err error) {
+	before, last, ok, err := c.receipt(ctx, answer)
+	switch {
+	case err != nil || !ok || last.State != schemas.RequestFinished:
+		return false, err
+	case before.CausationID == e.ID: // answered, and not dropped
+		return true, c.cfg.Bus.DropRequest(ctx, e)
+	case last.Fingerprint != answer.Fingerprint:
+		return true, c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
+	}
+	return true, c.close(ctx, e, last)
+}
+
+// receipt reads the last receipt for a name. ok is false if there is none that can be read.
+func (c *Controller) receipt(ctx context.Context, of schemas.Receipt) (e schemas.Event, last schemas.Receipt, ok bool, err error) {
+	e, err = c.cfg.Bus.Receipt(ctx, of.Sender, of.Name)
+	if err != nil || e.ID == "" {
+		return e, last, false, err
+	}
+	last, err = schemas.Decode[schemas.Receipt](e)
+	return e, last, err == nil, nil
+}
+
+// publish publishes a receipt for the request of the event.
+func (c *Controller) publish(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
+	out, err := request.Receipt(c.cfg.Source, receipt, c.cfg.Now(), e)
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Publish(ctx, []schemas.Event{out}); err != nil {
+		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
+	}
+	c.count(receipt.Sender, receipt.State)
+	return nil
+}
+
+// close publishes the last receipt for a request and drops the request.
+func (c *Controller) close(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
+	if err := c.publish(ctx, e, last); err != nil {
+		return err
+	}
+	return c.cfg.Bus.DropRequest(ctx, e)
+}
+
+// reject closes a request of which nothing is done.
+func (c *Controller) reject(ctx context.Context, e schemas.Event, answer schemas.Receipt, no *request.Rejection) error {
+	answer.State, answer.Reason, answer.Message = schemas.RequestRejected, no.Reason, no.Message
+	c.cfg.Log.Info("request rejected", "sender", answer.Sender, "name", answer.Name, "reason", no.Reason, "message", no.Message)
+	return c.close(ctx, e, answer)
+}

@@ -1,0 +1,210 @@
+package requests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// retryTerminating is when a pod that is terminating by itself is looked at again.
+const retryTerminating = 15 * time.Second
+
+// Reconcile finishes a request that is over: it withdraws the scope, publishes the last receipt, and drops the request. In this
+// order, so that another leader does what is left.
+func (c *Controller) Reconcile(ctx context.Context, key string) error {
+	r, last, withdraw := c.over(key)
+	if r == nil {
+		return nil
+	}
+	if withdraw {
+		if err := c.withdraw(ctx, key, r); err != nil {
+			return err
+		}
+	}
+	if err := c.close(ctx, r.event, last); err != nil {
+		return err
+	}
+	c.cfg.Log.Info("request finished", "request", key, "reason", last.Reason, "message", last.Message)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range r.pods {
+		uid := p.Pod.UID
+		c.pods[uid] = slices.DeleteFunc(c.pods[uid], func(k string) bool { return k == key })
+		if len(c.pods[uid]) == 0 {
+			delete(c.pods, uid)
+		}
+	}
+	switch r.finished = true; {
+	case c.requests[key] != r: // its name is used again
+	case withdraw: // a scope that was built earlier may be published after the one that withdraws
+		c.enqueue(key, r, schemas.Cause{Kind: schemas.CauseRequest, Event: r.event.ID})
+	default:
+		delete(c.requests, key)
+	}
+	return nil
+}
+
+// over returns the request if it has ended, with its last receipt. withdraw: some of its pods are still to move. nil: it goes on.
+func (c *Controller) over(key string) (r *entry, last schemas.Receipt, withdraw bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r = c.requests[key]
+	if r == nil || r.finished {
+		return nil, last, false
+	}
+	a := r.accepted
+	last = schemas.Receipt{
+		Fingerprint: a.Fingerprint, Sender: a.Sender, Name: a.Name, State: schemas.RequestFinished, Action: r.request.Action,
+		Target: r.request.Target, Profile: a.Profile, DryRun: r.request.DryRun,
+	}
+	for _, p := range r.pods {
+		if p.gone = p.gone || c.boundPod(p.Pod) == nil; p.gone {
+			last.Gone++
+			continue
+		}
+		last.Remaining = append(last.Remaining, p.RemainingPod)
+		withdraw = withdraw || !p.final
+	}
+	switch {
+	case r.end != "":
+	case !withdraw:
+		r.end = schemas.ReceiptDone
+	case !c.cfg.Now().Before(a.Deadline):
+		r.end = schemas.ReceiptDeadlineExceeded
+	default:
+		return nil, last, false
+	}
+	last.Reason, last.Message = r.end, fmt.Sprintf("%d of %s gone", last.Gone, plural(len(r.pods), "pod is", "pods are"))
+	if r.message != "" {
+		last.Message += "; " + r.message
+	}
+	return r, last, withdraw
+}
+
+// withdraw publishes the empty scope of a request.
+func (c *Controller) withdraw(ctx context.Context, key string, r *entry) error {
+	now := c.cfg.Now()
+	cause := schemas.Cause{Kind: schemas.CauseRequest, Event: r.event.ID, Time: now.UTC()}
+	scope := r.scope(schemas.ScopeHead{
+		Kind: schemas.RequestKind, Key: key, Profile: r.accepted.Profile, Strategy: schemas.RequestStrategy, Now: now.UTC(),
+		Since: now.UTC(), Causes: []schemas.Cause{cause},
+	})
+	e, err := schemas.NewEvent(c.cfg.Source, scope, now, r.event)
+	if err == nil {
+		e.Expires = now.Add(c.cfg.Expires).UTC()
+		err = c.cfg.Publish(ctx, []schemas.Event{e})
+	}
+	if err != nil {
+		return fmt.Errorf("withdraw request %s: %w", key, err)
+	}
+	return nil
+}
+
+// scope is the scope of the request without pods.
+func (r *entry) scope(head schemas.ScopeHead) schemas.RequestScope {
+	return schemas.RequestScope{ScopeHead: head, Request: r.request, Pods: []schemas.ScopedPod{}}
+}
+
+// Verdict notes a verdict on a pod of a request. again: the pod moves for another reason and is evaluated again.
+func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.requests[v.Scope.Key]
+	if r == nil || v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack {
+		return false
+	}
+	i := slices.IndexFunc(r.pods, func(p *pod) bool { return p.Pod.UID == v.Intent.Pod.UID })
+	if i < 0 {
+		return false
+	}
+	p := r.pods[i]
+	p.Outcome, p.Reason, p.Message = v.Outcome, v.Reason, v.Message
+	p.moves = v.Outcome.Moves() && !v.DryRun
+	p.final = v.Outcome == schemas.Failed || v.Outcome.Moves() && v.DryRun || v.Outcome == schemas.Rejected && final(v.Reason)
+	if p.final {
+		c.queue.Add(v.Scope.Key)
+	}
+	return v.Reason == schemas.ReasonMoving && v.Outcome == schemas.Rejected
+}
+
+// final says whether a rejection for the reason ends the attempts. Otherwise the pod is about to go, or the actuator has not read
+// the policy yet.
+func final(reason schemas.ReasonCode) bool {
+	switch reason {
+	case schemas.ReasonMoving, schemas.ReasonPodTerminating, schemas.ReasonPodGone, schemas.ReasonProfileUnknown:
+		return false
+	}
+	return true
+}
+
+// refuse notes that the pod is protected.
+func (p *pod) refuse(by []schemas.Protection) {
+	rules := make([]string, len(by))
+	for i, rule := range by {
+		rules[i] = rule.Rule + ": " + rule.Detail
+	}
+	p.final, p.Outcome, p.Reason = true, schemas.Rejected, schemas.ReasonProtected
+	p.Message = strings.Join(rules, "; ")
+}
+
+// Build builds the scope of a request: the pods that are still to move. It is empty to withdraw the last scope, and nil if there is
+// nothing to publish. again is when to build it again; zero: when something changes.
+func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again time.Time) {
+	r, candidates := c.candidates(head.Key)
+	if r == nil {
+		return nil, again
+	}
+	protections := make([][]schemas.Protection, len(candidates)) // without the lock: asking where pods fit takes long
+	pods := make([]*corev1.Pod, len(candidates))
+	for i, p := range candidates {
+		if pods[i] = c.boundPod(p.Pod); pods[i] != nil {
+			protections[i] = c.cfg.Protections(r.accepted.Profile, pods[i], r.request.Override)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	built := r.scope(head)
+	for i, p := range candidates {
+		switch by := protections[i]; {
+		case pods[i] == nil || p.gone || p.final || p.moves: // changed meanwhile
+		case len(by) == 1 && by[0].Rule == policy.TerminatingPods:
+			again = head.Now.Add(retryTerminating)
+		case len(by) > 0:
+			p.refuse(by)
+			c.queue.Add(head.Key)
+		default:
+			built.Pods = append(built.Pods, schemas.ScopedPod{Pod: *pods[i]})
+		}
+	}
+	if len(built.Pods) > 0 || r.published || r.finished {
+		r.published = len(built.Pods) > 0
+		return built, again
+	}
+	return nil, again
+}
+
+// candidates returns a request and its pods that are still to move. It forgets a finished request.
+func (c *Controller) candidates(key string) (r *entry, pods []*pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r = c.requests[key]
+	if r == nil {
+		return nil, nil
+	}
+	if r.finished {
+		delete(c.requests, key)
+	}
+	for _, p := range r.pods {
+		if r.end == "" && !p.gone && !p.final && !p.moves {
+			pods = append(pods, p)
+		}
+	}
+	return r, pods
+}
