@@ -77,6 +77,7 @@ func (s *session) rememberLoop(k limit.BreakerKey, name *schemas.ObjectRef) {
 	}
 	if r, ok := s.loop.Record(k); ok && r.Returns > 0 {
 		s.change(s.loopEntry(limit.BreakerEntry{BreakerKey: k, BreakerRecord: r, Until: s.loop.Holds(k, s.cfg.Now())}))
+		s.metrics.loopsOpen.Set(float64(s.loopsOpen()))
 	}
 }
 
