@@ -1,84 +1,88 @@
+// Package objects reads Kubernetes objects from text: output of kubectl, or files written by hand.
+//
+//	source.go   Open     files, directories, and standard input
+//	split.go    split    a text into documents, and the list that kubectl prints into its entries
+//	read.go     Read     documents into typed objects, in parallel
+//	metrics.go           NodeMetrics and PodMetrics
+//
+// A text is any mixture of YAML documents and JSON values. Each is one object or a list of objects. The package does not know
+// what the objects are for.
 package objects
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Found is what was in the sources.
+// Found is the content of the sources.
 type Found struct {
-	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], in
-	// the order of their kinds, namespaces and names. An object that is there twice, the same both times, is listed once.
+	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], sorted
+	// by kind, namespace, and name. An object that appears twice with the same content is listed once.
 	Objects []metav1.Object
 	// LeftOut counts the others by their kinds, such as ConfigMap or Widget.example.com.
 	LeftOut map[string]int
 }
 
-// Read reads the objects of the wanted kinds. What the text says beyond the fields of the types is ignored; lists are
-// taken apart. Of pods and nodes that have no UID one is derived from the name, and a pod without a namespace is in
-// default, so that objects can be written by hand.
+// Read reads the objects of the wanted kinds. It ignores unknown fields and takes lists apart. Pods and nodes without a UID get
+// one that is derived from the name, and a pod without a namespace is in default, so that objects can be written by hand.
 //
-// The error joins one for each document that cannot be read, and one for each object that is there twice with different
-// contents; each names source, document and, if it is known, line. The order of sources and documents does not change what
-// is found.
+// The error joins one error for each document that is not readable and for each object that appears twice with different content.
+// The order of sources and documents does not change the result.
 func Read(sources []Source, wanted []schema.GroupVersionKind) (Found, error) {
-	r := reader{wanted: map[schema.GroupVersionKind]bool{}}
-	for _, k := range wanted {
-		r.wanted[k] = true
-	}
 	var all []document
 	for _, s := range sources {
-		all = append(all, documents(s)...)
+		all = append(all, split(s)...)
 	}
-	results := make([]result, len(all))
-	parallel(len(all), func(i int) { results[i] = r.document(all[i]) })
-	return collect(results)
+	read, failed := parallel(all, func(d document) ([]object, error) { return d.read(wanted) })
+	found, err := collect(slices.Concat(read...))
+	return found, errors.Join(append(failed, err)...)
 }
 
-// reader knows what is looked for.
-type reader struct {
-	wanted map[schema.GroupVersionKind]bool
-}
-
-// result is what a part of the sources holds.
-type result struct {
-	objects []placed
-	leftOut map[string]int
-	err     error
-}
-
-// add takes over what another one found.
-func (r *result) add(other result) {
-	r.objects = append(r.objects, other.objects...)
-	for kind, n := range other.leftOut {
-		r.leftOut[kind] += n
+// parallel calls read for each document, on all cores.
+func parallel(all []document, read func(document) ([]object, error)) (results [][]object, failed []error) {
+	results, failed = make([][]object, len(all)), make([]error, len(all))
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	for i, d := range all {
+		work.Go(func() error {
+			results[i], failed[i] = read(d)
+			return nil
+		})
 	}
+	_ = work.Wait() // errors are in failed
+	return results, failed
 }
 
-// placed is an object and where it was found.
-type placed struct {
-	object metav1.Object
-	kind   string
-	at     place
+// object is an object and its place in the sources.
+type object struct {
+	metav1.Object // nil: of another kind than the wanted ones
+	kind          schema.GroupVersionKind
+	at            place
 }
 
 // place is where something is in the sources.
 type place struct {
-	source   string
-	document int
-	line     int // 0: not known
+	source         string
+	document, line int // a line of 0 is not known
 }
 
 func (p place) String() string {
@@ -88,255 +92,177 @@ func (p place) String() string {
 	return fmt.Sprintf("%s: document %d", p.source, p.document)
 }
 
-// batch is how many entries of a list are read at once: enough that sharing them out costs nothing, and few enough that
-// all cores are busy to the end.
-const batch = 64
+var yamlLine = regexp.MustCompile(`yaml: (?:line (\d+): )?(.*)`)
 
-// document reads one document.
-func (r reader) document(d document) result {
-	if first := bytes.TrimSpace(d.text); first[0] == '{' || first[0] == '[' {
-		return r.json(d)
+// read reads a document: the entries of a list one by one if possible, else JSON values or one YAML document.
+func (d document) read(wanted []schema.GroupVersionKind) ([]object, error) {
+	entries, head := d.entries()
+	if entries == nil {
+		return d.values(wanted)
 	}
-	entries, rest, ok := items(d)
-	if !ok || !isList(rest) {
-		return r.yaml(d)
-	}
-	batches := slices.Collect(slices.Chunk(entries, batch))
-	results := make([]result, len(batches))
-	parallel(len(batches), func(i int) { results[i] = r.entries(d, batches[i]) })
-	sum := result{leftOut: map[string]int{}}
-	for _, some := range results {
-		if errors.Is(some.err, errNotAlone) {
-			return r.yaml(d)
+	read, failed := parallel(entries, func(entry document) ([]object, error) { return entry.values(wanted, head) })
+	for _, err := range failed {
+		if err == nil {
+			continue
 		}
-		sum.err = errors.Join(sum.err, some.err)
-		sum.add(some)
+		if whole, wholeErr := d.values(wanted); wholeErr == nil { // the entry referred to an anchor in another one
+			return whole, nil
+		}
+		return nil, err
 	}
-	return sum
+	return slices.Concat(read...), nil
 }
 
-// errNotAlone says that an entry of a list cannot be read by itself: it is less than it is in its document, or the fault
-// lies somewhere else, which the document as a whole tells.
-var errNotAlone = errors.New("not readable by itself")
-
-// isList says whether a document is a list of objects.
-func isList(text []byte) bool {
-	head, err := convert(text)
+// values reads the JSON values of a document, or its YAML. inherited applies to objects without a kind.
+func (d document) values(wanted []schema.GroupVersionKind, inherited ...header) ([]object, error) {
+	var found []object
+	if yaml.IsJSONBuffer(d.text) {
+		values := json.NewDecoder(bytes.NewReader(d.text))
+		for {
+			begin := int(values.InputOffset())
+			begin += len(d.text[begin:]) - len(bytes.TrimLeft(d.text[begin:], " \t\r\n"))
+			var value json.RawMessage
+			err := values.Decode(&value)
+			if errors.Is(err, io.EOF) {
+				return found, nil
+			}
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+				begin = int(syntax.Offset)
+			}
+			at := place{d.source, d.number, d.line + bytes.Count(d.text[:min(begin, len(d.text))], []byte("\n"))}
+			if err != nil {
+				if len(found) == 0 { // YAML may begin like JSON
+					if text, yamlErr := yamlToJSON(d.text); yamlErr == nil {
+						return decode(text, at, wanted, inherited...)
+					}
+				}
+				return nil, fmt.Errorf("%v: not JSON that can be read: %w", at, err)
+			}
+			objects, err := decode(value, at, wanted, inherited...)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, objects...)
+		}
+	}
+	at := place{d.source, d.number, d.line}
+	text, err := yamlToJSON(d.text)
 	if err != nil {
-		return false
+		at.line = 0
+		message := err.Error()
+		if match := yamlLine.FindStringSubmatch(message); match != nil {
+			if line, err := strconv.Atoi(match[1]); err == nil {
+				at.line = d.line + line - 1
+			}
+			message = match[2]
+		}
+		return nil, fmt.Errorf("%v: not YAML that can be read: %s", at, message)
 	}
-	var is header
-	return json.Unmarshal(head, &is) == nil && is.list()
+	return decode(text, at, wanted, inherited...)
 }
 
-// header is what tells what an object is.
+// yamlToJSON converts YAML, also YAML that begins like JSON.
+func yamlToJSON(text []byte) (converted json.RawMessage, err error) {
+	return converted, yaml.Unmarshal(text, &converted)
+}
+
+// header tells the kind of an object, and the entries of a list.
 type header struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
 	Items      []json.RawMessage `json:"items"`
 }
 
-func (h header) list() bool { return strings.HasSuffix(h.Kind, "List") && h.Items != nil }
+func (h header) isList() bool { return strings.HasSuffix(h.Kind, "List") && h.Items != nil }
 
-// entries reads entries of a list in block style.
-func (r reader) entries(d document, list []item) result {
-	got := result{leftOut: map[string]int{}}
-	for _, entry := range list {
-		at := place{d.source, d.number, entry.line}
-		text, err := convert(entry.text)
-		if err != nil {
-			return result{err: errNotAlone}
-		}
-		if err = r.array(text, at, &got); err != nil {
-			return result{err: err}
-		}
+// entry is the kind of entries that do not name one.
+func (h header) entry() header {
+	if h.Kind == "List" {
+		return header{}
 	}
-	return got
+	return header{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
 }
 
-// array reads the one entry of a JSON array.
-func (r reader) array(text []byte, at place, got *result) error {
-	text = bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("[")), []byte("]"))
-	return r.object(text, header{}, at, got)
-}
-
-// yaml reads one YAML document.
-func (r reader) yaml(d document) result {
-	got := result{leftOut: map[string]int{}}
-	at := place{d.source, d.number, d.line}
-	text, err := convert(d.text)
-	if line, ok := errors.AsType[*lineError](err); ok {
-		if at.line = 0; line.line > 0 {
-			at.line = d.line + line.line - 1
-		}
+// decode decodes an object or a list. inherited is the kind of an object that does not name one.
+func decode(text []byte, at place, wanted []schema.GroupVersionKind, inherited ...header) ([]object, error) {
+	var h header
+	if err := json.Unmarshal(text, &h); err != nil {
+		return nil, fmt.Errorf("%v: not an object: %w", at, err)
 	}
-	if err != nil {
-		return result{err: fmt.Errorf("%v: not YAML that can be read: %w", at, err)}
+	if h.Kind == "" && h.APIVersion == "" && len(inherited) > 0 {
+		h.Kind, h.APIVersion = inherited[0].Kind, inherited[0].APIVersion
 	}
-	if err := r.object(text, header{}, at, &got); err != nil {
-		return result{err: err}
+	if h.Kind == "" || h.APIVersion == "" {
+		return nil, fmt.Errorf("%v: not an object: it has no apiVersion and kind", at)
 	}
-	return got
-}
-
-// json reads JSON values that follow each other, or YAML that only begins like JSON.
-func (r reader) json(d document) result {
-	got := result{leftOut: map[string]int{}}
-	values := json.NewDecoder(bytes.NewReader(d.text))
-	for {
-		begin := int(values.InputOffset())
-		var text json.RawMessage
-		err := values.Decode(&text)
-		if errors.Is(err, io.EOF) {
-			return got
-		}
-		if err != nil {
-			if asYAML := r.yaml(d); asYAML.err == nil {
-				return asYAML
+	if h.isList() {
+		var found []object
+		for _, text := range h.Items {
+			objects, err := decode(text, at, wanted, h.entry())
+			if err != nil {
+				return nil, err
 			}
-			return result{err: fmt.Errorf("%v: not JSON that can be read: %w", d.at(d.text[:min(errorAt(err, begin), len(d.text))]), err)}
+			found = append(found, objects...)
 		}
-		spaces := len(d.text[begin:]) - len(bytes.TrimLeft(d.text[begin:], " \t\r\n"))
-		if err := r.object(text, header{}, d.at(d.text[:begin+spaces]), &got); err != nil {
-			return result{err: err}
-		}
+		return found, nil
 	}
-}
-
-// errorAt is the position of an error of a decoder whose last value began at a position.
-func errorAt(err error, begin int) int {
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return int(syntax.Offset)
-	}
-	return begin
-}
-
-// at is the place after some of the document's text.
-func (d document) at(before []byte) place {
-	return place{d.source, d.number, d.line + bytes.Count(before, []byte("\n"))}
-}
-
-// object reads an object or a list. inherited is what a list says about entries that do not say it themselves.
-func (r reader) object(text []byte, inherited header, at place, got *result) error {
-	var is header
-	if err := json.Unmarshal(text, &is); err != nil {
-		return fmt.Errorf("%v: not an object: %w", at, err)
-	}
-	if is.Kind == "" && is.APIVersion == "" {
-		is.Kind, is.APIVersion = inherited.Kind, inherited.APIVersion
-	}
-	switch {
-	case is.Kind == "" || is.APIVersion == "":
-		return fmt.Errorf("%v: not an object: it has no apiVersion and kind", at)
-	case is.list():
-		entry := header{}
-		if is.Kind != "List" {
-			entry = header{APIVersion: is.APIVersion, Kind: strings.TrimSuffix(is.Kind, "List")}
-		}
-		return r.list(is.Items, entry, at, got)
-	}
-	return r.typed(text, is, at, got)
-}
-
-// list reads the entries of a list. inherited is what it says about entries that do not say it themselves.
-func (r reader) list(entries []json.RawMessage, inherited header, at place, got *result) error {
-	batches := slices.Collect(slices.Chunk(entries, batch))
-	results := make([]result, len(batches))
-	parallel(len(batches), func(i int) {
-		results[i].leftOut = map[string]int{}
-		for _, text := range batches[i] {
-			if err := r.object(text, inherited, at, &results[i]); err != nil {
-				results[i].err = err
-				return
-			}
-		}
-	})
-	for _, some := range results {
-		if some.err != nil {
-			return some.err
-		}
-		got.add(some)
-	}
-	return nil
-}
-
-// typed reads an object of a wanted kind, and counts any other.
-func (r reader) typed(text []byte, is header, at place, got *result) error {
-	kind := schema.FromAPIVersionAndKind(is.APIVersion, is.Kind)
-	if !r.wanted[kind] {
-		got.leftOut[kind.GroupKind().String()]++
-		return nil
+	kind := schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
+	if !slices.Contains(wanted, kind) {
+		return []object{{kind: kind}}, nil
 	}
 	made, err := newObject(kind)
 	if err != nil {
-		return fmt.Errorf("%v: %w", at, err)
+		return nil, fmt.Errorf("%v: %w", at, err)
 	}
 	if err := kjson.Unmarshal(text, made); err != nil {
-		return fmt.Errorf("%v: not a %s: %w", at, is.Kind, err)
+		return nil, fmt.Errorf("%v: not a %s: %w", at, h.Kind, err)
 	}
-	object, ok := made.(metav1.Object)
-	if !ok || object.GetName() == "" {
-		return fmt.Errorf("%v: this %s has no metadata.name", at, is.Kind)
+	o, ok := made.(metav1.Object)
+	if !ok || o.GetName() == "" {
+		return nil, fmt.Errorf("%v: this %s has no metadata.name", at, h.Kind)
 	}
-	complete(object)
-	got.objects = append(got.objects, placed{object, is.Kind, at})
-	return nil
+	complete(o, h.Kind)
+	return []object{{o, kind, at}}, nil
 }
 
-// parallel calls f for each number below n, on all cores.
-func parallel(n int, f func(int)) {
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range next {
-				f(i)
-			}
-		})
+// complete fills in fields of pods and nodes that the API server would have filled in.
+func complete(o metav1.Object, kind string) {
+	switch o.(type) {
+	case *corev1.Pod:
+		o.SetNamespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
+	case *corev1.Node:
+	default:
+		return
 	}
-	for i := range n {
-		next <- i
+	if o.GetUID() == "" {
+		sum := sha256.Sum256([]byte(kind + "/" + o.GetNamespace() + "/" + o.GetName()))
+		o.SetUID(types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])))
 	}
-	close(next)
-	workers.Wait()
 }
 
-// collect puts the results together.
-func collect(results []result) (Found, error) {
-	sum := result{leftOut: map[string]int{}}
-	var errs []error
-	for _, r := range results {
-		errs = append(errs, r.err)
-		sum.add(r)
-	}
-	found, all := Found{LeftOut: sum.leftOut}, sum.objects
-	slices.SortStableFunc(all, placed.compare)
-	for i, o := range all {
-		if i > 0 && o.compare(all[i-1]) == 0 {
-			if !reflect.DeepEqual(o.object, all[i-1].object) {
-				errs = append(errs, fmt.Errorf("%v: %s is there before, with other contents, at %v", o.at, o.name(), all[i-1].at))
-			}
-			continue
+// collect counts the objects of other kinds, sorts the rest, and drops duplicates.
+func collect(all []object) (Found, error) {
+	found := Found{LeftOut: map[string]int{}}
+	all = slices.DeleteFunc(all, func(o object) bool {
+		if o.Object == nil {
+			found.LeftOut[o.kind.GroupKind().String()]++
 		}
-		found.Objects = append(found.Objects, o.object)
+		return o.Object == nil
+	})
+	slices.SortStableFunc(all, object.compare)
+	var failed []error
+	for i, o := range all {
+		if i == 0 || o.compare(all[i-1]) != 0 {
+			found.Objects = append(found.Objects, o.Object)
+		} else if !reflect.DeepEqual(o.Object, all[i-1].Object) {
+			name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+			failed = append(failed, fmt.Errorf("%v: %s %s is there before, with other contents, at %v", o.at, o.kind.Kind, name, all[i-1].at))
+		}
 	}
-	return found, errors.Join(errs...)
+	return found, errors.Join(failed...)
 }
 
-func (p placed) compare(q placed) int {
-	if c := strings.Compare(p.kind, q.kind); c != 0 {
-		return c
-	}
-	if c := strings.Compare(p.object.GetNamespace(), q.object.GetNamespace()); c != 0 {
-		return c
-	}
-	return strings.Compare(p.object.GetName(), q.object.GetName())
-}
-
-// name is such as Pod shop/api-0.
-func (p placed) name() string {
-	if p.object.GetNamespace() == "" {
-		return p.kind + " " + p.object.GetName()
-	}
-	return p.kind + " " + p.object.GetNamespace() + "/" + p.object.GetName()
+func (o object) compare(p object) int {
+	return cmp.Or(strings.Compare(o.kind.Kind, p.kind.Kind), strings.Compare(o.GetNamespace(), p.GetNamespace()),
+		strings.Compare(o.GetName(), p.GetName()))
 }
