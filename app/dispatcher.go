@@ -11,19 +11,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 )
 
-// newDispatcher makes what asks the functions that the policy sends elsewhere.
-func (p *process) newDispatcher() (*dispatch.Dispatcher, error) {
-	d, err := dispatch.New(dispatch.Config{
-		Bus: questions{p.adapter()}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
-		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
-	})
-	if err != nil {
-		return nil, err
-	}
-	d.Set(p.policy.Outside)
-	return d, nil
-}
-
 // questions implements dispatch.Bus.
 type questions struct{ BusAdapter }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// hosted is the bus of the functions in this process: a strategy that the policy sends elsewhere gets no scopes here as long
-// as it does so. It implements functions.Bus.
+// hosted is the bus of the functions in this process. A strategy gets no scopes here while the policy names another place for it.
+// It implements functions.Bus.
 type hosted struct {
 	BusAdapter
 
@@ -20,12 +20,11 @@ type hosted struct {
 
 func newHosted(b BusAdapter, p policy.Policy) *hosted {
 	h := &hosted{BusAdapter: b, changed: make(chan struct{})}
-	h.set(p)
+	_ = h.setPolicy(p) // never fails
 	return h
 }
 
-// set says which strategies a policy sends elsewhere.
-func (h *hosted) set(p policy.Policy) {
+func (h *hosted) setPolicy(p policy.Policy) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.elsewhere = make(map[string]bool)
@@ -34,54 +33,33 @@ func (h *hosted) set(p policy.Policy) {
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})
+	return nil
 }
 
-// isHere says whether a strategy is answered here, and when to ask again.
-func (h *hosted) isHere(strategy string) (here bool, changed <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.elsewhere[strategy], h.changed
-}
-
-// Work implements functions.Bus.
+// Work implements functions.Bus. It starts again with each policy.
 func (h *hosted) Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
 	for ctx.Err() == nil {
-		here, changed := h.isHere(strategy)
-		if !here {
+		h.mu.Lock()
+		elsewhere, changed := h.elsewhere[strategy], h.changed
+		h.mu.Unlock()
+		round, stop := context.WithCancel(ctx)
+		go func() {
+			defer stop()
 			select {
 			case <-changed:
-			case <-ctx.Done():
+			case <-round.Done():
 			}
-			continue
+		}()
+		var err error
+		if elsewhere {
+			<-round.Done()
+		} else {
+			err = h.BusAdapter.Work(round, strategy, handle)
 		}
-		if err := h.whileHere(ctx, strategy, handle); err != nil {
+		stop()
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// whileHere works on the scopes of a strategy until it is sent elsewhere or ctx ends.
-func (h *hosted) whileHere(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer func() {
-		cancel()
-		watching.Wait()
-	}()
-	watching.Go(func() {
-		defer cancel()
-		for {
-			here, changed := h.isHere(strategy)
-			if !here {
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	return h.BusAdapter.Work(ctx, strategy, handle)
 }

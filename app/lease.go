@@ -36,6 +36,12 @@ type lease struct {
 	failed  time.Time // since when the API server does not answer; zero: it does
 }
 
+func newLease(s settings.Settings, client kubernetes.Interface, name, identity string, log *slog.Logger) *lease {
+	return &lease{
+		client: client, namespace: s.LeaseNamespace(), name: name, identity: identity, duration: s.LeaseDuration, log: log,
+	}
+}
+
 // validEvery is how often a leader looks whether its lease is valid.
 const validEvery = 200 * time.Millisecond
 

@@ -456,12 +456,12 @@ func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, end := context.WithCancelCause(t.Context())
 			causes := make(chan error, 1)
-			err := together(ctx, []task{func(ctx context.Context) error {
+			err := together(ctx, func(ctx context.Context) error {
 				end(c.cause)
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
 				return c.task
-			}})
+			})
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -475,7 +475,7 @@ func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
 		})
 	}
 	broken := errors.New("broken")
-	if err := together(t.Context(), []task{func(context.Context) error { return broken }}); !errors.Is(err, broken) {
+	if err := together(t.Context(), func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("a task that fails: got %v, want %v", err, broken)
 	}
 }
@@ -483,14 +483,14 @@ func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
 func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
 	first := errors.New("first")
 	ended := false
-	err := together(t.Context(), []task{
+	err := together(t.Context(),
 		func(context.Context) error { return first },
 		func(ctx context.Context) error {
 			<-ctx.Done()
 			ended = true
 			return nil
 		},
-	})
+	)
 	if !errors.Is(err, first) || !ended {
 		t.Errorf("got error %v, ended %v; want %v and true", err, ended, first)
 	}
@@ -499,7 +499,7 @@ func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
 func TestAGroupThatIsToldToEndHasNoError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := together(ctx, []task{func(ctx context.Context) error { <-ctx.Done(); return nil }})
+	err := together(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	if err != nil {
 		t.Errorf("got %v, want none", err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/bus"
 )
 
@@ -70,9 +69,9 @@ func (f busFigures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// tellOfBus adds the metrics of the bus, as far as this process may ask: the server of this process about everything, one
+// registerBusMetrics adds the metrics of the bus, as far as this process may ask: the server of this process about everything, one
 // elsewhere about the streams and the strategies that are worked on here.
-func (p *process) tellOfBus() {
+func (p *process) registerBusMetrics() {
 	if p.roles.Watcher {
 		p.metrics.MustRegister(NewDeadLetters(p.bus.DeadCounts))
 	}
@@ -96,7 +95,7 @@ func (p *process) workedOn() []string {
 	for _, name := range names {
 		hosted[name] = true
 	}
-	for _, o := range p.declared.policy.Load().Outside {
+	for _, o := range p.setup.policy.Load().Outside {
 		if !hosted[o.Strategy.Name] {
 			names = append(names, o.Strategy.Name)
 		}
@@ -153,17 +152,15 @@ func counted(leading prometheus.Gauge, run task) task {
 	}
 }
 
-// newReadiness makes the metric that says what /readyz does. The checks are made when somebody asks for the metrics.
-func newReadiness(checks []serving.Check) prometheus.Collector {
+// newReadiness makes the metric that shows the answer of /readyz. The checks run at each scrape.
+func newReadiness(ready func(context.Context) error) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_ready", Help: "1: the process can do its work. 0: /readyz says why it cannot.",
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), countWithin)
 		defer cancel()
-		for _, c := range checks {
-			if c(ctx) != nil {
-				return 0
-			}
+		if ready(ctx) != nil {
+			return 0
 		}
 		return 1
 	})

@@ -41,10 +41,7 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	if s.DryRun {
 		return o.round(ctx)
 	}
-	l := &lease{
-		client: o.client, namespace: s.LeaseNamespace(), name: settings.ActuatorLease, identity: newIdentity(),
-		duration: s.LeaseDuration, log: log,
-	}
+	l := newLease(s, o.client, settings.ActuatorLease, newIdentity(), log)
 	o.leaseValid = l.Valid
 	return l.ifFree(ctx, o.round)
 }

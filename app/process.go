@@ -1,3 +1,20 @@
+// Package app composes a process of the roles: it reads the settings, connects to the bus and the cluster, elects leaders, and
+// serves HTTP. It is the only package that knows several roles.
+//
+//	Run ─▶ prepare     process.go   settings, policy, client
+//	    ─▶ openBus     process.go   the server in the process, and the connection
+//	    ─▶ start       roles.go     one constructor for each role
+//	    ─▶ follow      process.go   begins the tasks when the streams exist
+//
+//	RunOnce            once.go        one round without a bus
+//	BusAdapter         bus.go         the bus as the roles see it, with spans
+//	questions          dispatcher.go  the bus as the dispatcher sees it
+//	hosted             hosted.go      the bus as the functions see it
+//	busSetup           setup.go       consumers for strategies that the policy declares
+//	reloader           reload.go      reads the policy file again
+//	lease, lock        lease.go       leader election
+//	proofread          proofread.go   dead letters of invalid events in the history
+//	metrics.go, memory.go
 package app
 
 import (
@@ -5,98 +22,68 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/functions/dispatch"
-	"github.com/rehome-dev/rehome/maintenance"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/trace"
-	"github.com/rehome-dev/rehome/watcher"
 )
 
-// Roles are what a process does.
-type Roles struct {
-	Watcher, Actuator, Maintenance bool
-	Functions                      []functions.Function
-	Dispatcher                     bool // functions that the policy sends elsewhere are asked there
-	// Embedded: the bus is in the process when no URL is given, and the process sets up the bus.
-	Embedded bool
-}
-
-// kinds are those of the cluster that the roles need to know.
-func (r Roles) kinds() []cluster.Kind {
-	var kinds []cluster.Kind
-	if r.Watcher {
-		kinds = append(kinds, watcher.Kinds()...)
-	}
-	if r.Actuator {
-		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
-	}
-	if r.Maintenance {
-		kinds = append(kinds, maintenance.Kinds()...)
-	}
-	return kinds
-}
-
-// name is as whom a process with these roles takes part on the bus.
-func (r Roles) name() bus.Role {
-	switch {
-	case r.Watcher && r.Actuator:
-		return bus.RoleAll
-	case r.Watcher:
-		return bus.RoleWatcher
-	case r.Actuator:
-		return bus.RoleActuator
-	case r.Maintenance:
-		return bus.RoleMaintenance
-	case r.Dispatcher:
-		return bus.RoleDispatcher
-	}
-	return bus.RoleFunctions
-}
-
-// process is one rehome process: the roles and what they share.
+// process is one rehome process: the roles and the parts that they share.
 type process struct {
 	settings settings.Settings
 	roles    Roles
 	log      *slog.Logger
-	policy   policy.Policy    // the first one; it is reloaded when its file changes
-	content  settings.Content // of its file
-	declared *enlisting
+	metrics  *prometheus.Registry
+	policy   policy.Policy    // at the start
+	content  settings.Content // of the policy file at the start
 	client   kubernetes.Interface
 	bus      *bus.Bus
-	spans    *trace.Exporter      // nil: nobody asked for them
-	cluster  *cluster.Cache       // what the roles know of the cluster; nil: no role needs to
-	watcher  *watcher.Watcher     // nil: another process has it
-	actuator *actuator.Actuator   // nil: another process has it
-	dispatch *dispatch.Dispatcher // nil: another process has it
-	// maintenance is nil if another process has it.
-	maintenance *maintenance.Controller
-	hosted      *hosted // what functions are hosted here; nil: none
-	metrics     *prometheus.Registry
-	checks      []serving.Check
-	leases      map[string]*lease // by name
-	identity    string            // of this process, in all of them
+	setup    *busSetup
+	spans    *trace.Exporter // nil: not enabled
+	cluster  *cluster.Cache  // nil: no role needs it
+	resync   func()          // of the watcher; nil: it is in another process
+
+	tasks         []task
+	leaders       []leader
+	checks        []serving.Check
+	policySetters []func(policy.Policy) error
+
+	leases   map[string]*lease // by name
+	identity string            // of this process in all leases
 }
 
-// Run runs the roles until ctx ends or one of them fails. It has read and checked everything that a person can
-// get wrong before it begins.
+// task runs until its context ends.
+type task func(context.Context) error
+
+func (p *process) check(c serving.Check) { p.checks = append(p.checks, c) }
+
+func (p *process) onPolicy(set func(policy.Policy) error) {
+	p.policySetters = append(p.policySetters, set)
+}
+
+// setPolicy sets another policy in all roles, or in none.
+func (p *process) setPolicy(next policy.Policy) error {
+	for _, set := range p.policySetters {
+		if err := set(next); err != nil { // only the first one fails
+			return err
+		}
+	}
+	return nil
+}
+
+// Run runs the roles until ctx ends or one of them fails. It checks all settings before it begins.
 func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	limitHeap()
 	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
@@ -104,16 +91,20 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	p.declared = newEnlisting(p.policy, p.setUpFor, p.log)
-	web, err := serving.NewServer(s, s.HTTPAddress, p.client, p.metrics, p.log)
+	p.setup = newBusSetup(p.policy, p.setUpFor, p.log)
+	p.onPolicy(p.setup.setPolicy)
+	web, status, err := serving.ListenForStatus(s, p.client, p.metrics, p.log)
 	if err != nil {
 		return err
 	}
-	requests, err := p.listenForRequests()
-	if err != nil {
-		return err
+	defer web.Close()
+	requests := &serving.Server{}
+	if r.Watcher {
+		if requests, err = serving.ListenForRequests(s, p.log); err != nil {
+			return err
+		}
+		defer requests.Close()
 	}
-	defer requests.Close()
 	if p.spans, err = trace.New(settings.Version, p.log); err != nil {
 		return usage.Wrap(err)
 	}
@@ -123,44 +114,22 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		return err
 	}
 	defer stop()
-	listener, err := web.Listen()
-	if err != nil {
+	if err := p.start(); err != nil {
 		return err
 	}
-	g := newGroup(ctx)
-	work, err := p.start()
-	if err != nil {
-		return err
+	status.Checks = p.checks
+	p.metrics.MustRegister(newReadiness(status.Ready))
+	requests.Handler = api.New(p.client, p.bus, s.Source("http"), p.log)
+	if web.Listener != nil {
+		p.log.Info("serving", "metrics", web.URL("/metrics"))
 	}
-	web.Checks = p.checks
-	g.run(func(ctx context.Context) error { return web.Serve(ctx, listener) })
-	if requests != nil {
-		requests.Handler = api.New(p.client, p.bus, p.settings.Source("http"), p.log)
-		g.run(requests.Serve)
+	if requests.Listener != nil {
+		p.log.Info("taking requests", "address", requests.Listener.Addr().String(), "tls", requests.TLSConfig != nil)
 	}
-	g.run(func(ctx context.Context) error { return p.follow(ctx, g, work) })
-	if p.cluster != nil && p.roles.Embedded {
-		g.run(p.returnMemory)
-	}
-	return g.wait()
+	return together(ctx, web.Serve, requests.Serve, p.follow)
 }
 
-// follow begins the work, in g, once the bus is set up, and says when all that was on the bus was lost.
-func (p *process) follow(ctx context.Context, g *group, work []task) error {
-	began := false
-	return p.bus.FollowStreams(ctx, p.setUp(), func() {
-		if began {
-			p.renewed()
-			return
-		}
-		began = true
-		for _, w := range work {
-			g.run(w)
-		}
-	})
-}
-
-// prepare reads the policy and finds the cluster, for the roles that need them.
+// prepare reads the policy and makes the client of the cluster, for the roles that need them.
 func (p *process) prepare() error {
 	if err := p.settings.Check(); err != nil {
 		return err
@@ -170,25 +139,14 @@ func (p *process) prepare() error {
 		return nil
 	}
 	var err error
-	if p.policy, p.content, err = settings.ReadPolicy(p.settings.Policy); err != nil {
+	if p.policy, p.content, err = settings.ReadPolicy(p.settings.Policy); err != nil || !needsCluster {
 		return err
-	}
-	if !needsCluster { // who only asks functions needs no cluster
-		return nil
 	}
 	p.client, err = settings.NewClient(p.settings)
 	return err
 }
 
-// listenForRequests takes the address for requests, if the process has a watcher and there is one. nil: not.
-func (p *process) listenForRequests() (*serving.RequestServer, error) {
-	if !p.roles.Watcher {
-		return nil, nil
-	}
-	return serving.ListenForRequests(p.settings, p.log)
-}
-
-// openBus connects to the bus, which is started first if it is in the process. stop closes both.
+// openBus connects to the bus, and before that starts it if it is in the process. stop closes both.
 func (p *process) openBus() (stop func(), err error) {
 	options, err := settings.BusOptions(p.settings, string(p.roles.name()))
 	if err != nil {
@@ -207,296 +165,110 @@ func (p *process) openBus() (stop func(), err error) {
 		stopServer = server.Stop
 		options.Server, options.Socket = server, ""
 	}
-	if anonymous(p.settings) {
+	if s := p.settings; s.NATSURL != "" && s.NATSNKey == "" && s.NATSCreds == "" && !strings.Contains(s.NATSURL, "@") {
 		p.log.Warn("this process uses the NATS servers without a key: any program that reaches them can have pods evicted; "+
-			"rehome setup --auth writes keys", "url", bus.Redacted(p.settings.NATSURL))
+			"rehome setup --auth writes keys", "url", bus.Redacted(s.NATSURL))
 	}
 	if p.bus, err = bus.Connect(options); err != nil {
 		stopServer()
 		return nil, usage.Wrap(err)
 	}
-	p.checks = append(p.checks, func(context.Context) error { return p.bus.Ready() })
-	p.tellOfBus()
+	p.check(func(context.Context) error { return p.bus.Ready() })
+	p.registerBusMetrics()
 	return func() {
 		p.bus.Close()
 		stopServer()
 	}, nil
 }
 
-// anonymous reports whether NATS servers elsewhere are used without anything that tells this process from another program.
-func anonymous(s settings.Settings) bool {
-	return s.NATSURL != "" && s.NATSNKey == "" && s.NATSCreds == "" && !strings.Contains(s.NATSURL, "@")
-}
-
-// setUp returns what makes the streams. nil: this process is not the one that does, and waits for them.
-func (p *process) setUp() func(context.Context) error {
-	if !p.roles.Embedded {
-		return nil
-	}
-	return func(ctx context.Context) error { return p.setUpFor(ctx, *p.declared.policy.Load()) }
-}
-
-// setUpFor makes the streams, and the consumers of the strategies of this binary and of a policy.
+// setUpFor makes the streams, and the consumers for the strategies of this binary and of a policy.
 func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
 	return p.bus.Setup(ctx, settings.SetupOf(p.settings, of))
 }
 
-// renewed is called when everything that was on the bus was lost: what was wanted before is found out anew.
-func (p *process) renewed() {
-	p.log.Warn("the bus has lost everything that was on it and is empty now")
-	if p.watcher != nil {
-		p.watcher.Resync()
-	}
-}
-
-// start makes the roles and returns what they do.
-func (p *process) start() (work []task, err error) {
-	if p.client != nil {
-		p.checks = append(p.checks, func(ctx context.Context) error { return settings.ApiServerReady(ctx, p.client) })
-	}
-	if len(p.roles.Functions) > 0 {
-		p.hosted = newHosted(p.adapter(), p.policy)
-		work = append(work, functions.Host{
-			Functions: p.roles.Functions, Bus: p.hosted, Source: p.settings.Source("functions"), Log: p.log,
-			Metrics: p.metrics,
-		}.Run)
-	}
-	if p.roles.Dispatcher {
-		if p.dispatch, err = p.newDispatcher(); err != nil {
-			return nil, err
-		}
-		work = append(work, p.dispatch.Run)
-	}
-	var leading []leader
-	if kinds := p.roles.kinds(); kinds != nil {
-		if p.cluster, err = cluster.New(cluster.Config{Client: p.client, Kinds: kinds, Log: p.log}); err != nil {
-			return nil, err
-		}
-		work = append(work, p.cluster.Run)
-		p.checks = append(p.checks, func(context.Context) error { return p.cluster.Ready() })
-	}
-	if p.roles.Watcher {
-		w, err := p.newWatcher()
-		if err != nil {
-			return nil, err
-		}
-		work = append(work, w.Run)
-		leading = append(leading, leader{settings.WatcherLease, func(ctx context.Context) error {
-			return together(ctx, []task{w.Lead, p.proofread})
-		}})
-	}
-	if p.roles.Actuator {
-		leading = append(leading, leader{settings.ActuatorLease, p.newActuator()})
-	}
-	if p.roles.Maintenance {
-		m, err := p.newMaintenance()
-		if err != nil {
-			return nil, err
-		}
-		work = append(work, m.Run)
-		leading = append(leading, leader{settings.MaintenanceLease, m.Lead})
-	}
-	if len(leading) > 0 || p.roles.Dispatcher {
-		work = append(work, p.newReloader().run)
-	}
+// follow begins the tasks when the streams exist, and evaluates everything again when they were lost and made again.
+func (p *process) follow(ctx context.Context) error {
+	var setUp func(context.Context) error // nil: another process sets up the bus
 	if p.roles.Embedded {
-		work = append(work, p.declared.run)
+		setUp = func(ctx context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
 	}
-	p.metrics.MustRegister(newReadiness(p.checks))
-	return append(work, p.lead(leading)...), nil
+	work, ctx := errgroup.WithContext(ctx)
+	begun := false
+	work.Go(func() error {
+		return p.bus.FollowStreams(ctx, setUp, func() {
+			if begun {
+				p.log.Warn("the bus has lost everything that was on it and is empty now")
+				if p.resync != nil {
+					p.resync()
+				}
+				return
+			}
+			begun = true
+			for _, t := range p.tasks {
+				work.Go(func() error { return t(ctx) })
+			}
+		})
+	})
+	return work.Wait()
 }
 
-func (p *process) newReloader() *reloader {
-	return &reloader{
-		file: p.settings.Policy, current: p.content, apply: p.setPolicy, reloads: newReloads(p.metrics), log: p.log,
+// together runs tasks until ctx ends or one fails. A lost lease is not a failure.
+func together(ctx context.Context, tasks ...task) error {
+	work, ctx := errgroup.WithContext(ctx)
+	for _, t := range tasks {
+		work.Go(func() error { return t(ctx) })
 	}
-}
-
-// setPolicy puts another policy in force in all roles of the process, or in none.
-func (p *process) setPolicy(next policy.Policy) error {
-	if p.watcher != nil {
-		if err := p.watcher.SetPolicy(next); err != nil {
-			return err
-		}
+	if err := work.Wait(); !errors.Is(err, context.Canceled) && !errors.Is(err, errLeaseLost) {
+		return err
 	}
-	if p.actuator != nil {
-		p.actuator.SetPolicy(next)
-	}
-	if p.maintenance != nil {
-		p.maintenance.SetPolicy(next)
-	}
-	if p.hosted != nil {
-		p.hosted.set(next)
-	}
-	if p.dispatch != nil {
-		p.dispatch.Set(next.Outside)
-	}
-	p.declared.replace(next)
 	return nil
 }
 
-func (p *process) newWatcher() (*watcher.Watcher, error) {
-	w, err := watcher.New(watcher.Config{
-		Client: p.client, Cluster: p.cluster, Bus: p.adapter(), Requests: p.adapter(),
-		Policy: p.policy,
-		Source: p.settings.Source("watcher"),
-		Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.watcher = w
-	return w, nil
-}
-
-// task runs until its context ends.
-type task func(context.Context) error
-
-// leader is a role of which only one may be active.
+// leader is a role that is active in one process at a time.
 type leader struct {
 	lease string
 	run   task
 }
 
-// lead returns tasks that make each role active while this process holds its lease. Roles that share the bus in this
-// process are active together or not at all: one lease is asked for only while the one before is held.
-func (p *process) lead(roles []leader) []task {
-	var tasks []task
+// lead returns tasks that make each role active while this process holds its lease. With the bus in the process, all roles must be
+// active in the same process: each lease is asked for only while the one before is held.
+func (p *process) lead() (tasks []task) {
 	leading := newLeading()
-	if len(roles) > 0 {
+	if len(p.leaders) > 0 {
 		p.metrics.MustRegister(leading)
 	}
-	for _, r := range slices.Backward(roles) {
+	for _, l := range slices.Backward(p.leaders) {
+		run := l.run
 		if p.settings.NATSURL == "" && len(tasks) > 0 {
-			inner := tasks
-			own := r.run
-			r.run = func(ctx context.Context) error { return together(ctx, append(inner, own)) }
+			inner := append(tasks, l.run)
+			run = func(ctx context.Context) error { return together(ctx, inner...) }
 			tasks = nil
 		}
-		r.run = counted(leading.WithLabelValues(r.lease), r.run)
-		tasks = append(tasks, p.leased(r))
+		run = counted(leading.WithLabelValues(l.lease), run)
+		if !p.settings.DryRun { // a dry run changes nothing in the cluster, not even a lease
+			lease, leading := p.lease(l.lease), run
+			run = func(ctx context.Context) error { return lease.hold(ctx, leading) }
+		}
+		tasks = append(tasks, run)
 	}
 	return tasks
 }
 
-// together runs tasks until ctx ends or one fails.
-func together(ctx context.Context, tasks []task) error {
-	g := newGroup(ctx)
-	for _, t := range tasks {
-		g.run(t)
-	}
-	return g.wait()
-}
-
-// leased makes a role active only while this process holds its lease. A dry run changes nothing in the cluster, not
-// even a lease, and needs none.
-func (p *process) leased(r leader) task {
+// leaseValid returns the check of a lease before writes; nil in a dry run, which needs no lease.
+func (p *process) leaseValid(name string) func() bool {
 	if p.settings.DryRun {
-		return r.run
+		return nil
 	}
-	l := p.lease(r.lease)
-	return func(ctx context.Context) error { return l.hold(ctx, r.run) }
+	return p.lease(name).Valid
 }
 
-// lease is the lease of that name, of which the process has one.
+// lease returns the lease of that name; the process has one of each.
 func (p *process) lease(name string) *lease {
 	if p.leases[name] == nil {
 		if p.leases == nil {
 			p.leases, p.identity = make(map[string]*lease), newIdentity()
 		}
-		p.leases[name] = &lease{
-			client: p.client, namespace: p.settings.LeaseNamespace(), name: name, identity: p.identity,
-			duration: p.settings.LeaseDuration, log: p.log,
-		}
+		p.leases[name] = newLease(p.settings, p.client, name, p.identity, p.log)
 	}
 	return p.leases[name]
-}
-
-// group runs functions until one fails or its context ends, and waits for all of them.
-type group struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	wg     sync.WaitGroup
-}
-
-func newGroup(ctx context.Context) *group {
-	g := &group{}
-	g.ctx, g.cancel = context.WithCancelCause(ctx)
-	return g
-}
-
-func (g *group) run(f task) {
-	g.wg.Go(func() {
-		if err := f(g.ctx); err != nil {
-			g.cancel(err)
-		}
-	})
-}
-
-// wait returns the first error, or nil when the context ended from outside. That a lease was lost comes from outside.
-func (g *group) wait() error {
-	g.wg.Wait()
-	err := context.Cause(g.ctx)
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errLeaseLost) {
-		return nil
-	}
-	return err
-}
-
-const (
-	// gcPercent is how much the heap may grow between two collections, in percent. Most of the heap is caches that stay, so Go's
-	// default of 100 would leave as much again empty. See docs/decisions/0014-memory-of-one-process.md.
-	gcPercent = 50
-	// memoryCheck is the time between two checks whether a step of the start is over.
-	memoryCheck = 2 * time.Second
-	// calmChecks is how many checks in a row find no open scope when the first full evaluation is over.
-	calmChecks = 3
-)
-
-// limitHeap makes garbage collections more frequent, unless GOGC is set.
-func limitHeap() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
-
-// returnMemory gives unused memory back to the system twice: when the caches are filled, and after the first full evaluation. Go
-// itself would keep it for minutes.
-func (p *process) returnMemory(ctx context.Context) error {
-	if !holds(ctx, func() bool { return p.cluster.Ready() == nil }, 1) {
-		return nil
-	}
-	debug.FreeOSMemory()
-	if holds(ctx, func() bool { return p.openScopes(ctx) == 0 }, calmChecks) {
-		debug.FreeOSMemory()
-	}
-	return nil
-}
-
-// openScopes returns how many scopes wait for an answer, and 1 while the bus does not answer.
-func (p *process) openScopes(ctx context.Context) uint64 {
-	streams, err := p.bus.Status(ctx)
-	for _, s := range streams {
-		if err == nil && s.Name == bus.StreamScopes {
-			return s.Messages
-		}
-	}
-	return 1
-}
-
-// holds waits until a condition was true in n checks in a row, and returns false if ctx ends before.
-func holds(ctx context.Context, condition func() bool, n int) bool {
-	for found := 0; found < n; {
-		select {
-		case <-time.After(memoryCheck):
-		case <-ctx.Done():
-			return false
-		}
-		if condition() {
-			found++
-		} else {
-			found = 0
-		}
-	}
-	return true
 }

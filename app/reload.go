@@ -33,6 +33,12 @@ type reloader struct {
 	refused settings.Content // what was refused last; zero: nothing since the last one that was applied
 }
 
+func newReloader(
+	file string, current settings.Content, apply func(policy.Policy) error, r prometheus.Registerer, log *slog.Logger,
+) *reloader {
+	return &reloader{file: file, current: current, apply: apply, reloads: newReloads(r), log: log}
+}
+
 // reloads are the metrics of what became of the contents that were found.
 type reloads struct {
 	results *prometheus.CounterVec

@@ -45,7 +45,7 @@ func TestAMetricSaysWhatReadyzDoes(t *testing.T) {
 	}{
 		{"nothing to check", nil, 1}, {"all is well", []serving.Check{well, well}, 1}, {"one thing is missing", []serving.Check{well, ill}, 0},
 	} {
-		if got := testutil.ToFloat64(newReadiness(c.checks)); got != c.want {
+		if got := testutil.ToFloat64(newReadiness((&serving.Status{Checks: c.checks}).Ready)); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -58,5 +58,5 @@ func TestAReadinessCheckOfAScrapeEnds(t *testing.T) {
 		}
 		return nil
 	}
-	testutil.ToFloat64(newReadiness([]serving.Check{bounded}))
+	testutil.ToFloat64(newReadiness(bounded))
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus/bustest"
 )
 
 func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
@@ -64,9 +65,11 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := serving.ListenForRequests(c.s, slog.New(slog.DiscardHandler))
-			defer r.Close()
+			if r != nil {
+				defer r.Close()
+			}
 			switch {
-			case c.want == "" && (err != nil || (r == nil) != (c.s.RequestAddress == "")):
+			case c.want == "" && (err != nil || (r.Listener == nil) != (c.s.RequestAddress == "")):
 				t.Errorf("got %v, error %v", r, err)
 			case c.want != "" && (err == nil || err.Error() != c.want || exitCode(err) != exitUsage):
 				t.Errorf("got error %v, want %s", err, c.want)
@@ -122,10 +125,11 @@ func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
 		trusted := x509.NewCertPool()
 		trusted.AppendCertsFromPEM(text)
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
-		got, err := client.Get("https://" + r.Listener.Addr().String() + "/")
-		if err != nil {
-			t.Fatalf("certificate %d: %v", serial, err)
-		}
+		var got *http.Response
+		bustest.Eventually(t, "the new certificate is shown", func() bool {
+			got, err = client.Get("https://" + r.Listener.Addr().String() + "/")
+			return err == nil
+		})
 		body, err := io.ReadAll(got.Body)
 		if got.Body.Close() != nil || err != nil || string(body) != "here" || got.TLS.PeerCertificates[0].SerialNumber.Int64() != serial {
 			t.Errorf("certificate %d: got %q, error %v, serial %v", serial, body, err, got.TLS.PeerCertificates[0].SerialNumber)

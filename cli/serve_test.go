@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,24 +24,20 @@ import (
 func served(t *testing.T, s settings.Settings) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	web, err := serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := web.Listen()
+	web, _, err := serving.ListenForStatus(s, nil, serving.NewMetrics(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- web.Serve(ctx, l) }()
+	go func() { ended <- web.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return web.Transport.Scheme() + "://" + l.Addr().String()
+	return web.URL("")
 }
 
 // trusting is a client that takes any certificate and offers HTTP/2.
@@ -137,7 +134,10 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 			c.change(&s)
 			err := s.Check()
 			if err == nil {
-				_, err = serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), slog.New(slog.DiscardHandler))
+				var web *serving.Server
+				if web, _, err = serving.ListenForStatus(s, nil, serving.NewMetrics(), slog.New(slog.DiscardHandler)); err == nil {
+					web.Close()
+				}
 			}
 			if c.want == "" && err == nil {
 				return
@@ -152,7 +152,7 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 	s := defaults(t)
 	s.HTTPTLS = "self-signed"
-	l, err := run.ListenAt("127.0.0.1:0", "")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

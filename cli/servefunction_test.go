@@ -32,18 +32,18 @@ func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {
 		{"the port alone is one at all addresses", "", port, "[::]:" + port},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, err := run.ListenAt(c.address, c.port)
+			l, err := run.Listen(defaults(t), c.address, c.port, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if got := l.Addr().String(); got != c.want && strings.Replace(got, "0.0.0.0", "[::]", 1) != c.want {
+			if got := l.Listener.Addr().String(); got != c.want && strings.Replace(got, "0.0.0.0", "[::]", 1) != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
 	}
 	for _, wrong := range []string{"http", "0", "-1", "65536", "127.0.0.1:80"} {
-		_, err := run.ListenAt("", wrong)
+		_, err := run.Listen(defaults(t), "", wrong, slog.New(slog.DiscardHandler))
 		if want := `PORT: want a number from 1 to 65535, got "` + wrong + `"`; err == nil || err.Error() != want || exitCode(err) != exitUsage {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -193,7 +193,7 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 }
 
 func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
-	taken, err := run.ListenAt("127.0.0.1:0", "")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,14 +208,13 @@ func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
 
 func TestAConnectionThatAClientMadeInAdvanceIsStillThereSecondsLater(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	s, err := run.Listen(defaults(t), "127.0.0.1:0", "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := run.FunctionServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
-	go func() { _ = s.Serve(l) }()
-	defer s.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
+	s.Handler = http.NotFoundHandler()
+	go func() { _ = s.Serve(t.Context()) }()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,50 +10,53 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/api/review"
 )
 
 const (
-	// rememberedFor is how long an answer of the API server holds: what servers of Kubernetes that delegate such questions
-	// take by default, for both answers.
-	rememberedFor = 10 * time.Second
-	// mostRemembered bounds what is kept, for each of the two answers: far more than there are programs that collect figures,
-	// and less than 100 KiB. Each has its own, so that a flood of strangers does not push out who may.
-	mostRemembered = 512
-	// mostAsking bounds how many questions are before the API server at once, and askWithin how long one may take: less than
-	// the ten seconds after which Prometheus gives up by default.
+	// answerTTL is how long an answer of the API server is used, as in the components of Kubernetes.
+	answerTTL = 10 * time.Second
+	// mostAnswers limits each of the two caches.
+	mostAnswers = 512
+	// mostAsking limits the questions to the API server at a time, and askTimeout each of them: Prometheus gives up after ten seconds.
 	mostAsking = 8
-	askWithin  = 5 * time.Second
+	askTimeout = 5 * time.Second
 )
 
-// Guard lets those through who may get what they ask for. [NewGuard] makes it. It may be used from many goroutines.
+// Guard lets only those users get a path whom RBAC allows it, as a nonResourceURL. [NewGuard] makes it. See
+// docs/decisions/0016-own-guard-of-metrics.md.
 type Guard struct {
-	reviewer        review.Reviewer
-	now             func() time.Time
-	log             *slog.Logger
-	asking          chan struct{}
-	allowed, denied *memory
+	reviewer review.Reviewer
+	log      *slog.Logger
+	asking   chan struct{}
+	// The two answers have a cache each, so that requests with unknown tokens do not evict the answers about known users.
+	allowed, denied *cache.LRUExpireCache
 }
 
-// NewGuard makes a guard that asks the API server through client, which needs the right to create TokenReviews and
-// SubjectAccessReviews.
+// NewGuard makes a guard. The client needs the right to create TokenReviews and SubjectAccessReviews.
 func NewGuard(client kubernetes.Interface, now func() time.Time, log *slog.Logger) *Guard {
 	return &Guard{
-		reviewer: review.Reviewer{Client: client}, now: now, log: log, asking: make(chan struct{}, mostAsking),
-		allowed: newMemory(mostRemembered, rememberedFor), denied: newMemory(mostRemembered, rememberedFor),
+		reviewer: review.Reviewer{Client: client}, log: log, asking: make(chan struct{}, mostAsking),
+		allowed: cache.NewLRUExpireCacheWithClock(mostAnswers, clock(now)), denied: cache.NewLRUExpireCacheWithClock(mostAnswers, clock(now)),
 	}
 }
 
-// answer is what is said to who asks.
+type clock func() time.Time
+
+func (c clock) Now() time.Time { return c() }
+
+// answer is the response to a request that is not let through; with status 200 it is let through.
 type answer struct {
 	status int
-	text   string // nothing for who may
+	text   string
 }
 
-// Protect puts the guard before a handler. Who may not gets one line of text: 401 without a token that the API server knows,
-// 403 without the right, 429 when too many ask at once, and 503 while the API server cannot be asked. nil guards nothing.
+// Protect puts the guard before a handler. A nil guard lets everything through. Other requests get one line of text: 401 without a
+// token that the API server knows, 403 without the right, 429 if too many are being checked, and 503 if the API server does not
+// answer.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	if g == nil {
 		return next
@@ -72,16 +76,16 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// judge answers from memory, or asks the API server. That it could not be asked is not remembered.
+// judge answers from a cache, or asks the API server. A failed question is not cached.
 func (g *Guard) judge(r *http.Request) answer {
 	token, err := review.Token(r.Header)
 	if err != nil {
 		return answer{http.StatusUnauthorized, err.Error()}
 	}
-	about := questionOf(token, r.URL.Path)
-	for _, m := range []*memory{g.allowed, g.denied} {
-		if a, known := m.get(about, g.now()); known {
-			return a
+	key := sha256.Sum256([]byte(token + "\x00" + r.URL.Path)) // tokens are not kept
+	for _, answers := range []*cache.LRUExpireCache{g.allowed, g.denied} {
+		if a, ok := answers.Get(key); ok {
+			return a.(answer)
 		}
 	}
 	select {
@@ -92,37 +96,34 @@ func (g *Guard) judge(r *http.Request) answer {
 			fmt.Sprintf("the API server is being asked about %d others, which is the most", mostAsking)}
 	}
 	a, err := g.ask(r.Context(), token, r.URL.Path)
-	switch {
-	case err != nil:
-		g.log.Warn("nobody can be let through", "path", r.URL.Path, "error", err)
+	if err != nil {
+		g.log.Warn("rights cannot be checked", "path", r.URL.Path, "error", err)
 		return answer{http.StatusServiceUnavailable, review.ErrAway.Error()}
-	case a.status == http.StatusOK:
-		g.allowed.put(about, a, g.now())
-	default:
-		g.denied.put(about, a, g.now())
+	}
+	if a.status == http.StatusOK {
+		g.allowed.Add(key, a, answerTTL)
+	} else {
+		g.denied.Add(key, a, answerTTL)
 	}
 	return a
 }
 
 // ask asks the API server. Its error wraps [review.ErrAway].
 func (g *Guard) ask(ctx context.Context, token, path string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	who, err := g.reviewer.User(ctx, token)
+	user, err := g.reviewer.User(ctx, token)
 	if errors.Is(err, review.ErrUnknownToken) {
 		return answer{http.StatusUnauthorized, err.Error()}, nil
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	allowed, err := g.reviewer.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
+	allowed, err := g.reviewer.Allowed(ctx, user, authorizationv1.SubjectAccessReviewSpec{
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
 	})
-	switch {
-	case err != nil:
-		return answer{}, err
-	case !allowed:
-		return answer{http.StatusForbidden, fmt.Sprintf("user %.200s may not get %.200s", who.Username, path)}, nil
+	if err != nil || allowed {
+		return answer{status: http.StatusOK}, err
 	}
-	return answer{status: http.StatusOK}, nil
+	return answer{http.StatusForbidden, fmt.Sprintf("user %.200s may not get %.200s", user.Username, path)}, nil
 }

@@ -223,7 +223,7 @@ func (s *stage) testMemory(t *testing.T) {
 	if got := statuses(); got != [2]int{200, 403} {
 		t.Errorf("within ten seconds: got %v, want what was answered before", got)
 	}
-	c.pass(1)
+	c.pass(2)
 	if got := statuses(); got != [2]int{403, 200} {
 		t.Errorf("after ten seconds: got %v, want what holds now", got)
 	}
@@ -375,7 +375,7 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 	if r, header := s.get(t, h, "profiler", "/metrics"); r != away || header.Get("Retry-After") != "1" {
 		t.Errorf("who was not: got %v, want %v", r, away)
 	}
-	c.pass(10 * time.Second)
+	c.pass(10*time.Second + 1)
 	if r, _ := s.get(t, h, "prometheus", "/metrics"); r != away {
 		t.Errorf("who was let through, later: got %v, want %v", r, away)
 	}

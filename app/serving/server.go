@@ -1,128 +1,141 @@
+// Package serving serves HTTP: at which address, with which certificate, and to which clients.
+//
+//	Listen ▶ Server.Serve   server.go   one address: TLS, HTTP/2, timeouts, and an orderly end
+//	TLSConfig               tls.go      a self-signed certificate, or two files that certwatcher reads again
+//	NewStatus ▶ Handler     status.go   /metrics, /healthz, /readyz, and profiles
+//	Guard.Protect           guard.go    only users that RBAC lets get the path
 package serving
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
 )
 
-// Check says what keeps a part from doing its work; nil when nothing does.
-type Check func(context.Context) error
+// Server serves HTTP at one address. [Listen] makes it. The handler and, where the defaults are too short, timeouts are set before
+// Serve.
+type Server struct {
+	http.Server
+	Listener net.Listener // nil: nothing is served
+	// Grace is how long answers may take that were begun before the end. Zero: they are cancelled.
+	Grace time.Duration
+	// Drain, if any, is called at the end before connections are closed.
+	Drain func(context.Context) error
 
-// server answers /metrics, /healthz and /readyz, and /debug/pprof/ where that is asked for. [newServer] makes it.
-type server struct {
-	address   string
-	Transport Transport
-	guard     *Guard // of figures and profiles; nil: they are for everybody
-	profiles  bool
-	Metrics   *prometheus.Registry
-	Checks    []Check
-	log       *slog.Logger
+	files *certwatcher.CertWatcher // nil: the certificate is not in files
+	log   *slog.Logger
 }
 
-// NewServer makes what is served at an address, and reads what that needs, so that what is wrong with it is known before any
-// work begins. client is asked about rights; nil: the process has no access to the cluster.
-func NewServer(
-	s settings.Settings, address string, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
-) (*server, error) {
-	web := &server{address: address, profiles: s.Profiles, Metrics: metrics, log: log}
-	if address == "" { // nothing is served
-		return web, nil
-	}
-	if s.Profiles && !s.HTTPAuth && !isLoopback(address) {
-		return nil, usage.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
-			"127.0.0.1:8642, got %s", address)
-	}
-	if s.HTTPAuth {
-		if client == nil {
-			return nil, usage.Errorf("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
-				"only one with the watcher or the actuator can ask who may read")
-		}
-		web.guard = NewGuard(client, time.Now, log)
+// Listen takes an address, so that errors of the settings are known before any work begins. variable names the setting in errors.
+func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.Logger) (*Server, error) {
+	s := &Server{log: log}
+	if address == "" {
+		return s, nil
 	}
 	var err error
-	web.Transport, err = newTransport(s.MetricsTLS(), s.HTTP2, log)
-	return web, err
-}
-
-// NewMetrics makes a registry that has the figures of the process itself.
-func NewMetrics() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r.MustRegister(buildInfo()...)
-	return r
-}
-
-// Listen takes the address, so that a wrong or taken one is known before any work begins. nil: no address was given.
-func (s *server) Listen() (net.Listener, error) {
-	if s.address == "" {
-		return nil, nil
+	if s.TLSConfig, s.files, err = tlsConfig(with, log); err != nil {
+		return nil, err
 	}
-	l, err := net.Listen("tcp", s.address)
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(http2 && s.TLSConfig != nil)
+	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	s.ReadHeaderTimeout, s.IdleTimeout = 5*time.Second, time.Minute
+	if s.Listener, err = net.Listen("tcp", address); err != nil {
+		return nil, usage.Errorf("%s: cannot listen on %s: %w", variable, address, err)
+	}
+	return s, nil
+}
+
+// ListenForRequests takes the address for requests. Without TLS it must be a loopback address, since requests carry tokens.
+func ListenForRequests(s settings.Settings, log *slog.Logger) (*Server, error) {
+	with := s.RequestsTLS()
+	if s.RequestAddress != "" {
+		switch {
+		case s.RequestTLS == "" && (s.RequestCertFile == "") != (s.RequestKeyFile == ""):
+			return nil, usage.Errorf("REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them")
+		case with.Mode == settings.TLSOff && !isLoopback(s.RequestAddress):
+			return nil, usage.Errorf("REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, "+
+				"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643", s.RequestAddress)
+		}
+		if err := with.Check(); err != nil {
+			return nil, err
+		}
+	}
+	r, err := Listen("REHOME_REQUEST_ADDRESS", s.RequestAddress, with, s.HTTP2, log)
 	if err != nil {
-		return nil, usage.Errorf("REHOME_HTTP_ADDRESS: cannot listen on %s: %w", s.address, err)
+		return nil, err
 	}
-	return l, nil
+	r.ReadTimeout, r.WriteTimeout, r.Grace = 10*time.Second, 30*time.Second, 10*time.Second
+	return r, nil
 }
 
-// Serve answers on l until ctx ends, and then for at most a second more: every answer is small and at hand.
-func (s *server) Serve(ctx context.Context, l net.Listener) error {
-	if l == nil {
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// URL is the address of a path.
+func (s *Server) URL(path string) string {
+	if s.TLSConfig == nil {
+		return "http://" + s.Listener.Addr().String() + path
+	}
+	return "https://" + s.Listener.Addr().String() + path
+}
+
+// Close gives back an address that was not served.
+func (s *Server) Close() {
+	if s.Listener != nil {
+		_ = s.Listener.Close() // after Serve it is closed already
+	}
+}
+
+// Serve answers until ctx ends and what was begun is answered. It fails if that takes longer than the grace period.
+func (s *Server) Serve(ctx context.Context) error {
+	if s.Listener == nil {
 		<-ctx.Done()
 		return nil
 	}
-	h := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	if s.files != nil {
+		go func() {
+			if err := s.files.Start(ctx); err != nil {
+				s.log.Error("changes of the certificate files are not seen", "error", err)
+			}
+		}()
 	}
+	if s.Grace == 0 {
+		s.BaseContext = func(net.Listener) context.Context { return ctx }
+	}
+	ended := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(s.Grace, time.Second))
 		defer cancel()
-		_ = h.Shutdown(last) // what is left after the second is cut off by the end of the process
-	})()
-	s.log.Info("serving", "metrics", s.Transport.Scheme()+"://"+l.Addr().String()+"/metrics")
-	if err := s.Transport.Serve(h, l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", s.address, err)
-	}
-	return nil
-}
-
-func (s *server) Handler() *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.guard.Protect(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{Registry: s.Metrics})))
-	if s.profiles {
-		mux.Handle("GET "+ProfilesPath, s.guard.Protect(Profiles()))
-	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", s.ready)
-	return mux
-}
-
-// ready answers 200, or 503 with a line for each thing that is missing.
-func (s *server) ready(w http.ResponseWriter, r *http.Request) {
-	var missing []error
-	for _, c := range s.Checks {
-		if err := c(r.Context()); err != nil {
-			missing = append(missing, err)
+		var err error
+		if s.Drain != nil { // connections are still accepted meanwhile
+			err = s.Drain(last)
 		}
+		if err = errors.Join(err, s.Shutdown(last)); s.Grace == 0 {
+			err = nil
+		}
+		ended <- err
+	})()
+	serve := s.Server.Serve
+	if s.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
 	}
-	if err := errors.Join(missing...); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+	if err := serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", s.Listener.Addr(), err)
 	}
-	_, _ = io.WriteString(w, "ok\n")
+	return <-ended
 }

@@ -72,8 +72,8 @@ func clusterConfig(s Settings) (*rest.Config, error) {
 	return config, nil
 }
 
-// ApiServerReady asks the API server whether it serves, within two seconds.
-func ApiServerReady(ctx context.Context, client kubernetes.Interface) error {
+// APIServerReady asks the API server whether it serves, within two seconds.
+func APIServerReady(ctx context.Context, client kubernetes.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {

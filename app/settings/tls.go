@@ -10,8 +10,8 @@ import (
 // How something is served, as REHOME_HTTP_TLS and REHOME_REQUEST_TLS say it.
 const (
 	TLSOff        = "off"
-	TlsSelfSigned = "self-signed"
-	TlsFiles      = "files"
+	TLSSelfSigned = "self-signed"
+	TLSFiles      = "files"
 )
 
 // TLS are the three variables that say how something is served.
@@ -28,7 +28,7 @@ func (s Settings) MetricsTLS() TLS {
 func (s Settings) RequestsTLS() TLS {
 	fallback := TLSOff
 	if s.RequestCertFile != "" || s.RequestKeyFile != "" {
-		fallback = TlsFiles
+		fallback = TLSFiles
 	}
 	return TLS{"REHOME_REQUEST", cmp.Or(s.RequestTLS, fallback), s.RequestCertFile, s.RequestKeyFile}
 }
@@ -51,7 +51,7 @@ func (s Settings) checkServing() error {
 }
 
 func (t TLS) checkMode() error {
-	if t.Mode != TLSOff && t.Mode != TlsSelfSigned && t.Mode != TlsFiles {
+	if t.Mode != TLSOff && t.Mode != TLSSelfSigned && t.Mode != TLSFiles {
 		return usage.Errorf("%s_TLS: want off, self-signed or files, got %q", t.Variable, t.Mode)
 	}
 	return nil
@@ -66,10 +66,10 @@ func (t TLS) Check() error {
 		{"_CERT_FILE", t.Cert, "the certificate"}, {"_KEY_FILE", t.Key, "the key of the certificate"},
 	} {
 		switch {
-		case t.Mode == TlsFiles && file.value == "":
+		case t.Mode == TLSFiles && file.value == "":
 			return usage.Errorf("%s%s: want the file with %s, since %s_TLS is files, got nothing",
 				t.Variable, file.suffix, file.what, t.Variable)
-		case t.Mode != TlsFiles && file.value != "":
+		case t.Mode != TLSFiles && file.value != "":
 			return usage.Errorf("%s%s: want it with %s_TLS=files, got %s_TLS=%s",
 				t.Variable, file.suffix, t.Variable, t.Variable, t.Mode)
 		}

@@ -56,10 +56,11 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 		return err
 	}
 	options.Log = s.Logger(os.Stderr)
-	web, err := serving.NewServer(s, s.HTTPAddress, nil, serving.NewMetrics(), options.Log)
+	web, status, err := serving.ListenForStatus(s, nil, serving.NewMetrics(), options.Log)
 	if err != nil {
 		return err
 	}
+	defer web.Close()
 	b, err := bus.Connect(options)
 	if err != nil {
 		return usage.Wrap(err)
@@ -68,15 +69,14 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	f := &forwarder{
 		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, figures: newForwardFigures(), log: options.Log,
 	}
-	web.Checks = []serving.Check{f.listens, f.arrives}
-	f.figures.register(web.Metrics)
-	listener, err := web.Listen()
-	if err != nil {
-		return err
+	status.Checks = []serving.Check{f.listens, f.arrives}
+	f.figures.register(status.Metrics)
+	if web.Listener != nil {
+		f.log.Info("serving", "metrics", web.URL("/metrics"))
 	}
 	f.log.Info("forwarding", "name", f.name, "channels", p.listener.Channels)
 	work, ctx := errgroup.WithContext(ctx)
-	work.Go(func() error { return web.Serve(ctx, listener) })
+	work.Go(func() error { return web.Serve(ctx) })
 	work.Go(func() error { return b.Listen(ctx, p.listener, f.handle) })
 	work.Go(func() error { return f.measure(ctx) })
 	if err := work.Wait(); !errors.Is(err, context.Canceled) {

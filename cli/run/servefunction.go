@@ -3,11 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"time"
@@ -69,62 +65,48 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	if err := s.Check(); err != nil {
 		return err
 	}
-	l, err := ListenAt(address, os.Getenv("PORT"))
-	if err != nil {
-		return err
-	}
 	log := knativeLog(s.Logger(os.Stderr)).With("strategy", f.Strategy.Name)
 	metrics := serving.NewMetrics()
 	h, err := httpfunction.New(httpfunction.Config{
 		Function: f, Source: s.Source("functions"), MaxBytes: s.ServeBytes, Parallel: s.ServeParallel, Log: log, Metrics: metrics,
 	})
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
-	web, err := serving.NewServer(s, l.Addr().String(), nil, metrics, log)
+	web, err := Listen(s, address, os.Getenv("PORT"), log)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
-	web.Checks = []serving.Check{func(context.Context) error { return h.Ready() }}
-	mux := web.Handler()
+	defer web.Close()
+	status, err := serving.NewStatus(s, web.Listener.Addr().String(), nil, metrics, log)
+	if err != nil {
+		return err
+	}
+	status.Checks = []serving.Check{func(context.Context) error { return h.Ready() }}
+	mux := status.Handler()
 	mux.Handle("/{$}", h)
-	log.Info("serving", "address", web.Transport.Scheme()+"://"+l.Addr().String()+"/")
-	return serveUntilDrained(ctx, l, FunctionServer(mux, log), web.Transport, h)
+	web.Handler, web.Drain = mux, h.Drain
+	log.Info("serving", "address", web.URL("/"))
+	return web.Serve(ctx)
 }
 
-// serveUntilDrained answers on l with s until ctx ends, and then until h has answered what it has begun. It fails when that
-// takes too long: the rest is cut off by the end of the process.
-func serveUntilDrained(
-	ctx context.Context, l net.Listener, s *http.Server, over serving.Transport, h *httpfunction.Handler,
-) error {
-	drained := make(chan error, 1)
-	defer context.AfterFunc(ctx, func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
-		defer cancel()
-		err := h.Drain(last) // connections are still taken meanwhile, to be told that it ends
-		drained <- errors.Join(err, s.Shutdown(last))
-	})()
-	if err := over.Serve(s, l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	}
-	return <-drained
-}
-
-// ListenAt takes the address, or the port at all addresses when there is none.
-func ListenAt(address, port string) (net.Listener, error) {
-	said := "--address"
+// Listen takes the address, or the port at all addresses. The timeouts leave time for the first request: a client that asks a lot at
+// once makes connections in advance, and not every client repeats a request whose connection was closed.
+func Listen(s settings.Settings, address, port string, log *slog.Logger) (*serving.Server, error) {
+	source := "--address"
 	if address == "" && port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return nil, usage.Errorf("PORT: want a number from 1 to 65535, got %q", port)
 		}
-		said, address = "PORT", ":"+port
+		source, address = "PORT", ":"+port
 	}
-	address = cmp.Or(address, servedAt)
-	l, err := net.Listen("tcp", address)
+	web, err := serving.Listen(source, cmp.Or(address, servedAt), s.MetricsTLS(), s.HTTP2, log)
 	if err != nil {
-		return nil, usage.Errorf("%s: cannot listen on %s: %w", said, address, err)
+		return nil, err
 	}
-	return l, nil
+	web.ReadHeaderTimeout, web.ReadTimeout, web.WriteTimeout, web.IdleTimeout = time.Minute, time.Minute, 2*time.Minute, 2*time.Minute
+	web.Grace = drainWithin
+	return web, nil
 }
 
 // knativeLog adds to each line of a log which service and revision of Knative the process is, where it is one.
@@ -133,13 +115,4 @@ func knativeLog(log *slog.Logger) *slog.Logger {
 		log = log.With("service", service, "revision", os.Getenv("K_REVISION"))
 	}
 	return log
-}
-
-// FunctionServer gives a client time for its first request too: one that asks a lot at once makes connections in advance, and
-// a request that finds its connection closed by the server is not sent again by every client.
-func FunctionServer(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
-		IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
 }

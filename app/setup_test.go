@@ -69,7 +69,7 @@ func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextO
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	var log bytes.Buffer
 	fails := 1
-	e := newEnlisting(parsed(t, declaring("First")), func(ctx context.Context, p policy.Policy) error {
+	e := newBusSetup(parsed(t, declaring("First")), func(ctx context.Context, p policy.Policy) error {
 		if fails--; fails >= 0 {
 			return errors.New("not now")
 		}
@@ -89,7 +89,7 @@ func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextO
 		})
 	}
 	there("First")
-	e.replace(parsed(t, declaring("Second", "Third")))
+	_ = e.setPolicy(parsed(t, declaring("Second", "Third")))
 	there("First", "Second", "Third")
 	cancel()
 	running.Wait()
@@ -99,10 +99,10 @@ func TestTheBusIsSetUpForTheStrategiesThatThePolicyDeclaresAndForThoseOfTheNextO
 }
 
 func TestWithoutAStrategyThatThePolicyDeclaresTheBusIsLeftAlone(t *testing.T) {
-	e := newEnlisting(parsed(t, declaring()), func(context.Context, policy.Policy) error {
+	e := newBusSetup(parsed(t, declaring()), func(context.Context, policy.Policy) error {
 		return errors.New("it was set up")
 	}, slog.New(slog.DiscardHandler))
-	if err := e.enlist(t.Context()); err != nil {
+	if err := e.once(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

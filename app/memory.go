@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+)
+
+// See docs/decisions/0014-memory-of-one-process.md.
+const (
+	// gcPercent is how much the heap may grow between two collections. Most of the heap is caches that stay, so Go's default of 100
+	// would leave as much again empty.
+	gcPercent = 50
+	// memoryCheck is the time between two checks whether a step of the start is over.
+	memoryCheck = 2 * time.Second
+	// calmChecks is how many checks in a row find no open scope when the first full evaluation is over.
+	calmChecks = 3
+)
+
+// limitHeap makes garbage collections more frequent, unless GOGC is set.
+func limitHeap() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// returnMemory gives unused memory back to the system twice: when the caches are filled, and after the first full evaluation. Go
+// itself would keep it for minutes.
+func (p *process) returnMemory(ctx context.Context) error {
+	if !holds(ctx, func() bool { return p.cluster.Ready() == nil }, 1) {
+		return nil
+	}
+	debug.FreeOSMemory()
+	if holds(ctx, func() bool { return p.openScopes(ctx) == 0 }, calmChecks) {
+		debug.FreeOSMemory()
+	}
+	return nil
+}
+
+// openScopes returns how many scopes wait for an answer, and 1 while the bus does not answer.
+func (p *process) openScopes(ctx context.Context) uint64 {
+	streams, err := p.bus.Status(ctx)
+	for _, s := range streams {
+		if err == nil && s.Name == bus.StreamScopes {
+			return s.Messages
+		}
+	}
+	return 1
+}
+
+// holds waits until a condition was true in n checks in a row, and returns false if ctx ends before.
+func holds(ctx context.Context, condition func() bool, n int) bool {
+	for found := 0; found < n; {
+		select {
+		case <-time.After(memoryCheck):
+		case <-ctx.Done():
+			return false
+		}
+		if found++; !condition() {
+			found = 0
+		}
+	}
+	return true
+}

@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/functions/dispatch"
+	"github.com/rehome-dev/rehome/maintenance"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/watcher"
+	"github.com/rehome-dev/rehome/watcher/load"
+)
+
+// Roles are the roles of a process.
+type Roles struct {
+	Watcher, Actuator, Maintenance bool
+	Functions                      []functions.Function
+	Dispatcher                     bool // calls the functions that the policy names outside of Rehome
+	// Embedded: without a URL the bus is in the process. The process sets up the bus.
+	Embedded bool
+}
+
+// kinds are those of the cluster that the roles need.
+func (r Roles) kinds() []cluster.Kind {
+	var kinds []cluster.Kind
+	if r.Watcher {
+		kinds = append(kinds, watcher.Kinds()...)
+	}
+	if r.Actuator {
+		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
+	}
+	if r.Maintenance {
+		kinds = append(kinds, maintenance.Kinds()...)
+	}
+	return kinds
+}
+
+// name is the role under which the process connects to the bus.
+func (r Roles) name() bus.Role {
+	switch {
+	case r.Watcher && r.Actuator:
+		return bus.RoleAll
+	case r.Watcher:
+		return bus.RoleWatcher
+	case r.Actuator:
+		return bus.RoleActuator
+	case r.Maintenance:
+		return bus.RoleMaintenance
+	case r.Dispatcher:
+		return bus.RoleDispatcher
+	}
+	return bus.RoleFunctions
+}
+
+// start makes the parts of the process. Each adds its tasks, its readiness check, and how it takes another policy.
+func (p *process) start() error {
+	for _, part := range []struct {
+		enabled bool
+		start   func() error
+	}{
+		{p.client != nil, p.startAPIServerCheck},
+		{len(p.roles.Functions) > 0, p.startFunctions},
+		{p.roles.Dispatcher, p.startDispatcher},
+		{p.roles.kinds() != nil, p.startCluster},
+		{p.roles.Watcher, p.startWatcher}, // the first one that takes a policy, since it may refuse it
+		{p.roles.Actuator, p.startActuator},
+		{p.roles.Maintenance, p.startMaintenance},
+		{p.roles.Embedded, p.startSetup},
+	} {
+		if part.enabled {
+			if err := part.start(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.leaders) > 0 || p.roles.Dispatcher {
+		p.tasks = append(p.tasks, newReloader(p.settings.Policy, p.content, p.setPolicy, p.metrics, p.log).run)
+	}
+	p.tasks = append(p.tasks, p.lead()...)
+	return nil
+}
+
+func (p *process) startAPIServerCheck() error {
+	p.check(func(ctx context.Context) error { return settings.APIServerReady(ctx, p.client) })
+	return nil
+}
+
+func (p *process) startFunctions() error {
+	h := newHosted(p.adapter(), p.policy)
+	p.onPolicy(h.setPolicy)
+	p.tasks = append(p.tasks, functions.Host{
+		Functions: p.roles.Functions, Bus: h, Source: p.settings.Source("functions"), Log: p.log, Metrics: p.metrics,
+	}.Run)
+	return nil
+}
+
+func (p *process) startDispatcher() error {
+	d, err := dispatch.New(dispatch.Config{
+		Bus: questions{p.adapter()}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
+		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	d.Set(p.policy.Outside)
+	p.onPolicy(func(next policy.Policy) error { d.Set(next.Outside); return nil })
+	p.tasks = append(p.tasks, d.Run)
+	return nil
+}
+
+func (p *process) startCluster() (err error) {
+	p.cluster, err = cluster.New(cluster.Config{Client: p.client, Kinds: p.roles.kinds(), Log: p.log})
+	if err != nil {
+		return err
+	}
+	p.check(func(context.Context) error { return p.cluster.Ready() })
+	p.tasks = append(p.tasks, p.cluster.Run)
+	return nil
+}
+
+func (p *process) startWatcher() error {
+	w, err := watcher.New(watcher.Config{
+		Client: p.client, Cluster: p.cluster, Bus: p.adapter(), Requests: p.adapter(), Policy: p.policy,
+		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	p.resync = w.Resync
+	p.policySetters = slices.Insert(p.policySetters, 0, w.SetPolicy)
+	p.tasks = append(p.tasks, w.Run)
+	p.leaders = append(p.leaders, leader{settings.WatcherLease, func(ctx context.Context) error {
+		return together(ctx, w.Lead, p.proofread)
+	}})
+	return nil
+}
+
+func (p *process) startActuator() error {
+	a := actuator.New(actuator.Config{
+		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
+		Facts: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
+		Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease),
+		Self: corev1.ObjectReference{
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace(), Name: settings.ActuatorLease,
+		},
+	})
+	p.cluster.Workloads().OnChange(a.Changed)
+	p.onPolicy(func(next policy.Policy) error { a.SetPolicy(next); return nil })
+	p.check(func(context.Context) error { return a.Ready() })
+	p.leaders = append(p.leaders, leader{settings.ActuatorLease, func(ctx context.Context) error {
+		if !p.cluster.WaitForSync(ctx) {
+			return nil
+		}
+		return a.Lead(ctx)
+	}})
+	return nil
+}
+
+func (p *process) startMaintenance() error {
+	dynamic, err := settings.NewDynamicClient(p.settings)
+	if err != nil {
+		return err
+	}
+	kinds, err := settings.NewKindsClient(p.settings)
+	if err != nil {
+		return err
+	}
+	m := maintenance.New(maintenance.Config{
+		Client: p.client, Dynamic: dynamic, Kinds: kinds, View: p.cluster, Bus: p.adapter(), Table: p.bus.Maintenances(),
+		Policy: p.policy, Prometheus: p.prometheus, Source: p.settings.Source("maintenance"), DryRun: p.settings.DryRun,
+		Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.MaintenanceLease),
+	})
+	m.Watch(p.cluster)
+	p.onPolicy(func(next policy.Policy) error { m.SetPolicy(next); return nil })
+	p.check(func(context.Context) error { return m.Ready() })
+	p.tasks = append(p.tasks, m.Run)
+	p.leaders = append(p.leaders, leader{settings.MaintenanceLease, m.Lead})
+	return nil
+}
+
+// prometheus makes a client for the queries of gates, or nil if the policy names no server.
+func (p *process) prometheus(metrics policy.Metrics) (maintenance.Prometheus, error) {
+	server := metrics.Prometheus
+	if server == nil {
+		return nil, nil
+	}
+	token := load.Token(load.AccountToken)
+	if server.TokenSecret != nil {
+		token = load.SecretToken(p.client, *server.TokenSecret)
+	}
+	return load.NewPrometheus(server.URL, "", token, time.Now, p.log)
+}
+
+func (p *process) startSetup() error {
+	p.tasks = append(p.tasks, p.setup.run)
+	if p.cluster != nil {
+		p.tasks = append(p.tasks, p.returnMemory)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/app/usage"
+)
+
+// Check returns why a part of the process cannot do its work, or nil.
+type Check func(context.Context) error
+
+// Status answers /metrics, /healthz, /readyz, and if enabled /debug/pprof/. [NewStatus] makes it.
+type Status struct {
+	Metrics  *prometheus.Registry
+	Checks   []Check // set before the first request
+	guard    *Guard  // of metrics and profiles; nil: every client may get them
+	profiles bool
+}
+
+// ListenForStatus takes the address for metrics and probes.
+func ListenForStatus(
+	s settings.Settings, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
+) (*Server, *Status, error) {
+	status, err := NewStatus(s, s.HTTPAddress, client, metrics, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	web, err := Listen("REHOME_HTTP_ADDRESS", s.HTTPAddress, s.MetricsTLS(), s.HTTP2, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	web.Handler = status.Handler()
+	return web, status, nil
+}
+
+// NewStatus checks the settings for an address. client answers questions about rights; it is nil in a process without access to
+// the cluster.
+func NewStatus(
+	s settings.Settings, address string, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
+) (*Status, error) {
+	status := &Status{profiles: s.Profiles, Metrics: metrics}
+	switch {
+	case address == "":
+	case s.Profiles && !s.HTTPAuth && !isLoopback(address):
+		return nil, usage.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
+			"127.0.0.1:8642, got %s", address)
+	case s.HTTPAuth && client == nil:
+		return nil, usage.Errorf("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
+			"only one with the watcher or the actuator can ask who may read")
+	case s.HTTPAuth:
+		status.guard = NewGuard(client, time.Now, log)
+	}
+	return status, nil
+}
+
+// Handler serves the paths. Profiles show parts of the command line and of memory, so the guard protects them too.
+func (s *Status) Handler() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.guard.Protect(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{Registry: s.Metrics})))
+	if s.profiles {
+		for path, serve := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.Handle("GET /debug/pprof/"+path, s.guard.Protect(serve))
+		}
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	return mux
+}
+
+// Ready joins the errors of all checks.
+func (s *Status) Ready(ctx context.Context) error {
+	var failed []error
+	for _, check := range s.Checks {
+		failed = append(failed, check(ctx))
+	}
+	return errors.Join(failed...)
+}
+
+// NewMetrics makes a registry with the metrics of the process, and with those of the build, which also have the labels that
+// dashboards of kubernetes-sigs/descheduler use.
+func NewMetrics() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	build := func(name, help string, labels prometheus.Labels) {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
+		g.Set(1)
+		r.MustRegister(g)
+	}
+	build("rehome_build_info", "What was built.", prometheus.Labels{
+		"version": settings.Version, "revision": settings.Commit(), "goversion": runtime.Version(),
+	})
+	build("descheduler_build_info", "What was built, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
+		"DeschedulerVersion": settings.Version, "AppVersion": settings.Version, "GitSha1": settings.Commit(), "GitBranch": "",
+		"GoVersion": runtime.Version(),
+	})
+	return r
+}
