@@ -126,7 +126,7 @@ func New(cfg Config) *Actuator {
 			GracePeriodSeconds: grace, DryRun: cfg.DryRun, Room: cfg.Room,
 		})
 		a.requests = evictionrequest.New(evictionrequest.Config{
-			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests }, DryRun: cfg.DryRun,
+			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
 			Now: cfg.Now,
 		})
 		a.background = background.New(background.Config{Client: cfg.Client})

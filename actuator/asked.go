@@ -19,7 +19,7 @@ func (a *Actuator) pretended(o Open) bool { return a.cfg.DryRun || o.asked().Dry
 
 // prefersRestart says whether a replacement is to be made first wherever that can be, and not only where the policy says so.
 func prefersRestart(p *policy.Policy, o Open) bool {
-	return o.asked().Method == schemas.UseRestart || o.Strategy == schemas.MaintenanceStrategy && !p.Maintenance.RestartAsUsual
+	return o.asked().Method == schemas.UseRestart || o.Strategy == schemas.MaintenanceStrategy && !p.Maintenance.RestartAsUsual()
 }
 
 // restartFor is the method by which the workload of a pod makes a replacement first, as the policy, the request and the

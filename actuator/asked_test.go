@@ -74,7 +74,7 @@ func TestAReplacementComesFirstInAMaintenanceUnlessThePolicySaysOtherwise(t *tes
 		want     bool
 	}{
 		{schemas.MaintenanceStrategy, policy.Maintenance{}, true},
-		{schemas.MaintenanceStrategy, policy.Maintenance{RestartAsUsual: true}, false},
+		{schemas.MaintenanceStrategy, policy.Maintenance{Restart: new(bool)}, false},
 		{other, policy.Maintenance{}, false},
 	} {
 		o.Strategy = c.strategy

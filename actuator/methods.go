@@ -38,7 +38,7 @@ func (a *Actuator) ways(open Open) []way {
 		if by := a.restartFor(open); by != nil {
 			out = append(out, way{by, p.Restart.Otherwise == policy.OtherwiseSkip && !preferred, preferred})
 		}
-		if a.requests != nil && p.EvictionRequests > 0 && !asked.DryRun { // a dry one tells nothing that an eviction does not
+		if a.requests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry one tells nothing that an eviction does not
 			out = append(out, way{by: a.requests})
 		}
 	}

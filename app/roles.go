@@ -188,13 +188,13 @@ func (p *process) startMaintenance() error {
 
 // prometheus makes a client for the queries of gates, or nil if the policy names no server.
 func (p *process) prometheus(metrics policy.Metrics) (maintenance.Prometheus, error) {
-	server := metrics.Prometheus
+	server := metrics.Prometheus()
 	if server == nil {
 		return nil, nil
 	}
 	token := load.Token(load.AccountToken)
-	if server.TokenSecret != nil {
-		token = load.SecretToken(p.client, *server.TokenSecret)
+	if secret := server.TokenSecret(); secret != nil {
+		token = load.SecretToken(p.client, *secret)
 	}
 	return load.NewPrometheus(server.URL, "", token, time.Now, p.log)
 }

@@ -80,7 +80,7 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 	r.Controller = New(Config{
 		Client: r.client, Dynamic: objects, Kinds: r.kinds, View: view, Bus: r.bus, Table: r.bus.Maintenances(), Log: log,
 		Source: "/test/maintenance", Policy: policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{
-			{Taint: policy.TaintSign{Key: interruption}},
+			{Taint: interruption},
 			{Condition: string(corev1.NodeMaintenanceInProgress), Status: corev1.ConditionTrue}, // the role sets it too
 		}}},
 	})

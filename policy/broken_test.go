@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/rehome-dev/rehome/policy/openshift"
 )
 
 // expectation is a first line of a broken file: # want: LINE FIELD: words.
@@ -69,8 +67,8 @@ func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
 		"TopologyAndDuplicates":     {"CompactAndScale", "SoftTopologyAndDuplicates"},
 		"SoftTopologyAndDuplicates": {"TopologyAndDuplicates"},
 	}
-	for _, a := range openshift.Presets() {
-		for _, b := range openshift.Presets() {
+	for _, a := range newOpenShift().Presets {
+		for _, b := range newOpenShift().Presets {
 			if a.Name == b.Name || len(a.Uses)+len(b.Uses) == 0 {
 				continue
 			}

@@ -23,6 +23,10 @@ func paths(typ reflect.Type, at string) []string {
 	}
 	var all []string
 	for f := range typ.Fields() {
+		if f.Anonymous {
+			all = append(all, paths(f.Type, at)...)
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
 			all = append(all, paths(f.Type, strings.TrimPrefix(at+"."+name, "."))...)

@@ -17,16 +17,16 @@ import (
 // have: that of the class system-cluster-critical, from which Kubernetes reserves all priorities upwards.
 const SystemCritical int32 = 2_000_000_000
 
-// EvictorArgs are the arguments of DefaultEvictor: what protects a pod of the profile. The zero value has the peer's
-// defaults.
+// EvictorArgs are the arguments of DefaultEvictor: the protections of a profile. The zero value has the defaults of the
+// descheduler.
 type EvictorArgs struct {
 	LabelSelector     *metav1.LabelSelector `json:"labelSelector,omitzero"`
 	PriorityThreshold PriorityThreshold     `json:"priorityThreshold,omitzero"`
-	MinPodAge         metav1.Duration       `json:"minPodAge,omitzero"`
-	NoEvictionPolicy  NoEvictionPolicy      `json:"noEvictionPolicy,omitzero"`
+	MinPodAge         metav1.Duration       `json:"minPodAge,omitzero" min:"0"`
+	NoEvictionPolicy  NoEvictionPolicy      `json:"noEvictionPolicy,omitzero" enum:"Preferred,Mandatory"`
 	PodProtections    PodProtections        `json:"podProtections,omitzero"`
 
-	// The older way to say what PodProtections says. Only one of the two may be used.
+	// The older form of PodProtections. Only one of the two may be used.
 	EvictLocalStoragePods   bool `json:"evictLocalStoragePods,omitzero"`
 	EvictDaemonSetPods      bool `json:"evictDaemonSetPods,omitzero"`
 	EvictSystemCriticalPods bool `json:"evictSystemCriticalPods,omitzero"`
@@ -74,48 +74,36 @@ type ProtectionsConfig struct {
 }
 
 // PVCProtection limits the protection PodsWithPVC to claims of some storage classes, and to those that have none or that
-// do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is among those that are switched on.
+// do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is switched on.
 type PVCProtection struct {
 	ProtectedStorageClasses []StorageClass `json:"protectedStorageClasses,omitzero"`
 }
 
 // StorageClass names a StorageClass.
 type StorageClass struct {
-	Name string `json:"name"`
+	Name string `json:"name" required:"name a StorageClass"`
 }
 
-// Evictor says what protects a pod of a profile. The zero value protects what the peer protects by default: mirror,
-// static and terminating pods, system-critical ones, bare ones, those of DaemonSets, and those with local storage; and
-// pods with one of [DefaultSignals].
+// Evictor decides what protects a pod of a profile. The zero value protects what the descheduler protects by default:
+// mirror, static and terminating pods, system-critical ones, bare ones, those of DaemonSets, and those with local storage;
+// and pods with one of [DefaultSignals].
 type Evictor struct {
 	args EvictorArgs
-	// selector is args.LabelSelector; nil matches every pod.
-	selector labels.Selector
-	// The rest is what PodProtections or the older fields come to; false is the default.
-	movesSystemCritical, movesFailedBare, movesLocalStorage, movesDaemonSets bool
-	protectsPVC, protectsClaims, protectsUnbudgeted                          bool
-	// classes are the storage classes that protectsPVC is limited to; nil: to none.
-	classes []string
-	// namespaces and targets are args.NamespaceLabelSelector and args.NodeSelector; nil matches everything.
-	namespaces, targets labels.Selector
-	// signals also protect.
-	signals Signals
+	// The selectors of args, compiled. nil matches everything.
+	selector, namespaces, targets labels.Selector
+	signals                       Signals
 }
 
 // NewEvictor makes the Evictor of args. The error is that of [EvictorArgs.Validate].
 func NewEvictor(args EvictorArgs) (Evictor, error) {
-	if err := args.Validate(); err != nil {
+	var found Findings
+	found.Join("", args.Validate())
+	found.Join("priorityThreshold", args.PriorityThreshold.Validate())
+	found.Join("podProtections", args.PodProtections.Validate())
+	if err := found.Err(); err != nil {
 		return Evictor{}, err
 	}
-	e := Evictor{
-		args:                args,
-		movesSystemCritical: args.EvictSystemCriticalPods,
-		movesFailedBare:     args.EvictFailedBarePods,
-		movesLocalStorage:   args.EvictLocalStoragePods,
-		movesDaemonSets:     args.EvictDaemonSetPods,
-		protectsPVC:         args.IgnorePVCPods,
-		protectsUnbudgeted:  args.IgnorePodsWithoutPDB,
-	}
+	e := Evictor{args: args}
 	if args.LabelSelector != nil {
 		e.selector = Selects(args.LabelSelector)
 	}
@@ -125,37 +113,28 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 	if s, err := labels.Parse(args.NodeSelector); err == nil && !s.Empty() {
 		e.targets = s
 	}
-	e.apply(args.PodProtections)
 	return e, nil
 }
 
-// apply switches protections off and on.
-func (e *Evictor) apply(p PodProtections) {
-	for _, rule := range p.DefaultDisabled {
-		switch rule {
-		case SystemCriticalPods:
-			e.movesSystemCritical = true
-		case FailedBarePods:
-			e.movesFailedBare = true
-		case PodsWithLocalStorage:
-			e.movesLocalStorage = true
-		case DaemonSetPods:
-			e.movesDaemonSets = true
-		}
+// Args are the arguments that e was made of.
+func (e Evictor) Args() EvictorArgs { return e.args }
+
+// moves says whether a protection that is on by default is switched off.
+func (e Evictor) moves(rule string, older bool) bool {
+	return older || slices.Contains(e.args.PodProtections.DefaultDisabled, rule)
+}
+
+// protects says whether a protection that is off by default is switched on.
+func (e Evictor) protects(rule string, older bool) bool {
+	return older || slices.Contains(e.args.PodProtections.ExtraEnabled, rule)
+}
+
+// classes are the storage classes that the protection PodsWithPVC is limited to. Empty: it is not limited.
+func (e Evictor) classes() []StorageClass {
+	if !slices.Contains(e.args.PodProtections.ExtraEnabled, PodsWithPVC) {
+		return nil
 	}
-	for _, rule := range p.ExtraEnabled {
-		switch rule {
-		case PodsWithPVC:
-			e.protectsPVC = true
-			for _, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
-				e.classes = append(e.classes, class.Name)
-			}
-		case PodsWithoutPDB:
-			e.protectsUnbudgeted = true
-		case PodsWithResourceClaims:
-			e.protectsClaims = true
-		}
-	}
+	return e.args.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses
 }
 
 // Lapses is the first moment after now at which something that protects the pod ends by the passing of time alone:
@@ -164,61 +143,42 @@ func (e Evictor) Lapses(pod *corev1.Pod, now time.Time) time.Time {
 	if pod.Status.StartTime == nil {
 		return time.Time{}
 	}
-	started := pod.Status.StartTime.Time
 	first := e.signals.lapses(pod, now)
-	if old := started.Add(e.args.MinPodAge.Duration); old.After(now) && (first.IsZero() || old.Before(first)) {
+	if old := pod.Status.StartTime.Add(e.args.MinPodAge.Duration); old.After(now) && (first.IsZero() || old.Before(first)) {
 		return old
 	}
 	return first
 }
 
-// Args are the arguments that e was made of.
-func (e Evictor) Args() EvictorArgs { return e.args }
-
-// Validate says what is wrong with the arguments; each error in it is a *[FieldError].
+// Validate says what is wrong; each error in it is a *[FieldError].
 func (a EvictorArgs) Validate() error {
 	var found Findings
 	found.Join("labelSelector", ValidateSelector(a.LabelSelector))
 	found.Join("namespaceLabelSelector", ValidateSelector(a.NamespaceLabelSelector))
-	if _, err := labels.Parse(a.NodeSelector); err != nil {
-		found.Add("nodeSelector", a.NodeSelector, err.Error(), `write a label selector, such as "pool=web,!gpu"`)
+	found.Join("", validateNodeSelector(a.NodeSelector))
+	older := ""
+	switch {
+	case a.EvictLocalStoragePods:
+		older = "evictLocalStoragePods"
+	case a.EvictDaemonSetPods:
+		older = "evictDaemonSetPods"
+	case a.EvictSystemCriticalPods:
+		older = "evictSystemCriticalPods"
+	case a.EvictFailedBarePods:
+		older = "evictFailedBarePods"
+	case a.IgnorePVCPods:
+		older = "ignorePvcPods"
+	case a.IgnorePodsWithoutPDB:
+		older = "ignorePodsWithoutPDB"
 	}
-	found.Join("priorityThreshold", a.PriorityThreshold.validate())
-	if a.MinPodAge.Duration < 0 {
-		found.Add("minPodAge", a.MinPodAge, "must not be negative", "")
-	}
-	switch a.NoEvictionPolicy {
-	case "", Preferred, Mandatory:
-	default:
-		found.Add("noEvictionPolicy", a.NoEvictionPolicy, "is not known", fmt.Sprintf("want %s or %s", Preferred, Mandatory))
-	}
-	found.Join("podProtections", a.PodProtections.validate())
-	if older := a.older(); older != "" && len(a.PodProtections.DefaultDisabled)+len(a.PodProtections.ExtraEnabled) > 0 {
+	if older != "" && len(a.PodProtections.DefaultDisabled)+len(a.PodProtections.ExtraEnabled) > 0 {
 		found.Add(older, true, "cannot be used together with podProtections", "say it in podProtections")
 	}
 	return found.Err()
 }
 
-// older returns the first of the older fields that is used.
-func (a EvictorArgs) older() string {
-	switch {
-	case a.EvictLocalStoragePods:
-		return "evictLocalStoragePods"
-	case a.EvictDaemonSetPods:
-		return "evictDaemonSetPods"
-	case a.EvictSystemCriticalPods:
-		return "evictSystemCriticalPods"
-	case a.EvictFailedBarePods:
-		return "evictFailedBarePods"
-	case a.IgnorePVCPods:
-		return "ignorePvcPods"
-	case a.IgnorePodsWithoutPDB:
-		return "ignorePodsWithoutPDB"
-	}
-	return ""
-}
-
-func (t PriorityThreshold) validate() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (t PriorityThreshold) Validate() error {
 	var found Findings
 	if t.Value != nil && t.Name != "" {
 		found.Add("", nil, "has both a value and a name", "keep one")
@@ -229,17 +189,13 @@ func (t PriorityThreshold) validate() error {
 	return found.Err()
 }
 
-func (p PodProtections) validate() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (p PodProtections) Validate() error {
 	var found Findings
 	off := []string{PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods}
 	on := []string{PodsWithPVC, PodsWithoutPDB, PodsWithResourceClaims}
 	found.Join("defaultDisabled", validateRules(p.DefaultDisabled, off, "switched off", on, "extraEnabled"))
 	found.Join("extraEnabled", validateRules(p.ExtraEnabled, on, "switched on", off, "defaultDisabled"))
-	for i, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
-		if class.Name == "" {
-			found.Add(fmt.Sprintf("config.PodsWithPVC.protectedStorageClasses[%d].name", i), nil, "is missing", "")
-		}
-	}
 	return found.Err()
 }
 
@@ -268,105 +224,52 @@ type Rule struct {
 	On, Usual bool
 }
 
-// Rules lists every rule in the order of [Evictor.Protects]. Each describes the pod that it protects.
+// Rules lists every rule in the order of [Evictor.Protects].
 func (e Evictor) Rules() []Rule {
 	bare := "has no owner that would replace it"
-	if e.movesFailedBare {
+	if e.moves(FailedBarePods, e.args.EvictFailedBarePods) {
 		bare += ", and has not failed"
+	}
+	threshold := ""
+	if least := e.args.PriorityThreshold.Value; least != nil {
+		threshold = fmt.Sprintf("has a priority of %d or more", *least)
+	} else if name := e.args.PriorityThreshold.Name; name != "" {
+		threshold = fmt.Sprintf("has the priority of the PriorityClass %s or more; any pod, if there is no such class", name)
+	}
+	claim := "has a volume that is a PersistentVolumeClaim"
+	if classes := e.classes(); len(classes) > 0 {
+		var names []string
+		for _, c := range classes {
+			names = append(names, c.Name)
+		}
+		claim += fmt.Sprintf(" of the storage class %s, of none, or one that does not exist", strings.Join(names, " or "))
+	}
+	room := "would find no room on another node that is ready"
+	if e.targets != nil {
+		room += fmt.Sprintf(" and has labels that match %q", e.targets)
 	}
 	rules := []Rule{
 		{MirrorPods, "mirrors a pod that the kubelet runs from its own files", true, true},
 		{StaticPods, "is run by the kubelet from its own files", true, true},
 		{TerminatingPods, "is being deleted already", true, true},
-		{SystemCriticalPods, fmt.Sprintf("has a priority of %d or more", SystemCritical), !e.movesSystemCritical, true},
-		e.thresholdInWords(),
+		{SystemCriticalPods, fmt.Sprintf("has a priority of %d or more", SystemCritical),
+			!e.moves(SystemCriticalPods, e.args.EvictSystemCriticalPods), true},
+		{PriorityThresholdRule, threshold, threshold != "", false},
 		{FailedBarePods, bare, true, true},
-		{PodsWithLocalStorage, "has a volume of the kind hostPath or emptyDir", !e.movesLocalStorage, true},
-		{DaemonSetPods, "belongs to a DaemonSet", !e.movesDaemonSets, true},
-		{PodsWithPVC, e.claimsInWords(), e.protectsPVC, false},
-		{PodsWithoutPDB, "is selected by no PodDisruptionBudget", e.protectsUnbudgeted, false},
-		{PodsWithResourceClaims, "has a resource claim", e.protectsClaims, false},
-		e.selectorInWords(),
-		{MinPodAgeRule, fmt.Sprintf("has not started, or less than %s ago", e.args.MinPodAge.Duration),
-			e.args.MinPodAge.Duration > 0, false},
-		{MinReplicasRule, fmt.Sprintf("has exactly one owner, and that owner fewer than %d pods", e.args.MinReplicas),
-			e.args.MinReplicas > 1, false},
+		{PodsWithLocalStorage, "has a volume of the kind hostPath or emptyDir",
+			!e.moves(PodsWithLocalStorage, e.args.EvictLocalStoragePods), true},
+		{DaemonSetPods, "belongs to a DaemonSet", !e.moves(DaemonSetPods, e.args.EvictDaemonSetPods), true},
+		{PodsWithPVC, claim, e.protects(PodsWithPVC, e.args.IgnorePVCPods), false},
+		{PodsWithoutPDB, "is selected by no PodDisruptionBudget", e.protects(PodsWithoutPDB, e.args.IgnorePodsWithoutPDB), false},
+		{PodsWithResourceClaims, "has a resource claim", e.protects(PodsWithResourceClaims, false), false},
+		{LabelSelectorRule, fmt.Sprintf("has labels that do not match %q", e.selector), e.selector != nil && !e.selector.Empty(), false},
+		{MinPodAgeRule, fmt.Sprintf("has not started, or less than %s ago", e.args.MinPodAge.Duration), e.args.MinPodAge.Duration > 0, false},
+		{MinReplicasRule, fmt.Sprintf("has exactly one owner, and that owner fewer than %d pods", e.args.MinReplicas), e.args.MinReplicas > 1, false},
 		{PreferNoEvictionRule, "has the annotation " + PreferNoEviction, e.args.NoEvictionPolicy == Mandatory, false},
 	}
 	rules = append(rules, e.signals.Rules(Protect)...)
-	return append(rules, e.namespacesInWords(), Rule{
-		EvictAnnotationFalseRule, fmt.Sprintf("has the annotation %s with the value \"false\"", EvictAnnotation), true, true,
-	}, e.roomInWords())
-}
-
-// Rules lists the signals with that effect. Each describes the pod or the node that has it.
-func (s Signals) Rules(effect SignalEffect) []Rule {
-	var table signalTable
-	var rules []Rule
-	for _, r := range s.all(&table) {
-		if r.Effect == effect {
-			rules = append(rules, Rule{SignalRule, r.inWords(), true, false})
-		}
-	}
-	return rules
-}
-
-// inWords describes a pod or a node that has the signal.
-func (r *Signal) inWords() string {
-	what := fmt.Sprintf("has the %s %s", r.Where, r.Key)
-	if strings.HasSuffix(r.Key, "/") {
-		what = fmt.Sprintf("has a %s that begins with %s", r.Where, r.Key)
-	}
-	switch {
-	case r.Duration:
-		return what + " and has not started, or started less than its value ago"
-	case r.Value != "":
-		return fmt.Sprintf("%s with the value %q", what, r.Value)
-	}
-	return what
-}
-
-func (e Evictor) thresholdInWords() Rule {
-	r := Rule{Name: PriorityThresholdRule}
-	if least := e.args.PriorityThreshold.Value; least != nil {
-		r.Words, r.On = fmt.Sprintf("has a priority of %d or more", *least), true
-	}
-	if name := e.args.PriorityThreshold.Name; name != "" {
-		r.Words = fmt.Sprintf("has the priority of the PriorityClass %s or more; any pod, if there is no such class", name)
-		r.On = true
-	}
-	return r
-}
-
-func (e Evictor) claimsInWords() string {
-	const claim = "has a volume that is a PersistentVolumeClaim"
-	if len(e.classes) == 0 {
-		return claim
-	}
-	classes := strings.Join(e.classes, " or ")
-	return fmt.Sprintf("%s of the storage class %s, of none, or one that does not exist", claim, classes)
-}
-
-func (e Evictor) namespacesInWords() Rule {
-	r := Rule{Name: NamespaceSelectorRule}
-	if e.namespaces != nil {
-		r.Words, r.On = fmt.Sprintf("is in a namespace with labels that do not match %q", e.namespaces), true
-	}
-	return r
-}
-
-func (e Evictor) roomInWords() Rule {
-	r := Rule{Name: NodeFitRule, Words: "would find no room on another node that is ready", On: e.args.NodeFit}
-	if e.targets != nil {
-		r.Words += fmt.Sprintf(" and has labels that match %q", e.targets)
-	}
-	return r
-}
-
-func (e Evictor) selectorInWords() Rule {
-	r := Rule{Name: LabelSelectorRule}
-	if e.selector != nil && !e.selector.Empty() {
-		r.Words, r.On = fmt.Sprintf("has labels that do not match %q", e.selector), true
-	}
-	return r
+	return append(rules,
+		Rule{NamespaceSelectorRule, fmt.Sprintf("is in a namespace with labels that do not match %q", e.namespaces), e.namespaces != nil, false},
+		Rule{EvictAnnotationFalseRule, fmt.Sprintf("has the annotation %s with the value \"false\"", EvictAnnotation), true, true},
+		Rule{NodeFitRule, room, e.args.NodeFit, false})
 }

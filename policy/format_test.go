@@ -102,9 +102,9 @@ func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, version := range []string{OwnVersion, PeerVersion} {
+			for _, version := range []string{Version, DeschedulerVersion} {
 				written, err := p.Format(version)
-				if fields := onlyOwn(name); version == PeerVersion && fields != nil {
+				if fields := onlyOwn(name); version == DeschedulerVersion && fields != nil {
 					for i, field := range fields {
 						fields[i] = field + ": is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1"
 					}
@@ -127,7 +127,7 @@ func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 				if got, want := withoutFunctions(again), withoutFunctions(reparse(t, file, data)); !reflect.DeepEqual(got, want) {
 					t.Errorf("got  %+v\nwant %+v", got, want)
 				}
-				if version == OwnVersion {
+				if version == Version {
 					golden(t, strings.TrimSuffix(file, ".yaml")+".txt", string(written))
 				}
 			}
@@ -159,7 +159,7 @@ func FuzzFormat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		written, err := p.Format(OwnVersion)
+		written, err := p.Format(Version)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func FuzzFormat(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, written)
 		}
-		if twice, err := again.Format(OwnVersion); err != nil || string(twice) != string(written) {
+		if twice, err := again.Format(Version); err != nil || string(twice) != string(written) {
 			t.Fatalf("written again: %v\n%s\nwant\n%s", err, twice, written)
 		}
 		if got, want := withoutFunctions(again), withoutFunctions(p); !reflect.DeepEqual(got, want) {

@@ -34,14 +34,15 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 			Policy{Limits: Limits{Unavailable: new(intstr.FromString("0%"))}}},
 		{"a pause can be set", "limits: {pause: 24h}", Policy{Limits: Limits{Pause: 24 * time.Hour}}},
 		{"failures can be told", "evictionFailureEventNotification: true", Policy{FailureEvents: true}},
-		{"the older way to ask for the metrics API", "metricsCollector: {enabled: true}", Policy{Metrics: Metrics{Kubernetes: true}}},
+		{"the older way to ask for the metrics API", "metricsCollector: {enabled: true}", Policy{Metrics: Metrics{{Source: LoadKubernetes}}}},
 		{"the newer way to ask for the metrics API", "metricsProviders: [{source: KubernetesMetrics}]",
-			Policy{Metrics: Metrics{Kubernetes: true}}},
+			Policy{Metrics: Metrics{{Source: LoadKubernetes}}}},
 		{"Prometheus, with the token of the service account", "metricsProviders: [{source: Prometheus, prometheus: {url: http://p}}]",
-			Policy{Metrics: Metrics{Prometheus: &Prometheus{URL: "http://p"}}}},
+			Policy{Metrics: Metrics{{Source: LoadPrometheus, Prometheus: &Prometheus{URL: "http://p"}}}}},
 		{"Prometheus, with the token in a Secret",
 			"metricsProviders: [{source: Prometheus, prometheus: {url: http://p, authToken: {secretReference: {namespace: a, name: b}}}}]",
-			Policy{Metrics: Metrics{Prometheus: &Prometheus{URL: "http://p", TokenSecret: &SecretRef{"a", "b"}}}}},
+			Policy{Metrics: Metrics{{Source: LoadPrometheus, Prometheus: &Prometheus{
+				URL: "http://p", AuthToken: &AuthToken{&SecretRef{"a", "b"}}}}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.Rate, c.want.Brakes, c.want.Deltas = DefaultRate(), DefaultBrakes(), DeltasNeeded

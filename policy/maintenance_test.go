@@ -31,12 +31,12 @@ func TestMaintenancesAreReadWithTheirDefaultsAndWrittenBack(t *testing.T) {
 		{"so has an empty section", "maintenance: {}\n", Maintenance{}},
 		{"and one that writes them", "maintenance: {restart: true, protect: null}\n", Maintenance{}},
 		{"all of it", allOfMaintenance, Maintenance{
-			RestartAsUsual: true, Protect: []string{PodsWithPVC, SystemCriticalPods},
+			Restart: new(bool), Protect: []string{PodsWithPVC, SystemCriticalPods},
 			Start: []StartSign{
-				{Condition: "NeedsReboot", Status: corev1.ConditionTrue},
+				{Condition: "NeedsReboot"},
 				{Condition: "example.com/Healthy", Status: corev1.ConditionFalse},
-				{Taint: TaintSign{Key: "example.com/drain"}},
-				{Taint: TaintSign{Key: "example.com/drain", Valued: true, Effect: corev1.TaintEffectNoExecute}},
+				{Taint: "example.com/drain"},
+				{Taint: "example.com/drain=:NoExecute"},
 			},
 		}},
 	} {
@@ -45,14 +45,14 @@ func TestMaintenancesAreReadWithTheirDefaultsAndWrittenBack(t *testing.T) {
 			if !reflect.DeepEqual(p.Maintenance, c.want) {
 				t.Errorf("got  %+v\nwant %+v", p.Maintenance, c.want)
 			}
-			text, err := p.Format(OwnVersion)
+			text, err := p.Format(Version)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if again := parse(t, string(text)); !reflect.DeepEqual(again.Maintenance, c.want) {
 				t.Errorf("read back from\n%s: got %+v\nwant %+v", text, again.Maintenance, c.want)
 			}
-			if _, err := p.Format(PeerVersion); (err == nil) != reflect.DeepEqual(c.want, Maintenance{}) {
+			if _, err := p.Format(DeschedulerVersion); (err == nil) != reflect.DeepEqual(c.want, Maintenance{}) {
 				t.Errorf("as a file of the peer: got error %v", err)
 			}
 		})

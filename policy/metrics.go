@@ -1,179 +1,122 @@
 package policy
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 )
 
-// Metrics says where real usage can be read. The zero value is nowhere: strategies then go by what pods request.
-type Metrics struct {
-	// Kubernetes: from the metrics API of the cluster.
-	Kubernetes bool
-	// Prometheus is the server that queries are put to. nil: none.
-	Prometheus *Prometheus
+// Metrics says where real usage can be read. Without providers strategies go by the requests of pods.
+type Metrics []MetricsProvider
+
+// MetricsProvider is one source of real usage.
+type MetricsProvider struct {
+	Source     LoadSource  `json:"source" enum:"KubernetesMetrics,Prometheus" required:"true"`
+	Prometheus *Prometheus `json:"prometheus"`
 }
 
 // Prometheus is how a Prometheus server is reached.
 type Prometheus struct {
 	// URL is where its API begins, with the scheme http or https.
-	URL string
-	// TokenSecret holds the token to log in with, under the key prometheusAuthToken. nil: the token of the service account.
-	TokenSecret *SecretRef
+	URL string `json:"url" required:"write one such as https://prometheus.monitoring:9090"`
+	// AuthToken names the token to log in with. nil: the token of the service account.
+	AuthToken *AuthToken `json:"authToken"`
+}
+
+// AuthToken names a Secret that holds a token under the key prometheusAuthToken.
+type AuthToken struct {
+	SecretReference *SecretRef `json:"secretReference" required:"name a Secret, or remove authToken"`
 }
 
 // SecretRef names a Secret.
-type SecretRef struct{ Namespace, Name string }
+type SecretRef struct {
+	Namespace string `json:"namespace" required:"name the namespace of the Secret"`
+	Name      string `json:"name" required:"name the Secret"`
+}
 
-// The sources that metrics may come from, as a file names them.
-const (
-	sourceKubernetes = "KubernetesMetrics"
-	sourcePrometheus = "Prometheus"
-)
-
-// metricsCollector is the older way to ask for sourceKubernetes.
+// metricsCollector is the older way to ask for [LoadKubernetes].
 type metricsCollector struct {
 	Enabled bool `json:"enabled"`
 }
 
-type metricsProvider struct {
-	Source     string          `json:"source"`
-	Prometheus *filePrometheus `json:"prometheus,omitzero"`
+// Kubernetes says whether the metrics API of the cluster is a source.
+func (m Metrics) Kubernetes() bool { return m.provider(LoadKubernetes) != nil }
+
+// Prometheus is the server that queries are sent to. nil: there is none.
+func (m Metrics) Prometheus() *Prometheus {
+	if p := m.provider(LoadPrometheus); p != nil {
+		return p.Prometheus
+	}
+	return nil
 }
 
-type filePrometheus struct {
-	URL       string     `json:"url"`
-	AuthToken *authToken `json:"authToken,omitzero"`
+// TokenSecret names the Secret with the token. nil: the token of the service account is used.
+func (p Prometheus) TokenSecret() *SecretRef {
+	if p.AuthToken == nil {
+		return nil
+	}
+	return p.AuthToken.SecretReference
 }
 
-type authToken struct {
-	SecretReference *fileSecret `json:"secretReference,omitzero"`
-}
-
-type fileSecret struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}
-
-// metrics is what the file says about metrics; of a file that is wrong, as much as can be used.
-func (f file) metrics() Metrics {
-	m := Metrics{Kubernetes: f.MetricsCollector.Enabled}
-	for _, p := range f.MetricsProviders {
-		switch {
-		case p.Source == sourceKubernetes:
-			m.Kubernetes = true
-		case p.Source == sourcePrometheus && p.Prometheus != nil:
-			m.Prometheus = &Prometheus{URL: p.Prometheus.URL}
-			if t := p.Prometheus.AuthToken; t != nil && t.SecretReference != nil {
-				secret := SecretRef(*t.SecretReference)
-				m.Prometheus.TokenSecret = &secret
-			}
+func (m Metrics) provider(s LoadSource) *MetricsProvider {
+	for i := range m {
+		if m[i].Source == s {
+			return &m[i]
 		}
 	}
-	return m
+	return nil
 }
 
-// written is the way back to a file.
-func (m Metrics) written() []metricsProvider {
-	var all []metricsProvider
-	if m.Kubernetes {
-		all = append(all, metricsProvider{Source: sourceKubernetes})
-	}
-	if m.Prometheus != nil {
-		p := &filePrometheus{URL: m.Prometheus.URL}
-		if m.Prometheus.TokenSecret != nil {
-			secret := fileSecret(*m.Prometheus.TokenSecret)
-			p.AuthToken = &authToken{&secret}
-		}
-		all = append(all, metricsProvider{sourcePrometheus, p})
-	}
-	return all
-}
-
-func (f file) validateMetrics() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (m Metrics) Validate() error {
 	var found Findings
-	var seen []string
-	for i, p := range f.MetricsProviders {
-		at := "metricsProviders" + Item(i)
-		switch {
-		case p.Source != "" && slices.Contains(seen, p.Source):
-			found.Add(at+".source", p.Source, "is given twice", "keep one")
-		case p.Source == sourceKubernetes && f.MetricsCollector.Enabled:
-			found.Add(at+".source", p.Source, "cannot be used together with metricsCollector.enabled, which asks for the same",
-				"remove metricsCollector")
+	for i, p := range m {
+		if slices.ContainsFunc(m[:i], func(o MetricsProvider) bool { return o.Source == p.Source }) && p.Source != "" {
+			found.Add(Item(i)+".source", p.Source, "is given twice", "keep one")
 		}
-		seen = append(seen, p.Source)
-		found.Join(at, p.validate())
 	}
 	return found.Err()
 }
 
-// measurable reports a strategy that measures load by a source that the file does not have. path is that of its arguments.
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (p MetricsProvider) Validate() error {
+	switch {
+	case p.Source == LoadKubernetes && p.Prometheus != nil:
+		return &FieldError{Field: "prometheus", Reason: "goes only with the source " + string(LoadPrometheus)}
+	case p.Source == LoadPrometheus && p.Prometheus == nil:
+		return &FieldError{Field: "prometheus", Reason: "is missing",
+			Right: "say where the server is, as in prometheus: {url: https://HOST}"}
+	}
+	return nil
+}
+
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (p Prometheus) Validate() error {
+	if u, err := url.Parse(p.URL); p.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return &FieldError{Field: "url", Value: p.URL, Reason: "is not the URL of a server",
+			Right: "write one such as https://prometheus.monitoring:9090"}
+	}
+	return nil
+}
+
+// needsPrometheus is the error of a setting that measures nodes by a query when the file has no server for it.
+func needsPrometheus(value any) *FieldError {
+	return &FieldError{Value: value, Reason: "needs a metrics provider of source Prometheus",
+		Right: "add the provider {source: Prometheus, prometheus: {url: https://HOST}} to metricsProviders"}
+}
+
+// measurable reports a strategy that measures load by a source that the file does not have. path is the path of its
+// arguments.
 func (r *reader) measurable(e Enabled, path string) {
 	values, err := e.Values()
 	gauged, isGauged := values.(Gauged)
-	if err != nil || !isGauged || r.unread(path) || r.unread("metricsProviders") || r.unread("metricsCollector") {
+	if err != nil || !isGauged || r.Unread(path) || r.Unread("metricsProviders") || r.Unread("metricsCollector") {
 		return
 	}
-	var wrong FieldError
 	switch source := gauged.Load().Source; {
-	case source == LoadKubernetes && !r.metrics.Kubernetes:
-		wrong.Reason = "needs a metrics provider of source " + sourceKubernetes
-		wrong.Right = "add the provider {source: KubernetesMetrics} to metricsProviders"
-	case source == LoadPrometheus && r.metrics.Prometheus == nil:
-		wrong.Reason = "needs a metrics provider of source " + sourcePrometheus
-		wrong.Right = "add the provider {source: Prometheus, prometheus: {url: https://HOST}} to metricsProviders"
-	default:
-		return
+	case source == LoadKubernetes && !r.metrics.Kubernetes():
+		r.check(path+".metricsUtilization", &FieldError{Reason: "needs a metrics provider of source KubernetesMetrics",
+			Right: "add the provider {source: KubernetesMetrics} to metricsProviders"})
+	case source == LoadPrometheus && r.metrics.Prometheus() == nil:
+		r.check(path+".metricsUtilization", needsPrometheus(nil))
 	}
-	r.check(path+".metricsUtilization", &wrong)
-}
-
-func (p metricsProvider) validate() error {
-	var found Findings
-	wanted := fmt.Sprintf("want %s or %s", sourceKubernetes, sourcePrometheus)
-	switch p.Source {
-	case sourceKubernetes:
-		if p.Prometheus != nil {
-			found.Add("prometheus", nil, "goes only with the source "+sourcePrometheus, "")
-		}
-	case sourcePrometheus:
-		if p.Prometheus == nil {
-			found.Add("prometheus", nil, "is missing", "say where the server is, as in prometheus: {url: https://HOST}")
-			break
-		}
-		found.Join("prometheus", p.Prometheus.validate())
-	default:
-		found.Add("source", given(p.Source), missingOr(p.Source == "", "is not known"), wanted)
-	}
-	return found.Err()
-}
-
-func (p filePrometheus) validate() error {
-	const example = "write one such as https://prometheus.monitoring:9090"
-	var found Findings
-	if u, err := url.Parse(p.URL); p.URL == "" {
-		found.Add("url", nil, "is missing", example)
-	} else if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		found.Add("url", p.URL, "is not the URL of a server", example)
-	}
-	switch t := p.AuthToken; {
-	case t == nil:
-	case t.SecretReference == nil:
-		found.Add("authToken.secretReference", nil, "is missing", "name a Secret, or remove authToken")
-	default:
-		found.Join("authToken.secretReference", t.SecretReference.validate())
-	}
-	return found.Err()
-}
-
-func (s fileSecret) validate() error {
-	var found Findings
-	if s.Namespace == "" {
-		found.Add("namespace", nil, "is missing", "name the namespace of the Secret")
-	}
-	if s.Name == "" {
-		found.Add("name", nil, "is missing", "name the Secret")
-	}
-	return found.Err()
 }

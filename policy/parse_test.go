@@ -133,6 +133,7 @@ func parse(t *testing.T, text string) Policy {
 	for _, s := range known() {
 		delete(p.Known, s.Name)
 	}
+	p.Functions = nil
 	if len(p.Known) == 0 {
 		p.Known = nil
 	}
@@ -169,7 +170,7 @@ profiles:
   pluginConfig:
   - name: DefaultEvictor
     args: {nodeFit: false, minReplicas: 1, namespaceLabelSelector: {}, ignorePodsWithoutPDB: no}
-`, Policy{Rate: DefaultRate(), Brakes: DefaultBrakes(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "a", Evictor: evictor(t, EvictorArgs{
+`, Policy{Rate: DefaultRate(), Brakes: DefaultBrakes(), Deltas: DeltasNeeded, Metrics: Metrics{}, Profiles: []Profile{{Name: "a", Evictor: evictor(t, EvictorArgs{
 			MinReplicas: 1, NamespaceLabelSelector: &metav1.LabelSelector{}})}}}},
 		{"sets a part of the rate and keeps the default of the rest", start + "rate: {evictionsPerSecond: 0.5}\ngracePeriodSeconds: 0",
 			Policy{GracePeriodSeconds: &seconds, Rate: Rate{EvictionsPerSecond: 0.5, Burst: 10}, Brakes: DefaultBrakes(), Deltas: DeltasNeeded}},

@@ -16,7 +16,29 @@ const EvictorName = "DefaultEvictor"
 // DefaultProfile is the name of a profile that has none and is the only one.
 const DefaultProfile = "default"
 
-// pluginConfig holds the arguments of one plugin, which are read once it is known which plugin it is.
+// fileProfile is a profile in the file.
+type fileProfile struct {
+	Name         string         `json:"name"`
+	PluginConfig []pluginConfig `json:"pluginConfig"`
+	Plugins      plugins        `json:"plugins"`
+}
+
+// plugins says what is enabled. PreSort, Sort and every list of disabled plugins have no effect, as in the descheduler.
+type plugins struct {
+	PreSort           pluginSet `json:"presort"`
+	Sort              pluginSet `json:"sort"`
+	Deschedule        pluginSet `json:"deschedule"`
+	Balance           pluginSet `json:"balance"`
+	Filter            pluginSet `json:"filter"`
+	PreEvictionFilter pluginSet `json:"preevictionfilter"`
+}
+
+type pluginSet struct {
+	Enabled  []string `json:"enabled"`
+	Disabled []string `json:"disabled"`
+}
+
+// pluginConfig holds the arguments of one plugin, which are read once its name is known.
 type pluginConfig struct {
 	Name string     `json:"name"`
 	Args *yaml.Node `json:"args"`
@@ -71,7 +93,7 @@ type configs struct {
 
 // configs reads the arguments of every plugin, enabled or not.
 func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) configs {
-	read := configs{args: map[string]json.RawMessage{}, paths: map[string]string{}, whole: !r.unread(path)}
+	read := configs{args: map[string]json.RawMessage{}, paths: map[string]string{}, whole: !r.Unread(path)}
 	lines := map[string]int{}
 	for i, c := range written {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -89,7 +111,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			read.paths[c.Name] = at + ".args"
 		case c.Name == "":
 			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
-		case r.unread("functions"): // it may be declared in what could not be read
+		case r.Unread("functions"): // it may be declared in what could not be read
 		default:
 			r.check(at+".name", &FieldError{Value: c.Name, Reason: "is not a plugin of this version of Rehome",
 				Right: r.suggest(c.Name)})
@@ -105,7 +127,9 @@ func (r *reader) evictor(n *yaml.Node, path string) Evictor {
 		r.into(n, &args, path)
 	}
 	evictor, err := NewEvictor(args)
-	r.check(path, err)
+	if err != nil {
+		return Evictor{} // into reported it
+	}
 	return evictor
 }
 
@@ -119,7 +143,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		switch {
 		case name == EvictorName:
 			r.check(at, &FieldError{Value: name, Reason: "is not a strategy", Right: "it is always on: remove it here"})
-		case !known && r.unread("functions"):
+		case !known && r.Unread("functions"):
 			// it may be declared in what could not be read
 		case !known:
 			r.check(at, &FieldError{Value: name, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(name)})

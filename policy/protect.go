@@ -13,10 +13,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The annotations that a pod's owner may set. Those of the peer are understood, so that nothing has to be annotated anew.
+// The annotations that a pod's owner may set. Those of the descheduler are understood, so that nothing has to be annotated anew.
 const (
 	// EvictAnnotation with the value false protects the pod. With any other value, the empty one included, it lifts every
-	// protection of the profile but those by namespace and by NodeFit, as in the peer.
+	// protection of the profile but those by namespace and by NodeFit, as in the descheduler.
 	EvictAnnotation = "descheduler.alpha.kubernetes.io/evict"
 	// PreferNoEviction asks to move other pods first, whatever its value, or protects the pod; see [NoEvictionPolicy].
 	PreferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -150,7 +150,7 @@ func (e Evictor) configured(
 // The rules. Each says what it found on the pod, or nothing when it does not apply.
 
 func (e Evictor) systemCritical(pod *corev1.Pod) string {
-	if p := pod.Spec.Priority; !e.movesSystemCritical && p != nil && *p >= SystemCritical {
+	if p := pod.Spec.Priority; !e.moves(SystemCriticalPods, e.args.EvictSystemCriticalPods) && p != nil && *p >= SystemCritical {
 		return fmt.Sprintf("its priority %d is system-critical: at least %d", *p, SystemCritical)
 	}
 	return ""
@@ -171,7 +171,7 @@ func (e Evictor) bare(pod *corev1.Pod) string {
 	switch {
 	case len(pod.OwnerReferences) > 0:
 		return ""
-	case !e.movesFailedBare:
+	case !e.moves(FailedBarePods, e.args.EvictFailedBarePods):
 		return "it has no owner that would replace it"
 	case pod.Status.Phase != corev1.PodFailed:
 		return "it has no owner that would replace it, and has not failed"
@@ -180,7 +180,7 @@ func (e Evictor) bare(pod *corev1.Pod) string {
 }
 
 func (e Evictor) localStorage(pod *corev1.Pod) string {
-	if e.movesLocalStorage {
+	if e.moves(PodsWithLocalStorage, e.args.EvictLocalStoragePods) {
 		return ""
 	}
 	for _, v := range pod.Spec.Volumes {
@@ -195,7 +195,7 @@ func (e Evictor) localStorage(pod *corev1.Pod) string {
 }
 
 func (e Evictor) daemonSet(pod *corev1.Pod) string {
-	if e.movesDaemonSets {
+	if e.moves(DaemonSetPods, e.args.EvictDaemonSetPods) {
 		return ""
 	}
 	for _, owner := range pod.OwnerReferences {
@@ -208,9 +208,9 @@ func (e Evictor) daemonSet(pod *corev1.Pod) string {
 
 func (e Evictor) claimsVolume(pod *corev1.Pod, facts Facts) string {
 	switch {
-	case !e.protectsPVC:
+	case !e.protects(PodsWithPVC, e.args.IgnorePVCPods):
 		return ""
-	case len(e.classes) > 0:
+	case len(e.classes()) > 0:
 		return e.claimsProtectedClass(pod, facts)
 	}
 	for _, v := range pod.Spec.Volumes {
@@ -222,7 +222,7 @@ func (e Evictor) claimsVolume(pod *corev1.Pod, facts Facts) string {
 }
 
 func (e Evictor) claimsResource(pod *corev1.Pod) string {
-	if !e.protectsClaims || len(pod.Spec.ResourceClaims) == 0 {
+	if !e.protects(PodsWithResourceClaims, false) || len(pod.Spec.ResourceClaims) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("it has the resource claim %s", pod.Spec.ResourceClaims[0].Name)
@@ -285,8 +285,8 @@ type Needs struct {
 func (e Evictor) Needs() Needs {
 	return Needs{
 		Replicas:        e.args.MinReplicas > 1,
-		Budgets:         e.protectsUnbudgeted,
-		StorageClasses:  len(e.classes) > 0,
+		Budgets:         e.protects(PodsWithoutPDB, e.args.IgnorePodsWithoutPDB),
+		StorageClasses:  len(e.classes()) > 0,
 		PriorityClasses: e.args.PriorityThreshold.Name != "",
 		Namespaces:      e.namespaces != nil,
 		Room:            e.args.NodeFit,
@@ -331,7 +331,7 @@ func (e Evictor) claimsProtectedClass(pod *corev1.Pod, facts Facts) string {
 			return fmt.Sprintf("its volume %s is the claim %s, which does not exist", v.Name, claim)
 		case class == "":
 			return fmt.Sprintf("its volume %s is the claim %s, which has no storage class", v.Name, claim)
-		case slices.Contains(e.classes, class):
+		case slices.Contains(e.classes(), StorageClass{class}):
 			return fmt.Sprintf("its volume %s is the claim %s of the storage class %s", v.Name, claim, class)
 		}
 	}
@@ -339,7 +339,7 @@ func (e Evictor) claimsProtectedClass(pod *corev1.Pod, facts Facts) string {
 }
 
 func (e Evictor) notBudgeted(pod *corev1.Pod, facts Facts) string {
-	if !e.protectsUnbudgeted || facts == nil || facts.Budgeted(pod) {
+	if !e.protects(PodsWithoutPDB, e.args.IgnorePodsWithoutPDB) || facts == nil || facts.Budgeted(pod) {
 		return ""
 	}
 	return "no PodDisruptionBudget selects it"

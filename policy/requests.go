@@ -5,58 +5,40 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// DefaultRequestWait is the [Policy.EvictionRequests] of a file that asks for them and does not say how long to wait.
-const DefaultRequestWait = 30 * time.Second
-
-// longestRequestWait bounds how long a pod that nobody answers for can stay.
-const longestRequestWait = time.Hour
-
-// fileRequests is what a policy file says about EvictionRequests.
-type fileRequests struct {
-	Wait metav1.Duration `json:"wait"`
+// EvictionRequests says whether an EvictionRequest is made before a pod is evicted. The zero value makes none.
+type EvictionRequests struct {
+	// Wait is how long a request may remain without an answer before the pod is evicted.
+	Wait time.Duration `json:"wait" above:"0" max:"1h0m0s"`
 }
 
-func (f *fileRequests) SetDefaults() { f.Wait.Duration = DefaultRequestWait }
+// SetDefaults fills in the defaults of a file that has the section.
+func (e *EvictionRequests) SetDefaults() { e.Wait = 30 * time.Second }
 
-func (f fileRequests) validate() error {
-	var found Findings
-	found.Above("wait", f.Wait, longestRequestWait)
-	return found.Err()
-}
-
-// wait is how long an EvictionRequest may remain without an answer. 0: none is made.
-func (f *fileRequests) wait() time.Duration {
-	if f == nil {
-		return 0
-	}
-	return f.Wait.Duration
-}
-
-// Requests says who may ask for what. The zero value lets nobody ask for anything.
+// Requests are the senders that may make requests. The zero value has none.
 type Requests struct {
 	// MaxPods is how many pods one request may have, those included that are protected.
-	MaxPods int
-	Senders []Sender
+	MaxPods int      `json:"maxPods" min:"1" max:"1000"`
+	Senders []Sender `json:"senders"`
 }
 
-// Sender is who may ask, by the name in the NATS subjects of the requests.
+// Sender may make requests under its name, which is a part of their NATS subjects.
 type Sender struct {
-	Name string
+	Name string `json:"name" required:"write 1 to 63 of a-z, 0-9 and -"`
 	// Namespaces are those whose pods the sender may ask for, exact names or beginnings with a *. Empty: all.
-	Namespaces []string
+	Namespaces []string `json:"namespaces"`
 	// Actions are those that the sender may ask for. Empty: all.
-	Actions []schemas.RequestAction
-	// Nodes: the sender may ask for all pods of a node, of the namespaces that it may.
-	Nodes bool
+	Actions []schemas.RequestAction `json:"actions"`
+	// Nodes: the sender may ask for all pods of a node, in its namespaces.
+	Nodes bool `json:"nodes"`
 	// Override lists the rules of protection that the sender may override; [AnyRule] is every one.
-	Override []string
-	// PerMinute is how many requests are looked at in a minute, and Open how many may be open at once.
-	PerMinute, Open int
+	Override []string `json:"override"`
+	// PerMinute is how many requests are looked at in a minute, and Open how many may be open at once. The bus holds no more
+	// than 10,000.
+	PerMinute int `json:"perMinute" min:"1" max:"10000"`
+	Open      int `json:"open" min:"1" max:"10000"`
 }
 
 // AnyRule stands for every rule in a [Sender].
@@ -64,27 +46,26 @@ const AnyRule = "*"
 
 // The senders of a policy that names none.
 const (
-	AdminSender = "admin" // whoever may publish as it, by the permissions of the bus
-	HTTPSender  = "http"  // the HTTP endpoint, which checks the rights of who asks there
+	AdminSender = "admin" // anyone who may publish as it, by the permissions of the bus
+	HTTPSender  = "http"  // the HTTP endpoint, which checks the rights of its clients
 )
 
-const (
-	defaultMaxPods   = 500
-	defaultPerMinute = 10
-	defaultOpen      = 20
-	mostRequests     = 10_000 // a minute, or open: what the bus holds
-)
+// SetDefaults fills in the defaults of a file that has the section.
+func (r *Requests) SetDefaults() { r.MaxPods = 500 }
 
-// DefaultRequests are those of a policy that says nothing about requests: [AdminSender] and [HTTPSender] may everything, the
-// second one more often, since it stands for many people.
+// SetDefaults fills in the defaults of an entry.
+func (s *Sender) SetDefaults() { s.PerMinute, s.Open = 10, 20 }
+
+// DefaultRequests are those of a policy without the section: [AdminSender] and [HTTPSender] may do everything, the second
+// one more often, since it stands for many people.
 func DefaultRequests() Requests {
-	return Requests{MaxPods: defaultMaxPods, Senders: []Sender{
-		{Name: AdminSender, Nodes: true, Override: []string{AnyRule}, PerMinute: defaultPerMinute, Open: defaultOpen},
+	return Requests{MaxPods: 500, Senders: []Sender{
+		{Name: AdminSender, Nodes: true, Override: []string{AnyRule}, PerMinute: 10, Open: 20},
 		{Name: HTTPSender, Nodes: true, Override: []string{AnyRule}, PerMinute: 60, Open: 200},
 	}}
 }
 
-// Asking are the requests of the policy, with the defaults if it says nothing about them.
+// Asking are the requests of the policy, or the defaults if it has no such section.
 func (p Policy) Asking() Requests {
 	if p.Requests == nil {
 		return DefaultRequests()
@@ -126,43 +107,22 @@ func Overridable() []string {
 	}
 }
 
-// fileAsking is what a policy file says about requests.
-type fileAsking struct {
-	MaxPods *int         `json:"maxPods,omitzero"`
-	Senders []fileSender `json:"senders,omitzero"`
-}
-
-type fileSender struct {
-	Name       string                  `json:"name"`
-	Namespaces []string                `json:"namespaces,omitzero"`
-	Actions    []schemas.RequestAction `json:"actions,omitzero"`
-	Nodes      bool                    `json:"nodes,omitzero"`
-	Override   []string                `json:"override,omitzero"`
-	PerMinute  *int                    `json:"perMinute,omitzero"`
-	Open       *int                    `json:"open,omitzero"`
-}
-
-func (f fileAsking) validate() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (r Requests) Validate() error {
 	var found Findings
-	if n := f.MaxPods; n != nil && (*n < 1 || *n > schemas.MaxRequestPods) {
-		found.Add("maxPods", *n, fmt.Sprintf("must be at least 1 and at most %d", schemas.MaxRequestPods), "")
-	}
-	seen := map[string]bool{}
-	for i, s := range f.Senders {
-		at := "senders" + Item(i)
-		found.Join(at, s.validate())
-		if seen[s.Name] && s.Name != "" {
-			found.Add(at+".name", s.Name, "is there twice", "write one sender of that name")
+	for i, s := range r.Senders {
+		if slices.ContainsFunc(r.Senders[:i], func(o Sender) bool { return o.Name == s.Name }) && s.Name != "" {
+			found.Add("senders"+Item(i)+".name", s.Name, "is there twice", "write one sender of that name")
 		}
-		seen[s.Name] = true
 	}
 	return found.Err()
 }
 
-func (s fileSender) validate() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (s Sender) Validate() error {
 	var found Findings
-	if !schemas.IsRequestWord(s.Name) {
-		found.Add("name", given(s.Name), missingOr(s.Name == "", "is not a name"), "write 1 to 63 of a-z, 0-9 and -")
+	if s.Name != "" && !schemas.IsRequestWord(s.Name) {
+		found.Add("name", s.Name, "is not a name", "write 1 to 63 of a-z, 0-9 and -")
 	}
 	found.Join("namespaces", validateNames(s.Namespaces))
 	for i, a := range s.Actions {
@@ -176,59 +136,5 @@ func (s fileSender) validate() error {
 				fmt.Sprintf("want %q or one of %v", AnyRule, Overridable()))
 		}
 	}
-	for _, n := range []struct {
-		field string
-		value *int
-	}{{"perMinute", s.PerMinute}, {"open", s.Open}} {
-		if v := n.value; v != nil && (*v < 1 || *v > mostRequests) {
-			found.Add(n.field, *v, fmt.Sprintf("must be at least 1 and at most %d", mostRequests), "")
-		}
-	}
 	return found.Err()
-}
-
-// asking is what the file says, with defaults filled in. nil: it says nothing.
-func (f *fileAsking) asking() *Requests {
-	if f == nil {
-		return nil
-	}
-	r := Requests{MaxPods: orElse(f.MaxPods, defaultMaxPods)}
-	for _, s := range f.Senders {
-		r.Senders = append(r.Senders, Sender{
-			Name: s.Name, Namespaces: s.Namespaces, Actions: s.Actions, Nodes: s.Nodes, Override: s.Override,
-			PerMinute: orElse(s.PerMinute, defaultPerMinute), Open: orElse(s.Open, defaultOpen),
-		})
-	}
-	return &r
-}
-
-// written is what differs from the defaults, as it stands in a file. nil: nothing is said.
-func (r *Requests) written() *fileAsking {
-	if r == nil {
-		return nil
-	}
-	f := fileAsking{MaxPods: unless(r.MaxPods, defaultMaxPods)}
-	for _, s := range r.Senders {
-		f.Senders = append(f.Senders, fileSender{
-			Name: s.Name, Namespaces: s.Namespaces, Actions: s.Actions, Nodes: s.Nodes, Override: s.Override,
-			PerMinute: unless(s.PerMinute, defaultPerMinute), Open: unless(s.Open, defaultOpen),
-		})
-	}
-	return &f
-}
-
-// orElse is the number that is given, or another one.
-func orElse(given *int, other int) int {
-	if given == nil {
-		return other
-	}
-	return *given
-}
-
-// unless is a number to write, nil if it is the default.
-func unless(n, byDefault int) *int {
-	if n == byDefault {
-		return nil
-	}
-	return &n
 }

@@ -46,7 +46,7 @@ func TestEvictionRequestsAreMadeWhenTheFileAsksForThem(t *testing.T) {
 		{"the wait can be set", start + "evictionRequests: {wait: 1h}", time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := parse(t, c.text).EvictionRequests; got != c.want {
+			if got := parse(t, c.text).EvictionRequests.Wait; got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

@@ -48,7 +48,7 @@ func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
 			if !reflect.DeepEqual(p.Requests, c.want) {
 				t.Errorf("got  %+v\nwant %+v", p.Requests, c.want)
 			}
-			text, err := p.Format(OwnVersion)
+			text, err := p.Format(Version)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(again.Requests, c.want) {
 				t.Errorf("read back from\n%s: got %+v, error %v\nwant %+v", text, again.Requests, err, c.want)
 			}
-			if _, err := p.Format(PeerVersion); (err == nil) != (c.want == nil) {
+			if _, err := p.Format(DeschedulerVersion); (err == nil) != (c.want == nil) {
 				t.Errorf("as a file of the peer: got error %v", err)
 			}
 		})

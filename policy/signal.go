@@ -13,19 +13,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Signal is a mark by which another system, or a person, says that a pod or a node is to be left alone.
+// Signal is a mark by which another system, or a person, asks others to leave a pod or a node alone.
 type Signal struct {
 	// Where the mark is looked for. Of a pod with the effect [Protect], of a node with the others.
-	Where SignalPlace `json:"where"`
+	Where SignalPlace `json:"where" required:"true" enum:"annotation,label,taint,condition"`
 	// Key is that of the annotation, label or taint, or the type of the condition. Of a taint it may be a prefix, which ends
 	// in a slash.
-	Key string `json:"key"`
+	Key string `json:"key" required:"true"`
 	// Value is what the mark must have as its value. Empty: any.
 	Value string `json:"value,omitzero"`
 	// Duration says that the value is a length of time, such as 30m: the pod is protected until that long after its start,
 	// and before it. A value that is no length of time is no signal. Only with [Protect], and instead of Value.
 	Duration bool         `json:"duration,omitzero"`
-	Effect   SignalEffect `json:"effect"`
+	Effect   SignalEffect `json:"effect" enum:"protect,ignoreNode,ignoreTaint" required:"true"`
 }
 
 // SignalPlace is a part of a pod or a node that can hold a signal.
@@ -60,7 +60,7 @@ type signalTable [18]Signal
 
 func defaultSignals() signalTable {
 	return signalTable{
-		// Karpenter: a pod that is not to be disrupted, for ever or for some time after its start.
+		// Karpenter: a pod that must not be disrupted, for ever or for some time after its start.
 		{Where: SignalAnnotation, Key: "karpenter.sh/do-not-disrupt", Value: "true", Effect: Protect},
 		{Where: SignalAnnotation, Key: "karpenter.sh/do-not-disrupt", Duration: true, Effect: Protect},
 		// Cluster Autoscaler.
@@ -83,7 +83,7 @@ func defaultSignals() signalTable {
 		// Medik8s and kured empty the node themselves.
 		{Where: SignalTaint, Key: "medik8s.io/drain", Effect: IgnoreNode},
 		{Where: SignalAnnotation, Key: "weave.works/kured-reboot-in-progress", Effect: IgnoreNode},
-		// Kubernetes, KEP-5683: somebody empties the node, works on it, or it shuts down.
+		// Kubernetes, KEP-5683: the node is being emptied, is under maintenance, or shuts down.
 		{Where: SignalCondition, Key: "DrainInProgress", Value: "True", Effect: IgnoreNode},
 		{Where: SignalCondition, Key: "MaintenanceInProgress", Value: "True", Effect: IgnoreNode},
 		{Where: SignalCondition, Key: "GracefulNodeShutdownInProgress", Value: "True", Effect: IgnoreNode},
@@ -92,19 +92,35 @@ func defaultSignals() signalTable {
 	}
 }
 
-// Signals are those that hold under one policy. The zero value are [DefaultSignals].
+// Signals are the signals of a policy. The zero value are [DefaultSignals].
 type Signals struct {
-	rows    []Signal
-	written fileSignals // what the rows were made of
+	// DefaultDisabled are keys of [DefaultSignals] that do not hold.
+	DefaultDisabled []string `json:"defaultDisabled"`
+	// ExtraEnabled are further signals.
+	ExtraEnabled []Signal `json:"extraEnabled"`
+
+	rows []Signal // those that hold; nil: DefaultSignals
 }
 
-// all lists the signals of s. table is memory for the defaults.
+// all lists the signals that hold. table is memory for the defaults.
 func (s Signals) all(table *signalTable) []Signal {
 	if s.rows != nil {
 		return s.rows
 	}
 	*table = defaultSignals()
 	return table[:]
+}
+
+// without are the signals but those with the keys.
+func (s Signals) without(keys ...string) Signals {
+	var table signalTable
+	rows := make([]Signal, 0, len(table)) // not nil, which would be all defaults
+	for _, r := range s.all(&table) {
+		if !slices.Contains(keys, r.Key) {
+			rows = append(rows, r)
+		}
+	}
+	return Signals{rows: rows}
 }
 
 // IgnoresNode says why no pod may be moved from the node, or nothing when that does not follow from a signal.
@@ -256,47 +272,30 @@ func described(key, value string) string {
 	return fmt.Sprintf("%s is %q", key, value)
 }
 
-// fileSignals is what a policy file says about signals.
-type fileSignals struct {
-	// DefaultDisabled are keys of [DefaultSignals] that do not hold.
-	DefaultDisabled []string `json:"defaultDisabled,omitzero"`
-	// ExtraEnabled are further signals.
-	ExtraEnabled []Signal `json:"extraEnabled,omitzero"`
+// Complete fills in the signals that hold.
+func (s *Signals) Complete() {
+	if len(s.DefaultDisabled)+len(s.ExtraEnabled) > 0 {
+		s.rows = append(Signals{}.without(s.DefaultDisabled...).rows, s.ExtraEnabled...)
+	}
 }
 
-// signals is the table that holds: the zero value when the file changes nothing.
-func (f fileSignals) signals() Signals {
-	if len(f.DefaultDisabled) == 0 && len(f.ExtraEnabled) == 0 {
-		return Signals{}
-	}
-	rows := make([]Signal, 0, len(DefaultSignals())+len(f.ExtraEnabled)) // not nil, which would be all defaults
-	for _, s := range DefaultSignals() {
-		if !slices.Contains(f.DefaultDisabled, s.Key) {
-			rows = append(rows, s)
-		}
-	}
-	return Signals{rows: append(rows, f.ExtraEnabled...), written: f}
-}
-
-func (f fileSignals) validate() error {
+// Validate says what is wrong; each error in it is a *[FieldError].
+func (s Signals) Validate() error {
 	var found Findings
 	var keys []string
-	for _, s := range DefaultSignals() {
-		if !slices.Contains(keys, s.Key) {
-			keys = append(keys, s.Key)
+	for _, d := range DefaultSignals() {
+		if !slices.Contains(keys, d.Key) {
+			keys = append(keys, d.Key)
 		}
 	}
-	for i, key := range f.DefaultDisabled {
+	for i, key := range s.DefaultDisabled {
 		at := "defaultDisabled" + Item(i)
 		switch {
 		case !slices.Contains(keys, key):
 			found.Add(at, key, "is not a key of the signals that are on by default", strict.Suggest(key, keys))
-		case slices.Contains(f.DefaultDisabled[:i], key):
+		case slices.Contains(s.DefaultDisabled[:i], key):
 			found.Add(at, key, "is given twice", "keep one")
 		}
-	}
-	for i, s := range f.ExtraEnabled {
-		found.Join("extraEnabled"+Item(i), s.Validate())
 	}
 	return found.Err()
 }
@@ -304,12 +303,9 @@ func (f fileSignals) validate() error {
 // Validate says what is wrong with the signal; each error in it is a *[FieldError].
 func (s Signal) Validate() error {
 	var found Findings
-	if places := s.Effect.places(); places == nil {
-		found.Add("effect", given(string(s.Effect)), missingOr(s.Effect == "", "is not known"),
-			fmt.Sprintf("want %s, %s or %s", Protect, IgnoreNode, IgnoreTaint))
-	} else if !slices.Contains(places, string(s.Where)) {
-		found.Add("where", given(string(s.Where)), missingOr(s.Where == "", fmt.Sprintf("cannot have the effect %s", s.Effect)),
-			"want "+strict.Either(places))
+	if places := s.Effect.places(); places != nil && !slices.Contains(places, string(s.Where)) &&
+		slices.Contains(IgnoreNode.places(), string(s.Where)) {
+		found.Add("where", s.Where, fmt.Sprintf("cannot have the effect %s", s.Effect), "want "+strict.Either(places))
 	}
 	name, isPrefix := s.Key, false
 	if s.Where == SignalTaint && strings.HasSuffix(s.Key, "/") {
@@ -317,7 +313,6 @@ func (s Signal) Validate() error {
 	}
 	switch {
 	case s.Key == "":
-		found.Add("key", nil, "is missing", "")
 	case len(validation.IsQualifiedName(name)) > 0 && !isPrefix:
 		found.Add("key", s.Key, "is not a key", "write NAME or PREFIX/NAME")
 	case len(validation.IsQualifiedName(name)) > 0:
@@ -345,17 +340,29 @@ func (e SignalEffect) places() []string {
 	return nil
 }
 
-// given is the value to be shown; of one that is missing nothing is.
-func given(value string) any {
-	if value == "" {
-		return nil
+// Rules lists the signals with that effect. Each describes the pod or the node that has it.
+func (s Signals) Rules(effect SignalEffect) []Rule {
+	var table signalTable
+	var rules []Rule
+	for _, r := range s.all(&table) {
+		if r.Effect == effect {
+			rules = append(rules, Rule{SignalRule, r.words(), true, false})
+		}
 	}
-	return value
+	return rules
 }
 
-func missingOr(missing bool, wrong string) string {
-	if missing {
-		return "is missing"
+// words describe a pod or a node that has the signal.
+func (r *Signal) words() string {
+	text := fmt.Sprintf("has the %s %s", r.Where, r.Key)
+	if strings.HasSuffix(r.Key, "/") {
+		text = fmt.Sprintf("has a %s that begins with %s", r.Where, r.Key)
 	}
-	return wrong
+	switch {
+	case r.Duration:
+		return text + " and has not started, or started less than its value ago"
+	case r.Value != "":
+		return fmt.Sprintf("%s with the value %q", text, r.Value)
+	}
+	return text
 }

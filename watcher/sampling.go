@@ -79,14 +79,14 @@ func (w *Watcher) measureLoad(ctx context.Context) {
 
 // sourceOf is where a load is measured; nil if there is nobody to ask.
 func (w *Watcher) sourceOf(from policy.Load, metrics policy.Metrics) (load.Source, error) {
-	client, server := w.config.Client, metrics.Prometheus
+	client, server := w.config.Client, metrics.Prometheus()
 	switch {
 	case from.Source == policy.LoadKubernetes:
 		return load.Kubernetes{Client: client.Discovery().RESTClient(), Now: w.now}, nil
 	case from.Source == policy.LoadPrometheus && server != nil:
 		token := load.Token(load.AccountToken)
-		if server.TokenSecret != nil {
-			token = load.SecretToken(client, *server.TokenSecret)
+		if secret := server.TokenSecret(); secret != nil {
+			token = load.SecretToken(client, *secret)
 		}
 		return load.NewPrometheus(server.URL, from.Query, token, w.now, w.log)
 	}

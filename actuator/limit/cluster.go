@@ -82,7 +82,7 @@ func (s *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
 // namespaces fail: what one namespace is refused is none of the others' business.
 func (s *ClusterBreaker) Called(namespace string, ok bool, now time.Time) {
 	if s.policy.Failures > 0 {
-		s.failures.ended(call{now, namespace, ok}, s.policy.Failures, 2)
+		s.failures.ended(call{now, namespace, ok}, int(s.policy.Failures), 2)
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *ClusterBreaker) Refused(namespace string, refused bool, now time.Time) 
 		f = &failures{}
 		s.refusals[namespace] = f
 	}
-	f.ended(call{now, namespace, !refused}, s.policy.Failures, 1)
+	f.ended(call{now, namespace, !refused}, int(s.policy.Failures), 1)
 	if !f.trial && !slices.ContainsFunc(f.latest, func(c call) bool { return !c.ok }) {
 		delete(s.refusals, namespace)
 	}
@@ -151,7 +151,7 @@ func (s *ClusterBreaker) nodesEnd(now Situation) time.Time {
 
 // mostNodes is how many bad nodes are a reason: the share of all, rounded up.
 func (s *ClusterBreaker) mostNodes(now Situation) int {
-	return max(policy.StormLeast, (s.policy.Nodes*len(now.Nodes)+99)/100)
+	return max(policy.StormLeast, (int(s.policy.Nodes)*len(now.Nodes)+99)/100)
 }
 
 // bad counts the nodes that are not ready, and says when each of those that are was tainted, if it was lately. Those that a
@@ -177,7 +177,7 @@ func (s *ClusterBreaker) pending(now Situation) string {
 			overdue++
 		}
 	}
-	if s.policy.Pending <= 0 || overdue < s.policy.Pending {
+	if s.policy.Pending == 0 || overdue < int(s.policy.Pending) {
 		return ""
 	}
 	what := fmt.Sprintf("%d replacements have", overdue)
@@ -190,7 +190,7 @@ func (s *ClusterBreaker) pending(now Situation) string {
 
 // pendingBegins is when so many replacements are overdue that it is a reason. Zero: never.
 func (s *ClusterBreaker) pendingBegins(now Situation) time.Time {
-	if s.policy.Pending <= 0 || len(now.Pending) < s.policy.Pending {
+	if s.policy.Pending == 0 || len(now.Pending) < int(s.policy.Pending) {
 		return time.Time{}
 	}
 	since := slices.SortedFunc(slices.Values(now.Pending), time.Time.Compare)

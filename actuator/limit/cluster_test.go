@@ -221,7 +221,7 @@ func reasons(p policy.Storm, now Situation) []schemas.ReasonCode {
 	if p.Nodes > 0 && bad >= 3 && float64(bad)/float64(len(now.Nodes)) >= float64(p.Nodes)/100 {
 		out = append(out, schemas.ReasonStormNodes)
 	}
-	if p.Pending > 0 && overdue >= p.Pending {
+	if p.Pending > 0 && overdue >= int(p.Pending) {
 		out = append(out, schemas.ReasonStormPending)
 	}
 	return out
@@ -234,8 +234,8 @@ func TestTheStormBrakeSaysWhenToLookAgain(t *testing.T) {
 	opened, due := 0, 0
 	for round := range 2000 {
 		p := policy.Storm{
-			Nodes: random.IntN(4) * 25, Pending: random.IntN(5), PendingFor: time.Duration(random.IntN(4)) * time.Minute,
-			Failures: random.IntN(3) * 40,
+			Nodes: policy.Percent(random.IntN(4) * 25), Pending: uint32(random.IntN(5)), PendingFor: time.Duration(random.IntN(4)) * time.Minute,
+			Failures: policy.Percent(random.IntN(3) * 40),
 		}
 		s := NewClusterBreaker(p)
 		for n := range random.IntN(50) {

@@ -9,7 +9,7 @@ import (
 )
 
 func policyConvertCommand() *cobra.Command {
-	to := policy.OwnVersion
+	to := policy.Version
 	c := &cobra.Command{
 		Use:   "convert FILE",
 		Short: "Write a policy of any version as one of another",
@@ -18,13 +18,13 @@ func policyConvertCommand() *cobra.Command {
 			"- reads standard input.\n" +
 			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
 		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
-			"  rehome policy convert --to " + policy.PeerVersion + " old.yaml",
+			"  rehome policy convert --to " + policy.DeschedulerVersion + " old.yaml",
 		Args: command.Files(1),
 	}
-	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.OwnVersion+" or "+policy.PeerVersion)
+	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.Version+" or "+policy.DeschedulerVersion)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if to != policy.OwnVersion && to != policy.PeerVersion {
-			return usage.Errorf("--to: want %s or %s, got %q", policy.OwnVersion, policy.PeerVersion, to)
+		if to != policy.Version && to != policy.DeschedulerVersion {
+			return usage.Errorf("--to: want %s or %s, got %q", policy.Version, policy.DeschedulerVersion, to)
 		}
 		s, err := command.ReadSource(names[0], c.InOrStdin())
 		if err != nil {

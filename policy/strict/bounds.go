@@ -1,6 +1,8 @@
 package strict
 
 import (
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -8,43 +10,100 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Longest bounds what has to be remembered about a move, and how long something can be left alone because of one.
-const Longest = 24 * time.Hour
-
-// Above notes a duration that is not greater than 0, or greater than most.
-func (f *Findings) Above(field string, d metav1.Duration, most time.Duration) {
-	if d.Duration <= 0 || d.Duration > most {
-		f.Add(field, d, "must be greater than 0 and at most "+most.String(), "")
+// bounds holds a value against the tags of its field. It applies to values that the file has: an absent field may mean
+// something that no value means.
+//
+//	enum:"A,B"          text, or each item of a list of text, is one of the words
+//	min:"1" max:"24h"   a number or a duration is from min to max
+//	above:"0"           a number or a duration is greater
+//	required:"example"  the field must be there; the tag says what to write (structure checks it)
+func bounds(tag reflect.StructTag, v reflect.Value) error {
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem()
 	}
+	var found Findings
+	if words, ok := tag.Lookup("enum"); ok {
+		known := strings.Split(words, ",")
+		for i, text := range texts(v) {
+			at := Item(i)
+			if v.Kind() == reflect.String {
+				at = ""
+			}
+			if !slices.Contains(known, text) && (text != "" || tag.Get("required") == "") {
+				found.Add(at, text, "is not known", "want "+Either(known))
+			}
+		}
+	}
+	least, hasLeast := tag.Lookup("min")
+	most, hasMost := tag.Lookup("max")
+	above, hasAbove := tag.Lookup("above")
+	n := number(v)
+	tooSmall := hasLeast && n < limit(v, least) || hasAbove && n <= limit(v, above)
+	if !tooSmall && !(hasMost && n > limit(v, most)) {
+		return found.Err()
+	}
+	reason := ""
+	switch {
+	case hasAbove:
+		reason = "must be greater than " + above
+	case least == "0" && !hasMost:
+		reason = "must not be negative"
+	default:
+		reason = "must be at least " + least
+	}
+	if hasMost {
+		reason += " and at most " + most
+	}
+	found.Add("", v.Interface(), reason, "")
+	return found.Err()
 }
 
-// From0 notes a duration that is negative, or greater than longest.
-func (f *Findings) From0(field string, d metav1.Duration) {
-	if d.Duration < 0 || d.Duration > Longest {
-		f.Add(field, d, "must be at least 0 and at most "+Longest.String(), "")
+// texts are the text that v is, or the items of the list that it is.
+func texts(v reflect.Value) []string {
+	if v.Kind() == reflect.String {
+		return []string{v.String()}
 	}
+	var all []string
+	for i := range v.Len() {
+		all = append(all, v.Index(i).String())
+	}
+	return all
 }
 
-// Share notes a percentage that is no part of a whole.
-func (f *Findings) Share(field string, p Percent) {
-	if p < 0 || p > 100 {
-		f.Add(field, p, "must be 0% to 100%", "")
+func number(v reflect.Value) float64 {
+	switch {
+	case v.Type() == reflect.TypeFor[metav1.Duration]():
+		return float64(v.Field(0).Int())
+	case v.CanInt():
+		return float64(v.Int())
+	case v.CanUint():
+		return float64(v.Uint())
+	case v.CanFloat():
+		return v.Float()
 	}
+	return 0
 }
 
-// Percent is a whole percentage. In a file it is text with its sign, such as 30%, so that nobody takes it for a number of
-// things.
-type Percent int
+// limit reads a bound: a duration for a duration, else a number.
+func limit(v reflect.Value, text string) float64 {
+	if t := v.Type(); t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[metav1.Duration]() {
+		length, err := time.ParseDuration(text)
+		if err != nil {
+			panic(err) // a mistake in a tag, not in a file
+		}
+		return float64(length)
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
 
-// String is the percentage with its sign.
-func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
-
-// MarshalText writes it as it stands in a file.
-func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// ParsePercent reads a percentage; ok is false for any other text.
-func ParsePercent(text string) (n int, ok bool) {
-	digits, signed := strings.CutSuffix(text, "%")
-	n, err := strconv.Atoi(digits)
-	return n, signed && err == nil
+// missing says what to write for a required field.
+func (f Field) missing() string {
+	if words := f.tag.Get("enum"); words != "" {
+		return "want " + Either(strings.Split(words, ","))
+	}
+	return strings.TrimPrefix(f.tag.Get("required"), "true")
 }

@@ -14,16 +14,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// special fills the types that read themselves, and says whether v is one.
+// Percent is a whole percentage. In a file it is text with its sign, such as 30%, so that nobody takes it for a number of
+// things.
+type Percent int
+
+// String is the percentage with its sign.
+func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
+
+// MarshalText writes it as it stands in a file.
+func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Validate refuses a percentage that is no part of a whole.
+func (p Percent) Validate() error {
+	if p < 0 || p > 100 {
+		return &FieldError{Value: p, Reason: "must be 0% to 100%"}
+	}
+	return nil
+}
+
+// ParsePercent reads a percentage; ok is false for any other text.
+func ParsePercent(text string) (p Percent, ok bool) {
+	digits, signed := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(digits)
+	return Percent(n), signed && err == nil
+}
+
+// special fills the types that have a form of their own in a file, and says whether v is one.
 func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
 	switch to := v.Addr().Interface().(type) {
+	case *time.Duration:
+		d.duration(n, to, at)
 	case *metav1.Duration:
-		length, err := time.ParseDuration(n.Value)
-		if n.Kind != yaml.ScalarNode || err != nil {
-			d.Report(at, "want a duration", Describe(n), `write a number with its unit, such as "90s", "10m" or "1h30m"`)
-			return true
-		}
-		to.Duration = length
+		d.duration(n, &to.Duration, at)
 	case *intstr.IntOrString:
 		var number int32
 		switch {
@@ -36,7 +58,15 @@ func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
 			d.WrongType(n, v.Type(), at)
 		}
 	case *Percent:
-		d.percent(n, to, at)
+		share, ok := ParsePercent(n.Value)
+		switch {
+		case IsText(n) && ok:
+			*to = share
+		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int":
+			d.Report(at, "want a percentage", Describe(n), "write it with its sign: "+shorten(n.Value)+"%")
+		default:
+			d.Report(at, "want a percentage", Describe(n), `write a whole number with its sign, such as "30%"`)
+		}
 	case json.Unmarshaler:
 		data, err := json.Marshal(d.plain(n, at))
 		if err == nil {
@@ -51,39 +81,32 @@ func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
 	return true
 }
 
-func (d *Decoder) percent(n *yaml.Node, to *Percent, at Place) {
-	share, ok := ParsePercent(n.Value)
-	switch {
-	case IsText(n) && ok:
-		*to = Percent(share)
-	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int":
-		d.Report(at, "want a percentage", Describe(n), "write it with its sign: "+shorten(n.Value)+"%")
-	default:
-		d.Report(at, "want a percentage", Describe(n), `write a whole number with its sign, such as "30%"`)
+func (d *Decoder) duration(n *yaml.Node, to *time.Duration, at Place) {
+	length, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		d.Report(at, "want a duration", Describe(n), `write a number with its unit, such as "90s", "10m" or "1h30m"`)
+		return
 	}
+	*to = length
 }
 
 // plain is a value as encoding/json would read it into an any.
 func (d *Decoder) plain(n *yaml.Node, at Place) any {
-	var value any
 	switch n.Kind {
 	case yaml.MappingNode:
-		value = map[string]any{}
+		value := map[string]any{}
+		d.Decode(n, reflect.ValueOf(&value).Elem(), at)
+		return value
 	case yaml.SequenceNode:
-		value = []any{}
-	case yaml.AliasNode:
-	default:
-		if IsText(n) || n.Decode(&value) != nil {
-			value = n.Value
-		}
+		value := []any{}
+		d.Decode(n, reflect.ValueOf(&value).Elem(), at)
 		return value
 	}
-	to := reflect.ValueOf(&value).Elem()
-	if value != nil {
-		to = reflect.New(reflect.TypeOf(value)).Elem()
+	var value any
+	if IsText(n) || n.Decode(&value) != nil {
+		return n.Value
 	}
-	d.Decode(n, to, at)
-	return to.Interface()
+	return value
 }
 
 func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, at Place) {
@@ -93,26 +116,16 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, at Place) {
 		}
 		return
 	}
-	if n.Kind != yaml.ScalarNode {
-		d.WrongType(n, v.Type(), at)
-		return
-	}
-	switch v.Kind() {
-	case reflect.String:
-		if !IsText(n) {
-			d.WrongType(n, v.Type(), at)
-			return
-		}
+	yes, isBool := truth(n)
+	switch kind := v.Kind(); {
+	case n.Kind == yaml.ScalarNode && kind == reflect.String && IsText(n):
 		v.SetString(n.Value)
-	case reflect.Bool:
-		yes, ok := truth(n)
-		if !ok {
-			d.WrongType(n, v.Type(), at)
-			return
-		}
+	case n.Kind == yaml.ScalarNode && kind == reflect.Bool && isBool:
 		v.SetBool(yes)
-	default:
+	case n.Kind == yaml.ScalarNode && kind != reflect.String && kind != reflect.Bool:
 		d.number(n, v, at)
+	default:
+		d.WrongType(n, v.Type(), at)
 	}
 }
 
@@ -130,74 +143,32 @@ func truth(n *yaml.Node) (yes, ok bool) {
 	return false, false
 }
 
-// number fills any type of number. A whole number may be written as 30.0, as in JSON.
+// number fills any type of number. A whole number may be written as 30.0 or 0x1e. encoding/json checks the range.
 func (d *Decoder) number(n *yaml.Node, v reflect.Value, at Place) {
 	var decoded any
 	if tag := n.ShortTag(); tag != "!!int" && tag != "!!float" || n.Decode(&decoded) != nil {
 		d.WrongType(n, v.Type(), at)
 		return
 	}
-	value := reflect.ValueOf(decoded)
-	if v.CanFloat() {
-		f := value.Convert(reflect.TypeFor[float64]()).Float()
-		if math.IsNaN(f) || math.IsInf(f, 0) || v.OverflowFloat(f) {
+	text := fmt.Sprint(decoded)
+	if f, ok := decoded.(float64); ok {
+		if math.IsNaN(f) || math.IsInf(f, 0) || f != math.Trunc(f) && !v.CanFloat() {
 			d.WrongType(n, v.Type(), at)
 			return
 		}
-		v.SetFloat(f)
-		return
+		text = strconv.FormatFloat(f, 'f', -1, 64)
 	}
-	if whole, negative, ok := wholeNumber(value); ok {
-		d.whole(n, v, at, whole, negative)
-	} else {
-		d.WrongType(n, v.Type(), at)
-	}
-}
-
-// whole fills a type of whole numbers, when it holds the number of that size and sign.
-func (d *Decoder) whole(n *yaml.Node, v reflect.Value, at Place, whole uint64, negative bool) {
-	switch {
-	case v.CanUint() && !negative && !v.OverflowUint(whole):
-		v.SetUint(whole)
-	case v.CanInt() && !negative && whole <= math.MaxInt64 && !v.OverflowInt(int64(whole)):
-		v.SetInt(int64(whole))
-	case v.CanInt() && negative && whole <= 1<<63 && !v.OverflowInt(-int64(whole)):
-		v.SetInt(-int64(whole))
-	case v.CanUint() && negative:
+	switch err := json.Unmarshal([]byte(text), v.Addr().Interface()); {
+	case err == nil:
+	case v.CanUint() && text[0] == '-':
 		d.Report(at, "must not be negative", n.Value, "")
-	default:
-		d.Report(at, "is out of range", shorten(n.Value), "want a number from "+rangeOf(v.Type()))
-	}
-}
-
-// wholeNumber splits a number into its size and its sign. ok is false when it has a fraction. A size beyond 64 bits is
-// given as the largest there is, which no type of ours but uint64 holds.
-func wholeNumber(v reflect.Value) (size uint64, negative, ok bool) {
-	switch {
-	case v.CanInt():
-		if i := v.Int(); i < 0 {
-			return -uint64(i), true, true
-		}
-		return uint64(v.Int()), false, true
 	case v.CanUint():
-		return v.Uint(), false, true
+		d.Report(at, "is out of range", shorten(n.Value), fmt.Sprintf("want a number from 0 to %d", uint64(math.MaxUint64)>>(64-v.Type().Bits())))
+	default:
+		bits := v.Type().Bits()
+		d.Report(at, "is out of range", shorten(n.Value),
+			fmt.Sprintf("want a number from %d to %d", int64(-1)<<(bits-1), int64(math.MaxInt64)>>(64-bits)))
 	}
-	f := v.Float()
-	switch {
-	case f != math.Trunc(f):
-		return 0, false, false
-	case math.Abs(f) >= 1<<63:
-		return math.MaxUint64, f < 0, true
-	}
-	return uint64(math.Abs(f)), f < 0, true
-}
-
-func rangeOf(t reflect.Type) string {
-	bits := t.Bits()
-	if v := reflect.Zero(t); v.CanUint() {
-		return "0 to " + strconv.FormatUint(math.MaxUint64>>(64-bits), 10)
-	}
-	return fmt.Sprintf("%d to %d", int64(-1)<<(bits-1), int64(math.MaxInt64)>>(64-bits))
 }
 
 // WrongType reports that n is not a t, in words that do not need Go.
@@ -218,13 +189,13 @@ func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
 // unquoted says what a text would be without its quotes, in the words of [words].
 func unquoted(text string) string {
 	n := yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if _, ok := truth(&n); ok {
+	_, isBool := truth(&n)
+	switch tag := n.ShortTag(); {
+	case isBool:
 		return "true or false"
-	}
-	switch n.ShortTag() {
-	case "!!int":
+	case tag == "!!int":
 		return "a whole number"
-	case "!!float":
+	case tag == "!!float":
 		return "a number"
 	}
 	return "text"
@@ -233,41 +204,34 @@ func unquoted(text string) string {
 // words says what a value of that type is.
 func words(t reflect.Type) string {
 	switch t {
-	case reflect.TypeFor[metav1.Duration]():
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[time.Duration]():
 		return "a duration"
 	case reflect.TypeFor[intstr.IntOrString]():
 		return "text or a whole number"
 	}
-	switch t.Kind() {
-	case reflect.String:
+	switch kind := t.Kind(); {
+	case kind == reflect.String:
 		return "text"
-	case reflect.Bool:
+	case kind == reflect.Bool:
 		return "true or false"
-	case reflect.Float32, reflect.Float64:
+	case kind == reflect.Float32, kind == reflect.Float64:
 		return "a number"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case reflect.Int <= kind && kind <= reflect.Uint64:
 		return "a whole number"
-	case reflect.Slice:
-		return list(t.Elem())
-	case reflect.Pointer:
+	case kind == reflect.Pointer:
 		return words(t.Elem())
-	case reflect.Struct, reflect.Map:
+	case kind == reflect.Struct, kind == reflect.Map:
 		return "a map"
-	}
-	panic(fmt.Sprintf("policy: a policy file cannot fill a %s", t)) // a mistake in an Args type, not in the file
-}
-
-// list says what a list of values of that type is.
-func list(t reflect.Type) string {
-	if t.Kind() == reflect.Interface {
+	case kind == reflect.Slice && t.Elem().Kind() == reflect.Interface:
 		return "a list"
+	case kind == reflect.Slice:
+		one := words(t.Elem())
+		if name, countable := strings.CutPrefix(one, "a "); countable {
+			one = name + "s"
+		}
+		return "a list of " + one
 	}
-	one := words(t)
-	if name, countable := strings.CutPrefix(one, "a "); countable {
-		return "a list of " + name + "s"
-	}
-	return "a list of " + one
+	panic(fmt.Sprintf("policy: a policy file cannot fill a %s", t)) // a mistake in a struct, not in the file
 }
 
 // Describe says what a node is, and its value when it has one.

@@ -158,11 +158,11 @@ func (t *text) unavailable(l policy.Limits) {
 
 // maintenance says what a maintenance of nodes does otherwise than the profiles do. Nothing: nothing was written about it.
 func (t *text) maintenance(m policy.Maintenance) {
-	if !m.RestartAsUsual && len(m.Protect) == 0 && len(m.Start) == 0 {
+	if !m.RestartAsUsual() && len(m.Protect) == 0 && len(m.Start) == 0 {
 		return
 	}
 	t.line(0, "When nodes are maintained,")
-	if m.RestartAsUsual {
+	if m.RestartAsUsual() {
 		t.item(1, "replacements come first only where they do otherwise")
 	}
 	if len(m.Protect) > 0 {

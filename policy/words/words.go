@@ -27,7 +27,7 @@ func Text(p policy.Policy) string {
 	t.limits(p.Limits)
 	t.brakes(p.Brakes)
 	t.restart(p.Restart)
-	if wait := p.EvictionRequests; wait != 0 {
+	if wait := p.EvictionRequests.Wait; wait != 0 {
 		t.line(0, "Asks with an EvictionRequest first. One that has no answer for %v is withdrawn, and the pod is evicted.", wait)
 	}
 	t.asking(p.Requests)
@@ -73,13 +73,13 @@ func (t *text) nodeSignals(s policy.Signals) {
 
 // metrics says where real usage is read.
 func (t *text) metrics(m policy.Metrics) {
-	if m.Kubernetes {
+	if m.Kubernetes() {
 		t.line(0, "Real usage can be read from the metrics API of the cluster.")
 	}
-	if p := m.Prometheus; p != nil {
+	if p := m.Prometheus(); p != nil {
 		token := "the token of its service account"
-		if p.TokenSecret != nil {
-			token = fmt.Sprintf("the token in the Secret %s/%s", p.TokenSecret.Namespace, p.TokenSecret.Name)
+		if secret := p.TokenSecret(); secret != nil {
+			token = fmt.Sprintf("the token in the Secret %s/%s", secret.Namespace, secret.Name)
 		}
 		t.line(0, "Real usage can be read from Prometheus at %s, with %s.", p.URL, token)
 	}

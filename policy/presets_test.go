@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/policy/openshift"
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
@@ -54,8 +53,9 @@ func TestAPresetMeansStrategiesAndWhatProtectsAPod(t *testing.T) {
 			`"evictableNamespaces":%s,"metricsUtilization":{"source":"Prometheus","prometheus":{"query":%s}}}`,
 			low, high, deviation, others, text)
 	}
-	combined, _ := openshift.QueryOf("PrometheusCPUCombined")
-	pressure, _ := openshift.QueryOf("PrometheusCPUPSIPressure")
+	o := newOpenShift()
+	combined := o.query("PrometheusCPUCombined")
+	pressure := o.query("PrometheusCPUPSIPressure")
 	const deviating = `,"useDeviationThresholds":true`
 	spread := func(constraints string) string {
 		return `RemovePodsViolatingTopologySpreadConstraint {"namespaces":` + others + `,"constraints":` + constraints + `}`
@@ -139,7 +139,7 @@ presetCustomizations: {devActualUtilizationProfile: "query:up == 1", devDeviatio
 			if got := meaning(p); !slices.Equal(got, c.want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
-			written, err := p.Format(OwnVersion)
+			written, err := p.Format(Version)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,8 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubevirt, _ := openshift.Find("KubeVirtRelieveAndMigrate")
+	o := newOpenShift().Presets
+	kubevirt := o[slices.IndexFunc(o, func(p presetRow) bool { return p.Name == "KubeVirtRelieveAndMigrate" })]
 	idle := []string{
 		"The customization devEnableEvictionsInBackground has no effect: an eviction is accepted at once or tried again.",
 		"The customization devMigrationCooldown has no effect: Rehome does not know live migrations.",
@@ -186,7 +187,7 @@ func TestPresetsAreWrittenAsTheProfilesThatTheyMean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written, err := p.Format(OwnVersion)
+	written, err := p.Format(Version)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,16 +201,16 @@ func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
 	}
 	const want = "profiles[CompactAndScale].pluginConfig[HighNodeUtilization].args.evictableNamespaces.exclude[2]: " +
 		`is a pattern, which is not part of descheduler/v1alpha2, got "openshift-*"; convert to rehome.dev/v1alpha1`
-	if data, err := p.Format(PeerVersion); err == nil || err.Error() != want || data != nil {
+	if data, err := p.Format(DeschedulerVersion); err == nil || err.Error() != want || data != nil {
 		t.Errorf("got %s and %v, want %s", data, err, want)
 	}
 }
 
 // TestThePresetTableHoldsTogether finds slips in the data.
 func TestThePresetTableHoldsTogether(t *testing.T) {
-	known := ten()
+	known, o := ten(), newOpenShift()
 	seen := map[string]bool{}
-	for _, p := range openshift.Presets() {
+	for _, p := range o.Presets {
 		for _, name := range append([]string{p.Name}, p.Older...) {
 			if seen[name] {
 				t.Errorf("%s is there twice", name)
@@ -221,24 +222,21 @@ func TestThePresetTableHoldsTogether(t *testing.T) {
 			if i < 0 {
 				t.Errorf("%s uses %s, which there is not", p.Name, u.Strategy)
 			}
-			if !json.Valid([]byte(u.Args)) {
-				t.Errorf("%s: arguments of %s are not JSON: %s", p.Name, u.Strategy, u.Args)
-			}
 			if u.Utilization != nil && u.Utilization.Profile != "" {
-				if _, ok := openshift.QueryOf(u.Utilization.Profile); !ok {
+				if o.query(u.Utilization.Profile) == "" {
 					t.Errorf("%s goes by %s, which there is not", p.Name, u.Utilization.Profile)
 				}
 			}
 		}
 	}
-	for _, c := range openshift.Conflicts() {
-		for _, name := range []string{c.One, c.Other} {
-			if p, ok := openshift.Find(name); !ok || p.Name != name {
+	for _, p := range o.Presets {
+		for name := range p.Conflicts {
+			if !seen[name] {
 				t.Errorf("%s conflicts and is no preset", name)
 			}
 		}
 	}
-	for _, p := range openshift.UsageProfiles() {
+	for _, p := range o.UsageProfiles {
 		if strings.Count(p.Query, "(") != strings.Count(p.Query, ")") || !strings.Contains(p.Query, "by (instance)") {
 			t.Errorf("%s: %s", p.Name, p.Query)
 		}
@@ -253,7 +251,7 @@ func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
 		{"a", "a", true}, {"a", "b", false}, {"a*", "ab", true}, {"ab", "a*", true}, {"a*", "b", false},
 		{"ab*", "a*", true}, {"a*", "ab*", true}, {"a*", "b*", false}, {"openshift", "openshift-*", false},
 	} {
-		if got := openshift.Overlap(c.a, c.b); got != c.want {
+		if got := overlap(c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: got %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
@@ -264,32 +262,34 @@ func TestThePageOnPresetsNamesEverythingThatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o := newOpenShift()
 	var want []string
-	for _, p := range openshift.Presets() {
+	for _, p := range o.Presets {
 		want = append(append(want, "`"+p.Name+"`"), p.Older...)
 		for _, u := range p.Uses {
 			want = append(want, u.Strategy)
 		}
 	}
-	for _, levels := range [][]openshift.Level{openshift.BusyLevels(), openshift.DeviationLevels()} {
+	for _, levels := range o.Levels {
 		for _, l := range levels {
-			want = append(want, fmt.Sprintf("%s %d/%d", l.Name, l.Low, l.High))
+			text := fmt.Sprintf("%s %d", l.Name, l.Low)
+			if l.High > 0 {
+				text += fmt.Sprintf("/%d", l.High)
+			}
+			want = append(want, text)
 		}
 	}
-	for _, l := range openshift.IdleLevels() {
-		want = append(want, fmt.Sprintf("%s %d", l.Name, l.Low))
-	}
-	for _, p := range openshift.UsageProfiles() {
+	for _, p := range o.UsageProfiles {
 		want = append(want, p.Name)
 	}
-	for _, name := range strict.Names(strict.FieldsOf(reflect.ValueOf(&openshift.Customizations{}).Elem())) {
+	for _, name := range strict.Names(strict.FieldsOf(reflect.ValueOf(&Customizations{}).Elem())) {
 		if name == "namespaces" {
 			want = append(want, "namespaces.included", "namespaces.excluded")
 			continue
 		}
 		want = append(want, "`"+name+"`")
 	}
-	for _, namespace := range openshift.ProtectedNamespaces() {
+	for _, namespace := range o.ProtectedNamespaces {
 		want = append(want, "`"+namespace+"`")
 	}
 	for _, words := range want {

@@ -88,7 +88,8 @@ func TestTheArgumentsOfAFunctionAreReadOverItsDefaultsOneByOne(t *testing.T) {
 		{"any value is an argument", "", `{1: true, "a.b": 3000000000, c: 0.5, d: 2001-01-01, e: "<"}`,
 			`{"1":true,"a.b":3000000000,"c":0.5,"d":"2001-01-01","e":"\u003c"}`},
 	} {
-		for _, scope := range ownKinds() {
+		for _, scope := range []schemas.ScopeKind{
+			schemas.NodeKind, schemas.PodKind, schemas.WorkloadKind, schemas.DomainKind, schemas.SpreadKind, schemas.UsageKind} {
 			t.Run(c.name+"/"+string(scope), func(t *testing.T) {
 				p := parse(t, fmt.Sprintf(start+`
 functions:

@@ -1,0 +1,278 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Function is an entry of the section functions: a strategy that is asked outside of this process. It describes the
+// strategy, unless it has the name of a built-in one.
+type Function struct {
+	Name       string                     `json:"name"`
+	Scope      schemas.ScopeKind          `json:"scope"`
+	Wakes      []schemas.DeltaKind        `json:"wakes"`
+	Point      Point                      `json:"point" enum:"deschedule,balance"`
+	Priority   Priority                   `json:"priority" enum:"node,violation,balance"`
+	RenewsPods bool                       `json:"renewsPods"`
+	MayReturn  bool                       `json:"mayReturn"`
+	Facts      []Fact                     `json:"facts" enum:"elsewhere"`
+	Summary    string                     `json:"summary"`
+	Args       map[string]json.RawMessage `json:"args"`
+	ArgsSchema map[string]json.RawMessage `json:"argsSchema"`
+	HTTP       *FunctionHTTP              `json:"http"`
+	NATS       *FunctionNATS              `json:"nats"`
+}
+
+// FunctionHTTP is how a function is asked over HTTP.
+type FunctionHTTP struct {
+	URL string `json:"url" required:"write one such as http://keep-off-spot.default.svc"`
+	Questions
+}
+
+// FunctionNATS is how a function is asked on a NATS subject.
+type FunctionNATS struct {
+	Subject string `json:"subject" required:"write one such as functions.keep-off-spot"`
+	Questions
+}
+
+// Questions bound the questions to a function. A shorter timeout is over before a busy network answers; in a longer one
+// the cluster has moved on.
+type Questions struct {
+	Timeout  time.Duration `json:"timeout" min:"100ms" max:"10m0s"`
+	Parallel int           `json:"parallel" min:"1" max:"256"`
+}
+
+// SetDefaults fills in the defaults of an entry.
+func (q *Questions) SetDefaults() { *q = Questions{10 * time.Second, DefaultOutsideParallel} }
+
+// DefaultOutsideParallel is how many questions are asked at once by default.
+const DefaultOutsideParallel = 8
+
+// Outside is a strategy that is asked outside of this process.
+type Outside struct {
+	// Strategy is the one that profiles enable: a built-in one, or the one that the function describes.
+	Strategy Strategy
+	// URL is where its scopes are posted. Empty: Subject.
+	URL string
+	// Subject is the NATS subject on which it is asked. Empty: URL.
+	Subject string
+	// Timeout is how long one question may take.
+	Timeout time.Duration
+	// Parallel is how many questions are asked at once.
+	Parallel int
+}
+
+// OutsideOf returns how the strategy of that name is asked outside of this process, and whether it is.
+func (p Policy) OutsideOf(strategy string) (Outside, bool) {
+	for _, o := range p.Outside {
+		if o.Strategy.Name == strategy {
+			return o, true
+		}
+	}
+	return Outside{}, false
+}
+
+// Declared says whether the policy itself describes the strategy, which is then no built-in one.
+func (o Outside) Declared() bool {
+	_, declared := o.Strategy.NewArgs().(interface{ own() *ownArguments })
+	return declared
+}
+
+// functions resolves the functions of the file, and makes their strategies known. A strategy with a mistake is known all
+// the same, so that a profile that names it is not a second problem.
+func (r *reader) functions(functions []Function) []Outside {
+	builtIn := r.known
+	r.known = slices.Clone(r.known)
+	var all []Outside
+	lines := map[string]int{}
+	for i, f := range functions {
+		path := "functions" + Item(i)
+		if first, twice := lines[f.Name]; twice && f.Name != "" {
+			r.check(path+".name", &FieldError{Value: f.Name, Right: "keep one",
+				Reason: fmt.Sprintf("is the name of the function in line %d", first)})
+			continue
+		}
+		lines[f.Name] = strict.LineOf(r.root, path, 0)
+		var o Outside
+		if at := slices.IndexFunc(builtIn, func(s Strategy) bool { return s.Name == f.Name }); at >= 0 {
+			o.Strategy = builtIn[at]
+			r.check(path, f.validateBuiltIn())
+		} else {
+			var err error
+			o.Strategy, err = f.strategy()
+			r.check(path, err)
+			r.known = append(r.known, o.Strategy)
+		}
+		switch {
+		case f.HTTP != nil && f.NATS != nil:
+			r.check(path+".nats", &FieldError{Reason: "cannot be used together with http", Right: "keep one"})
+		case f.HTTP != nil:
+			o.URL, o.Timeout, o.Parallel = f.HTTP.URL, f.HTTP.Timeout, f.HTTP.Parallel
+		case f.NATS != nil:
+			o.Subject, o.Timeout, o.Parallel = f.NATS.Subject, f.NATS.Timeout, f.NATS.Parallel
+		default:
+			r.check(path, &FieldError{Reason: "does not say where it is asked",
+				Right: "add http: {url: http://HOST} or nats: {subject: SUBJECT}"})
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// validateBuiltIn refuses a description of a built-in strategy.
+func (f Function) validateBuiltIn() error {
+	name := f.Name
+	f.Name, f.HTTP, f.NATS = "", nil, nil
+	n, err := strict.Encode(f, Function{})
+	if err != nil {
+		return err
+	}
+	var found Findings
+	for _, e := range strict.Entries(n) {
+		right := "remove it"
+		if e.Key == "args" {
+			right = "write them in the pluginConfig of a profile"
+		}
+		found.Add(e.Key, nil, fmt.Sprintf("is not for %s, a built-in strategy that brings its own", name), right)
+	}
+	return found.Err()
+}
+
+// strategy is the strategy that the function describes; each error is a *[FieldError].
+func (f Function) strategy() (Strategy, error) {
+	var found Findings
+	found.Join("name", validateOwnName(f.Name))
+	kinds := []schemas.ScopeKind{
+		schemas.NodeKind, schemas.PodKind, schemas.WorkloadKind, schemas.DomainKind, schemas.SpreadKind, schemas.UsageKind,
+	}
+	if right := strict.Suggest(string(f.Scope), texts(kinds)); f.Scope == "" {
+		found.Add("scope", nil, "is missing", right)
+	} else if !slices.Contains(kinds, f.Scope) {
+		found.Add("scope", f.Scope, "is not a kind of scope", right)
+	}
+	found.Join("wakes", validateWakes(f.Wakes))
+	if f.Point != "" && f.Point != Deschedule && f.Point != Balance {
+		f.Point = anyPoint
+	}
+	for i, fact := range f.Facts {
+		switch {
+		case fact == FactElsewhere && f.Scope != schemas.NodeKind:
+			found.Add("facts"+Item(i), fact, "is only in scopes of the kind node", "remove it")
+		case fact == FactElsewhere && i > 0:
+			found.Add("facts"+Item(i), fact, "is given twice", "keep one")
+		}
+	}
+	maps.DeleteFunc(f.Args, func(_ string, value json.RawMessage) bool { return value == nil }) // a null is no entry
+	defaults := ownArguments{fields: f.Args}
+	if f.ArgsSchema != nil {
+		var err error
+		defaults.schema, err = strict.NewSchema(f.ArgsSchema)
+		found.Join("argsSchema", err)
+	}
+	if f.Args != nil {
+		found.Join("args", defaults.schema.Validate(f.Args, strict.Part))
+	}
+	return Strategy{
+		Name: f.Name, Point: cmp.Or(f.Point, Deschedule), Summary: f.Summary, Scope: f.Scope, Wakes: f.Wakes,
+		Traits: Traits{
+			Priority: cmp.Or(f.Priority, DefaultPriority(f.Point)), RenewsPods: f.RenewsPods, MayReturn: f.MayReturn,
+			Facts: f.Facts, Opaque: true,
+		},
+		NewArgs: newOwnArgs(f.Scope, defaults),
+	}, found.Err()
+}
+
+// anyPoint stands for an extension point that is not known: where the strategy is enabled is no second problem.
+const anyPoint Point = "?"
+
+// validateOwnName checks the name of a strategy that the file describes. It is a part of NATS subjects and the name of a
+// consumer.
+func validateOwnName(name string) error {
+	wrong := FieldError{Value: name, Right: "want 1 to 63 letters, digits and hyphens"}
+	switch plain, err := regexp.MatchString(`^[A-Za-z0-9-]{1,63}$`, name); {
+	case err != nil:
+		return err
+	case name == "":
+		wrong.Value, wrong.Reason = nil, "is missing"
+	case name == EvictorName, name == schemas.RequestStrategy, name == schemas.MaintenanceStrategy:
+		wrong.Reason, wrong.Right = "is not a strategy", "choose another name"
+	case !plain:
+		wrong.Reason = "cannot be the name of a strategy"
+	default:
+		return nil
+	}
+	return &wrong
+}
+
+func validateWakes(wakes []schemas.DeltaKind) error {
+	var found Findings
+	if len(wakes) == 0 {
+		found.Add("", nil, "is missing: nothing would ever wake the strategy", "name the changes after which it can decide differently")
+	}
+	for i, kind := range wakes {
+		switch {
+		case !slices.Contains(schemas.DeltaKinds(), kind):
+			found.Add(Item(i), kind, "is not a kind of change", strict.Suggest(string(kind), texts(schemas.DeltaKinds())))
+		case slices.Contains(wakes[:i], kind):
+			found.Add(Item(i), kind, "is given twice", "keep one")
+		}
+	}
+	return found.Err()
+}
+
+// Validate checks the URL of a function. It never shows a URL with a password.
+func (h FunctionHTTP) Validate() error {
+	wrong := FieldError{Field: "url", Value: h.URL, Right: "write one such as http://keep-off-spot.default.svc"}
+	u, err := url.Parse(h.URL)
+	switch {
+	case h.URL == "":
+		return nil
+	case err == nil && u.User != nil, err != nil && strings.Contains(h.URL, "@"):
+		wrong.Value, wrong.Reason, wrong.Right = nil, "holds a user", "remove what stands before the @"
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		wrong.Reason = "is not the URL of a server"
+	case u.Fragment != "":
+		wrong.Reason, wrong.Right = "has a part behind a #, which no server gets to see", "remove it"
+	default:
+		return nil
+	}
+	return &wrong
+}
+
+// Validate checks the subject of a function.
+func (n FunctionNATS) Validate() error {
+	wrong := FieldError{Field: "subject", Value: n.Subject, Right: "write one such as functions.keep-off-spot"}
+	tokens := strings.Split(n.Subject, ".")
+	blank := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '\u00a0' }
+	switch first := tokens[0]; {
+	case n.Subject == "":
+		return nil
+	case strings.ContainsAny(n.Subject, "*>"):
+		wrong.Reason = "has a wildcard"
+	case strings.ContainsFunc(n.Subject, blank) || slices.Contains(tokens, ""):
+		wrong.Reason = "is not a NATS subject"
+	case first == schemas.Prefix, strings.HasPrefix(first, "$"), strings.HasPrefix(first, "_INBOX"):
+		wrong.Reason = fmt.Sprintf("begins with %s, which others use", first)
+	default:
+		return nil
+	}
+	return &wrong
+}
+
+func texts[T ~string](values []T) []string {
+	var all []string
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}

@@ -1,0 +1,131 @@
+package strict
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Encode writes value, by its json tags and in the order of its fields, without what is the same in defaults, which has
+// the same type.
+func Encode(value, defaults any) (*yaml.Node, error) {
+	return encode(reflect.ValueOf(value), reflect.ValueOf(defaults))
+}
+
+func encode(v, is reflect.Value) (*yaml.Node, error) {
+	if n, ok := v.Interface().(*yaml.Node); ok {
+		return n, nil
+	}
+	_, inJSON := v.Interface().(json.Marshaler)
+	switch kind := v.Kind(); {
+	case inJSON:
+	case kind == reflect.Pointer:
+		if v.IsNil() {
+			break
+		}
+		return encode(v.Elem(), reflect.Zero(v.Type().Elem()))
+	case kind == reflect.Struct:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		return n, encodeFields(n, v, withDefaults(is))
+	case kind == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			item, err := encode(v.Index(i), reflect.Zero(v.Type().Elem()))
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, item)
+		}
+		return n, nil
+	}
+	value := v.Interface()
+	if length, ok := value.(time.Duration); ok {
+		value = length.String()
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return FromJSON(data)
+}
+
+func encodeFields(n *yaml.Node, v, is reflect.Value) error {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			if err := encodeFields(n, v.Field(i), is.Field(i)); err != nil {
+				return err
+			}
+			continue
+		case name == "" || name == "-" || reflect.DeepEqual(v.Field(i).Interface(), is.Field(i).Interface()):
+			continue
+		}
+		value, err := encode(v.Field(i), is.Field(i))
+		if err != nil {
+			return err
+		}
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
+	}
+	return nil
+}
+
+// withDefaults fills in the defaults of a section that is absent by default.
+func withDefaults(v reflect.Value) reflect.Value {
+	to := reflect.New(v.Type()).Elem()
+	to.Set(v)
+	setDefaults(to)
+	return to
+}
+
+// FromJSON is JSON as a node.
+func FromJSON(data []byte) (*yaml.Node, error) {
+	var n yaml.Node
+	if err := yaml.Unmarshal(data, &n); err != nil {
+		return nil, err
+	}
+	return n.Content[0], nil
+}
+
+// ToYAML writes a node the way a person writes YAML: lists of plain words on one line, and quotes only where YAML 1.1 or
+// 1.2 could read something else.
+func ToYAML(n *yaml.Node) ([]byte, error) {
+	plain, err := regexp.Compile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+	if err != nil {
+		return nil, err
+	}
+	unfold(n, plain)
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(n); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+func unfold(n *yaml.Node, plain *regexp.Regexp) {
+	if n.Kind == yaml.ScalarNode {
+		words := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+		if plain.MatchString(n.Value) && !slices.Contains(words, strings.ToLower(n.Value)) {
+			n.Style = 0
+		}
+		return
+	}
+	n.Style = 0
+	short := n.Kind == yaml.SequenceNode
+	for _, c := range n.Content {
+		unfold(c, plain)
+		short = short && c.Kind == yaml.ScalarNode
+	}
+	if short || len(n.Content) == 0 {
+		n.Style = yaml.FlowStyle
+	}
+}
