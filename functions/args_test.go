@@ -13,10 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
-	"github.com/rehome-dev/rehome/functions/highnodeutilization"
-	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/nodeaffinity"
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
@@ -39,11 +38,11 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 		args           policy.Args
 	}{
 		{"toomanyrestarts.yaml", "RemovePodsHavingTooManyRestarts", schemas.PodKind, &toomanyrestarts.Args{
-			Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web, PodRestartThreshold: 100,
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web}, PodRestartThreshold: 100,
 			IncludingInitContainers: true, States: []string{"Running", "CrashLoopBackOff"},
 		}},
 		{"podlifetime.yaml", "PodLifeTime", schemas.PodKind, &podlifetime.Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			Selection:             candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web},
 			OwnerKinds:            podlifetime.OwnerKinds{Exclude: []string{"StatefulSet"}},
 			MaxPodLifeTimeSeconds: &most, States: []string{"Pending", "PodInitializing"},
 			Conditions: []podlifetime.Condition{
@@ -53,35 +52,35 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 			ExitCodes: []int32{1, 137}, IncludingInitContainers: true, IncludingEphemeralContainers: true,
 		}},
 		{"failedpods.yaml", "RemoveFailedPods", schemas.PodKind, &failedpods.Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web, ExcludeOwnerKinds: []string{"Job"},
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web}, ExcludeOwnerKinds: []string{"Job"},
 			Reasons: []string{"OutOfcpu", "CreateContainerConfigError"}, ExitCodes: []int32{1}, IncludingInitContainers: true,
 		}},
 		{"duplicates.yaml", "RemoveDuplicates", schemas.WorkloadKind, &duplicates.Args{
 			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, ExcludeOwnerKinds: []string{"StatefulSet", "Job"},
 		}},
 		{"podantiaffinity.yaml", "RemovePodsViolatingInterPodAntiAffinity", schemas.DomainKind, &podantiaffinity.Args{
-			Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web,
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web", "db"}}, LabelSelector: web},
 		}},
 		{"nodeaffinity.yaml", "RemovePodsViolatingNodeAffinity", schemas.NodeKind, &nodeaffinity.Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			Selection:        candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web},
 			NodeAffinityType: []string{nodeaffinity.Required, nodeaffinity.Preferred},
 		}},
 		{"topologyspread.yaml", "RemovePodsViolatingTopologySpreadConstraint", schemas.SpreadKind, &topologyspread.Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web,
+			Selection:              candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: web},
 			WhenUnsatisfiable:      []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway},
 			TopologyBalanceNodeFit: &no,
 		}},
-		{"lownodeutilization.yaml", "LowNodeUtilization", schemas.UsageKind, &lownodeutilization.Args{
+		{"lownodeutilization.yaml", "LowNodeUtilization", schemas.UsageKind, &utilization.LowArgs{
 			Thresholds: utilization.Thresholds{schemas.LoadMetric: 12.5}, TargetThresholds: utilization.Thresholds{schemas.LoadMetric: 10},
 			UseDeviationThresholds: true, NumberOfNodes: 3, EvictableNamespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
-			EvictionLimits: lownodeutilization.EvictionLimits{Node: &few},
-			MetricsUtilization: &lownodeutilization.MetricsUtilization{
-				Source: policy.LoadPrometheus, Prometheus: &lownodeutilization.Prometheus{Query: "instance:node_cpu:rate:sum"},
+			EvictionLimits: utilization.EvictionLimits{Node: &few},
+			MetricsUtilization: &utilization.MetricsUtilization{
+				Source: policy.LoadPrometheus, Prometheus: &utilization.Prometheus{Query: "instance:node_cpu:rate:sum"},
 			},
 		}},
-		{"highnodeutilization.yaml", "HighNodeUtilization", schemas.UsageKind, &highnodeutilization.Args{
+		{"highnodeutilization.yaml", "HighNodeUtilization", schemas.UsageKind, &utilization.HighArgs{
 			Thresholds: utilization.Thresholds{"cpu": 20, "memory": 20, "nvidia.com/gpu": 0.5}, NumberOfNodes: 3,
-			EvictionModes:       []highnodeutilization.EvictionMode{highnodeutilization.OnlyThresholdingResources},
+			EvictionModes:       []utilization.EvictionMode{utilization.OnlyThresholdingResources},
 			EvictableNamespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
 		}},
 	} {
@@ -261,6 +260,10 @@ policy.yaml:45: profiles[0].pluginConfig[7].args.evictionModes[1]: is not known,
 func argumentNames(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {
+		if f.Anonymous {
+			names = append(names, argumentNames(f.Type)...)
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		names = append(names, name)
 		inner := f.Type

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/functions/failedpods"
 	"github.com/rehome-dev/rehome/functions/podlifetime"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
@@ -133,14 +134,14 @@ func (r random) codes() []int32 {
 
 func (r random) tooManyRestarts() toomanyrestarts.Args {
 	return toomanyrestarts.Args{
-		Namespaces: r.namespaces(), LabelSelector: r.selector(), PodRestartThreshold: 1 + r.Int32N(8),
+		Selection: candidate.Selection{Namespaces: r.namespaces(), LabelSelector: r.selector()}, PodRestartThreshold: 1 + r.Int32N(8),
 		IncludingInitContainers: r.IntN(2) == 0, States: r.some("Running", "CrashLoopBackOff"),
 	}
 }
 
 func (r random) podLifeTime() podlifetime.Args {
 	a := podlifetime.Args{
-		Namespaces: r.namespaces(), LabelSelector: r.selector(), MaxPodLifeTimeSeconds: r.seconds(), ExitCodes: r.codes(),
+		Selection: candidate.Selection{Namespaces: r.namespaces(), LabelSelector: r.selector()}, MaxPodLifeTimeSeconds: r.seconds(), ExitCodes: r.codes(),
 		IncludingInitContainers: r.IntN(2) == 0, IncludingEphemeralContainers: r.IntN(2) == 0,
 	}
 	switch r.IntN(4) {
@@ -164,7 +165,7 @@ func (r random) podLifeTime() podlifetime.Args {
 
 func (r random) failedPods() failedpods.Args {
 	a := failedpods.Args{
-		Namespaces: r.namespaces(), LabelSelector: r.selector(), ExitCodes: r.codes(), IncludingInitContainers: r.IntN(2) == 0,
+		Selection: candidate.Selection{Namespaces: r.namespaces(), LabelSelector: r.selector()}, ExitCodes: r.codes(), IncludingInitContainers: r.IntN(2) == 0,
 	}
 	if least := r.seconds(); least != nil {
 		a.MinPodLifetimeSeconds = *least

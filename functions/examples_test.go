@@ -22,11 +22,11 @@ func TestTheStrategiesAnswerTheScopesThatArePublishedAsExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, d, err := byName[head.Strategy].decide(e.Event)
+		answer, err := byName[head.Strategy].Evaluate(e.Event)
 		if err != nil {
 			t.Errorf("%s: %v", e.Name, err)
 		}
-		for _, i := range d.intents {
+		for _, i := range answer.Intents {
 			got[e.Name] = append(got[e.Name], i.Pod.String()+" from "+i.Node+": "+i.Reason)
 		}
 	}

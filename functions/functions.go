@@ -1,10 +1,20 @@
 // Package functions holds the strategies: pure functions that answer one scope with the pods that should move.
 //
+//	bus ──scope──▶ Host.answer ──▶ Function.Try ──▶ Function.Evaluate ──▶ Args.Decide ──▶ Complete ──▶ Reply ──intents──▶ bus
+//
+//	functions.go  All: one line for each strategy; Function.Evaluate
+//	host.go       Host: answers scopes from the bus
+//	candidate/    what strategies share: Selection, the order of pods, Intents
+//	utilization/  LowNodeUtilization and HighNodeUtilization; each other strategy has a folder
+//	dispatch/     sends scopes to functions outside of this process
+//	httpfunction/ answers scopes over HTTP
+//
 // # Adding a strategy
 //
-// A strategy is one folder and one line. The folder exports a type Args with two methods:
+// A strategy is one folder and one line. The folder exports a type for its arguments, which may embed
+// candidate.Selection, with two methods:
 //
-//	Validate() error                          what is wrong with the arguments, each error a *policy.FieldError
+//	Validate() error                          an error for each wrong field, a *policy.FieldError
 //	Decide(scope S) []schemas.Intent          the pods that should move; S is the kind of scope it needs
 //
 // The line in [All] is data about the strategy: its name, the deltas that can change its answer, and its [policy.Traits], such
@@ -30,8 +40,6 @@ import (
 
 	"github.com/rehome-dev/rehome/functions/duplicates"
 	"github.com/rehome-dev/rehome/functions/failedpods"
-	"github.com/rehome-dev/rehome/functions/highnodeutilization"
-	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/nodeaffinity"
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/functions/podantiaffinity"
@@ -39,19 +47,18 @@ import (
 	"github.com/rehome-dev/rehome/functions/request"
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/functions/topologyspread"
+	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// IntentTTL is how long an intent stays true without being renewed: the time after which a decision about a cluster
-// that has moved on is worth less than a new one.
+// IntentTTL is how long an intent stays true unless a new answer renews it.
 const IntentTTL = 10 * time.Minute
 
 // Hosted lists every function that answers scopes: the strategies and [Request].
 func Hosted() []Function { return append(All(), Request()) }
 
-// Request is the function that answers the scopes of requests. No policy enables it: everybody whom the policy lets ask gets
-// an answer.
+// Request is the function that answers the scopes of requests. No policy enables it: each sender in the policy gets an answer.
 func Request() Function {
 	return function(request.Args{}, policy.Strategy{
 		Name: schemas.RequestStrategy, Point: policy.Deschedule, Traits: policy.RequestTraits(),
@@ -110,13 +117,13 @@ func All() []Function {
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
-		function(lownodeutilization.Args{}, policy.Strategy{
+		function(utilization.LowArgs{}, policy.Strategy{
 			Name: "LowNodeUtilization", Point: policy.Balance, Traits: balance,
 			Summary: "Moves pods from nodes that are used too much while others are hardly used.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.NodeLoad, schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 		}),
-		function(highnodeutilization.Args{}, policy.Strategy{
+		function(utilization.HighArgs{}, policy.Strategy{
 			Name: "HighNodeUtilization", Point: policy.Balance, Traits: balance,
 			Summary: "Moves pods from nodes that are hardly used, so that they can be switched off.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
@@ -125,8 +132,7 @@ func All() []Function {
 	}
 }
 
-// onChanges are the given deltas, and the three that can change the answer of every strategy: they make a node one that the
-// policy looks at.
+// onChanges returns the deltas and the three that can change the answer of every strategy: they bring a node into the policy.
 func onChanges(wakes ...schemas.DeltaKind) []schemas.DeltaKind {
 	return append([]schemas.DeltaKind{schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels}, wakes...)
 }
@@ -136,13 +142,9 @@ type Function struct {
 	// Strategy describes it to the policy.
 	Strategy policy.Strategy
 
-	decide func(scope schemas.Event) (schemas.ScopeHead, decision, error)
-	answer func(scope schemas.Payload, id string) (schemas.ScopeHead, decision, error)
-}
-
-// decision is what a function says about one scope.
-type decision struct {
-	intents []schemas.Intent
+	decode func(schemas.Event) (scope, error)
+	// decide returns an error that wraps [schemas.ErrInvalid] if args, or the type of the scope, are not of this strategy.
+	decide func(s scope, args json.RawMessage) ([]schemas.Intent, error)
 }
 
 // scope is any kind of scope.
@@ -151,23 +153,15 @@ type scope interface {
 	Head() schemas.ScopeHead
 }
 
-// arguments is what the folder of a strategy exports.
+// arguments is the type that the folder of a strategy exports.
 type arguments[S scope] interface {
-	checked
+	policy.Args
 	Decide(S) []schemas.Intent
 }
 
-// checked is arguments that say what is wrong with them.
-type checked interface{ Validate() error }
-
-// function is the line of one strategy. The type of args says which kind of scope it gets. Arguments in the policy are decoded
-// over args.
-func function[A arguments[S], S scope](args A, line policy.Strategy) Function {
-	return hosted(args, line, func(a A, s S) decision { return decision{intents: a.Decide(s)} })
-}
-
-// hosted is a function that decides as decide does, under arguments like defaults.
-func hosted[A checked, S scope](defaults A, strategy policy.Strategy, decide func(A, S) decision) Function {
+// function is the line of one strategy. S, the kind of scope, follows from the type of defaults. Arguments in the policy are
+// decoded over defaults.
+func function[A arguments[S], S scope](defaults A, strategy policy.Strategy) Function {
 	var s S
 	strategy.Scope = kindOf(s)
 	strategy.NewArgs = func() policy.Args {
@@ -176,25 +170,29 @@ func hosted[A checked, S scope](defaults A, strategy policy.Strategy, decide fun
 	}
 	return Function{
 		Strategy: strategy,
-		decide: func(e schemas.Event) (schemas.ScopeHead, decision, error) {
-			s, err := schemas.Decode[S](e)
-			if err != nil {
-				return schemas.ScopeHead{}, decision{}, err
-			}
-			return answer(strategy, s, e.ID, defaults, decide)
-		},
-		answer: func(p schemas.Payload, id string) (schemas.ScopeHead, decision, error) {
-			s, ok := p.(S)
+		decode:   func(e schemas.Event) (scope, error) { return schemas.Decode[S](e) },
+		decide: func(s scope, args json.RawMessage) ([]schemas.Intent, error) {
+			typed, ok := s.(S)
 			if !ok {
-				return schemas.ScopeHead{}, decision{}, fmt.Errorf("scope %s: %T is not the kind that %s decides on: %w",
-					id, p, strategy.Name, schemas.ErrInvalid)
+				return nil, fmt.Errorf("%T is not the kind of scope that %s decides on: %w", s, strategy.Name, schemas.ErrInvalid)
 			}
-			return answer(strategy, s, id, defaults, decide)
+			a := defaults
+			if len(args) > 0 {
+				d := json.NewDecoder(bytes.NewReader(args))
+				d.DisallowUnknownFields()
+				if err := d.Decode(&a); err != nil {
+					return nil, fmt.Errorf("arguments of %s: %w: %w", strategy.Name, schemas.ErrInvalid, err)
+				}
+			}
+			if err := a.Validate(); err != nil {
+				return nil, fmt.Errorf("arguments of %s: %w: %w", strategy.Name, schemas.ErrInvalid, err)
+			}
+			return a.Decide(typed), nil
 		},
 	}
 }
 
-// kindOf says which kind of scope S is. It is a property of the type, so it is found out from the zero value.
+// kindOf returns the kind of scope that the type of s is.
 func kindOf(s scope) schemas.ScopeKind {
 	switch s.(type) {
 	case schemas.NodeScope:
@@ -215,63 +213,46 @@ func kindOf(s scope) schemas.ScopeKind {
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }
 
-// answer decides on the scope that is known by id, if it is one of the strategy.
-func answer[A checked, S scope](
-	strategy policy.Strategy, s S, id string, args A, decide func(A, S) decision,
-) (schemas.ScopeHead, decision, error) {
-	head, none := s.Head(), decision{}
-	if head.Strategy != strategy.Name {
-		return head, none, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, strategy.Name, schemas.ErrInvalid)
-	}
-	if head.Kind != strategy.Scope {
-		return head, none, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
-			id, head.Kind, strategy.Name, strategy.Scope, schemas.ErrInvalid)
-	}
-	if len(head.Args) > 0 {
-		d := json.NewDecoder(bytes.NewReader(head.Args))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&args); err != nil {
-			return head, none, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
-		}
-	}
-	if err := args.Validate(); err != nil {
-		return head, none, fmt.Errorf("scope %s: arguments of %s: %w: %w", id, head.Strategy, schemas.ErrInvalid, err)
-	}
-	return head, decide(args, s), nil
-}
-
-// Evaluate answers one scope. The answer names the scope's event, so evaluating the same event again gives an answer
-// with the same intents and IDs.
-//
-// It fails with an error that wraps [schemas.ErrInvalid] when the event is not a scope of this strategy, and never
-// otherwise.
-func (f Function) Evaluate(scope schemas.Event) (schemas.Intents, error) {
-	head, d, err := f.decide(scope)
+// Evaluate answers one scope. The answer names the event of the scope, so evaluating the same event again gives the same
+// intents and IDs. It fails only with an error that wraps [schemas.ErrInvalid]: the event is not a scope of this strategy.
+func (f Function) Evaluate(e schemas.Event) (schemas.Intents, error) {
+	s, err := f.decode(e)
 	if err != nil {
 		return schemas.Intents{}, err
 	}
-	return complete(head, d, scope.ID, scope.Sequence), nil
+	return f.answer(s, e.ID, e.Sequence)
 }
 
-// EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the event's, and the
-// sequence is 0. The scope is not changed.
-func (f Function) EvaluateInPlace(scope schemas.Payload, id string) (schemas.Intents, error) {
-	head, d, err := f.answer(scope, id)
-	if err != nil {
-		return schemas.Intents{}, err
+// EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the ID of the event, and
+// the sequence is 0. It does not change the scope.
+func (f Function) EvaluateInPlace(p schemas.Payload, id string) (schemas.Intents, error) {
+	s, ok := p.(scope)
+	if !ok {
+		return schemas.Intents{}, fmt.Errorf("scope %s: %T is not a scope: %w", id, p, schemas.ErrInvalid)
 	}
-	return complete(head, d, id, 0), nil
+	return f.answer(s, id, 0)
 }
 
-func complete(head schemas.ScopeHead, d decision, event string, sequence uint64) schemas.Intents {
-	return Complete(head, d.intents, event, sequence)
+func (f Function) answer(s scope, id string, sequence uint64) (schemas.Intents, error) {
+	head := s.Head()
+	if head.Strategy != f.Strategy.Name {
+		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
+	}
+	if head.Kind != f.Strategy.Scope {
+		return schemas.Intents{}, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
+			id, head.Kind, f.Strategy.Name, f.Strategy.Scope, schemas.ErrInvalid)
+	}
+	intents, err := f.decide(s, head.Args)
+	if err != nil {
+		return schemas.Intents{}, fmt.Errorf("scope %s: %w", id, err)
+	}
+	return Complete(head, intents, id, sequence), nil
 }
 
-// Complete makes the answer of what a strategy decided on the scope of that head, event and sequence. It fills in the IDs of
-// intents and when they expire.
+// Complete makes the answer to a scope: it fills in the IDs of the intents and when they expire.
 func Complete(head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64) schemas.Intents {
 	if intents == nil {
-		intents = []schemas.Intent{} // an empty list in JSON: the answer that withdraws all, not an answer that is missing
+		intents = []schemas.Intent{} // an empty list in JSON, which withdraws all earlier intents
 	}
 	for i := range intents {
 		intents[i].ID = event + "." + string(intents[i].Pod.UID)

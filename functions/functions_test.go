@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -140,13 +141,13 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	args, _ := json.Marshal(nodetaints.Args{
-		Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
-		LabelSelector: &metav1.LabelSelector{
+		Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: &metav1.LabelSelector{
 			MatchLabels: map[string]string{"tier": "web"},
 			MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: "environment", Operator: metav1.LabelSelectorOpIn, Values: []string{"staging", "production"}},
 			},
-		},
+		}},
+
 		IncludePreferNoSchedule: true,
 		ExcludedTaints:          []string{"dedicated=special-user", "reserved"},
 	})

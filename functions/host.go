@@ -2,6 +2,7 @@ package functions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,16 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Bus is what hosting needs of the bus.
+// Bus is the part of the bus that a host needs.
 type Bus interface {
-	// Work hands over the scopes of one strategy until ctx ends. A scope is handed over again, later, when handle
-	// fails; one that can never be handled, by [schemas.ErrInvalid], goes to the dead letters.
+	// Work calls handle with the scopes of one strategy until ctx ends. When handle fails, the scope is delivered again later,
+	// or goes to the dead letters if the error wraps [schemas.ErrInvalid].
 	Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error
-	// Current says whether the scope still waits for its answer: no newer one of its key was published, and no other host
-	// answered it.
-	Current(ctx context.Context, scope schemas.Event) (bool, error)
-	// Answer stores the answer to a scope, unless a newer one is there.
-	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
+	Answerer
 }
 
 // Host answers scopes from the bus with functions of this process.
@@ -70,18 +67,66 @@ func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, secon
 		return err
 	}
 	seconds.Observe(time.Since(began).Seconds())
-	if len(answer.Intents) > 0 { // what only withdraws does no harm when it comes late
-		current, err := h.Bus.Current(ctx, scope)
-		if err != nil || !current {
+	return Publish(ctx, h.Bus, h.Source, answer, scope, began)
+}
+
+// Answerer is the part of [Bus] that takes answers.
+type Answerer interface {
+	// Current reports whether the scope still waits for its answer: no newer one of its key was published, and no other host
+	// answered it.
+	Current(ctx context.Context, scope schemas.Event) (bool, error)
+	// Answer stores the answer to a scope, unless a newer one is there.
+	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
+}
+
+// Publish stores the answer to a scope, unless the scope is stale. An answer without intents is stored in any case: to withdraw
+// late does no harm.
+func Publish(ctx context.Context, b Answerer, source string, answer schemas.Intents, scope schemas.Event, began time.Time) error {
+	if len(answer.Intents) > 0 {
+		if current, err := b.Current(ctx, scope); err != nil || !current {
 			return err
 		}
 	}
-	e, err := Reply(h.Source, answer, scope, began)
+	e, err := Reply(source, answer, scope, began)
 	if err != nil {
 		return err
 	}
-	if err := h.Bus.Answer(ctx, e, answer); err != nil {
-		return fmt.Errorf("answer of %s to scope %s: %w", f.Strategy.Name, scope.ID, err)
+	if err := b.Answer(ctx, e, answer); err != nil {
+		return fmt.Errorf("answer of %s to scope %s: %w", answer.Strategy, scope.ID, err)
 	}
 	return nil
+}
+
+// ErrPanicked is wrapped by the error for a strategy that panicked.
+var ErrPanicked = errors.New("panicked")
+
+// Try is [Function.Evaluate], but returns an error if the strategy panics. The error wraps [ErrPanicked] and
+// [schemas.ErrInvalid]: the same scope would panic again.
+func (f Function) Try(scope schemas.Event) (answer schemas.Intents, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			answer = schemas.Intents{}
+			err = fmt.Errorf("strategy %s %w at scope %s: %w: %v", f.Strategy.Name, ErrPanicked, scope.ID, schemas.ErrInvalid, p)
+		}
+	}()
+	return f.Evaluate(scope)
+}
+
+// Reply makes the event for the answer to a scope. It expires [IntentTTL] after began, when the host took the scope. source
+// is the CloudEvents source of the host; the name of the strategy is added to it.
+func Reply(source string, answer schemas.Intents, scope schemas.Event, began time.Time) (schemas.Event, error) {
+	e, err := schemas.NewEvent(source+"/"+answer.Strategy, answer, time.Now(), scope)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	e.Expires = began.Add(IntentTTL).UTC()
+	return e, nil
+}
+
+// EvaluationSeconds makes the histogram of evaluation times, the same for every host. It is not registered yet.
+func EvaluationSeconds() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+	}, []string{"strategy"})
 }

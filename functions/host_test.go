@@ -62,13 +62,13 @@ func TestTheHostDropsAnAnswerThatCameTooLateAndWouldMovePods(t *testing.T) {
 }
 
 func TestAPanicOfAFunctionIsAnErrorThatSendsTheScopeToTheDeadLetters(t *testing.T) {
-	scope, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
-	d := &desk{scopes: []schemas.Event{scope}}
+	e, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
+	d := &desk{scopes: []schemas.Event{e}}
 	host(t, d, Function{
 		Strategy: policy.Strategy{Name: "Broken"},
-		decide:   func(schemas.Event) (schemas.ScopeHead, decision, error) { panic("no") },
+		decode:   func(schemas.Event) (scope, error) { panic("no") },
 	})
-	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "strategy Broken panicked at scope "+scope.ID) {
+	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "strategy Broken panicked at scope "+e.ID) {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -5,16 +5,13 @@
 package duplicates
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rehome-dev/rehome/functions/lifecycle"
-	"github.com/rehome-dev/rehome/functions/placement"
-	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -26,24 +23,24 @@ type Args struct {
 	ExcludeOwnerKinds []string `json:"excludeOwnerKinds,omitzero"`
 }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+// Validate returns an error for each wrong field, a *[policy.FieldError].
 func (a Args) Validate() error {
 	var found policy.Findings
 	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("excludeOwnerKinds", lifecycle.ValidateKinds(a.ExcludeOwnerKinds))
+	found.Join("excludeOwnerKinds", candidate.ValidateKinds(a.ExcludeOwnerKinds))
 	return found.Err()
 }
 
-// Decide returns the pods that should leave their nodes, by the names of the nodes and then in the order of
-// [rank.Compare]. Those that stay are the ones that cost most to move.
+// Decide returns the pods that should leave their nodes, by node and then in the order of [candidate.Compare]: the pods
+// that cost most to move stay.
 //
 // Each node may keep as many pods as it would have if they were spread evenly over the nodes that could run them,
-// rounded up. Protected pods are not counted, except for those that only wait: see [counts].
+// rounded up. Most protected pods are not counted: see [counts].
 func (a Args) Decide(scope schemas.WorkloadScope) []schemas.Intent {
 	groups := map[string]*group{}
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if !a.looksAt(&p.Pod) || !counts(p) {
+		if !a.considers(&p.Pod) || !counts(p) {
 			continue
 		}
 		key := images(&p.Pod)
@@ -54,34 +51,21 @@ func (a Args) Decide(scope schemas.WorkloadScope) []schemas.Intent {
 		}
 		g.add(p)
 	}
-	var leaving []move
+	var leaving []candidate.Move
 	for _, g := range groups {
 		leaving = append(leaving, g.leaving(scope.Nodes, owner(scope.Key))...)
 	}
-	slices.SortFunc(leaving, func(x, y move) int {
-		return cmp.Or(cmp.Compare(x.pod.Pod.Spec.NodeName, y.pod.Pod.Spec.NodeName), rank.Compare(&x.pod.Pod, &y.pod.Pod))
-	})
-	intents := make([]schemas.Intent, len(leaving))
-	for i, m := range leaving {
-		intents[i] = m.pod.Move(m.reason)
-	}
-	return intents
+	return candidate.Intents(leaving)
 }
 
-// move is a pod that should leave, and why.
-type move struct {
-	pod    *schemas.ScopedPod
-	reason string
-}
-
-func (a Args) looksAt(pod *corev1.Pod) bool {
+func (a Args) considers(pod *corev1.Pod) bool {
 	return len(pod.OwnerReferences) > 0 && !schemas.Ended(pod) && a.Namespaces.Has(pod.Namespace) &&
-		!lifecycle.Owned(pod, a.ExcludeOwnerKinds)
+		!candidate.Owned(pod, a.ExcludeOwnerKinds)
 }
 
-// counts says whether the pod is one of the replicas that are to be spread: nothing protects it, or only that it is being
-// deleted or too young. Without the latter two, the pods that were just moved, and then their replacements, would be
-// missing in the number of replicas, and the pods that were to stay would be too many for the rest.
+// counts reports whether the pod is one of the replicas to spread: nothing protects it, or only that it is terminating or too
+// young. Otherwise the pods that were just moved, and then their replacements, would be missing in the number of replicas, and
+// too many of the others would move.
 func counts(p *schemas.ScopedPod) bool {
 	for _, protection := range p.Protected {
 		if protection.Rule != policy.TerminatingPods && protection.Rule != policy.MinPodAgeRule {
@@ -91,8 +75,7 @@ func counts(p *schemas.ScopedPod) bool {
 	return true
 }
 
-// images are those of the pod's containers, without the init containers, whatever their order. No image contains a
-// space.
+// images are the sorted images of the containers, without the init containers. No image contains a space.
 func images(pod *corev1.Pod) string {
 	list := make([]string, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
@@ -102,33 +85,33 @@ func images(pod *corev1.Pod) string {
 	return strings.Join(list, " ")
 }
 
-// owner is the owner in the key of a scope, in words: ReplicaSet api-5d9c7b8f6d.
+// owner is the owner in the key of a scope, such as "ReplicaSet api-5d9c7b8f6d".
 func owner(key string) string {
 	_, owner, _ := strings.Cut(key, "/")
 	kind, name, _ := strings.Cut(owner, "/")
 	return kind + " " + name
 }
 
-// group is the replicas that are alike.
+// group is replicas with the same images.
 type group struct {
 	replicas int
-	// on are those that may be moved, by their nodes.
+	// on are the movable replicas by node.
 	on map[string][]*schemas.ScopedPod
 }
 
 func (g *group) add(p *schemas.ScopedPod) {
 	g.replicas++
-	if placement.Movable(p) {
+	if candidate.Movable(p) {
 		node := p.Pod.Spec.NodeName
 		g.on[node] = append(g.on[node], p)
 	}
 }
 
-// leaving are the pods that are more on their node than it may keep, in no particular order.
-func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []move {
+// leaving returns the pods in excess of what their nodes may keep, in no particular order.
+func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []candidate.Move {
 	var duplicates []*schemas.ScopedPod
 	for _, pods := range g.on {
-		slices.SortFunc(pods, func(x, y *schemas.ScopedPod) int { return rank.Compare(&x.Pod, &y.Pod) })
+		slices.SortFunc(pods, func(x, y *schemas.ScopedPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
 		duplicates = append(duplicates, pods[:len(pods)-1]...)
 	}
 	feasible := countNodes(nodes, duplicates)
@@ -136,7 +119,7 @@ func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []move {
 		return nil
 	}
 	most := (g.replicas + feasible - 1) / feasible
-	var found []move
+	var found []candidate.Move
 	for node, pods := range g.on {
 		if len(pods) <= most {
 			continue
@@ -144,7 +127,7 @@ func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []move {
 		reason := fmt.Sprintf("%d of %d pods of %s run on %s, where %d would do: %d nodes could run them",
 			len(pods), g.replicas, owner, node, most, feasible)
 		for _, p := range pods[:len(pods)-most] {
-			found = append(found, move{p, reason})
+			found = append(found, candidate.Move{Pod: p, Reason: reason})
 		}
 	}
 	return found

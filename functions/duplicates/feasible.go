@@ -8,103 +8,73 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/rehome-dev/rehome/functions/placement"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// countNodes says how many nodes could run at least one of the pods, by the nodes' taints and by what the pods say about
-// nodes. A pod that only one node could run does not count, since it could not move; so the answer is none or at least two.
-// What the nodes have room for does not count either.
+// countNodes returns how many nodes could run at least one of the pods, by taints, node selectors, and node affinity, and
+// whatever their capacity. A pod that only one node could run cannot move and does not count: the answer is 0 or at least 2.
 func countNodes(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) int {
-	all := 0
-	for i := range nodes {
-		all += len(nodes[i].Names)
-	}
-	union, feasible := make([]bool, all), 0
-	var seen []demand
+	feasible := map[string]bool{}
+	var seen []constraints
 	for _, p := range pods {
-		d := demandOf(&p.Pod)
-		if feasible == all {
-			break
-		}
-		if slices.ContainsFunc(seen, func(s demand) bool { return reflect.DeepEqual(s, d) }) {
+		c := constraintsOf(&p.Pod)
+		if slices.ContainsFunc(seen, func(s constraints) bool { return reflect.DeepEqual(s, c) }) {
 			continue
 		}
-		seen = append(seen, d)
-		found := d.nodes(nodes)
-		if len(found) < 2 {
-			continue
-		}
-		for _, at := range found {
-			if !union[at] {
-				union[at] = true
-				feasible++
+		seen = append(seen, c)
+		if found := c.nodes(nodes); len(found) > 1 {
+			for _, name := range found {
+				feasible[name] = true
 			}
 		}
 	}
-	return feasible
+	return len(feasible)
 }
 
-// demand is what a pod says about nodes. The pods of one owner most often say the same.
-type demand struct {
+// constraints are what a pod requires of a node. The pods of one owner usually require the same.
+type constraints struct {
 	tolerations []corev1.Toleration
 	selector    map[string]string
 	required    *corev1.NodeSelector
 }
 
-func demandOf(pod *corev1.Pod) demand {
-	d := demand{tolerations: pod.Spec.Tolerations, selector: pod.Spec.NodeSelector}
+func constraintsOf(pod *corev1.Pod) constraints {
+	c := constraints{tolerations: pod.Spec.Tolerations, selector: pod.Spec.NodeSelector}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		d.required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		c.required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	return d
+	return c
 }
 
-// nodes are the nodes that meet the demand, by their positions when the names of all groups are written one after the
-// other.
-func (d demand) nodes(groups []schemas.NodeGroup) []int {
-	affinity := nodeaffinity.NewRequiredNodeAffinity(d.selector,
-		&corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: d.required}})
-	byName := d.asksForNames()
-	var found []int
-	first := 0
-	for i := range groups {
-		g := &groups[i]
-		if d.tolerates(g.Taints) {
-			meets := false
-			for j, name := range g.Names {
-				if j == 0 || byName {
-					meets = matches(affinity, g.Labels, name)
-				}
-				if meets {
-					found = append(found, first+j)
-				}
+// nodes returns the names of the nodes that meet the constraints.
+func (c constraints) nodes(groups []schemas.NodeGroup) []string {
+	affinity := nodeaffinity.NewRequiredNodeAffinity(c.selector,
+		&corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: c.required}})
+	byName := c.required != nil && slices.ContainsFunc(c.required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
+		return len(t.MatchFields) > 0
+	})
+	var found []string
+	for _, g := range groups {
+		if !candidate.ToleratesAll(c.tolerations, g.Taints) {
+			continue
+		}
+		meets := false
+		for j, name := range g.Names {
+			if j == 0 || byName { // otherwise the nodes of a group are alike
+				meets = matches(affinity, g.Labels, name)
+			}
+			if meets {
+				found = append(found, name)
 			}
 		}
-		first += len(g.Names)
 	}
 	return found
 }
 
-// matches says whether the scheduler would place the pod on a node with these labels and this name, as far as its node
-// selector and its node affinity go. One that cannot be read matches no node, as for the scheduler.
+// matches reports whether a node with these labels and this name matches. An invalid affinity matches no node, as for the
+// scheduler.
 func matches(affinity nodeaffinity.RequiredNodeAffinity, labels map[string]string, name string) bool {
 	match, err := affinity.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	return err == nil && match
-}
-
-func (d demand) tolerates(taints []corev1.Taint) bool {
-	for i := range taints {
-		if !placement.Tolerates(d.tolerations, &taints[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// asksForNames says whether nodes that look alike can differ in whether they meet the demand.
-func (d demand) asksForNames() bool {
-	return d.required != nil && slices.ContainsFunc(d.required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
-		return len(t.MatchFields) > 0
-	})
 }

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -37,7 +37,7 @@ func most(s schemas.WorkloadScope) map[string]int {
 			switch {
 			case other == nil:
 				first[p.Pod.Spec.NodeName] = p
-			case rank.Compare(&p.Pod, &other.Pod) > 0:
+			case candidate.Compare(&p.Pod, &other.Pod) > 0:
 				first[p.Pod.Spec.NodeName] = p
 				duplicates = append(duplicates, other)
 			default:
@@ -174,7 +174,7 @@ type pile struct{ node, image string }
 
 // piles are the names of the movable pods of each pile, those that are to leave first at the front.
 func piles(s schemas.WorkloadScope) map[pile][]types.UID {
-	sorted := slices.SortedFunc(slices.Values(s.Pods), func(x, y schemas.ScopedPod) int { return rank.Compare(&x.Pod, &y.Pod) })
+	sorted := slices.SortedFunc(slices.Values(s.Pods), func(x, y schemas.ScopedPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
 	all := map[pile][]types.UID{}
 	for _, p := range sorted {
 		if len(p.Protected) == 0 {

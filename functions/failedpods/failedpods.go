@@ -8,19 +8,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/functions/lifecycle"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Args are the arguments of the strategy. The zero value removes every failed pod at once; [Default] gives it an hour.
 type Args struct {
-	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// LabelSelector limits the strategy to the pods that it selects. nil: all.
-	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+	candidate.Selection
 	// ExcludeOwnerKinds are kinds of owners, such as Job, whose pods are kept.
 	ExcludeOwnerKinds []string `json:"excludeOwnerKinds,omitzero"`
 	// MinPodLifetimeSeconds is how old a pod is at least when it is removed, counted from its creation. It is written even
@@ -38,12 +34,11 @@ type Args struct {
 // Default is the arguments before a policy says otherwise.
 func Default() Args { return Args{MinPodLifetimeSeconds: 3600} }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+// Validate returns an error for each wrong field, a *[policy.FieldError].
 func (a Args) Validate() error {
 	var found policy.Findings
-	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
-	found.Join("excludeOwnerKinds", lifecycle.ValidateKinds(a.ExcludeOwnerKinds))
+	found.Join("", a.Selection.Validate())
+	found.Join("excludeOwnerKinds", candidate.ValidateKinds(a.ExcludeOwnerKinds))
 	for i, reason := range a.Reasons {
 		if reason == "" {
 			found.Add("reasons"+policy.Item(i), reason, "is empty", "write a reason, such as OOMKilled")
@@ -54,44 +49,28 @@ func (a Args) Validate() error {
 
 // Decide returns the pod if it should go.
 func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
-	p := &scope.Pod
-	if len(p.Protected) > 0 {
-		return nil
-	}
-	if at, ever := a.Due(&p.Pod); !ever || scope.Now.Before(at) {
-		return nil
-	}
-	return []schemas.Intent{p.Move(a.reason(&p.Pod, scope.Now))}
+	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
 // Due is when the pod, as it is now, is old enough to go. ever is false when it has not failed or is not one of those
 // that the arguments ask for.
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
-	if pod.Status.Phase != corev1.PodFailed || pod.DeletionTimestamp != nil || !a.Namespaces.Has(pod.Namespace) ||
-		lifecycle.Owned(pod, a.ExcludeOwnerKinds) || !a.failedSo(pod) ||
-		!policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels)) {
+	if pod.Status.Phase != corev1.PodFailed || pod.DeletionTimestamp != nil ||
+		candidate.Owned(pod, a.ExcludeOwnerKinds) || !a.failedAsWanted(pod) || !a.Has(pod) {
 		return time.Time{}, false
 	}
-	return lifecycle.AtAge(pod, a.MinPodLifetimeSeconds)
+	return candidate.AtAge(pod, a.MinPodLifetimeSeconds)
 }
 
-func (a Args) containers() lifecycle.Containers {
-	return lifecycle.Containers{Init: a.IncludingInitContainers}
+func (a Args) containers() candidate.Containers {
+	return candidate.Containers{Init: a.IncludingInitContainers}
 }
 
-// failedSo says whether the pod failed for one of the reasons and with one of the exit codes that are asked for.
-func (a Args) failedSo(pod *corev1.Pod) bool {
-	if len(a.Reasons) > 0 {
-		if _, found := a.wantedReason(pod); !found {
-			return false
-		}
-	}
-	if len(a.ExitCodes) > 0 {
-		if _, found := a.containers().ExitCode(pod, a.ExitCodes); !found {
-			return false
-		}
-	}
-	return true
+// failedAsWanted reports whether the pod failed for one of Reasons and with one of ExitCodes.
+func (a Args) failedAsWanted(pod *corev1.Pod) bool {
+	_, reason := a.wantedReason(pod)
+	_, code := a.containers().ExitCode(pod, a.ExitCodes)
+	return (reason || len(a.Reasons) == 0) && (code || len(a.ExitCodes) == 0)
 }
 
 // wantedReason is the first of the pod's reasons that is one of those asked for: its own, then its containers'.
@@ -118,9 +97,9 @@ func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 		because = append(because, fmt.Sprintf("exit code %d", code))
 	}
 	if len(because) == 0 {
-		return "failed; " + lifecycle.Age(pod, now) + " old"
+		return "failed; " + candidate.Age(pod, now) + " old"
 	}
-	return "failed: " + strings.Join(because, ", ") + "; " + lifecycle.Age(pod, now) + " old"
+	return "failed: " + strings.Join(because, ", ") + "; " + candidate.Age(pod, now) + " old"
 }
 
 // cause is why the pod failed: the reason of the pod itself, or how the first of its containers ended that did not end
@@ -129,7 +108,7 @@ func cause(pod *corev1.Pod) (reason string, code int32, ended bool) {
 	if pod.Status.Reason != "" {
 		return pod.Status.Reason, 0, false
 	}
-	for s := range (lifecycle.Containers{Init: true}).Of(pod) {
+	for s := range (candidate.Containers{Init: true}).Of(pod) {
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
 			return t.Reason, t.ExitCode, true
 		}

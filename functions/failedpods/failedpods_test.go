@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -88,11 +89,11 @@ func TestPodsThatHaveFailedGo(t *testing.T) {
 		{"the pods of other owners go", Args{ExcludeOwnerKinds: []string{"Job"}}, pod(test.OwnedBy("ReplicaSet", "replicaset")), plain},
 		{"pods without an owner go", Args{ExcludeOwnerKinds: []string{"Job"}}, pod(), plain},
 
-		{"a namespace that is included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}}, pod(), plain},
-		{"a namespace that is not included", Args{Namespaces: policy.Namespaces{Include: []string{"db"}}}, pod(), nil},
-		{"a namespace that is excluded", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}, pod(), nil},
-		{"a pod that is selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}, pod(), plain},
-		{"a pod that is not selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}}, pod(), nil},
+		{"a namespace that is included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}}, pod(), plain},
+		{"a namespace that is not included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"db"}}}}, pod(), nil},
+		{"a namespace that is excluded", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}}, pod(), nil},
+		{"a pod that is selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}, pod(), plain},
+		{"a pod that is not selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}}}, pod(), nil},
 		{"a protected pod stays", Args{}, pod(test.Protected(policy.FailedBarePods)), nil},
 		{"a terminating pod is left alone", Args{}, pod(test.Deleted()), nil},
 	} {
@@ -111,7 +112,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"nothing", Args{}, nil},
 		{"the defaults", Default(), nil},
 		{"every field, rightly", Args{
-			Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{},
+			Selection:         candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}},
 			ExcludeOwnerKinds: []string{"Job"}, MinPodLifetimeSeconds: 1, Reasons: []string{"any text at all"},
 			ExitCodes: []int32{-1, 0, 137, 0xC0000}, IncludingInitContainers: true,
 		}, nil},
@@ -121,8 +122,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			`reasons[1]: is empty, got ""; write a reason, such as OOMKilled`,
 		}},
 		{"namespaces and selector", Args{
-			Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}},
-			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
 			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
@@ -138,7 +138,7 @@ func BenchmarkDecide(b *testing.B) {
 	s := test.SingleScope(pod(test.Containers(test.Ended("Completed", 0), test.Ended("OOMKilled", 137)), test.OwnedBy("ReplicaSet", "replicaset")))
 	args := Args{
 		MinPodLifetimeSeconds: 3600, Reasons: []string{"Error", "OOMKilled"}, ExcludeOwnerKinds: []string{"Job"},
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}},
+		Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
 	}
 	b.ReportAllocs()
 	for b.Loop() {

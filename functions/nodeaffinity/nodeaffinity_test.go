@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -154,7 +155,7 @@ func TestAPodThatPrefersAnotherNodeThatTakesItLeaves(t *testing.T) {
 func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) {
 	west := test.Node("node-1", test.NodeLabel("zone", "west"))
 	in := func(include, exclude []string) Args {
-		return Args{NodeAffinityType: []string{Required}, Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+		return Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
 	}
 	move := func(name, reason string) schemas.Intent { return test.Intent(name, "node-1", reason) }
 	best := test.Quality(corev1.PodQOSBestEffort)
@@ -186,9 +187,9 @@ func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) 
 		{"only namespaces that are included", in([]string{"web"}, nil), west, pods{bound("a"), bound("b", test.In("db"))}, list{move("a", notAllowed)}},
 		{"not namespaces that are excluded", in(nil, []string{"web"}), west, pods{bound("a"), bound("b", test.In("db"))},
 			list{test.IntentIn("db", "b", "node-1", notAllowed)}},
-		{"only pods that are selected", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
+		{"only pods that are selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
 			west, pods{bound("a"), bound("b", test.Labelled("tier", "web")), bound("c", test.Labelled("tier", "db"))}, list{move("b", notAllowed)}},
-		{"an empty selector selects all", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{}}, west,
+		{"an empty selector selects all", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, west,
 			pods{bound("a")}, list{move("a", notAllowed)}},
 	} {
 		c.check(t)
@@ -214,8 +215,8 @@ func TestItIsAskedWhereElseAPodFitsOnlyWhenThatCanMakeItMove(t *testing.T) {
 		{"a wish that cannot be read is none", of(Preferred), west,
 			test.Pod("a", test.Preferring(1, zone("east")), test.Preferring(1, test.Term("zone", corev1.NodeSelectorOpGt, "high"))), false},
 		{"a wish that does not count", of(Required), west, disposed("a"), false},
-		{"a namespace that is not looked at", Args{NodeAffinityType: []string{Required}, Namespaces: policy.Namespaces{Include: []string{"db"}}}, west, bound("a"), false},
-		{"a pod that is not selected", Args{NodeAffinityType: []string{Required}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+		{"a namespace that is not looked at", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"db"}}}}, west, bound("a"), false},
+		{"a pod that is not selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
 			west, bound("a"), false},
 		{"a pod that is being deleted", of(Required), west, bound("a", test.Terminating()), false},
 		{"a pod that has ended", of(Required), west, bound("a", test.Phase(corev1.PodFailed)), false},
@@ -273,7 +274,7 @@ func TestThePodsThatAreAskedAboutAreTheOnesThatCouldMove(t *testing.T) {
 func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	const right = "want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution"
 	test.Refused(t, Args{
-		Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}, NodeAffinityType: []string{Preferred, Required},
+		Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}, NodeAffinityType: []string{Preferred, Required},
 	}.Validate())
 	test.Refused(t, Args{}.Validate(), "nodeAffinityType: is missing; "+right+", or both")
 	test.Refused(t, of().Validate(), "nodeAffinityType: is missing; "+right+", or both")
@@ -282,8 +283,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		`nodeAffinityType[2]: is given twice, got "requiredDuringSchedulingIgnoredDuringExecution"; keep one`,
 		`nodeAffinityType[3]: is not known, got ""; `+right)
 	test.Refused(t, Args{
-		Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, NodeAffinityType: []string{Required},
-		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+		Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}, NodeAffinityType: []string{Required},
 	}.Validate(),
 		"namespaces: has both include and exclude; keep one",
 		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)

@@ -10,12 +10,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/rehome-dev/rehome/functions/placement"
-	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -23,9 +20,7 @@ import (
 // Args are the arguments of the strategy. The zero value moves every pod that may be moved and does not tolerate a
 // NoSchedule taint.
 type Args struct {
-	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// LabelSelector limits the strategy to the pods that it selects. nil: all.
-	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+	candidate.Selection
 	// IncludePreferNoSchedule makes taints with the effect PreferNoSchedule count.
 	IncludePreferNoSchedule bool `json:"includePreferNoSchedule,omitzero"`
 	// ExcludedTaints are those that do not count, as KEY or KEY=VALUE. At most one of the two lists may be used.
@@ -34,11 +29,10 @@ type Args struct {
 	IncludedTaints []string `json:"includedTaints,omitzero"`
 }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+// Validate returns an error for each wrong field, a *[policy.FieldError].
 func (a Args) Validate() error {
 	var found policy.Findings
-	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
+	found.Join("", a.Selection.Validate())
 	if len(a.ExcludedTaints) > 0 && len(a.IncludedTaints) > 0 {
 		found.Add("includedTaints", nil, "cannot be used together with excludedTaints", "keep one")
 	}
@@ -59,43 +53,30 @@ func validateTaints(entries []string) error {
 	return found.Err()
 }
 
-// Decide returns the pods that should leave the node, in the order of [rank.Compare]. A node that is not ready keeps
-// its pods: evicting them there would only wait for a kubelet that does not answer.
+// Decide returns the pods that should leave the node, in the order of [candidate.Compare]. A node that is not ready keeps
+// its pods: an eviction would only wait for a kubelet that does not answer.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	taints := a.relevant(&scope.Node)
-	if len(taints) == 0 || !placement.Ready(&scope.Node) {
+	if len(taints) == 0 || !candidate.Ready(&scope.Node) {
 		return nil
 	}
-	selector := policy.Selects(a.LabelSelector)
-	var leaving []move
+	selects := a.Selects()
+	var leaving []candidate.Move
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if !placement.Movable(p) || !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
+		if !candidate.Movable(p) || !selects(&p.Pod) {
 			continue
 		}
 		if reason := violation(taints, p.Pod.Spec.Tolerations); reason != "" {
-			leaving = append(leaving, move{p, reason})
+			leaving = append(leaving, candidate.Move{Pod: p, Reason: reason})
 		}
 	}
-	slices.SortFunc(leaving, func(x, y move) int { return rank.Compare(&x.pod.Pod, &y.pod.Pod) })
-	intents := make([]schemas.Intent, len(leaving))
-	for i, m := range leaving {
-		intents[i] = m.pod.Move(m.reason)
-	}
-	return intents
+	return candidate.Intents(leaving)
 }
 
-// Concerns says whether the pod is one that the arguments select, and does not tolerate a taint that counts. It is
-// [policy.Concerned].
+// Concerns reports whether the pod is selected and does not tolerate a taint that counts. It implements [policy.Concerned].
 func (a Args) Concerns(pod *corev1.Pod, node *corev1.Node) bool {
-	return violation(a.relevant(node), pod.Spec.Tolerations) != "" && placement.Ready(node) && a.Namespaces.Has(pod.Namespace) &&
-		policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels))
-}
-
-// move is a pod that should leave, and why.
-type move struct {
-	pod    *schemas.ScopedPod
-	reason string
+	return violation(a.relevant(node), pod.Spec.Tolerations) != "" && candidate.Ready(node) && a.Has(pod)
 }
 
 // relevant returns the taints that count, in the node's order.
@@ -114,23 +95,17 @@ func (a Args) relevant(node *corev1.Node) []corev1.Taint {
 	return found
 }
 
-// names says whether one of the entries is the taint's KEY or KEY=VALUE. KEY= is no entry; Validate refuses it.
+// names reports whether one of the entries is the taint's KEY or KEY=VALUE. KEY= is no entry; Validate refuses it.
 func names(entries []string, t corev1.Taint) bool {
 	return slices.Contains(entries, t.Key) || slices.Contains(entries, t.Key+"="+t.Value)
 }
 
-// violation names the taints that no toleration tolerates, in their order, such as "does not tolerate
-// dedicated=gpu:NoSchedule". Nothing: all are tolerated.
+// violation names the taints that no toleration tolerates: "does not tolerate dedicated=gpu:NoSchedule". Empty: none.
 func violation(taints []corev1.Taint, tolerations []corev1.Toleration) string {
-	var text string
+	text, separator := "", "does not tolerate "
 	for i := range taints {
-		if placement.Tolerates(tolerations, &taints[i]) {
-			continue
-		}
-		if text == "" {
-			text = "does not tolerate " + taints[i].ToString()
-		} else {
-			text += ", " + taints[i].ToString()
+		if !candidate.Tolerates(tolerations, &taints[i]) {
+			text, separator = text+separator+taints[i].ToString(), ", "
 		}
 	}
 	return text

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -123,13 +124,13 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		{"included does not make PreferNoSchedule count", Args{IncludedTaints: []string{"busy"}}, node(soft), pods{a}, nil},
 		{"a key with a value that is included and a taint without one", Args{IncludedTaints: []string{"spot=yes"}}, node(spot), pods{a}, nil},
 
-		{"only namespaces that are included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}}, node(gpu),
+		{"only namespaces that are included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}}, node(gpu),
 			pods{a, pod("b", test.In("db"))}, list{intent("a", gpu)}},
-		{"not namespaces that are excluded", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}, node(gpu),
+		{"not namespaces that are excluded", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}}, node(gpu),
 			pods{a, pod("b", test.In("db"))}, list{intentIn("db", "b", gpu)}},
-		{"only pods that are selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
+		{"only pods that are selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
 			node(gpu), pods{a, pod("b", test.Labelled("tier", "web")), pod("c", test.Labelled("tier", "db"))}, list{intent("b", gpu)}},
-		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}}, node(gpu), pods{a}, list{intent("a", gpu)}},
+		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, node(gpu), pods{a}, list{intent("a", gpu)}},
 
 		{"a protected pod stays", Args{}, node(gpu), pods{pod("a", protected()), pod("b")}, list{intent("b", gpu)}},
 		{"a terminating pod is left alone", Args{}, node(gpu), pods{pod("a", test.Deleted())}, nil},
@@ -182,9 +183,9 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{"nothing", Args{}, nil},
 		{"every field, rightly", Args{
-			Namespaces:    policy.Namespaces{Include: []string{"web"}},
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, IncludePreferNoSchedule: true,
-			ExcludedTaints: []string{}, IncludedTaints: []string{"a", "example.com/a=b-C.d_0"},
+			Selection:               candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+			IncludePreferNoSchedule: true,
+			ExcludedTaints:          []string{}, IncludedTaints: []string{"a", "example.com/a=b-C.d_0"},
 		}, nil},
 		{"both lists", Args{ExcludedTaints: []string{"a"}, IncludedTaints: []string{"b"}},
 			[]string{"includedTaints: cannot be used together with excludedTaints; keep one"}},
@@ -198,8 +199,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 				`excludedTaints[5]: can match no taint, got "a/b/c"; write KEY or KEY=VALUE, without an effect or a pattern`,
 			}},
 		{"namespaces and selector", Args{
-			Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}},
-			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
 			`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
@@ -280,7 +280,7 @@ func BenchmarkDecide(b *testing.B) {
 		pods = append(pods, p)
 	}
 	s := scope(withReady(node("dedicated=gpu:NoSchedule"), corev1.ConditionTrue), pods...)
-	args := Args{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}
+	args := Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := args.Decide(s); len(got) != 55 {

@@ -7,42 +7,26 @@ package podantiaffinity
 import (
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/functions/placement"
-	"github.com/rehome-dev/rehome/functions/rank"
-	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Args are the arguments of the strategy. They limit both which pods move and which count as forbidden neighbours. The
 // zero value looks at all pods.
-type Args struct {
-	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// LabelSelector limits the strategy to the pods that it selects. nil: all.
-	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
-}
+type Args struct{ candidate.Selection }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
-func (a Args) Validate() error {
-	var found policy.Findings
-	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
-	return found.Err()
-}
-
-// Decide returns the pods that should leave the domain, in the order of [rank.Compare]. A pod whose forbidden neighbours
-// all leave before it stays. A pod that is protected does not move, and is a neighbour nevertheless. One that is being
-// deleted is neither: of two that keep each other away the second must not move because the first is still on its way out.
+// Decide returns the pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours
+// all leave before it stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
+// neither: of two that repel each other, the second must not move because the first is still terminating.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
-	selector := policy.Selects(a.LabelSelector)
+	selects := a.Selects()
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))
 	var candidates []*schemas.ContendingPod
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if placement.Leaves(&p.Pod) || !a.Namespaces.Has(p.Pod.Namespace) || !selector.Matches(labels.Set(p.Pod.Labels)) {
+		if candidate.Leaves(&p.Pod) || !selects(&p.Pod) {
 			continue
 		}
 		staying[p.Pod.UID] = p
@@ -50,7 +34,7 @@ func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 			candidates = append(candidates, p)
 		}
 	}
-	slices.SortFunc(candidates, func(x, y *schemas.ContendingPod) int { return rank.Compare(&x.Pod, &y.Pod) })
+	slices.SortFunc(candidates, func(x, y *schemas.ContendingPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
 	var intents []schemas.Intent
 	for _, p := range candidates {
 		if forbidden := firstOf(p.Repels, staying); forbidden != nil {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -48,7 +48,7 @@ func leaves(name, other string) schemas.Intent {
 func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	in := func(include, exclude []string) Args {
-		return Args{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+		return Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
 	}
 	tier := func(tier string) options { return options{test.Labelled("tier", tier)} }
 	protected := options{test.Protected(policy.PodsWithPVC)}
@@ -92,10 +92,10 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 		{"the other pod is in a namespace that is not included", in([]string{"web"}, nil), pods{pod("b", options{test.In("db")}), a}, nil},
 		{"the pod is in a namespace that is excluded", in(nil, []string{"web"}), pods{pod("b", options{test.In("db")}), a}, nil},
 		{"the other pod is in a namespace that is excluded", in(nil, []string{"db"}), pods{pod("b", options{test.In("db")}), a}, nil},
-		{"both pods are selected", Args{LabelSelector: web}, pods{pod("a", tier("web"), "b"), pod("b", tier("web"))}, list{leaves("a", "web/b")}},
-		{"the pod is not selected", Args{LabelSelector: web}, pods{pod("a", tier("db"), "b"), pod("b", tier("web"))}, nil},
-		{"the other pod is not selected", Args{LabelSelector: web}, pods{pod("a", tier("web"), "b"), pod("b", tier("db"))}, nil},
-		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}}, pods{a, b}, list{leaves("a", "web/b")}},
+		{"both pods are selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("web"), "b"), pod("b", tier("web"))}, list{leaves("a", "web/b")}},
+		{"the pod is not selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("db"), "b"), pod("b", tier("web"))}, nil},
+		{"the other pod is not selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("web"), "b"), pod("b", tier("db"))}, nil},
+		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, pods{a, b}, list{leaves("a", "web/b")}},
 
 		{"the lower priority leaves, none before all", Args{},
 			pods{pod("a", options{test.Priority(1)}, "b", "c"), pod("b", options{test.Priority(0)}, "a", "c"), pod("c", nil, "a", "b")},
@@ -119,10 +119,9 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 
 func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	test.Refused(t, Args{}.Validate())
-	test.Refused(t, Args{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}.Validate())
+	test.Refused(t, Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}}.Validate())
 	test.Refused(t, Args{
-		Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}},
-		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+		Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 	}.Validate(),
 		"namespaces: has both include and exclude; keep one",
 		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
@@ -186,7 +185,7 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 			}
 			if i > 0 {
 				last := slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == got[i-1].Pod.UID })
-				if rank.Compare(&s.Pods[last].Pod, &p.Pod) >= 0 {
+				if candidate.Compare(&s.Pods[last].Pod, &p.Pod) >= 0 {
 					t.Fatalf("%s moves before %s: scope %+v", got[i-1].Pod, intent.Pod, s)
 				}
 			}
@@ -221,8 +220,7 @@ func BenchmarkDecide(b *testing.B) {
 		all = append(all, p)
 	}
 	s := scope(all...)
-	args := Args{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}},
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}
+	args := Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := args.Decide(s); len(got) != 109 {

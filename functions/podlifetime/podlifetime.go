@@ -1,5 +1,5 @@
-// Package podlifetime is the strategy PodLifeTime: pods that have lived too long should move, or that have been in a
-// state, a condition or an end that somebody does not want them to stay in.
+// Package podlifetime is the strategy PodLifeTime: pods that have lived too long should move, or pods in a state, a
+// condition, or with an exit code that they should not stay in.
 package podlifetime
 
 import (
@@ -9,62 +9,150 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/functions/lifecycle"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
+// Args are the arguments of the strategy. A pod moves when all that are given agree. At least one of
+// MaxPodLifeTimeSeconds, States, Conditions and ExitCodes must be given.
+type Args struct {
+	candidate.Selection
+	OwnerKinds OwnerKinds `json:"ownerKinds,omitzero"`
+	// MaxPodLifeTimeSeconds is the age in whole seconds that a pod may have; it moves a second later. nil: any age is too old.
+	MaxPodLifeTimeSeconds *uint `json:"maxPodLifeTimeSeconds,omitzero"`
+	// States are phases, reasons of pods, and reasons why a container waits or is terminated; one must be the pod's.
+	// Empty: any.
+	States []string `json:"states,omitzero"`
+	// Conditions are such that one must be met by one of the pod's conditions. Empty: none needs to be.
+	Conditions []Condition `json:"conditions,omitzero"`
+	// ExitCodes are such that a container must be terminated now with one of them. Empty: none needs to be.
+	ExitCodes []int32 `json:"exitCodes,omitzero"`
+	// IncludingInitContainers makes init containers count for States and ExitCodes.
+	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
+	// IncludingEphemeralContainers makes ephemeral containers count for States. They never count for ExitCodes.
+	IncludingEphemeralContainers bool `json:"includingEphemeralContainers,omitzero"`
+}
+
+// OwnerKinds limits the strategy to pods by the kinds of their owners, such as ReplicaSet. The zero value is all pods.
+type OwnerKinds struct {
+	// Include are the kinds of which an owner must be; Exclude those of which none may be. At most one may be used.
+	Include []string `json:"include,omitzero"`
+	Exclude []string `json:"exclude,omitzero"`
+}
+
+// Condition describes a condition of a pod. All fields that are given must be true of the same condition. At least one
+// must be given.
+type Condition struct {
+	Type   string `json:"type,omitzero"`
+	Status string `json:"status,omitzero"`
+	Reason string `json:"reason,omitzero"`
+	// MinTimeSinceLastTransitionSeconds is how long ago the condition must have changed its status. nil: no matter when,
+	// and whether that is known.
+	MinTimeSinceLastTransitionSeconds *uint `json:"minTimeSinceLastTransitionSeconds,omitzero"`
+}
+
+// states are those that [Args.States] may list.
+func states() []string {
+	return []string{
+		// phases
+		string(corev1.PodRunning), string(corev1.PodPending), string(corev1.PodSucceeded), string(corev1.PodFailed),
+		string(corev1.PodUnknown),
+		// reasons of a pod
+		"NodeAffinity", "NodeLost", "Shutdown", "UnexpectedAdmissionError",
+		// why a container waits
+		"PodInitializing", "ContainerCreating", "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError",
+		"ErrImagePull", "CreateContainerError", "InvalidImageName",
+		// why a container is terminated
+		"OOMKilled", "Error", "Completed", "DeadlineExceeded", "Evicted", "ContainerCannotRun", "StartError",
+	}
+}
+
+// Validate returns an error for each wrong field, a *[policy.FieldError].
+func (a Args) Validate() error {
+	var found policy.Findings
+	found.Join("", a.Selection.Validate())
+	found.Join("ownerKinds", a.OwnerKinds.validate())
+	if a.MaxPodLifeTimeSeconds == nil && len(a.States) == 0 && len(a.Conditions) == 0 && len(a.ExitCodes) == 0 {
+		found.Add("", nil, "would move every pod",
+			"give at least one of maxPodLifeTimeSeconds, states, conditions and exitCodes")
+	}
+	for i, state := range a.States {
+		if !slices.Contains(states(), state) {
+			found.Add("states"+policy.Item(i), state, "is not known", "want one of "+strings.Join(states(), ", "))
+		}
+	}
+	for i, c := range a.Conditions {
+		found.Join("conditions"+policy.Item(i), c.validate())
+	}
+	return found.Err()
+}
+
+func (o OwnerKinds) validate() error {
+	var found policy.Findings
+	if len(o.Include) > 0 && len(o.Exclude) > 0 {
+		found.Add("", nil, "has both include and exclude", "keep one")
+	}
+	found.Join("include", candidate.ValidateKinds(o.Include))
+	found.Join("exclude", candidate.ValidateKinds(o.Exclude))
+	return found.Err()
+}
+
+func (c Condition) validate() error {
+	var found policy.Findings
+	if c == (Condition{}) {
+		found.Add("", nil, "would be met by every condition",
+			"give at least one of type, status, reason and minTimeSinceLastTransitionSeconds")
+	}
+	switch corev1.ConditionStatus(c.Status) {
+	case "", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown:
+	default:
+		found.Add("status", c.Status, "is not the status of a condition", "want True, False or Unknown")
+	}
+	return found.Err()
+}
+
+// has reports whether the owners of the pod are such kinds.
+func (o OwnerKinds) has(pod *corev1.Pod) bool {
+	if len(o.Include) > 0 {
+		return candidate.Owned(pod, o.Include)
+	}
+	return !candidate.Owned(pod, o.Exclude)
+}
+
 // Decide returns the pod if it should move.
 func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
-	p := &scope.Pod
-	if len(p.Protected) > 0 {
-		return nil
-	}
-	if at, ever := a.Due(&p.Pod); !ever || scope.Now.Before(at) {
-		return nil
-	}
-	return []schemas.Intent{p.Move(a.reason(&p.Pod, scope.Now))}
+	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due is when the pod, as it is now, is old enough to move, and in its condition for long enough. at is the zero time when
-// neither is asked for.
+// Due returns when the pod, as it is now, is old enough and in its condition for long enough. at is the zero time when the
+// arguments limit neither. It implements [policy.Timed].
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
-	if pod.DeletionTimestamp != nil || !a.Namespaces.Has(pod.Namespace) || !a.OwnerKinds.has(pod) || !a.ended(pod) {
+	if pod.DeletionTimestamp != nil || !a.OwnerKinds.has(pod) || !a.ended(pod) || !a.Has(pod) {
 		return time.Time{}, false
 	}
-	if _, in := a.state(pod); !in || !policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels)) {
+	_, inState := a.state(pod)
+	met, _, inCondition := a.condition(pod)
+	if !inState || !inCondition {
 		return time.Time{}, false
 	}
-	old, ever := a.old(pod)
-	if !ever {
-		return time.Time{}, false
-	}
-	met, _, ever := a.condition(pod)
-	if !ever {
-		return time.Time{}, false
-	}
-	if met.After(old) {
+	if a.MaxPodLifeTimeSeconds == nil {
 		return met, true
 	}
-	return old, true
-}
-
-// old is when the pod is older than it may be: a second after it has the age that it may have.
-func (a Args) old(pod *corev1.Pod) (at time.Time, ever bool) {
-	if a.MaxPodLifeTimeSeconds == nil {
-		return time.Time{}, true
-	}
-	at, ever = lifecycle.AtAge(pod, *a.MaxPodLifeTimeSeconds)
+	at, ever = candidate.AtAge(pod, *a.MaxPodLifeTimeSeconds)
 	if !ever {
 		return time.Time{}, false
 	}
-	return at.Add(time.Second), true
+	at = at.Add(time.Second)
+	if met.After(at) {
+		at = met
+	}
+	return at, true
 }
 
-// state is the first of what is true of the pod that is one of the states asked for: its phase, its reason, then those of
-// its containers. in is also true when no state is asked for.
+// state is the first of States that is the phase of the pod, its reason, or the reason of a container. in is also true when
+// there are no States.
 func (a Args) state(pod *corev1.Pod) (state string, in bool) {
 	switch phase := string(pod.Status.Phase); {
 	case len(a.States) == 0:
@@ -74,22 +162,22 @@ func (a Args) state(pod *corev1.Pod) (state string, in bool) {
 	case slices.Contains(a.States, pod.Status.Reason):
 		return pod.Status.Reason, true
 	}
-	count := lifecycle.Containers{Init: a.IncludingInitContainers, Ephemeral: a.IncludingEphemeralContainers}
+	count := candidate.Containers{Init: a.IncludingInitContainers, Ephemeral: a.IncludingEphemeralContainers}
 	return count.Reason(pod, a.States)
 }
 
-// ended says whether a container is terminated with one of the exit codes, or none is asked for.
+// ended reports whether a container is terminated with one of ExitCodes, or there are none.
 func (a Args) ended(pod *corev1.Pod) bool {
 	_, ended := a.exitCode(pod)
 	return ended || len(a.ExitCodes) == 0
 }
 
 func (a Args) exitCode(pod *corev1.Pod) (code int32, found bool) {
-	return lifecycle.Containers{Init: a.IncludingInitContainers}.ExitCode(pod, a.ExitCodes)
+	return candidate.Containers{Init: a.IncludingInitContainers}.ExitCode(pod, a.ExitCodes)
 }
 
-// condition is when the first of the pod's conditions is what one of the conditions asked for describes, and which one
-// that is: nil when none is asked for.
+// condition returns the first condition of the pod that meets one of Conditions, and when it does. met is nil when there are no
+// Conditions.
 func (a Args) condition(pod *corev1.Pod) (at time.Time, met *corev1.PodCondition, ever bool) {
 	for i := range a.Conditions {
 		for j := range pod.Status.Conditions {
@@ -103,7 +191,7 @@ func (a Args) condition(pod *corev1.Pod) (at time.Time, met *corev1.PodCondition
 	return at, met, met != nil || len(a.Conditions) == 0
 }
 
-// met is when the condition is what c describes, if it stays as it is. ever is false when it is not.
+// met returns when the condition is as c describes it, if it does not change.
 func (c Condition) met(by *corev1.PodCondition) (at time.Time, ever bool) {
 	if c.Type != "" && c.Type != string(by.Type) || c.Status != "" && c.Status != string(by.Status) ||
 		c.Reason != "" && c.Reason != by.Reason {
@@ -112,15 +200,15 @@ func (c Condition) met(by *corev1.PodCondition) (at time.Time, ever bool) {
 	if c.MinTimeSinceLastTransitionSeconds == nil {
 		return time.Time{}, true
 	}
-	return lifecycle.After(by.LastTransitionTime.Time, *c.MinTimeSinceLastTransitionSeconds)
+	return candidate.After(by.LastTransitionTime.Time, *c.MinTimeSinceLastTransitionSeconds)
 }
 
-// reason is such as "142h old, the limit is 24h; in state CrashLoopBackOff".
+// reason is "142h old, the limit is 24h; in state CrashLoopBackOff".
 func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 	var because []string
 	if most := a.MaxPodLifeTimeSeconds; most != nil {
-		allowed := lifecycle.Text(time.Duration(*most) * time.Second)
-		because = append(because, lifecycle.Age(pod, now)+" old, the limit is "+allowed)
+		allowed := candidate.Text(time.Duration(*most) * time.Second)
+		because = append(because, candidate.Age(pod, now)+" old, the limit is "+allowed)
 	}
 	if state, _ := a.state(pod); state != "" {
 		because = append(because, "in state "+state)
@@ -134,14 +222,14 @@ func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 	return strings.Join(because, "; ")
 }
 
-// conditionText is such as "condition Ready is False (ContainersNotReady) for 10m".
+// conditionText is "condition Ready is False (ContainersNotReady) for 10m".
 func conditionText(c *corev1.PodCondition, now time.Time) string {
 	text := fmt.Sprintf("condition %s is %s", c.Type, c.Status)
 	if c.Reason != "" {
 		text += " (" + c.Reason + ")"
 	}
 	if since := c.LastTransitionTime; !since.IsZero() {
-		text += " for " + lifecycle.Text(now.Sub(since.Time))
+		text += " for " + candidate.Text(now.Sub(since.Time))
 	}
 	return text
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -52,10 +53,10 @@ func TestPodsThatHaveLivedTooLongMove(t *testing.T) {
 		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), OwnerKinds: OwnerKinds{Include: include, Exclude: exclude}}
 	}
 	in := func(include, exclude []string) Args {
-		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
 	}
 	selecting := func(tier string) Args {
-		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}}
+		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}}}
 	}
 	old := test.Moves("2h old, the limit is 1h")
 	run(t, []testCase{
@@ -207,14 +208,14 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{"nothing", Args{}, []string{nothing}},
 		{"only empty lists", Args{States: []string{}, Conditions: []Condition{}, ExitCodes: []int32{}}, []string{nothing}},
-		{"only filters", Args{Namespaces: policy.Namespaces{Include: []string{"a"}}, LabelSelector: &metav1.LabelSelector{},
+		{"only filters", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}}, LabelSelector: &metav1.LabelSelector{}},
 			OwnerKinds: OwnerKinds{Include: []string{"Job"}}, IncludingInitContainers: true}, []string{nothing}},
 		{"an age of nothing", Args{MaxPodLifeTimeSeconds: new(uint(0))}, nil},
 		{"one state", Args{States: []string{"Running"}}, nil},
 		{"one condition", Args{Conditions: []Condition{{MinTimeSinceLastTransitionSeconds: new(uint(0))}}}, nil},
 		{"one exit code", Args{ExitCodes: []int32{0}}, nil},
 		{"every field, rightly", Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{},
+			Selection:  candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}},
 			OwnerKinds: OwnerKinds{Exclude: []string{"Job"}}, MaxPodLifeTimeSeconds: max, States: states(),
 			Conditions: []Condition{{Type: "a", Status: "True", Reason: "b"}, {Status: "Unknown"}, {Status: "False"}},
 			ExitCodes:  []int32{-1, 255}, IncludingInitContainers: true, IncludingEphemeralContainers: true,
@@ -235,8 +236,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			`ownerKinds.include[0]: is not a kind, got ""; write it without its group, such as ReplicaSet`,
 		}},
 		{"namespaces and selector", Args{
-			MaxPodLifeTimeSeconds: max, Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}},
-			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+			MaxPodLifeTimeSeconds: max, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
 			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
@@ -253,8 +253,8 @@ func BenchmarkDecide(b *testing.B) {
 		since(10*time.Minute, corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")))
 	args := Args{
 		MaxPodLifeTimeSeconds: new(uint(3600)), States: []string{"Pending", "CrashLoopBackOff"}, OwnerKinds: OwnerKinds{Exclude: []string{"Job"}},
-		Conditions:    []Condition{{Type: "Ready", Status: "False", MinTimeSinceLastTransitionSeconds: new(uint(60))}},
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}},
+		Conditions: []Condition{{Type: "Ready", Status: "False", MinTimeSinceLastTransitionSeconds: new(uint(60))}},
+		Selection:  candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -267,7 +267,7 @@ func BenchmarkDecide(b *testing.B) {
 // A pod that is young is the usual one: every pod of the cluster is asked about at every resync.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single().Pod
-	args := Args{MaxPodLifeTimeSeconds: new(uint(86400)), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}
+	args := Args{MaxPodLifeTimeSeconds: new(uint(86400)), Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if at, ever := args.Due(&p); !ever || at.Before(test.Now()) {

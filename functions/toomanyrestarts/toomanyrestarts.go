@@ -9,21 +9,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/functions/lifecycle"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Args are the arguments of the strategy. PodRestartThreshold has no default and must be given.
 type Args struct {
-	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// LabelSelector limits the strategy to the pods that it selects. nil: all.
-	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
-	// PodRestartThreshold is the number of restarts from which on a pod is to move, over all its containers together. At
-	// least 1.
+	candidate.Selection
+	// PodRestartThreshold is the number of restarts of all containers together at which a pod moves. At least 1.
 	PodRestartThreshold int32 `json:"podRestartThreshold,omitzero"`
 	// IncludingInitContainers makes init containers count, for the restarts and for States.
 	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
@@ -35,11 +30,10 @@ type Args struct {
 // states are those that [Args.States] may list.
 func states() []string { return []string{string(corev1.PodRunning), "CrashLoopBackOff"} }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+// Validate returns an error for each wrong field, a *[policy.FieldError].
 func (a Args) Validate() error {
 	var found policy.Findings
-	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
+	found.Join("", a.Selection.Validate())
 	if a.PodRestartThreshold < 1 {
 		found.Add("podRestartThreshold", a.PodRestartThreshold, "must be at least 1", "100 is usual")
 	}
@@ -53,36 +47,28 @@ func (a Args) Validate() error {
 
 // Decide returns the pod if it should move.
 func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
-	p := &scope.Pod
-	if len(p.Protected) > 0 {
-		return nil
-	}
-	if _, ever := a.Due(&p.Pod); !ever {
-		return nil
-	}
-	return []schemas.Intent{p.Move(a.reason(&p.Pod))}
+	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due says whether the pod is to move, which does not depend on the time: at is the zero time.
+// Due reports whether the pod should move. at is the zero time: the answer does not depend on the time.
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
-	due := a.containers().Restarts(pod) >= int64(a.PodRestartThreshold) && pod.DeletionTimestamp == nil &&
-		a.Namespaces.Has(pod.Namespace) && a.inState(pod) && policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels))
-	return time.Time{}, due
+	return time.Time{}, a.containers().Restarts(pod) >= int64(a.PodRestartThreshold) && pod.DeletionTimestamp == nil &&
+		a.inState(pod) && a.Has(pod)
 }
 
-func (a Args) containers() lifecycle.Containers {
-	return lifecycle.Containers{Init: a.IncludingInitContainers}
+func (a Args) containers() candidate.Containers {
+	return candidate.Containers{Init: a.IncludingInitContainers}
 }
 
 func (a Args) inState(pod *corev1.Pod) bool {
 	if len(a.States) == 0 || slices.Contains(a.States, string(pod.Status.Phase)) {
 		return true
 	}
-	_, waits := a.containers().Waits(pod, a.States)
-	return waits
+	_, in := a.containers().Reason(pod, a.States)
+	return in
 }
 
-func (a Args) reason(pod *corev1.Pod) string {
+func (a Args) reason(pod *corev1.Pod, _ time.Time) string {
 	restarts, times := a.containers().Restarts(pod), "times"
 	if restarts == 1 {
 		times = "time"

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -42,10 +43,10 @@ func TestPodsThatWereRestartedTooOftenMove(t *testing.T) {
 	const waiting = "CrashLoopBackOff"
 	states := func(states ...string) Args { return Args{PodRestartThreshold: 5, States: states} }
 	in := func(include, exclude []string) Args {
-		return Args{PodRestartThreshold: 5, Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}
+		return Args{PodRestartThreshold: 5, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
 	}
 	selecting := func(tier string) Args {
-		return Args{PodRestartThreshold: 5, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}}
+		return Args{PodRestartThreshold: 5, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}}}
 	}
 	five := test.Moves("restarted 5 times, the threshold is 5")
 	for _, c := range []struct {
@@ -85,7 +86,7 @@ func TestPodsThatWereRestartedTooOftenMove(t *testing.T) {
 		{"a namespace that is excluded", in(nil, []string{"web"}), test.Single(restarted(5)), nil},
 		{"a pod that is selected", selecting("web"), test.Single(restarted(5)), five},
 		{"a pod that is not selected", selecting("db"), test.Single(restarted(5)), nil},
-		{"an empty selector selects all", Args{PodRestartThreshold: 5, LabelSelector: &metav1.LabelSelector{}}, test.Single(restarted(5)), five},
+		{"an empty selector selects all", Args{PodRestartThreshold: 5, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, test.Single(restarted(5)), five},
 
 		{"a protected pod stays", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Protected(policy.DaemonSetPods)), nil},
 		{"a terminating pod is left alone", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Deleted()), nil},
@@ -107,7 +108,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		want []string
 	}{
 		{"every field, rightly", Args{
-			Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}, PodRestartThreshold: 1,
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}, PodRestartThreshold: 1,
 			IncludingInitContainers: true, States: []string{"Running", "CrashLoopBackOff"},
 		}, nil},
 		{"no threshold", Args{}, []string{"podRestartThreshold: must be at least 1, got 0; 100 is usual"}},
@@ -118,8 +119,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			`states[3]: is not known, got ""; want Running or CrashLoopBackOff`,
 		}},
 		{"namespaces and selector", Args{
-			PodRestartThreshold: 1, Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}},
-			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+			PodRestartThreshold: 1, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
 			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
@@ -133,7 +133,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 
 func BenchmarkDecide(b *testing.B) {
 	s := test.SingleScope(test.Single(restarted(60, 60), initRestarted(1)))
-	args := Args{PodRestartThreshold: 100, IncludingInitContainers: true, States: []string{"Running"}, Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}
+	args := Args{PodRestartThreshold: 100, IncludingInitContainers: true, States: []string{"Running"}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := args.Decide(s); len(got) != 1 {
@@ -145,7 +145,7 @@ func BenchmarkDecide(b *testing.B) {
 // A pod that is not due is the usual one: every pod of the cluster is asked about at every resync.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single(restarted(1, 0), initRestarted(0)).Pod
-	args := Args{PodRestartThreshold: 100, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}
+	args := Args{PodRestartThreshold: 100, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ever := args.Due(&p); ever {

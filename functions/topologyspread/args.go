@@ -5,20 +5,17 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 )
 
 // Args are the arguments of the strategy. The zero value looks at the constraints of all pods that say DoNotSchedule, and
 // moves only pods that fit elsewhere.
 type Args struct {
-	// Namespaces and LabelSelector say whose constraints are looked at and which pods may move. Pods that they leave out
-	// are counted all the same, as the scheduler does.
-	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// LabelSelector limits the strategy to the pods that it selects. nil: all.
-	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+	// Selection limits whose constraints count and which pods may move. Other pods are counted all the same, as the scheduler
+	// does.
+	candidate.Selection
 	// WhenUnsatisfiable limits the strategy to constraints that say one of these. Empty: DoNotSchedule.
 	WhenUnsatisfiable []corev1.UnsatisfiableConstraintAction `json:"constraints,omitzero"`
 	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with fewer pods than the mean. nil: true.
@@ -30,11 +27,10 @@ var _ policy.Spreading = Args{}
 // actions are those that a constraint can say.
 func actions() []string { return []string{string(corev1.DoNotSchedule), string(corev1.ScheduleAnyway)} }
 
-// Validate says what is wrong with the arguments; each error in it is a *[policy.FieldError].
+// Validate returns an error for each wrong field, a *[policy.FieldError].
 func (a Args) Validate() error {
 	var found policy.Findings
-	found.Join("namespaces", a.Namespaces.Validate())
-	found.Join("labelSelector", policy.ValidateSelector(a.LabelSelector))
+	found.Join("", a.Selection.Validate())
 	for i, action := range a.WhenUnsatisfiable {
 		if !slices.Contains(actions(), string(action)) {
 			found.Add("constraints"+policy.Item(i), action, "is not what a constraint can say",
@@ -44,8 +40,7 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// Constraints are those of the pod that the strategy looks at, in the pod's order. A pod that Namespaces or LabelSelector
-// leave out has none.
+// Constraints returns the constraints of the pod that count, in their order: none of a pod that is not selected.
 func (a Args) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
 	var found []corev1.TopologySpreadConstraint
 	for _, c := range pod.Spec.TopologySpreadConstraints {
@@ -53,8 +48,7 @@ func (a Args) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
 			found = append(found, c)
 		}
 	}
-	if len(found) == 0 || !a.Namespaces.Has(pod.Namespace) ||
-		!policy.Selects(a.LabelSelector).Matches(labels.Set(pod.Labels)) {
+	if len(found) == 0 || !a.Has(pod) {
 		return nil
 	}
 	return found

@@ -9,10 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/functions/rank"
-	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -22,7 +20,7 @@ import (
 //
 // The emptiest domain is the emptiest of those that are eligible: nothing can be placed in the others, so they only give.
 // Of one domain, pods without a node selector and node affinity go before those with one, since those are harder to
-// place; then by [rank.Compare]. Protected pods and those that the arguments leave out are counted and stay.
+// place; then by [candidate.Compare]. Protected pods and those that the arguments leave out are counted and stay.
 //
 // With NeedsRoom a pod moves only to a domain that is among those it fits into; one that fits nowhere stays and does not
 // count as moved, and the next one is asked. Without, it is taken to fit into every eligible domain.
@@ -51,12 +49,11 @@ func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
 
 // movable returns those of the domain's pods that may move, the first to move first.
 func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
-	selector := policy.Selects(a.LabelSelector)
+	selects := a.Selects()
 	var found []*schemas.SpreadPod
 	for i := range pods {
 		p := &pods[i]
-		if len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && !schemas.Ended(&p.Pod) &&
-			a.Namespaces.Has(p.Pod.Namespace) && selector.Matches(labels.Set(p.Pod.Labels)) {
+		if candidate.Movable(&p.ScopedPod) && selects(&p.Pod) {
 			found = append(found, p)
 		}
 	}
@@ -66,7 +63,7 @@ func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
 
 // order is negative when a should move before b.
 func order(a, b *schemas.SpreadPod) int {
-	return cmp.Or(cmp.Compare(choosy(&a.Pod), choosy(&b.Pod)), rank.Compare(&a.Pod, &b.Pod))
+	return cmp.Or(cmp.Compare(choosy(&a.Pod), choosy(&b.Pod)), candidate.Compare(&a.Pod, &b.Pod))
 }
 
 // choosy is 1 for a pod that asks for certain nodes, and 0 for others.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
@@ -187,16 +188,16 @@ func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
 			scope(constraint(1), full("a", one(pod("a", c, test.Phase(corev1.PodSucceeded)), pod("b", c, test.Phase(corev1.PodFailed)),
 				pod("d", c, test.Phase(corev1.PodPending)))), holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "d")},
-		{"pods that the selector leaves out count and stay", Args{LabelSelector: web},
+		{"pods that the selector leaves out count and stay", Args{Selection: candidate.Selection{LabelSelector: web}},
 			scope(constraint(1), full("a", one(pod("a", c, test.Labelled("tier", "db")), pod("b", c), pod("d", c, test.Labelled("tier", "web")))),
 				holding("c", 0)),
 			intents(apart("a", 3, "c", 0, 1), "d")},
-		{"an empty selector selects all", Args{LabelSelector: &metav1.LabelSelector{}},
+		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}},
 			scope(constraint(1), full("a", pods("a", 2, c)), holding("c", 0)), intents(apart("a", 2, "c", 0, 1), "a-1")},
-		{"only namespaces that are included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}},
+		{"only namespaces that are included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}},
 			scope(constraint(1), full("a", one(pod("a", c, test.In("db")), pod("b", c))), holding("c", 0)),
 			intents(apart("a", 2, "c", 0, 1), "b")},
-		{"not namespaces that are excluded", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}},
+		{"not namespaces that are excluded", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}},
 			scope(constraint(1), full("a", pods("a", 2, c)), holding("c", 0)), nil},
 		{"which constraints are looked at was decided before", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{
 			corev1.DoNotSchedule, corev1.ScheduleAnyway}},
@@ -299,8 +300,8 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{"nothing", Args{}, nil},
 		{"every field, rightly", Args{
-			Namespaces:             policy.Namespaces{Include: []string{"web"}},
-			LabelSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+
 			WhenUnsatisfiable:      []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway},
 			TopologyBalanceNodeFit: &yes,
 		}, nil},
@@ -311,8 +312,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			`constraints[2]: is not what a constraint can say, got ""; want DoNotSchedule or ScheduleAnyway`,
 		}},
 		{"namespaces and selector", Args{
-			Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}},
-			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
 		}, []string{
 			"namespaces: has both include and exclude; keep one",
 			`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
@@ -342,10 +342,10 @@ func TestTheConstraintsOfAPodAreThoseThatTheArgumentsAskFor(t *testing.T) {
 		{"only ScheduleAnyway", actions(corev1.ScheduleAnyway), both, list{soft}},
 		{"both, in the pod's order", actions(corev1.DoNotSchedule, corev1.ScheduleAnyway), both, list{soft, hard}},
 		{"a pod without constraints", Args{}, pod("b", nil), nil},
-		{"a namespace that is left out", Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}, both, nil},
-		{"a namespace that is included", Args{Namespaces: policy.Namespaces{Include: []string{"web"}}}, both, list{hard}},
-		{"a pod that is selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}, both, list{hard}},
-		{"a pod that is not selected", Args{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}}, both, nil},
+		{"a namespace that is left out", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}}, both, nil},
+		{"a namespace that is included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}}, both, list{hard}},
+		{"a pod that is selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}, both, list{hard}},
+		{"a pod that is not selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}}}, both, nil},
 	} {
 		if got := c.args.Constraints(&c.pod.Pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", c.name, got, c.want)

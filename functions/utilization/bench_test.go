@@ -7,8 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/rehome-dev/rehome/functions/highnodeutilization"
-	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -61,14 +59,14 @@ func uneven(s strategy, nodes, loaded, pods int) schemas.UsageScope {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	low := lownodeutilization.Args{
+	low := utilization.LowArgs{
 		Thresholds:       utilization.Thresholds{"cpu": 20, "memory": 20, "pods": 20},
 		TargetThresholds: utilization.Thresholds{"cpu": 50, "memory": 50, "pods": 50},
 	}
 	mean := low
 	mean.UseDeviationThresholds = true
 	mean.Thresholds, mean.TargetThresholds = utilization.Thresholds{"cpu": 10}, utilization.Thresholds{"cpu": 10}
-	high := highnodeutilization.Args{Thresholds: utilization.Thresholds{"cpu": 10, "memory": 10, "pods": 20}}
+	high := utilization.HighArgs{Thresholds: utilization.Thresholds{"cpu": 10, "memory": 10, "pods": 20}}
 	for _, c := range []struct {
 		name                string
 		args                strategy

@@ -1,22 +1,23 @@
 package utilization
 
 import (
+	"math"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Nodes are all nodes of a scope in plain numbers, in the order of their names.
-type Nodes struct {
+// cluster is all nodes of a scope in plain numbers, in the order of their names.
+type cluster struct {
 	resources []corev1.ResourceName
-	all       []Node
+	nodes     []node
 }
 
-// Node is one of [Nodes].
-type Node struct {
+type node struct {
 	*schemas.NodeUsage
 	figures []figure // in the order of the resources
 	highest float64  // the highest of the shares
@@ -29,62 +30,113 @@ type figure struct {
 	share    float64 // used of capacity in percent; 0 when there is no capacity
 }
 
-// Measure reads what the nodes have and use of the resources. The nodes may be in any order; they are not changed.
-func Measure(nodes []schemas.NodeUsage, resources []corev1.ResourceName) Nodes {
-	n := Nodes{resources: resources, all: make([]Node, len(nodes))}
-	figures := make([]figure, len(nodes)*len(resources))
-	for i := range nodes {
-		node := Node{NodeUsage: &nodes[i], figures: figures[:len(resources):len(resources)]}
-		figures = figures[len(resources):]
+// measure reads what the nodes have and use of the resources. It does not change usage.
+func measure(usage []schemas.NodeUsage, resources []corev1.ResourceName) cluster {
+	c := cluster{resources: resources, nodes: make([]node, len(usage))}
+	for i := range usage {
+		n := node{NodeUsage: &usage[i], figures: make([]figure, len(resources))}
 		for j, name := range resources {
-			f := measure(&nodes[i], name)
-			node.figures[j] = f
-			node.highest = max(node.highest, f.share)
+			n.figures[j] = figureOf(n.NodeUsage, name)
+			n.highest = max(n.highest, n.figures[j].share)
 		}
-		n.all[i] = node
+		c.nodes[i] = n
 	}
-	byName := func(a, b Node) int { return strings.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(n.all, byName) {
-		slices.SortFunc(n.all, byName)
-	}
-	return n
+	slices.SortFunc(c.nodes, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
+	return c
 }
 
-func measure(node *schemas.NodeUsage, name corev1.ResourceName) figure {
-	f := figure{capacity: -1}
+func figureOf(node *schemas.NodeUsage, name corev1.ResourceName) figure {
+	f := figure{capacity: -1, used: whole(name, node.Used[name])}
 	if amount, known := node.Capacity[name]; known {
 		f.capacity = whole(name, amount)
 	} else if name == schemas.LoadMetric {
 		f.capacity = 100
 	}
-	f.used = whole(name, node.Used[name])
 	if f.capacity > 0 {
 		f.share = float64(f.used) / float64(f.capacity) * 100
 	}
 	return f
 }
 
-// upTo is how much of the resource is a limit of the node: all of it without a limit, and nothing of what the node does
-// not know. What is below one is cut off, as in the peer.
-func (f figure) upTo(l limit) int64 {
-	if f.capacity < 0 {
-		return 0
+// whole is an amount as a whole number: thousandths of CPU, and the unit of any other resource.
+func whole(name corev1.ResourceName, amount resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return amount.MilliValue()
 	}
-	if !l.given {
-		return f.capacity
-	}
-	return int64(l.percent * 0.01 * float64(f.capacity)) // in this order, so that a figure on the edge is the peer's
+	return amount.Value()
 }
 
-// Split returns the nodes that are of the first kind, then those that are not but are of the second, each in the order of
-// names.
-func (n Nodes) Split(first, second func(Node) bool) (firsts, seconds []Node) {
-	for _, node := range n.all {
+// upTo is how much of the resource a limit allows: all of it without a limit, nothing of an unknown resource. It rounds
+// down and multiplies in the same order as the descheduler, so that figures on the edge agree.
+func (f figure) upTo(limit float64) int64 {
+	switch {
+	case f.capacity < 0:
+		return 0
+	case limit == none:
+		return f.capacity
+	}
+	return int64(limit * 0.01 * float64(f.capacity))
+}
+
+// limits are percentages of the resources of a cluster, in their order.
+type limits []float64
+
+// none is the limit of a resource without one.
+const none = math.MaxFloat64
+
+// fixed returns the thresholds as limits.
+func (c cluster) fixed(t Thresholds) limits {
+	return c.limits(func(_ int, name corev1.ResourceName) (float64, bool) {
+		threshold, given := t[name]
+		return threshold, given
+	})
+}
+
+// aroundMean returns the mean shares of all nodes plus (sign 1) or minus (sign -1) the thresholds, from 0 to 100. Nodes
+// that do not know a resource do not count in its mean; a resource that no node knows has no limit.
+func (c cluster) aroundMean(t Thresholds, sign float64) limits {
+	return c.limits(func(i int, name corev1.ResourceName) (float64, bool) {
+		sum, count := 0.0, 0
+		for _, n := range c.nodes {
+			if f := n.figures[i]; f.capacity >= 0 {
+				sum += f.share
+				count++
+			}
+		}
+		threshold, given := t[name]
+		return min(max(sum/float64(count)+sign*threshold, 0), 100), given && count > 0
+	})
+}
+
+func (c cluster) limits(of func(i int, name corev1.ResourceName) (percent float64, given bool)) limits {
+	all := make(limits, len(c.resources))
+	for i, name := range c.resources {
+		percent, given := of(i, name)
+		if all[i] = none; given {
+			all[i] = percent
+		}
+	}
+	return all
+}
+
+// within reports whether no share is above its limit.
+func (n node) within(l limits) bool {
+	for i, limit := range l {
+		if n.figures[i].share > limit {
+			return false
+		}
+	}
+	return true
+}
+
+// split returns the nodes of the first kind, then those that are only of the second.
+func (c cluster) split(first, second func(node) bool) (firsts, seconds []node) {
+	for _, n := range c.nodes {
 		switch {
-		case first(node):
-			firsts = append(firsts, node)
-		case second(node):
-			seconds = append(seconds, node)
+		case first(n):
+			firsts = append(firsts, n)
+		case second(n):
+			seconds = append(seconds, n)
 		}
 	}
 	return firsts, seconds

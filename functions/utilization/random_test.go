@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/functions/highnodeutilization"
-	"github.com/rehome-dev/rehome/functions/lownodeutilization"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -120,8 +118,8 @@ func (r random) namespaces() policy.Namespaces {
 	return policy.Namespaces{}
 }
 
-func (r random) low() lownodeutilization.Args {
-	a := lownodeutilization.Args{
+func (r random) low() utilization.LowArgs {
+	a := utilization.LowArgs{
 		UseDeviationThresholds: r.IntN(3) == 0, NumberOfNodes: r.IntN(5) / 3, EvictableNamespaces: r.namespaces(),
 	}
 	if r.IntN(3) == 0 {
@@ -130,19 +128,19 @@ func (r random) low() lownodeutilization.Args {
 	names := []corev1.ResourceName{"cpu", "memory", "pods", gpu}
 	if r.IntN(4) == 0 {
 		names = []corev1.ResourceName{schemas.LoadMetric}
-		a.MetricsUtilization = &lownodeutilization.MetricsUtilization{
-			Source: policy.LoadPrometheus, Prometheus: &lownodeutilization.Prometheus{Query: "load"},
+		a.MetricsUtilization = &utilization.MetricsUtilization{
+			Source: policy.LoadPrometheus, Prometheus: &utilization.Prometheus{Query: "load"},
 		}
 	}
 	a.Thresholds, a.TargetThresholds = r.thresholds(names...)
 	return a
 }
 
-func (r random) high() highnodeutilization.Args {
-	a := highnodeutilization.Args{NumberOfNodes: r.IntN(5) / 3, EvictableNamespaces: r.namespaces()}
+func (r random) high() utilization.HighArgs {
+	a := utilization.HighArgs{NumberOfNodes: r.IntN(5) / 3, EvictableNamespaces: r.namespaces()}
 	a.Thresholds, _ = r.thresholds("memory", "cpu", "pods", gpu)
 	if r.IntN(3) == 0 {
-		a.EvictionModes = []highnodeutilization.EvictionMode{highnodeutilization.OnlyThresholdingResources}
+		a.EvictionModes = []utilization.EvictionMode{utilization.OnlyThresholdingResources}
 	}
 	return a
 }

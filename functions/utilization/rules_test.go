@@ -6,9 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/rehome-dev/rehome/functions/highnodeutilization"
-	"github.com/rehome-dev/rehome/functions/lownodeutilization"
-	"github.com/rehome-dev/rehome/functions/rank"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -28,7 +26,7 @@ type rules struct {
 	blind     bool // the usage of pods is not known to anybody
 }
 
-func rulesOfLow(a lownodeutilization.Args, s schemas.UsageScope) rules {
+func rulesOfLow(a utilization.LowArgs, s schemas.UsageScope) rules {
 	r := rules{
 		scope: s, resources: a.Resources(), low: a.Thresholds, high: a.TargetThresholds, fewNodes: a.NumberOfNodes,
 		allowed: a.EvictableNamespaces, perNode: a.EvictionLimits.Node, blind: a.Load().Source == policy.LoadPrometheus,
@@ -52,7 +50,7 @@ func rulesOfLow(a lownodeutilization.Args, s schemas.UsageScope) rules {
 	return r
 }
 
-func rulesOfHigh(a highnodeutilization.Args, s schemas.UsageScope) rules {
+func rulesOfHigh(a utilization.HighArgs, s schemas.UsageScope) rules {
 	r := rules{
 		scope: s, resources: a.Resources(), low: a.Thresholds, packing: true, fewNodes: a.NumberOfNodes, allowed: a.EvictableNamespaces,
 	}
@@ -232,7 +230,7 @@ func (r rules) answer(stops map[string]int) (leaving []schemas.UsingPod, from []
 		}
 	}
 	pods := slices.Clone(r.scope.Pods)
-	slices.SortFunc(pods, func(a, b schemas.UsingPod) int { return rank.Compare(&a.Pod, &b.Pod) })
+	slices.SortFunc(pods, func(a, b schemas.UsingPod) int { return candidate.Compare(&a.Pod, &b.Pod) })
 	for _, n := range sources {
 		for _, p := range pods {
 			if p.Pod.Spec.NodeName != n.Name || !r.may(p, targets) {

@@ -1,4 +1,4 @@
-package lifecycle
+package candidate
 
 import (
 	"math"
@@ -34,7 +34,6 @@ func TestOnlyTheContainersThatCountAreRead(t *testing.T) {
 	type read struct {
 		names    string
 		restarts int64
-		waits    string
 		reasons  string
 		codes    []int32
 	}
@@ -43,20 +42,17 @@ func TestOnlyTheContainersThatCountAreRead(t *testing.T) {
 		count Containers
 		want  read
 	}{
-		{"regular ones", Containers{}, read{"last a b", math.MaxInt32 + 3, "A", "A B", []int32{2}}},
-		{"init containers too", Containers{Init: true}, read{"last a b i j", math.MaxInt32 + 13, "A I", "A B I J", []int32{2, 3}}},
-		{"ephemeral ones too", Containers{Ephemeral: true}, read{"last a b e f", math.MaxInt32 + 3, "A E", "A B E F", []int32{2, 4}}},
-		{"all", Containers{Init: true, Ephemeral: true}, read{"last a b i j e f", math.MaxInt32 + 13, "A I E", "A B I J E F", []int32{2, 3, 4}}},
+		{"regular ones", Containers{}, read{"last a b", math.MaxInt32 + 3, "A B", []int32{2}}},
+		{"init containers too", Containers{Init: true}, read{"last a b i j", math.MaxInt32 + 13, "A B I J", []int32{2, 3}}},
+		{"ephemeral ones too", Containers{Ephemeral: true}, read{"last a b e f", math.MaxInt32 + 3, "A B E F", []int32{2, 4}}},
+		{"all", Containers{Init: true, Ephemeral: true}, read{"last a b i j e f", math.MaxInt32 + 13, "A B I J E F", []int32{2, 3, 4}}},
 	} {
-		var names, waits, reasons []string
+		var names, reasons []string
 		got := read{restarts: c.count.Restarts(pod)}
 		for s := range c.count.Of(pod) {
 			names = append(names, s.Name)
 		}
 		for _, r := range []string{"A", "B", "I", "J", "E", "F", "Gone", ""} {
-			if found, ok := c.count.Waits(pod, []string{"other", r}); ok {
-				waits = append(waits, found)
-			}
 			if found, ok := c.count.Reason(pod, []string{"other", r}); ok {
 				reasons = append(reasons, found)
 			}
@@ -66,7 +62,7 @@ func TestOnlyTheContainersThatCountAreRead(t *testing.T) {
 				got.codes = append(got.codes, found)
 			}
 		}
-		got.names, got.waits, got.reasons = strings.Join(names, " "), strings.Join(waits, " "), strings.Join(reasons, " ")
+		got.names, got.reasons = strings.Join(names, " "), strings.Join(reasons, " ")
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
@@ -79,9 +75,8 @@ func TestTheFirstContainerWithAReasonIsNamed(t *testing.T) {
 		InitContainerStatuses: []corev1.ContainerStatus{status("i", 0, "C", "", 0)},
 	}}
 	reason, _ := Containers{Init: true}.Reason(pod, []string{"C", "A", "B"})
-	waits, _ := Containers{Init: true}.Waits(pod, []string{"C", "A", "B"})
-	if reason != "B" || waits != "A" {
-		t.Errorf("reason %q, waits %q, want B and A", reason, waits)
+	if reason != "B" {
+		t.Errorf("reason %q, want B", reason)
 	}
 }
 

@@ -1,11 +1,11 @@
-package placement_test
+package candidate_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rehome-dev/rehome/functions/placement"
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
@@ -25,7 +25,7 @@ func TestOnlyAPodThatStaysByItselfAndThatNothingProtectsIsMovable(t *testing.T) 
 		{"protected", test.Protected(policy.PodsWithPVC), false, false},
 	} {
 		p := test.Pod("a", c.option)
-		if movable, leaves := placement.Movable(&p), placement.Leaves(&p.Pod); movable != c.movable || leaves != c.leaves {
+		if movable, leaves := candidate.Movable(&p), candidate.Leaves(&p.Pod); movable != c.movable || leaves != c.leaves {
 			t.Errorf("%s: movable %v, leaves %v, want %v and %v", c.name, movable, leaves, c.movable, c.leaves)
 		}
 	}
@@ -42,7 +42,7 @@ func TestANodeIsReadyUnlessItSaysOtherwise(t *testing.T) {
 		{"not ready", test.Node("a", test.Ready(corev1.ConditionFalse)), false},
 		{"does not answer", test.Node("a", test.Ready(corev1.ConditionUnknown)), false},
 	} {
-		if got := placement.Ready(&c.node); got != c.want {
+		if got := candidate.Ready(&c.node); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -68,7 +68,7 @@ func TestATaintIsToleratedByTheRuleOfTheScheduler(t *testing.T) {
 		{"no larger number", "a=5:NoSchedule", []corev1.Toleration{above}, false},
 	} {
 		taint := test.Taint(c.taint)
-		if got := placement.Tolerates(c.tolerations, &taint); got != c.want {
+		if got := candidate.Tolerates(c.tolerations, &taint); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}

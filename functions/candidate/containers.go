@@ -1,6 +1,4 @@
-// Package lifecycle reads from a pod how far it has come: what its containers wait for or ended with, how often they
-// were restarted, who owns it, how old it is. The strategies that judge single pods share it.
-package lifecycle
+package candidate
 
 import (
 	"iter"
@@ -14,13 +12,12 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// Containers says which containers of a pod count besides the regular ones. Restartable init containers, also called
-// sidecars, are init containers. The zero value: none besides.
+// Containers says which containers of a pod count besides the regular ones. Sidecars are init containers.
 type Containers struct {
 	Init, Ephemeral bool
 }
 
-// Of are the statuses of the containers that count: regular ones, then init, then ephemeral ones.
+// Of iterates over the statuses of the containers that count: regular, then init, then ephemeral ones.
 func (c Containers) Of(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 	return func(yield func(*corev1.ContainerStatus) bool) {
 		for i, list := range [...][]corev1.ContainerStatus{
@@ -38,7 +35,7 @@ func (c Containers) Of(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 	}
 }
 
-// Restarts is how often the containers were restarted, all together.
+// Restarts is the sum of the restarts of all containers.
 func (c Containers) Restarts(pod *corev1.Pod) int64 {
 	var sum int64
 	for s := range c.Of(pod) {
@@ -47,18 +44,8 @@ func (c Containers) Restarts(pod *corev1.Pod) int64 {
 	return sum
 }
 
-// Waits returns the first of the containers' reasons for waiting that is one of the wanted.
-func (c Containers) Waits(pod *corev1.Pod, wanted []string) (reason string, found bool) {
-	for s := range c.Of(pod) {
-		if w := s.State.Waiting; w != nil && slices.Contains(wanted, w.Reason) {
-			return w.Reason, true
-		}
-	}
-	return "", false
-}
-
-// Reason returns the first of the containers' reasons, for waiting now or for being terminated now, that is one of the
-// wanted. How a container ended before its last restart does not count.
+// Reason returns the first reason, for waiting or for being terminated now, that is among wanted. How a container ended
+// before its last restart does not count.
 func (c Containers) Reason(pod *corev1.Pod, wanted []string) (reason string, found bool) {
 	for s := range c.Of(pod) {
 		if w := s.State.Waiting; w != nil && slices.Contains(wanted, w.Reason) {
@@ -71,7 +58,7 @@ func (c Containers) Reason(pod *corev1.Pod, wanted []string) (reason string, fou
 	return "", false
 }
 
-// ExitCode returns the first of the exit codes of the containers that are terminated now that is one of the wanted.
+// ExitCode returns the first exit code of a container terminated now that is among wanted.
 func (c Containers) ExitCode(pod *corev1.Pod, wanted []int32) (code int32, found bool) {
 	for s := range c.Of(pod) {
 		if t := s.State.Terminated; t != nil && slices.Contains(wanted, t.ExitCode) {
@@ -81,14 +68,14 @@ func (c Containers) ExitCode(pod *corev1.Pod, wanted []int32) (code int32, found
 	return 0, false
 }
 
-// Owned says whether an owner of the pod is of one of the kinds. The group of the kind does not count.
+// Owned reports whether an owner of the pod is of one of the kinds, in any API group.
 func Owned(pod *corev1.Pod, kinds []string) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return slices.Contains(kinds, o.Kind)
 	})
 }
 
-// ValidateKinds refuses a kind of owner that no owner can be of; each error in it is a *[policy.FieldError].
+// ValidateKinds returns an error for each entry that is not a kind, a *[policy.FieldError].
 func ValidateKinds(kinds []string) error {
 	var found policy.Findings
 	for i, kind := range kinds {

@@ -1,4 +1,4 @@
-package rank
+package candidate
 
 import (
 	"slices"
@@ -91,13 +91,13 @@ func TestTheQualityOfServiceIsWorkedOutWhenTheStatusLacksIt(t *testing.T) {
 		if got := classOf(p); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
-		ranks := map[corev1.PodQOSClass]int{corev1.PodQOSBestEffort: 0, corev1.PodQOSBurstable: 1, corev1.PodQOSGuaranteed: 2}
+		ranks := map[corev1.PodQOSClass]int64{corev1.PodQOSBestEffort: 0, corev1.PodQOSBurstable: 1, corev1.PodQOSGuaranteed: 2}
 		if got := service(p); got != ranks[c.want] {
 			t.Errorf("%s: got rank %d, want %d", c.name, got, ranks[c.want])
 		}
 	}
 	order := []corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed}
-	if !slices.IsSortedFunc(order, func(a, b corev1.PodQOSClass) int { return service(pod("", 0, a)) - service(pod("", 0, b)) }) {
+	if !slices.IsSortedFunc(order, func(a, b corev1.PodQOSClass) int { return int(service(pod("", 0, a)) - service(pod("", 0, b))) }) {
 		t.Errorf("the classes do not rank in the order %v", order)
 	}
 }
