@@ -3,174 +3,154 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-const (
-	// failuresToOpen is how many questions in a row may be in vain: more than a restart behind a service costs, and few
-	// enough that no scope is given up.
-	failuresToOpen = 3
-	// firstProbe and lastProbe are after what time a function that was away is asked again, at first and at the most.
-	firstProbe = time.Second
-	lastProbe  = time.Minute
-)
+// failuresToOpen is how many requests in a row must fail: more than a restart behind a service costs, and few enough that no
+// scope goes to the dead letters.
+const failuresToOpen = 3
 
-// errNotAsked says to a breaker that nothing was found out.
+// newBackoff returns the delays between probes: up to a second at first, up to a minute at the most, less up to half of it so
+// that dispatchers do not all probe at once.
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
+}
+
+// errNotAsked tells a breaker that no request was made.
 var errNotAsked = errors.New("not asked")
 
 // change is a breaker that opens or closes.
 type change struct {
 	open  bool
-	why   error         // it opens
-	after time.Duration // it was open for so long
+	why   error         // opens
+	after time.Duration // how long it was open
 }
 
-// breaker keeps questions from a function that is not there. [newBreaker] makes it. Its methods may be called from many
-// goroutines.
+// breaker is the circuit breaker of one function. While it is open, one caller at a time probes the function, and the others
+// wait. Its methods may be called from many goroutines.
 type breaker struct {
-	tell func(change) // is called with the lock held
+	tell  func(change)  // called with the lock held
+	probe chan struct{} // holds a token while a caller probes; the others queue for it
 
 	mu       sync.Mutex
-	failures int // in a row, while it is closed
-	open     bool
-	since    time.Time     // it is open
-	probes   int           // in vain, since then
-	next     time.Time     // the moment of the next one
-	probing  bool          // somebody asks
-	tickets  uint64        // that were given out
-	queue    []uint64      // the tickets of those who wait, the longest first
-	signal   chan struct{} // closed when any of these has changed
+	failures int           // in a row, while closed
+	closed   chan struct{} // while open: closed when the breaker closes. nil while closed.
+	since    time.Time     // when it opened
+	backoff  wait.Backoff
+	next     time.Time // when the next probe is due
 }
 
 func newBreaker(tell func(change)) *breaker {
-	return &breaker{tell: tell, signal: make(chan struct{})}
+	return &breaker{tell: tell, probe: make(chan struct{}, 1)}
 }
 
-// pass lets its holder ask once.
+// pass allows one request.
 type pass struct {
-	waited bool // for somebody else to find out that the function is back, or for its turn to do so
-	probe  bool // it is the one that finds out
+	waited bool // the breaker was open
+	probe  bool // the request is a probe
 }
 
-// enter waits until the caller may ask, who then has to leave. It fails only with the error of ctx.
+// enter waits until the caller may make a request; then the caller must leave. It fails only with the error of ctx.
 func (b *breaker) enter(ctx context.Context) (pass, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.open {
+	closed := b.closed
+	b.mu.Unlock()
+	if closed == nil {
 		return pass{}, nil
 	}
-	b.tickets++
-	ticket := b.tickets
-	b.queue = append(b.queue, ticket)
-	defer func() {
-		b.queue = slices.DeleteFunc(b.queue, func(other uint64) bool { return other == ticket })
-		b.wake()
-	}()
-	for b.open {
-		mine := b.queue[0] == ticket && !b.probing
-		wait := time.Until(b.next)
-		if mine && wait <= 0 {
-			b.probing = true
-			return pass{waited: true, probe: true}, nil
-		}
-		if err := b.pause(ctx, mine, wait); err != nil {
-			return pass{}, err
-		}
-	}
-	return pass{waited: true}, nil
-}
-
-// pause waits until something has changed, or for that time if it is the caller's turn.
-func (b *breaker) pause(ctx context.Context, mine bool, wait time.Duration) error {
-	var due <-chan time.Time
-	if mine {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
-	}
-	signal := b.signal
-	b.mu.Unlock()
-	defer b.mu.Lock()
 	select {
-	case <-due:
-	case <-signal:
+	case <-closed:
+		return pass{waited: true}, nil
 	case <-ctx.Done():
+		return pass{}, ctx.Err()
+	case b.probe <- struct{}{}:
 	}
-	return ctx.Err()
+	b.mu.Lock()
+	timer := time.NewTimer(time.Until(b.next))
+	b.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return pass{waited: true, probe: true}, nil
+	case <-closed:
+		<-b.probe
+		return pass{waited: true}, nil
+	case <-ctx.Done():
+		<-b.probe
+		return pass{}, ctx.Err()
+	}
 }
 
-// leave says what came of a question. hold: the function is not there, and the caller is to enter again.
-func (b *breaker) leave(p pass, err error) (hold bool) {
+// leave records the result of a request. hold: the function is away, and the caller must enter again. opened: this result
+// opened the breaker.
+func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.wake()
 	if p.probe {
-		b.probing = false
+		defer func() { <-b.probe }()
 	}
-	switch verdictOf(err) {
-	case unknown:
-		return false
-	case there:
+	switch resultOf(err) {
+	case resultBroken:
+		return false, false
+	case resultUnreachable, resultUnauthorized:
+	default: // a function that refuses a scope, or asks for time, is there
 		b.failures = 0
-		if b.open {
-			b.open = false
+		if b.closed != nil {
+			close(b.closed)
+			b.closed = nil
 			b.tell(change{after: time.Since(b.since).Round(time.Millisecond)})
 		}
-		return false
+		return false, false
 	}
 	switch {
-	case b.open && p.probe:
-		b.probes++
-		b.next = time.Now().Add(max(probeAfter(b.probes, rand.Float64()), delivery.After(err)))
-	case !b.open:
+	case b.closed != nil && !p.probe:
+		return true, false
+	case b.closed == nil:
 		if b.failures++; b.failures < failuresToOpen {
-			return false
+			return false, false
 		}
-		b.open, b.since, b.probes, b.failures = true, time.Now(), 0, 0
-		b.next = b.since.Add(max(probeAfter(0, rand.Float64()), delivery.After(err)))
+		opened = true
+		b.closed, b.since, b.failures, b.backoff = make(chan struct{}), time.Now(), 0, newBackoff()
 		b.tell(change{open: true, why: err})
 	}
-	return true
+	b.next = time.Now().Add(max(b.backoff.Step(), delivery.After(err)))
+	return true, opened
 }
 
-func (b *breaker) wake() {
-	close(b.signal)
-	b.signal = make(chan struct{})
-}
-
-// verdict is what a question has found out about the function.
-type verdict int
+// result is the outcome of one request, for the breaker and the metrics.
+type result string
 
 const (
-	there verdict = iota
-	away
-	unknown
+	resultAnswered     result = "answered"
+	resultEmpty        result = "empty"        // no pod should move
+	resultWrong        result = "wrong"        // the answer does not fit the scope
+	resultRefused      result = "refused"      // for good, or with data that is no event
+	resultLater        result = "later"        // the function asks for a later request
+	resultUnauthorized result = "unauthorized" // the function refuses the dispatcher
+	resultUnreachable  result = "unreachable"  // the function is away
+	resultBroken       result = "broken"       // the dispatcher or the bus failed
 )
 
-// verdictOf says what the error of a question has found out. Whoever refuses a scope, or asks for time, is there.
-func verdictOf(err error) verdict {
+// resultOf classifies the error of a request.
+func resultOf(err error) result {
 	_, later := errors.AsType[*delivery.Later](err)
 	switch {
-	case errors.Is(err, delivery.ErrUnreachable), errors.Is(err, delivery.ErrUnauthorized):
-		return away
-	case err == nil, errors.Is(err, schemas.ErrInvalid), later:
-		return there
+	case err == nil:
+		return resultAnswered
+	case errors.Is(err, delivery.ErrUnreachable):
+		return resultUnreachable
+	case errors.Is(err, delivery.ErrUnauthorized):
+		return resultUnauthorized
+	case later:
+		return resultLater
+	case errors.Is(err, schemas.ErrInvalid):
+		return resultRefused
 	}
-	return unknown
-}
-
-// probeAfter is how long to wait after so many probes in vain: a time that doubles, less up to half of it, so that those
-// who wait for the same function do not all ask at once. random is in [0, 1).
-func probeAfter(probes int, random float64) time.Duration {
-	d := lastProbe
-	if probes < 6 {
-		d = min(firstProbe<<probes, lastProbe)
-	}
-	return d - time.Duration(random*float64(d)/2)
+	return resultBroken
 }

@@ -29,7 +29,8 @@ func ask(t *testing.T, b *breaker, err error) (p pass, hold bool) {
 	if failed != nil {
 		t.Fatal(failed)
 	}
-	return p, b.leave(p, err)
+	hold, _ = b.leave(p, err)
+	return p, hold
 }
 
 func TestABreakerOpensAfterThreeQuestionsInVainInARow(t *testing.T) {
@@ -128,7 +129,7 @@ func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
 					if i == 2 {
 						end = errGone
 					}
-					if !b.leave(p, end) {
+					if hold, _ := b.leave(p, end); !hold {
 						return
 					}
 				}

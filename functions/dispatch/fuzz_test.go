@@ -12,9 +12,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzHold: whatever a function answers, it is refused as invalid, or it moves pods of its scope that are not protected,
+// FuzzCheck: whatever a function answers, it is refused as invalid, or it moves pods of its scope that are not protected,
 // each once, from the node where it is, for a reason that fits into a line.
-func FuzzHold(f *testing.F) {
+func FuzzCheck(f *testing.F) {
 	scope, head := asked(f)
 	scope.ID = "scope-1"
 	for _, change := range []func(*schemas.Intents){
@@ -42,7 +42,7 @@ func FuzzHold(f *testing.F) {
 	f.Add(schemas.ScopeType, []byte(scope.Data))
 	may := map[types.UID]string{"uid-cart": "shop/cart", "uid-ended": "shop/ended"}
 	f.Fuzz(func(t *testing.T, eventType string, data []byte) {
-		intents, err := hold(scope, head, schemas.Event{ID: "9", Source: "/f", Type: eventType, Data: data})
+		intents, err := check(scope, head, schemas.Event{ID: "9", Source: "/f", Type: eventType, Data: data})
 		if err != nil {
 			if !errors.Is(err, schemas.ErrInvalid) || len(intents) > 0 {
 				t.Fatalf("got %+v, %v; want an error that is ErrInvalid, and no intents", intents, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/rehome-dev/rehome/functions"
@@ -14,61 +13,53 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// strategy is one strategy that is asked.
+// strategy is one strategy whose function is outside of this process.
 type strategy struct {
-	name     string
-	where    string // of the function, for people
-	source   string
-	parallel int
-	timeout  time.Duration // of one question
-	bus      Bus
-	asker    Asker
-	breaker  *breaker
-	opened   atomic.Bool // the breaker, and nobody has seen to it yet
-	figures  figures
-	log      *slog.Logger
+	*Dispatcher
+	policy.Outside
+	name    string
+	where   string // the address of the function, for people
+	asker   Asker
+	breaker *breaker
+	log     *slog.Logger
 }
 
-// newStrategy makes what asks one strategy.
 func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
-	s := &strategy{
-		name: o.Strategy.Name, where: wayOf(o).where(), source: d.config.Source, parallel: o.Parallel, timeout: o.Timeout,
-		bus: d.config.Bus, asker: asker, figures: d.metrics.of(o.Strategy.Name), log: d.log,
-	}
-	s.figures.open.Set(0)
+	s := &strategy{Dispatcher: d, Outside: o, name: o.Strategy.Name, where: addressOf(o).String(), asker: asker}
+	s.log = d.log.With("strategy", s.name, "where", s.where)
+	s.metrics.open.WithLabelValues(s.name).Set(0)
 	s.breaker = newBreaker(s.tell)
 	return s
 }
 
-// run asks until ctx ends, and finishes what it has begun.
+// run asks until ctx ends, and finishes the requests in flight.
 func (s *strategy) run(ctx context.Context) {
 	defer s.asker.Close()
 	handle := func(handling context.Context, scope schemas.Event) error { return s.handle(ctx, handling, scope) }
-	if err := s.bus.Work(ctx, s.name, s.parallel, handle); err != nil && ctx.Err() == nil {
-		s.log.Error("strategy stopped working", "strategy", s.name, "error", err)
+	if err := s.config.Bus.Work(ctx, s.name, s.Parallel, handle); err != nil && ctx.Err() == nil {
+		s.log.Error("strategy stopped working", "error", err)
 	}
 }
 
-// tell says that the breaker has opened or closed.
+// tell logs that the breaker has opened or closed.
 func (s *strategy) tell(c change) {
-	log := s.log.With("strategy", s.name, "where", s.where)
-	switch {
-	case !c.open:
-		s.figures.open.Set(0)
-		log.Info("a function answers again, its scopes are asked", "after", c.after)
+	open := s.metrics.open.WithLabelValues(s.name)
+	if !c.open {
+		open.Set(0)
+		s.log.Info("a function answers again, its scopes are asked", "after", c.after)
 		return
-	case errors.Is(c.why, delivery.ErrUnauthorized):
-		log.Error("a function does not let us in, its scopes wait: let the dispatcher ask it there, or correct where it is asked",
-			"error", c.why)
-	default:
-		log.Warn("a function does not answer, its scopes wait", "error", c.why)
 	}
-	s.figures.open.Set(1)
-	s.opened.Store(true)
+	open.Set(1)
+	if errors.Is(c.why, delivery.ErrUnauthorized) {
+		s.log.Error("a function does not let us in, its scopes wait: let the dispatcher ask it there, or correct where it is asked",
+			"error", c.why)
+		return
+	}
+	s.log.Warn("a function does not answer, its scopes wait", "error", c.why)
 }
 
-// handle has one scope answered. ended is over when no further scope is to be begun, which one that waits for its turn is
-// not; handling is when nothing may go on.
+// handle has one scope answered. ended ends when no further scope should begin, and with it the wait of a scope for the
+// breaker; handling ends when everything must stop.
 func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) error {
 	head, err := schemas.DecodeHead(scope)
 	if err != nil {
@@ -83,81 +74,64 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 		if err != nil {
 			return fmt.Errorf("scope %s waits for %s: %w", scope.ID, s.where, err)
 		}
-		if p.waited { // it may have been replaced a long time ago
-			if current, err := s.bus.Current(handling, scope); err != nil || !current {
+		if p.waited { // a newer scope may have replaced it
+			if current, err := s.config.Bus.Current(handling, scope); err != nil || !current {
 				s.breaker.leave(p, errNotAsked)
 				return err
 			}
 		}
 		asked := time.Now()
 		reply, has, err := s.ask(handling, scope)
-		if s.breaker.leave(p, err) {
-			s.remark(handling, scope, time.Since(asked), err)
+		hold, opened := s.breaker.leave(p, err)
+		if opened && time.Since(asked) >= s.Timeout {
+			s.buryCopy(handling, scope, err)
+		}
+		if hold {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("scope %s: %w", scope.ID, err)
 		}
-		return s.answer(handling, question{scope, head, began}, reply, has)
+		return s.answer(handling, scope, head, began, reply, has)
 	}
 }
 
-// remark leaves a dead letter when the breaker has opened because the function hangs: a question took all of its time.
-// Whoever is not there at all is being restarted, most of the time, and is logged only.
-func (s *strategy) remark(ctx context.Context, scope schemas.Event, took time.Duration, why error) {
-	if !s.opened.CompareAndSwap(true, false) || took < s.timeout {
-		return
-	}
-	if err := s.bus.Bury(ctx, scope, fmt.Errorf("the function of %s hangs, its scopes wait: %w", s.name, why)); err != nil {
-		s.log.Warn("that a function hangs could not be told by a dead letter", "strategy", s.name, "error", err)
+// buryCopy leaves a dead letter for a function that hangs. A function that is away is usually restarting, and only logged.
+func (s *strategy) buryCopy(ctx context.Context, scope schemas.Event, why error) {
+	if err := s.config.Bus.Bury(ctx, scope, fmt.Errorf("the function of %s hangs, its scopes wait: %w", s.name, why)); err != nil {
+		s.log.Warn("the dead letter for a function that hangs could not be stored", "error", err)
 	}
 }
 
-// ask asks once.
+// ask makes one request.
 func (s *strategy) ask(ctx context.Context, scope schemas.Event) (reply schemas.Event, has bool, err error) {
 	began := time.Now()
 	reply, has, err = s.asker.Ask(ctx, scope)
-	if ctx.Err() == nil || err == nil { // what we gave up ourselves says nothing about the function
-		s.figures.seconds.Observe(time.Since(began).Seconds())
+	if ctx.Err() == nil || err == nil { // a request that the dispatcher cancelled says nothing about the function
+		s.metrics.seconds.WithLabelValues(s.name).Observe(time.Since(began).Seconds())
 	}
 	if err != nil {
-		s.figures.count(resultOf(err))
+		s.count(resultOf(err))
 	}
 	return reply, has, err
 }
 
-// question is a scope and when it was taken up.
-type question struct {
-	scope schemas.Event
-	head  schemas.ScopeHead
-	began time.Time
-}
+func (s *strategy) count(r result) { s.metrics.requests.WithLabelValues(s.name, string(r)).Inc() }
 
-// answer stores what the function answered, if it can be the answer to the scope.
-func (s *strategy) answer(ctx context.Context, q question, reply schemas.Event, has bool) error {
+// answer checks the reply and stores the answer.
+func (s *strategy) answer(
+	ctx context.Context, scope schemas.Event, head schemas.ScopeHead, began time.Time, reply schemas.Event, has bool,
+) error {
 	intents, result := []schemas.Intent(nil), resultEmpty
 	if has {
 		var err error
-		if intents, err = hold(q.scope, q.head, reply); err != nil {
-			s.figures.count(resultWrong)
-			return fmt.Errorf("scope %s: answer of %s: %w", q.scope.ID, s.where, err)
+		if intents, err = check(scope, head, reply); err != nil {
+			s.count(resultWrong)
+			return fmt.Errorf("scope %s: answer of %s: %w", scope.ID, s.where, err)
 		}
 		result = resultAnswered
 	}
-	s.figures.count(result)
-	if len(intents) > 0 { // what withdraws does no harm when it comes late; what moves pods could
-		current, err := s.bus.Current(ctx, q.scope)
-		if err != nil || !current {
-			return err
-		}
-	}
-	answer := functions.Complete(q.head, intents, q.scope.ID, q.scope.Sequence)
-	e, err := functions.Reply(s.source, answer, q.scope, q.began)
-	if err != nil {
-		return err
-	}
-	if err := s.bus.Answer(ctx, e, answer); err != nil {
-		return fmt.Errorf("answer of %s to scope %s: %w", s.name, q.scope.ID, err)
-	}
-	return nil
+	s.count(result)
+	answer := functions.Complete(head, intents, scope.ID, scope.Sequence)
+	return functions.Publish(ctx, s.config.Bus, s.config.Source, answer, scope, began)
 }

@@ -42,7 +42,7 @@ func TestThatAFunctionIsAwayIsSaidOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T
 		for range 5 {
 			s.breaker.leave(pass{}, c.why)
 		}
-		if open := testutil.ToFloat64(s.figures.open); open != 1 {
+		if open := testutil.ToFloat64(d.metrics.open); open != 1 {
 			t.Errorf("%s: rehome_dispatcher_open is %v, want 1", name, open)
 		}
 		s.breaker.mu.Lock()
@@ -51,7 +51,7 @@ func TestThatAFunctionIsAwayIsSaidOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T
 		for range 5 {
 			s.breaker.leave(pass{}, nil)
 		}
-		if open := testutil.ToFloat64(s.figures.open); open != 0 {
+		if open := testutil.ToFloat64(d.metrics.open); open != 0 {
 			t.Errorf("%s: rehome_dispatcher_open is %v, want 0", name, open)
 		}
 		want := c.want + "\n" +

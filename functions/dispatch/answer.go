@@ -10,13 +10,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostReason bounds a reason, in bytes: it stands in every verdict about the pod and in a Kubernetes Event, which takes a
-// kilobyte in all.
+// mostReason bounds a reason, in bytes: it becomes part of verdicts and of Kubernetes Events, which take a kilobyte in all.
 const mostReason = 500
 
-// hold returns what the answer to a scope wants moved, if it is an answer to that scope. Of an intent only which pod it
-// means and the reason are the function's. Its error wraps [schemas.ErrInvalid].
-func hold(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]schemas.Intent, error) {
+// check returns the moves in the reply if it answers the scope. Of each intent it takes the pod and the reason only. Its error
+// wraps [schemas.ErrInvalid].
+func check(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]schemas.Intent, error) {
 	answer, err := schemas.Decode[schemas.Intents](reply)
 	if err != nil {
 		return nil, err
@@ -45,7 +44,7 @@ func hold(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]s
 	return pick(asked.ScopedPods(), answer)
 }
 
-// pick returns the moves of those pods that the answer means.
+// pick returns the moves of the pods in the answer.
 func pick(pods []schemas.ScopedPod, answer schemas.Intents) ([]schemas.Intent, error) {
 	if len(answer.Intents) > len(pods) {
 		return nil, fmt.Errorf("%w: intents: want at most the %d pods of the scope, got %d", schemas.ErrInvalid, len(pods),
@@ -58,7 +57,7 @@ func pick(pods []schemas.ScopedPod, answer schemas.Intents) ([]schemas.Intent, e
 	moves := make([]schemas.Intent, 0, len(answer.Intents))
 	for i, intent := range answer.Intents {
 		pod, listed := byUID[intent.Pod.UID]
-		delete(byUID, intent.Pod.UID) // so that it is listed once
+		delete(byUID, intent.Pod.UID) // a pod may be listed once
 		if err := allowed(pod, listed, intent); err != nil {
 			return nil, fmt.Errorf("%w: intents[%d]: %w", schemas.ErrInvalid, i, err)
 		}
@@ -67,7 +66,7 @@ func pick(pods []schemas.ScopedPod, answer schemas.Intents) ([]schemas.Intent, e
 	return moves, nil
 }
 
-// allowed says why an intent cannot be about a pod of the scope; listed says whether there is one of its UID.
+// allowed returns an error if the intent does not fit the pod with its UID. listed: the scope has such a pod.
 func allowed(pod schemas.ScopedPod, listed bool, intent schemas.Intent) error {
 	meta := pod.Pod.ObjectMeta
 	switch {
@@ -86,7 +85,7 @@ func allowed(pod schemas.ScopedPod, listed bool, intent schemas.Intent) error {
 	return nil
 }
 
-// reasonOf is the reason that a function gave, on one line of bounded length.
+// reasonOf is the reason of a function on one line of bounded length.
 func reasonOf(text, strategy string) string {
 	text = strings.ToValidUTF8(text[:min(len(text), 4*mostReason)], "")
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")

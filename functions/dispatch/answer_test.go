@@ -71,7 +71,7 @@ func replyOf(t *testing.T, a schemas.Intents) schemas.Event {
 
 func TestOfAnAnswerOnlyThePodsAndTheirReasonsAreTaken(t *testing.T) {
 	scope, head := asked(t)
-	got, err := hold(scope, head, replyOf(t, right(scope)))
+	got, err := check(scope, head, replyOf(t, right(scope)))
 	want := []schemas.Intent{
 		{Pod: schemas.PodRef{Namespace: "shop", Name: "ended", UID: "uid-ended"}, Node: "worker-1", Ended: true, Reason: "it has failed"},
 		{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "uid-cart"}, Node: "worker-1", Reason: "KeepOffSpot gave no reason"},
@@ -134,7 +134,7 @@ func TestAnAnswerThatIsNotOneToItsScopeIsInvalid(t *testing.T) {
 		scope, head := asked(t)
 		a := right(scope)
 		c.change(&a)
-		got, err := hold(scope, head, replyOf(t, a))
+		got, err := check(scope, head, replyOf(t, a))
 		want := "invalid event: " + strings.Replace(c.want, "SCOPE", scope.ID, 1)
 		if got != nil || !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 			t.Errorf("%s: got %+v, %v\nwant %s", name, got, err, want)
@@ -149,7 +149,7 @@ func TestAnEventThatIsNoAnswerIsInvalid(t *testing.T) {
 		"another shape": {ID: "9", Source: "/f", Type: schemas.IntentsType, Data: []byte(`{"intents":7}`)},
 		"the scope":     scope,
 	} {
-		if got, err := hold(scope, head, reply); got != nil || !errors.Is(err, schemas.ErrInvalid) {
+		if got, err := check(scope, head, reply); got != nil || !errors.Is(err, schemas.ErrInvalid) {
 			t.Errorf("%s: got %+v, %v; want an error that is ErrInvalid", name, got, err)
 		}
 	}
