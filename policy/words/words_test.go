@@ -9,13 +9,13 @@ import (
 func TestEveryKindOfDeltaHasWords(t *testing.T) {
 	seen := map[string]schemas.DeltaKind{}
 	for _, kind := range schemas.DeltaKinds() {
-		words := inWords(kind)
+		words := change(kind)
 		if other, taken := seen[words]; taken || words == "" {
 			t.Errorf("%s is %q, as is %s", kind, words, other)
 		}
 		seen[words] = kind
 	}
-	if got, want := inWords("claim.resized"), "the resized of a claim changes"; got != want {
+	if got, want := change("claim.resized"), "the resized of a claim changes"; got != want {
 		t.Errorf("a kind that is not known is %q, want %q", got, want)
 	}
 }
