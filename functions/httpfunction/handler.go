@@ -1,3 +1,31 @@
+// Package httpfunction answers scopes over HTTP with one strategy, in the HTTP binding of CloudEvents. `rehome serve` hosts it.
+//
+//	Handler.ServeHTTP ──▶ respond ──▶ readBody, readEvents ──▶ answer ──▶ Function.Try ──▶ writeEvents
+//
+//	handler.go  Handler: limits, metrics, draining
+//	codec.go    requests into events, events into responses
+//	refusal.go  refusals
+//
+// # A request and its answer
+//
+//	POST /   an event of type dev.rehome.scope.v1   200 and one of type dev.rehome.intents.v1, in the same mode
+//
+// The mode is binary, structured (application/cloudevents+json) or batched (application/cloudevents-batch+json). The
+// answer to a batch is a batch with one answer for each event, in their order; when one of them has no answer, none has. A
+// request may be compressed with gzip. The sequence in an answer is 0: the client knows the number of the scope.
+//
+// Everything else is refused with one line of text that says what would be right:
+//
+//	400  no valid CloudEvent, of another type, or no scope of this strategy   would be refused again
+//	405  another method than POST, OPTIONS of webhooks included               would be refused again
+//	408  the request was not read in time
+//	413  larger than [Config].MaxBytes                                        would be refused again
+//	415  a content type or content encoding that is not read                  would be refused again
+//	429  too many requests at once                                            after Retry-After
+//	500  the strategy panicked; it is logged, and the process goes on
+//	503  the handler drains                                                   after Retry-After
+//
+// A [Handler] keeps no state of a request. It answers several at once, up to a limit that bounds its memory.
 package httpfunction
 
 import (
@@ -6,9 +34,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
@@ -16,17 +47,17 @@ import (
 
 // The defaults of [Config].
 const (
-	// DefaultMaxBytes is what a message on the embedded bus may have at most.
+	// DefaultMaxBytes is the largest message on the embedded bus.
 	DefaultMaxBytes = 8 << 20
 	DefaultParallel = 32
 )
 
-// Config is what a [Handler] is made of.
+// Config is the configuration of a [Handler].
 type Config struct {
 	Function functions.Function
 	// Source is the CloudEvents source of the answers; the strategy's name is added to it.
 	Source string
-	// MaxBytes bounds the body of a request, as it is sent and as it is unpacked. 0: [DefaultMaxBytes].
+	// MaxBytes bounds the body of a request, compressed and uncompressed. 0: [DefaultMaxBytes].
 	MaxBytes int64
 	// Parallel bounds the requests that are answered at once. 0: [DefaultParallel].
 	Parallel int
@@ -36,12 +67,15 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// Handler answers scopes. [New] makes it. Its methods may be called from many goroutines.
+// Handler answers scopes. Its methods may be called from many goroutines.
 type Handler struct {
-	config  Config
-	gate    *gate
-	log     *slog.Logger
-	metrics *metrics
+	config     Config
+	log        *slog.Logger
+	slots      *semaphore.Weighted // one for each request in progress
+	inProgress atomic.Int64
+	draining   atomic.Bool
+	evaluation prometheus.Observer
+	handler    http.Handler // with metrics
 }
 
 // New makes a handler. It fails when the metrics cannot be registered.
@@ -52,80 +86,91 @@ func New(c Config) (*Handler, error) {
 	if c.Parallel == 0 {
 		c.Parallel = DefaultParallel
 	}
-	h := &Handler{config: c, gate: newGate(c.Parallel), log: c.Log}
+	h := &Handler{config: c, log: c.Log, slots: semaphore.NewWeighted(int64(c.Parallel))}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	h.metrics = newMetrics(c.Function.Strategy.Name, h.gate)
-	if c.Metrics != nil {
-		if err := h.metrics.register(c.Metrics); err != nil {
+	labels := prometheus.Labels{"strategy": c.Function.Strategy.Name}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rehome_function_requests_total", Help: "HTTP requests to a function by the status of the answer.", ConstLabels: labels,
+	}, []string{"code"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "rehome_function_request_seconds", Help: "Time to read an HTTP request to a function and to answer it.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, ConstLabels: labels,
+	}, nil)
+	inProgress := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rehome_function_requests_in_progress", Help: "HTTP requests to a function that are being answered.", ConstLabels: labels,
+	}, func() float64 { return float64(h.inProgress.Load()) })
+	evaluations := functions.EvaluationSeconds()
+	h.evaluation = evaluations.WithLabelValues(c.Function.Strategy.Name)
+	h.handler = promhttp.InstrumentHandlerCounter(requests, promhttp.InstrumentHandlerDuration(seconds, http.HandlerFunc(h.serve)))
+	if r := c.Metrics; r != nil {
+		err := errors.Join(r.Register(requests), r.Register(seconds), r.Register(inProgress), r.Register(evaluations))
+		if err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return h, nil
 }
 
-// Ready says why the handler does not answer scopes; nil: it does.
+// Ready returns nil, or an error when the handler drains.
 func (h *Handler) Ready() error {
-	if h.gate.isClosed() {
+	if h.draining.Load() {
 		return errors.New("shutting down")
 	}
 	return nil
 }
 
-// Drain refuses all further requests with 503, and waits for those that are being answered, or until ctx ends: then its
-// error wraps that of ctx. It may be called again.
+// Drain refuses all further requests with 503 and waits for those in progress, or until ctx ends: then its error wraps the error
+// of ctx. It may be called again.
 func (h *Handler) Drain(ctx context.Context) error {
-	select {
-	case <-h.gate.close():
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%d requests are still being answered: %w", h.gate.count(), ctx.Err())
+	h.draining.Store(true)
+	if err := h.slots.Acquire(ctx, int64(h.config.Parallel)); err != nil {
+		return fmt.Errorf("%d requests are still being answered: %w", h.inProgress.Load(), err)
 	}
+	h.slots.Release(int64(h.config.Parallel))
+	return nil
 }
 
 // ServeHTTP implements [http.Handler].
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.ServeHTTP(w, r) }
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
+	if err := h.respond(w, r); err != nil {
+		h.refusalOf(err).write(w)
+	}
+}
+
+// respond answers a request, or returns an error before the response begins.
+func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
-	status := h.serve(w, r, began)
-	h.metrics.served(status, time.Since(began))
-}
-
-// serve answers or refuses a request, and returns the status.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, began time.Time) int {
 	if r.Method != http.MethodPost {
-		p := refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method)
-		return p.with("Allow", http.MethodPost).write(w)
+		return refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).with("Allow", http.MethodPost)
 	}
-	switch h.gate.enter() {
-	case full:
-		p := refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most at once", h.config.Parallel)
-		return p.with("Retry-After", "1").write(w)
-	case closed:
-		p := refuse(http.StatusServiceUnavailable, "shutting down")
-		return p.with("Retry-After", "1").with("Connection", "close").write(w)
+	admitted := h.slots.TryAcquire(1)
+	if admitted {
+		defer h.slots.Release(1)
 	}
-	defer h.gate.leave()
-	reply, err := h.reply(w, r, began)
-	if err != nil {
-		return h.problemOf(err).write(w)
+	switch { // Drain sets draining before it waits for the slots, so draining is read after a slot is taken
+	case h.draining.Load():
+		return refuse(http.StatusServiceUnavailable, "shutting down").with("Retry-After", "1").with("Connection", "close")
+	case !admitted:
+		return refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most at once", h.config.Parallel).
+			with("Retry-After", "1")
 	}
-	return reply.write(w)
-}
-
-// reply reads a request and makes the whole answer to it.
-func (h *Handler) reply(w http.ResponseWriter, r *http.Request, began time.Time) (response, error) {
+	h.inProgress.Add(1)
+	defer h.inProgress.Add(-1)
 	mode, err := modeOf(r.Header)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	body, err := readBody(w, r, h.config.MaxBytes)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	scopes, err := readEvents(mode, r.Header, body)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	answers := make([]schemas.Event, len(scopes))
 	for i, scope := range scopes {
@@ -133,17 +178,16 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, began time.Time)
 			if mode == batched {
 				err = fmt.Errorf("event %d of the batch: %w", i, err)
 			}
-			return response{}, err
+			return err
 		}
 	}
-	return newResponse(mode, answers)
+	return writeEvents(w, mode, answers)
 }
 
 // answer makes the event that answers a scope.
 func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, error) {
-	f := h.config.Function
-	decides := prometheus.NewTimer(h.metrics.evaluation)
-	answer, err := f.Try(scope)
+	decides := prometheus.NewTimer(h.evaluation)
+	answer, err := h.config.Function.Try(scope)
 	if err != nil {
 		return schemas.Event{}, err
 	}
@@ -151,12 +195,11 @@ func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, e
 	return functions.Reply(h.config.Source, answer, scope, began)
 }
 
-// problemOf says how an error is told to the client. What is the client's fault is told and nothing else; what is not is
-// logged, too, since nobody else would hear of it.
-func (h *Handler) problemOf(err error) *problem {
-	var known *problem
+// refusalOf returns the refusal for an error. It logs an error that is not the client's.
+func (h *Handler) refusalOf(err error) *refusal {
+	known, ok := errors.AsType[*refusal](err)
 	switch {
-	case errors.As(err, &known):
+	case ok:
 		return known
 	case errors.Is(err, functions.ErrPanicked):
 		h.log.Error("strategy panicked", "strategy", h.config.Function.Strategy.Name, "error", err)

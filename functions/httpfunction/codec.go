@@ -9,13 +9,14 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// mode is how a request holds events, and its answer, too.
+// mode is how a request and its response hold events.
 type mode int
 
 const (
@@ -28,7 +29,7 @@ const (
 const wanted = "want " + cloudevent.StructuredJSON + ", " + cloudevent.BatchJSON + ", or " + cloudevent.JSON +
 	" with the attributes in headers that begin with ce-"
 
-// modeOf says in which mode a request is. Its error is a *problem.
+// modeOf returns the mode of a request. Its error is a *[refusal].
 func modeOf(h http.Header) (mode, error) {
 	content := h.Get("Content-Type")
 	media, parameters, err := mime.ParseMediaType(content)
@@ -52,8 +53,7 @@ func modeOf(h http.Header) (mode, error) {
 	return binary, nil
 }
 
-// readBody returns the body, unpacked, if neither it nor what it unpacks to has more than most bytes. Its error is a
-// *problem.
+// readBody returns the uncompressed body. Compressed and uncompressed, it may have most bytes. Its error is a *[refusal].
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -68,8 +68,8 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 		}
 		body = unpacked
 	default:
-		p := refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want gzip or none", encoding)
-		return nil, p.with("Accept-Encoding", "gzip")
+		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want gzip or none", encoding).
+			with("Accept-Encoding", "gzip")
 	}
 	content, err := io.ReadAll(io.LimitReader(body, most+1))
 	if err != nil {
@@ -81,13 +81,13 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return content, nil
 }
 
-func tooLarge(most int64) *problem {
+func tooLarge(most int64) *refusal {
 	return refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", most).
 		with("Connection", "close")
 }
 
-// unreadable says why a body cannot be read.
-func unreadable(err error, most int64) *problem {
+// unreadable is the refusal of a body that cannot be read.
+func unreadable(err error, most int64) *refusal {
 	var beyond *http.MaxBytesError
 	switch {
 	case errors.As(err, &beyond):
@@ -98,7 +98,7 @@ func unreadable(err error, most int64) *problem {
 	return refuse(http.StatusBadRequest, "the body cannot be read: %w", err)
 }
 
-// readEvents reads the events of a request, at least one but of an empty batch. Its error wraps [schemas.ErrInvalid].
+// readEvents reads the events of a request: one, or any number of a batch. Its error wraps [schemas.ErrInvalid].
 func readEvents(m mode, h http.Header, body []byte) ([]schemas.Event, error) {
 	switch m {
 	case batched:
@@ -132,4 +132,44 @@ func readBatch(body []byte) ([]schemas.Event, error) {
 		}
 	}
 	return events, nil
+}
+
+// writeEvents sends events in a mode. It returns an error only before it sends anything.
+func writeEvents(w http.ResponseWriter, m mode, events []schemas.Event) error {
+	var media string
+	var body []byte
+	var err error
+	switch m {
+	case batched:
+		media = cloudevent.BatchJSON
+		body, err = writeBatch(events)
+	case structured:
+		media = cloudevent.StructuredJSON
+		body, err = cloudevent.WriteStructured(events[0])
+	default:
+		media, body = cloudevent.JSON, events[0].Data
+		err = cloudevent.WriteAttributes(events[0], func(name, value string) {
+			if name != "datacontenttype" { // over HTTP it is the Content-Type
+				w.Header().Set(cloudevent.HeaderPrefix+name, value)
+			}
+		})
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // a failure means that the client is gone
+	return nil
+}
+
+func writeBatch(events []schemas.Event) ([]byte, error) {
+	documents := make([]json.RawMessage, len(events))
+	for i, e := range events {
+		var err error
+		if documents[i], err = cloudevent.WriteStructured(e); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(documents)
 }
