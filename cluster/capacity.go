@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,15 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // capacity answers where pods fit. The informers show it every change, in the order of each kind; of the kinds among
-// themselves in no order, so that for a moment a pod may be known before its node. Its methods may be called from many
-// goroutines: questions share the lock, changes do not.
+// themselves in no order, so that for a moment a pod may be known before its node. Questions can take long, and handlers of informers
+// must not wait for them: changes that come meanwhile are applied before the next question. Its methods may be called from many
+// goroutines.
 type capacity struct {
 	known bool // the cache holds all kinds that decide it
 	mu    sync.RWMutex
 	fit   *fit.Cluster
+
+	changes sync.Mutex
+	pending []func() // changes that are not applied yet, in order
 }
 
 func newCapacity(known bool) *capacity { return &capacity{known: known, fit: fit.New()} }
@@ -35,6 +41,9 @@ func (r *capacity) node(old, new *corev1.Node) {
 }
 
 func (r *capacity) pod(old, new *corev1.Pod) {
+	if old != nil && new != nil && samePlacement(old, new) {
+		return
+	}
 	change(r, old, new, r.fit.SetPod, func(p *corev1.Pod) { r.fit.RemovePod(fit.UID(p)) })
 }
 
@@ -74,14 +83,51 @@ func change[T any](r *capacity, old, new *T, set, remove func(*T)) {
 	if !r.known {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case new != nil:
-		set(new)
-	case old != nil:
-		remove(old)
+	r.changes.Lock()
+	r.pending = append(r.pending, func() {
+		switch {
+		case new != nil:
+			set(new)
+		case old != nil:
+			remove(old)
+		}
+	})
+	r.changes.Unlock()
+	if r.mu.TryLock() {
+		r.apply()
+		r.mu.Unlock()
 	}
+}
+
+// lock locks for a change, with all earlier changes applied.
+func (r *capacity) lock() {
+	r.mu.Lock()
+	r.apply()
+}
+
+// apply applies the pending changes. The caller holds mu.
+func (r *capacity) apply() {
+	r.changes.Lock()
+	pending := r.pending
+	r.pending = nil
+	r.changes.Unlock()
+	for _, apply := range pending {
+		apply()
+	}
+}
+
+// samePlacement says whether two states of a pod are the same as far as they decide where pods fit. Of the status that is mostly the
+// phase; the resources of containers are in the cache only while they differ from the spec.
+func samePlacement(a, b *corev1.Pod) bool {
+	return schemas.Ended(a) == schemas.Ended(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !resized(a) && !resized(b) &&
+		maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.Spec, b.Spec)
+}
+
+func resized(p *corev1.Pod) bool {
+	differs := func(s corev1.ContainerStatus) bool { return s.Resources != nil || s.AllocatedResources != nil }
+	return p.Status.Resources != nil || p.Status.AllocatedResources != nil || slices.ContainsFunc(p.Status.ContainerStatuses, differs) ||
+		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
 }
 
 func nameOf(o metav1.Object) types.NamespacedName {
@@ -116,6 +162,8 @@ func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, wh
 
 // Ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
 func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
+	c.capacity.lock()
+	c.capacity.mu.Unlock()
 	c.capacity.mu.RLock()
 	defer c.capacity.mu.RUnlock()
 	f(c.capacity.fit.Ask(pod))
@@ -123,7 +171,7 @@ func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
 
 // Promise holds room on the node that the replacement of a pod would prefer, and says whether there is one.
 func (c *Cache) Promise(pod *corev1.Pod) bool {
-	c.capacity.mu.Lock()
+	c.capacity.lock()
 	defer c.capacity.mu.Unlock()
 	found := c.capacity.fit.Elsewhere(pod, fit.Search{Allowed: func(n *corev1.Node) bool { return !NotReady(n) }})
 	if found.OK {
@@ -134,7 +182,7 @@ func (c *Cache) Promise(pod *corev1.Pod) bool {
 
 // Release ends the promise for the replacement of a pod.
 func (c *Cache) Release(pod types.UID) {
-	c.capacity.mu.Lock()
+	c.capacity.lock()
 	defer c.capacity.mu.Unlock()
 	c.capacity.fit.Release(pod)
 }

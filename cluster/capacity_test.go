@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -83,4 +84,62 @@ func TestTheRoomForgetsWhatIsGone(t *testing.T) {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
 	}
+}
+
+func TestCapacityChanges(t *testing.T) {
+	cache := func(t *testing.T) *Cache {
+		t.Helper()
+		c, err := NewOffline(PlacementKinds()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []any{roomy("here"), roomy("there"), guest("asked", "here", asks("2")), guest("other", "there")} {
+			if err := c.Set(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c
+	}
+	asked := guest("asked", "here", asks("2"))
+	t.Run("do not wait for a question", func(t *testing.T) {
+		c := cache(t)
+		c.Ask(asked, func(*fit.Question) {
+			done := make(chan error)
+			go func() { done <- c.Set(guest("other", "there", asks("3"))) }()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the change waits for the question")
+			}
+		})
+		if fits, _ := c.Elsewhere(asked, nil); fits {
+			t.Error("the next question does not know the change")
+		}
+	})
+	t.Run("of the status of a pod are none", func(t *testing.T) {
+		c := cache(t)
+		c.capacity.mu.Lock() // so that changes stay pending
+		ready := func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: 3}}
+		}
+		for _, step := range []struct {
+			pod  *corev1.Pod
+			want int
+		}{
+			{guest("other", "there", ready), 0},
+			{guest("other", "there", ready, func(p *corev1.Pod) { p.Labels = nil }), 1},
+			{guest("other", "there", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), 2},
+		} {
+			if err := c.Set(step.pod); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(c.capacity.pending); got != step.want {
+				t.Errorf("%d changes, want %d", got, step.want)
+			}
+		}
+	})
 }

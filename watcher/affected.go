@@ -6,147 +6,130 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// usageSettle is how much longer the evaluation of what all nodes use waits after its first cause. Every pod that comes or
-// goes is a cause, and no single one is urgent.
-const usageSettle = time.Second
+// usageDebounce is the additional debounce of the scope of all nodes: each pod that comes or goes is a cause, and none is urgent.
+const usageDebounce = time.Second
 
-// wake says why and when a key is evaluated.
-type wake struct {
+// trigger is why and when keys are evaluated.
+type trigger struct {
 	cause schemas.Cause
-	event schemas.Event // of the cause, without data; zero for a cause without an event
+	event schemas.Event // of the cause, without data; zero: there is none
 	at    time.Time     // at the earliest
 }
 
-// affected is a key that a change affects, and why and when it is evaluated.
-type affected struct {
-	key string
-	wake
+// newTrigger is a trigger now, after the debounce.
+func (s *session) newTrigger(cause schemas.Cause) trigger {
+	now := s.w.now()
+	cause.Time = now.UTC()
+	return trigger{cause: cause, at: now.Add(s.w.config.Settle)}
+}
+
+// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues the keys that they affect.
+// groups are the groups that the change affects; those of strategies without a delta are enqueued, too.
+func (s *session) Observe(deltas []schemas.Delta, groups scope.Affected, object schemas.ObjectRef) {
+	enqueued := map[*scope.Strategy]bool{}
+	for _, d := range deltas {
+		if !s.policy.Publishes(d) {
+			continue
+		}
+		about := d.Object
+		e, err := schemas.NewEvent(s.w.config.Source, d, s.w.now(), schemas.Event{})
+		if err != nil {
+			s.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
+			continue
+		}
+		s.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
+		s.outbox.add(e)
+		e.Data = nil // the queue needs the envelope alone
+		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &about, Event: e.ID})
+		t.event = e
+		for _, st := range s.policy.Affected(d) {
+			enqueued[st] = true
+			s.affectedKeys(st, d, groups, t)
+		}
+		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
+			s.capacity.changed(t)
+		}
+	}
+	for st, keys := range groups {
+		if !enqueued[st] && !(st.Opaque && object.Kind == "Node") { // an opaque strategy names the changes of nodes that affect it
+			s.enqueue(st, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: &object}), keys...)
+		}
+	}
+}
+
+// affectedKeys enqueues the keys of one strategy whose answer a delta can change. groups are the groups that the change affects.
+func (s *session) affectedKeys(st *scope.Strategy, d schemas.Delta, groups scope.Affected, t trigger) {
+	name := d.Object.Namespace + "/" + d.Object.Name
+	switch {
+	case st.Grouped():
+		keys := groups[st]
+		if len(keys) == 0 && st.Opaque && d.Object.Kind == "Pod" { // every delta of a pod affects its groups
+			if p := scope.BoundPod(s.w.cluster, name); p != nil && p.UID == d.Object.UID {
+				keys = s.scopes.KeysOf(st, p)
+			}
+		}
+		s.enqueue(st, t, keys...)
+	case d.Object.Kind == "Node" && st.Scope == schemas.NodeKind:
+		s.enqueue(st, t, d.Object.Name)
+	case d.Object.Kind == "Node":
+		s.enqueueNode(st, d.Object.Name, t)
+	case d.Node == "": // no scope holds a pod without a node
+	case st.Scope == schemas.NodeKind:
+		s.enqueue(st, t, d.Node)
+	case st.Scope != schemas.PodKind:
+	case d.Kind != schemas.PodScheduled:
+		s.enqueue(st, t, name)
+	default: // there is no earlier answer to withdraw
+		if p := scope.BoundPod(s.w.cluster, name); p != nil {
+			s.enqueueWhenDue(st, p, t)
+		}
+	}
 }
 
 // enqueue enqueues keys of one strategy.
-func (l *lead) enqueue(s enabled, keys []affected) {
-	for _, k := range keys {
-		l.add(s, k.key, k.wake)
+func (s *session) enqueue(st *scope.Strategy, t trigger, names ...string) {
+	if st.Scope == schemas.UsageKind {
+		t.at = t.at.Add(usageDebounce)
+	}
+	for _, name := range names {
+		s.queue.add(st.Key(name), t)
 	}
 }
 
-// affectedKeys lists the keys of one strategy whose answer d can change. groups are the keys of the groups that the change
-// affects.
-func (l *lead) affectedKeys(s enabled, d schemas.Delta, groups touched, w wake) []affected {
-	switch {
-	case s.grouped():
-		var keys []affected
-		for _, key := range l.concerned(s, d, groups) {
-			keys = append(keys, affected{key, w})
+// enqueueNode enqueues the key of a node, or the keys of the pods on it that the strategy could move now or later.
+func (s *session) enqueueNode(st *scope.Strategy, node string, t trigger) {
+	switch st.Scope {
+	case schemas.NodeKind:
+		s.enqueue(st, t, node)
+	case schemas.PodKind:
+		for _, p := range s.w.cluster.PodsOnNode(node) {
+			s.enqueueWhenDue(st, p, t)
 		}
-		return keys
-	case d.Object.Kind == "Node":
-		return l.keysOnNode(s, d.Object.Name, w)
-	case d.Node == "":
-		return nil // not bound yet: no scope holds it
-	case s.strategy.Scope == schemas.NodeKind:
-		return []affected{{d.Node, w}}
-	case s.strategy.Scope != schemas.PodKind:
-		return nil
 	}
-	key := d.Object.Namespace + "/" + d.Object.Name
-	if d.Kind != schemas.PodScheduled {
-		return []affected{{key, w}}
-	}
-	if p := boundPod(l.w.cluster, key); p != nil { // there is no earlier answer that could have to be withdrawn
-		return whenDue(nil, s, p, w)
-	}
-	return nil
 }
 
-// concerned lists the keys of the groups that a delta affects. For an opaque strategy every delta of a pod affects the groups of
-// the pod.
-func (l *lead) concerned(s enabled, d schemas.Delta, groups touched) []string {
-	if len(groups[s.at]) > 0 || !s.opaque || d.Object.Kind != "Pod" {
-		return groups[s.at]
-	}
-	key := d.Object.Namespace + "/" + d.Object.Name
-	p := boundPod(l.w.cluster, key)
-	if p == nil || p.UID != d.Object.UID {
-		return nil
-	}
-	return l.groups.of(s, p)[s.at]
-}
-
-// keysOnNode lists the keys of one strategy for a node: the node's own key, or the keys of the pods on it that the strategy could
-// move now or later.
-func (l *lead) keysOnNode(s enabled, node string, w wake) []affected {
-	if s.grouped() {
-		return nil // it looks at no single node
-	}
-	if s.strategy.Scope == schemas.NodeKind {
-		return []affected{{node, w}}
-	}
-	var keys []affected
-	for _, p := range l.w.cluster.PodsOnNode(node) {
-		keys = whenDue(keys, s, p, w)
-	}
-	return keys
-}
-
-// whenDue appends the key of a pod, if the strategy could ever move the pod without a further change of it.
-func whenDue(keys []affected, s enabled, p *corev1.Pod, w wake) []affected {
-	at, ever := s.due(p)
+// enqueueWhenDue enqueues the key of a pod for the time when the strategy could move it, if there is one.
+func (s *session) enqueueWhenDue(st *scope.Strategy, p *corev1.Pod, t trigger) {
+	at, ever := st.DueTime(p)
 	if !ever {
-		return keys
+		return
 	}
-	if at.After(w.at) {
-		w = wake{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
+	if at.After(t.at) {
+		t = trigger{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
 	}
-	return append(keys, affected{p.Namespace + "/" + p.Name, w})
+	s.enqueue(st, t, p.Namespace+"/"+p.Name)
 }
 
-func (l *lead) add(s enabled, key string, w wake) {
-	if s.strategy.Scope == schemas.UsageKind {
-		w.at = w.at.Add(usageSettle)
+// enqueueAll enqueues all keys of one strategy.
+func (s *session) enqueueAll(st *scope.Strategy, t trigger) {
+	if st.Grouped() {
+		s.enqueue(st, t, s.scopes.Keys(st)...)
+		return
 	}
-	l.queue.add(s.evaluation(key), w.at, w.cause, w.event)
-}
-
-// Observe takes the deltas of one change and enqueues the keys that they affect. It also enqueues the keys of groups that the
-// change affects without a delta.
-func (l *lead) Observe(deltas []schemas.Delta, groups touched, object schemas.ObjectRef) {
-	told := map[int]bool{}
-	for _, d := range deltas {
-		l.observed(d, groups)
-		for _, s := range l.scopes.plan.woken(d) {
-			told[s.at] = true
-		}
+	for _, node := range s.nodeNames(s.policy.Nodes) {
+		s.enqueueNode(st, node, t)
 	}
-	now := l.w.now()
-	w := wake{at: now.Add(l.w.config.Settle), cause: schemas.Cause{Kind: schemas.CauseFact, Object: &object, Time: now.UTC()}}
-	for at, keys := range groups {
-		s := l.scopes.plan.all[at]
-		if told[at] || s.opaque && object.Kind == "Node" { // which changes of nodes concern it, its wakes say
-			continue
-		}
-		for _, key := range keys {
-			l.add(s, key, w)
-		}
-	}
-}
-
-// newest is the state of an object after a change, or the last one of an object that is gone.
-func newest[T any](old, new *T) *T {
-	if new == nil {
-		return old
-	}
-	return new
-}
-
-func nodeOf(old, new *corev1.Node) schemas.ObjectRef {
-	n := newest(old, new)
-	return schemas.ObjectRef{Kind: "Node", Name: n.Name, UID: n.UID}
-}
-
-func podOf(old, new *corev1.Pod) schemas.ObjectRef {
-	p := newest(old, new)
-	return schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }

@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -52,21 +51,15 @@ const busy = 7
 
 // benchLead is a leading watcher with filled caches, which no goroutine works on. Every node has 20 pods, but the busy
 // one pods.
-func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
+func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 	b.Helper()
-	pl, err := newPlan(benchPolicy(b))
+	w, err := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
 	must(b, err)
-	w := &Watcher{
-		config: Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}},
-		usable: &usableNodes{plan: pl, enough: 2},
-		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil), now: time.Now,
-		cluster: offline(b),
-		source:  func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
-	}
+	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
+	must(b, w.SetPolicy(benchPolicy(b)))
 	for i := range nodes {
 		n := benchNode(i)
 		put(b, w.cluster, n)
-		w.usable.changed(nil, n)
 		onNode := 20
 		if i == busy {
 			onNode = podsOnBusy
@@ -75,9 +68,7 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *lead {
 			put(b, w.cluster, benchPod(i, k))
 		}
 	}
-	l := newLead(w, pl, newOutbox(w.config.Bus, w.log, w.metrics))
-	w.lead.Store(l)
-	return l
+	return testSession(w)
 }
 
 func must(b *testing.B, err error) {
@@ -160,7 +151,7 @@ func benchTaint(i int) (old, new *corev1.Node) {
 }
 
 // sizes calls f for a cluster, for one ten times as large, and for nodes with few and with many pods.
-func sizes(b *testing.B, f func(b *testing.B, l *lead)) {
+func sizes(b *testing.B, f func(b *testing.B, l *session)) {
 	for _, pods := range []int{20, 110} {
 		for _, nodes := range []int{200, 2000} {
 			b.Run(fmt.Sprintf("pods=%d/nodes=%d", pods, nodes), func(b *testing.B) { f(b, benchLead(b, nodes, pods)) })
@@ -204,10 +195,10 @@ func BenchmarkDeltaToPending(b *testing.B) {
 }
 
 func BenchmarkScopeBuild(b *testing.B) {
-	sizes(b, func(b *testing.B, l *lead) {
-		p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
+	sizes(b, func(b *testing.B, l *session) {
+		key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
 		for b.Loop() {
-			if s, err := l.scopes.Build(p, time.Now()); err != nil || s.scope == nil {
+			if s, err := l.scopes.Build(key, causes, time.Now()); err != nil || s.Scope == nil {
 				b.Fatal(s, err)
 			}
 		}
@@ -219,10 +210,10 @@ func BenchmarkNodeScope(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			l := benchLead(b, nodes, 110)
-			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
+			key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if s, err := l.scopes.Build(p, time.Now()); err != nil || s.scope == nil {
+				if s, err := l.scopes.Build(key, causes, time.Now()); err != nil || s.Scope == nil {
 					b.Fatal(s, err)
 				}
 			}
@@ -234,11 +225,11 @@ func BenchmarkScopeEncode(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			l := benchLead(b, 10, pods)
-			p := &pending{evaluation: l.scopes.plan.all[0].evaluation("node-0007"), causes: []schemas.Cause{{Kind: schemas.CauseResync}}}
-			built, err := l.scopes.Build(p, time.Now())
+			key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
+			built, err := l.scopes.Build(key, causes, time.Now())
 			must(b, err)
 			for b.Loop() {
-				e, err := schemas.NewEvent("/clusters/bench/watcher", built.scope, time.Now(), schemas.Event{})
+				e, err := schemas.NewEvent("/clusters/bench/watcher", built.Scope, time.Now(), schemas.Event{})
 				must(b, err)
 				b.SetBytes(int64(len(e.Data)))
 			}
@@ -248,7 +239,7 @@ func BenchmarkScopeEncode(b *testing.B) {
 
 // BenchmarkDeltaToScope is the watcher's whole share of one delta: the caches, observe, plan, queue, build and encode.
 func BenchmarkDeltaToScope(b *testing.B) {
-	sizes(b, func(b *testing.B, l *lead) {
+	sizes(b, func(b *testing.B, l *session) {
 		old, new := benchTaint(busy)
 		for b.Loop() {
 			l.w.nodeChanged(old, new, false)

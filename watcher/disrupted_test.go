@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestAPodThatIsAboutToBeDeletedIsProtectedForTwoMinutes(t *testing.T) {
+func TestDisruptedPod(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	target := func(status corev1.ConditionStatus, age time.Duration) *corev1.Pod {
 		return placed("a", "n1", func(p *corev1.Pod) {
@@ -35,10 +35,10 @@ func TestAPodThatIsAboutToBeDeletedIsProtectedForTwoMinutes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{c.pod})
-			var b built
-			got := s.scoped(c.pod, s.plan.all[0], schemas.ScopeHead{Now: now}, &b)
-			if !reflect.DeepEqual(got.Protected, c.want) || !b.again.Equal(c.again) {
-				t.Errorf("got %+v, again at %v, want %+v, again at %v", got.Protected, b.again, c.want, c.again)
+			r, err := s.scopes.Build(key("n1"), nil, now)
+			got, _ := r.Scope.(schemas.NodeScope)
+			if err != nil || len(got.Pods) != 1 || !reflect.DeepEqual(got.Pods[0].Protected, c.want) || !r.Again.Equal(c.again) {
+				t.Errorf("got %+v, %v, again at %v, want %+v, again at %v", got.Pods, err, r.Again, c.want, c.again)
 			}
 		})
 	}

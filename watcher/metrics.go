@@ -1,6 +1,10 @@
 package watcher
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
 
 // metrics are the watcher's own figures.
 type metrics struct {
@@ -39,9 +43,9 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 	return m
 }
 
-// expect makes the figures of what can go wrong with a plan appear before it does, so that the first time is seen as a change.
-func (m *metrics) expect(p *plan) {
-	for _, e := range p.all {
-		m.refused.WithLabelValues(e.strategy.Name, e.profile.Name)
+// expect exports the failure counters of a policy with 0, so that the first failure is an increase.
+func (m *metrics) expect(p *scope.CompiledPolicy) {
+	for _, s := range p.Strategies {
+		m.refused.WithLabelValues(s.Name, s.Profile.Name)
 	}
 }

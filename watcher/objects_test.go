@@ -3,6 +3,7 @@ package watcher
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -10,10 +11,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 // driven is a watcher of a cache whose objects a test sets by hand.
@@ -35,18 +36,24 @@ func offline(t testing.TB) *cluster.Cache {
 // drive lets a test drive the cache of a watcher.
 func drive(t *testing.T, w *Watcher) *driven {
 	t.Helper()
-	w.follow()
+	w.addHandlers()
 	return &driven{t: t, cluster: w.cluster}
 }
 
-// standing is a cache with objects, and how many of its nodes are usable.
-func standing(t testing.TB, plan *plan, objects ...metav1.Object) scopes {
+// fixture is a cache with objects, a policy, and a builder that knows both.
+type fixture struct {
+	cluster *cluster.Cache
+	policy  *scope.CompiledPolicy
+	scopes  *scope.Builder
+}
+
+// newFixture is a fixture with these objects.
+func newFixture(t testing.TB, p *scope.CompiledPolicy, objects ...metav1.Object) fixture {
 	t.Helper()
-	s := scopes{cluster: offline(t), plan: plan, usable: &usableNodes{plan: plan, enough: 2}}
+	s := fixture{cluster: offline(t), policy: p}
 	put(t, s.cluster, objects...)
-	for _, n := range s.cluster.AllNodes(labels.Everything()) {
-		s.usable.changed(nil, n)
-	}
+	s.scopes = scope.NewBuilder(s.cluster, p)
+	s.scopes.Rebuild(time.Now())
 	return s
 }
 

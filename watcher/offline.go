@@ -4,97 +4,97 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// Offline makes scopes by the rules of a [Watcher] from objects that it is given: without a cluster, without a bus, and
-// by a clock of the caller. It is not safe for concurrent use. [NewOffline] makes one.
+// Offline builds scopes by the rules of a [Watcher] from objects that the caller sets: without a cluster, without a bus, and with the
+// clock of the caller. It is not safe for concurrent use. Make one with [NewOffline].
 type Offline struct {
 	w     *Watcher
-	l     *lead
+	s     *session
 	now   time.Time
 	loads *givenLoads
 }
 
-// NewOffline makes one for a policy, without objects. One ready node is enough for it to decide: what happens to the pods
-// of a single node is a fair question, though no watcher of a real cluster would act on it.
+// NewOffline makes one for a policy, without objects. One usable node is enough for it, though a watcher needs two: the pods of a
+// single node are a fair question.
 func NewOffline(p policy.Policy) (*Offline, error) {
-	o := &Offline{}
-	w, err := newWatcher(Config{Policy: p, Source: "/offline", Now: func() time.Time { return o.now }})
+	o := &Offline{loads: &givenLoads{nodes: map[string]corev1.ResourceList{}, pods: map[types.NamespacedName]corev1.ResourceList{}}}
+	w, err := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
 	if err != nil {
 		return nil, err
 	}
 	w.config.Settle = 0
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
-	w.usable.enough = 1
+	if err := w.SetPolicy(p); err != nil {
+		return nil, err
+	}
 	if w.cluster, err = cluster.NewOffline(Kinds()...); err != nil {
 		return nil, err
 	}
-	w.follow()
-	o.w = w
-	o.l = newLead(w, w.plan.Load(), newOutbox(nil, w.log, w.metrics))
-	o.l.offline = true
-	o.loads = newGivenLoads()
-	o.l.scopes.loads = o.loads
-	w.lead.Store(o.l)
+	w.addHandlers()
+	o.w, o.s = w, newSession(w, w.active.Load(), newOutbox(nil, w.log, w.metrics))
+	o.s.offline, o.s.scopes.MinNodes, o.s.scopes.Loads = true, 1, o.loads
+	w.session.Store(o.s)
 	return o, nil
 }
 
-// Set adds or replaces an object. It fails for a kind that no decision rests on; what counts is what a [Watcher] watches.
-// The object may be changed: what no decision rests on is dropped from it.
+// NeedTwoNodes makes it decide as a watcher does: with fewer than two usable nodes, nothing moves. Call it before the first object
+// is set.
+func (o *Offline) NeedTwoNodes() { o.s.scopes.MinNodes = 2 }
+
+// Set adds or replaces an object of a kind that a [Watcher] watches; it fails for any other. It drops the fields that no decision
+// depends on from the object.
 func (o *Offline) Set(object any, now time.Time) error {
 	o.now = now
 	return o.w.cluster.Set(object)
 }
 
-// Remove takes an object away. One that is not there is no error.
+// Remove removes an object, if it is there.
 func (o *Offline) Remove(object any, now time.Time) error {
 	o.now = now
 	return o.w.cluster.Remove(object)
 }
 
-// Changed are the scopes that the changes since the last call make necessary at the time now, and those that the time
-// itself does, in the order in which they became due.
+// Changed returns the scopes that the changes since the last call make necessary at the time now, and those that the time itself does,
+// in the order in which they became due.
 func (o *Offline) Changed(now time.Time) []schemas.Event {
 	o.now = now
 	if o.loads.changed {
 		o.loads.changed = false
-		for _, from := range o.l.scopes.plan.measures() {
-			o.l.sampled(from)
+		for _, from := range o.s.policy.Loads() {
+			o.s.sampled(from)
 		}
 	}
 	var events []schemas.Event
 	for {
-		due := o.l.queue.due(now.Add(usageSettle), math.MaxInt)
-		for _, p := range due {
-			if e, ok := o.l.Reconcile(p, now); ok {
+		for _, item := range o.s.queue.due(now.Add(usageDebounce), math.MaxInt) {
+			if e, ok := o.s.Reconcile(item, now); ok {
 				events = append(events, e)
 			}
 		}
 		select {
-		case <-o.l.waiting.changed:
-			o.l.round()
+		case <-o.s.capacity.check:
+			o.s.checkFit()
 		default:
 			return events
 		}
 	}
 }
 
-// NeedTwoNodes makes it decide as the watcher of a real cluster does: while the policy looks at fewer than two ready nodes,
-// nothing moves. It is called before the first object is set.
-func (o *Offline) NeedTwoNodes() { o.w.usable.enough = 2 }
-
-// Scopes are all scopes of one strategy of a profile at the time now, whether or not anything changed, in the order of
-// their keys: of every node, of every pod that is due, and of every group in which something could be moved. It fails for
-// a strategy that the policy does not have.
+// Scopes returns all scopes of one strategy of a profile at the time now, whether or not anything changed, sorted by key: of every
+// node, of every pod that is due, and of every group in which something could move. It fails for a strategy that the policy does not
+// have.
 func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Event, error) {
 	payloads, err := o.Payloads(profile, strategy, now)
 	if err != nil {
@@ -111,71 +111,93 @@ func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Eve
 	return events, nil
 }
 
-// Payloads are what [Offline.Scopes] puts into events, for whoever decides in the same process. They share memory with the
-// objects that were set: nobody may change them, and they hold until the next change.
+// Payloads returns the payloads of [Offline.Scopes]. They share memory with the objects that were set: the caller must not change them,
+// and they are valid until the next change.
 func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.Payload, error) {
 	o.now = now
-	e, found := o.l.scopes.plan.find(evaluation{profile: profile, strategy: strategy})
-	if !found {
+	st := o.s.policy.Find(scope.Key{Profile: profile, Strategy: strategy})
+	if st == nil {
 		return nil, fmt.Errorf("the policy has no strategy %s in profile %s", strategy, profile)
 	}
-	keys, err := o.keys(e, now)
-	if err != nil {
-		return nil, err
-	}
-	cause := schemas.Cause{Kind: schemas.CauseResync, Time: now.UTC()}
+	causes := []schemas.Cause{{Kind: schemas.CauseResync, Time: now.UTC()}}
 	var payloads []schemas.Payload
-	for _, key := range keys {
-		b, err := o.l.scopes.Build(&pending{evaluation: e.evaluation(key), causes: []schemas.Cause{cause}}, now)
+	for _, name := range o.names(st, now) {
+		r, err := o.s.scopes.Build(st.Key(name), causes, now)
 		if err != nil {
-			return nil, fmt.Errorf("scope %s of %s: %w", key, strategy, err)
+			return nil, fmt.Errorf("scope %s of %s: %w", name, strategy, err)
 		}
-		if b.scope != nil && !b.empty {
-			payloads = append(payloads, b.scope)
+		if r.Scope != nil && !r.Empty {
+			payloads = append(payloads, r.Scope)
 		}
 	}
 	return payloads, nil
 }
 
-// Protects lists what forbids to move a pod at the time now: the rules of the profile that apply to it, and the node that it
-// runs on. It is the pod that was set under this name; of none there is nothing to say. It fails for a profile that the
-// policy does not have.
+// names lists the names of all scopes of a strategy, sorted.
+func (o *Offline) names(st *scope.Strategy, now time.Time) (names []string) {
+	switch {
+	case st.Grouped():
+		names = o.s.scopes.Keys(st)
+	case st.Scope == schemas.NodeKind:
+		names = o.s.nodeNames(labels.Everything())
+	default:
+		for _, p := range o.w.cluster.AllPods() {
+			if at, ever := st.DueTime(p); ever && !at.After(now) && p.Spec.NodeName != "" {
+				names = append(names, p.Namespace+"/"+p.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Protects lists what protects a pod at the time now: rules of the profile, and the node of the pod. It is empty if no such pod was set.
+// It fails for a profile that the policy does not have.
 func (o *Offline) Protects(profile, namespace, name string, now time.Time) ([]schemas.Protection, error) {
 	o.now = now
-	rules, found := o.w.config.Policy.Profile(profile)
+	rules, found := o.s.policy.Profile(profile)
 	if !found {
 		return nil, fmt.Errorf("the policy has no profile %s", profile)
 	}
-	p := boundPod(o.w.cluster, namespace+"/"+name)
+	p := scope.BoundPod(o.w.cluster, namespace+"/"+name)
 	if p == nil {
 		return nil, nil
 	}
 	protections := rules.Evictor.Protects(p, now, o.w.cluster)
-	node := o.w.cluster.Node(p.Spec.NodeName)
-	if node == nil { // of a pod with a node that is not there, the rules are all
-		return protections, nil
-	}
-	if why := o.l.scopes.unmovable(node); why != "" {
-		protections = append(protections, schemas.Protection{Rule: notUsable, Detail: why})
+	if node := o.w.cluster.Node(p.Spec.NodeName); node != nil {
+		if why := o.s.scopes.Unmovable(node); why != "" {
+			protections = append(protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
+		}
 	}
 	return protections, nil
 }
 
-// keys are those of all scopes of a strategy, sorted.
-func (o *Offline) keys(e enabled, now time.Time) ([]string, error) {
-	var keys []string
-	switch {
-	case e.grouped():
-		keys = o.l.groups.keys(e)
-	case e.strategy.Scope == schemas.NodeKind:
-		keys = nodeNames(o.w.cluster, labels.Everything())
-	default:
-		for _, p := range o.w.cluster.AllPods() {
-			if at, ever := e.due(p); ever && !at.After(now) && p.Spec.NodeName != "" {
-				keys = append(keys, p.Namespace+"/"+p.Name)
-			}
-		}
-	}
-	slices.SortFunc(keys, strings.Compare)
-	return keys, nil
+// givenLoads are loads that the caller sets, the same for every source. They do not grow old.
+type givenLoads struct {
+	nodes   map[string]corev1.ResourceList
+	pods    map[types.NamespacedName]corev1.ResourceList
+	changed bool
+}
+
+func (g *givenLoads) Asked(policy.Load) bool { return true }
+
+func (g *givenLoads) Node(_ policy.Load, name string) corev1.ResourceList {
+	return g.nodes[name].DeepCopy()
+}
+
+func (g *givenLoads) Pod(_ policy.Load, namespace, name string) corev1.ResourceList {
+	return g.pods[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+}
+
+// SetNodeLoad sets the load of a node: cpu and memory for strategies that measure by KubernetesMetrics, [schemas.LoadMetric] in percent
+// for those that measure by Prometheus, with any query. nil: it is unknown. The node need not be set yet.
+func (o *Offline) SetNodeLoad(name string, used corev1.ResourceList, now time.Time) {
+	o.now, o.loads.changed = now, true
+	o.loads.nodes[name] = used.DeepCopy()
+}
+
+// SetPodLoad sets the load of a pod: its cpu and memory. nil: it is unknown.
+func (o *Offline) SetPodLoad(namespace, name string, used corev1.ResourceList, now time.Time) {
+	o.now, o.loads.changed = now, true
+	o.loads.pods[types.NamespacedName{Namespace: namespace, Name: name}] = used.DeepCopy()
 }

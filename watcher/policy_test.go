@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -18,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
-	"github.com/rehome-dev/rehome/watcher/index"
 	"github.com/rehome-dev/rehome/watcher/load"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 // collected is a bus in memory that keeps what was published.
@@ -87,40 +86,48 @@ func (c *collected) take(t *testing.T) []string {
 }
 
 // leading runs a watcher that leads over a view of a cluster, in a bubble of fake time.
-func leading(t *testing.T, s scopes, script func(*Watcher, *collected)) {
+func leading(t *testing.T, s fixture, script func(*Watcher, *collected)) {
 	t.Helper()
 	leadingWith(t, s, &collected{}, script)
 }
 
-func leadingWith(t *testing.T, s scopes, bus *collected, script func(*Watcher, *collected)) {
+func leadingWith(t *testing.T, s fixture, bus *collected, script func(*Watcher, *collected)) {
 	t.Helper()
 	leadingBy(t, s, bus, nil, script)
 }
 
 // testWatcher is a watcher over a view of a cluster.
-func testWatcher(s scopes, bus Bus) *Watcher {
-	w := &Watcher{
-		config: Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus},
-		log:    slog.New(slog.DiscardHandler), metrics: newMetrics(nil, nil),
-		cluster: s.cluster, usable: s.usable, replaced: make(chan struct{}, 1), now: time.Now,
-		source: func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil },
+func testWatcher(s fixture, bus Bus) *Watcher { return testWatcherOf(s, bus, nil) }
+
+// testWatcherOf measures every load at one source.
+func testWatcherOf(s fixture, bus Bus, loads load.Source) *Watcher {
+	w, err := newWatcher(Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus, Cluster: s.cluster})
+	if err != nil {
+		panic(err)
 	}
-	w.remeasure = make(chan struct{}, 1)
-	w.plan.Store(s.plan)
-	w.measureFor(s.plan)
+	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
+	if err := w.SetPolicy(s.policy.Policy); err != nil {
+		panic(err)
+	}
 	return w
 }
 
+// testSession is a session of a watcher that no goroutine works on.
+func testSession(w *Watcher) *session {
+	s := newSession(w, w.active.Load(), newOutbox(w.config.Bus, w.log, w.metrics))
+	s.scopes.Rebuild(w.now())
+	w.session.Store(s)
+	return s
+}
+
 // leadingBy measures every load at one source.
-func leadingBy(t *testing.T, s scopes, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
+func leadingBy(t *testing.T, s fixture, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
 	t.Helper()
-	w := testWatcher(s, bus)
-	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
-	w.measureFor(s.plan)
+	w := testWatcherOf(s, bus, loads)
 	ctx, end := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { w.measureLoad(ctx) })
-	wg.Go(func() { w.leadOn(ctx) })
+	wg.Go(func() { _ = w.Run(ctx) })
+	wg.Go(func() { w.lead(ctx) })
 	time.Sleep(10 * time.Millisecond)
 	script(w, bus)
 	end()
@@ -197,7 +204,7 @@ func TestAPolicyThatReplacesAnotherIsEvaluatedAsAWhole(t *testing.T) {
 					t.Errorf("%s: got %q, want %q", step.name, got, step.want)
 				}
 			}
-			if !w.usable.tooFew() {
+			if w.session.Load().scopes.Unmovable(named("n3", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} })) == "" {
 				t.Error("one node is looked at, and there are not too few")
 			}
 			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
@@ -214,14 +221,15 @@ func TestArgumentsThatAreNotTheStrategysOwnLeaveTheOldPolicy(t *testing.T) {
 		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
 		leading(t, s, func(w *Watcher, bus *collected) {
 			bus.take(t)
+			before := w.active.Load()
 			broken := with("", nodesStrategy())
 			broken.Profiles[0].Strategies[0].Args = json.RawMessage(`[]`)
 			if err := w.SetPolicy(broken); err == nil {
 				t.Error("got no error")
 			}
 			time.Sleep(10 * time.Millisecond)
-			if got := bus.take(t); got != nil || w.plan.Load() != s.plan {
-				t.Errorf("got %q and another plan: %v, want nothing and the same", got, w.plan.Load() != s.plan)
+			if got := bus.take(t); got != nil || w.active.Load() != before {
+				t.Errorf("got %q and another plan: %v, want nothing and the same", got, w.active.Load() != before)
 			}
 		})
 	})
@@ -275,7 +283,7 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 			head("other", schemas.NodeKind, "n1"),                       // of a strategy that the policy does not have
 		}}
 		leadingWith(t, s, bus, func(_ *Watcher, bus *collected) {
-			time.Sleep(index.AfterLeaving) // as long as groups rest
+			time.Sleep(scope.Cooldown) // as long as groups rest
 			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
 			if got := bus.take(t); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -298,7 +306,7 @@ func TestAPolicyThatReplacesAnotherIsEvaluatedForGroupsToo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(index.AfterLeaving + 10*time.Millisecond)
+			time.Sleep(scope.Cooldown + 10*time.Millisecond)
 			if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}

@@ -112,7 +112,7 @@ func TestWithdrawal(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := standing(t, mustPlan(t, with("", waryStrategy())), named("n1"), named("n2"), guest("good", "n1", appOf("good")))
+				s := newFixture(t, compiled(t, with("", waryStrategy())), named("n1"), named("n2"), guest("good", "n1", appOf("good")))
 				leadingWith(t, s, &collected{answers: c.asked}, func(_ *Watcher, bus *collected) {
 					if got := bus.take(t); !reflect.DeepEqual(got, c.want) {
 						t.Errorf("got %q, want %q", got, c.want)

@@ -11,149 +11,145 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// queue holds the pending evaluations, one for each key, until they are due. The keys wait in a work queue of client-go; pending
-// adds the causes of each key. Its methods may be called from many goroutines; take from one at a time.
+// queue holds each key once until it is due. The keys are in a workqueue of client-go; items adds the causes of each key. Its methods
+// may be called from many goroutines; take from one at a time.
 type queue struct {
-	mu      sync.Mutex
-	pending map[evaluation]*pending
-	// keys is the work queue. nil until the first call of take, and offline, where due returns the keys.
-	keys   workqueue.TypedDelayingInterface[evaluation]
+	mu    sync.Mutex
+	items map[scope.Key]*workItem
+	// keys is the workqueue. nil until the first call of take, and offline, where due returns the keys.
+	keys   workqueue.TypedDelayingInterface[scope.Key]
 	number int
 }
 
-// pending is one evaluation that waits.
-type pending struct {
-	evaluation
+// workItem is one key in the queue.
+type workItem struct {
+	key    scope.Key
 	due    time.Time
 	causes []schemas.Cause
-	// first is the event of the first cause, from which the scope follows; zero for a cause without an event.
-	first  schemas.Event
-	number int // how many were enqueued before
+	first  schemas.Event // of the first cause, from which the scope follows; zero: it has none
+	number int           // how many were enqueued before
 }
 
-func newQueue() *queue { return &queue{pending: map[evaluation]*pending{}} }
+func newQueue() *queue { return &queue{items: map[scope.Key]*workItem{}} }
 
-// add enqueues ev, due at due or earlier. An evaluation that is pending already gets one more cause, up to
-// [schemas.MaxCauses], and keeps the earlier of the two times: it settles from the first cause on, and a stream of
-// causes cannot hold it back.
-func (q *queue) add(ev evaluation, due time.Time, cause schemas.Cause, event schemas.Event) {
+// add enqueues a key, due at the time of the trigger or earlier. A key that is in the queue already gets one more cause, up to
+// [schemas.MaxCauses], and keeps the earlier time, so that a stream of causes cannot delay it.
+func (q *queue) add(key scope.Key, t trigger) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p, ok := q.pending[ev]
-	if !ok {
+	item, queued := q.items[key]
+	if !queued {
 		q.number++
-		p = &pending{evaluation: ev, due: due, first: event, number: q.number}
-		q.pending[ev] = p
+		item = &workItem{key: key, first: t.event, number: q.number}
+		q.items[key] = item
 	}
-	if !ok || due.Before(p.due) {
-		q.delay(p, due)
+	if !queued || t.at.Before(item.due) {
+		q.delay(item, t.at)
 	}
-	if len(p.causes) < schemas.MaxCauses {
-		p.causes = append(p.causes, cause)
+	if len(item.causes) < schemas.MaxCauses {
+		item.causes = append(item.causes, t.cause)
 	}
 }
 
-// delay makes p due at due. The caller holds mu.
-func (q *queue) delay(p *pending, due time.Time) {
-	p.due = due
+// delay makes an item due. The caller holds mu.
+func (q *queue) delay(item *workItem, due time.Time) {
+	item.due = due
 	if q.keys != nil {
-		q.keys.AddAfter(p.evaluation, time.Until(due))
+		q.keys.AddAfter(item.key, time.Until(due))
 	}
 }
 
-// restore requeues evaluations that could not be published, due at due or earlier. Causes that came in between stay.
-func (q *queue) restore(list []*pending, due time.Time) {
+// requeue puts items back, due at due or earlier. Causes that came in between stay.
+func (q *queue) requeue(list []*workItem, due time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, old := range list {
-		p, ok := q.pending[old.evaluation]
-		if !ok {
-			q.pending[old.evaluation] = old
+		item, queued := q.items[old.key]
+		if !queued {
+			q.items[old.key] = old
 			q.delay(old, due)
 			continue
 		}
-		p.causes = append(old.causes, p.causes...)
-		p.causes = p.causes[:min(len(p.causes), schemas.MaxCauses)]
-		p.first = old.first
-		if due.Before(p.due) {
-			q.delay(p, due)
+		item.causes = append(old.causes, item.causes...)
+		item.causes = item.causes[:min(len(item.causes), schemas.MaxCauses)]
+		item.first = old.first
+		if due.Before(item.due) {
+			q.delay(item, due)
 		}
 	}
 }
 
-// start makes the work queue and fills it. The queue ends with ctx.
-func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[evaluation] {
+// start makes the workqueue and fills it. It ends with ctx.
+func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[scope.Key] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.keys == nil {
-		q.keys = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[evaluation]{Name: "watcher"})
+		q.keys = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{Name: "watcher"})
 		context.AfterFunc(ctx, q.keys.ShutDown)
-		for _, p := range slices.SortedFunc(maps.Values(q.pending), earlier) {
-			q.keys.AddAfter(p.evaluation, time.Until(p.due))
+		for _, item := range slices.SortedFunc(maps.Values(q.items), earlier) {
+			q.keys.AddAfter(item.key, time.Until(item.due))
 		}
 	}
 	return q.keys
 }
 
-// take waits until an evaluation is due and returns all due evaluations, at most max. They are no longer pending: a later cause
-// enqueues them again. It returns nil when ctx ends. All calls have the same ctx.
-func (q *queue) take(ctx context.Context, max int) []*pending {
+// take waits until a key is due, and removes and returns all due keys, at most max; nil when ctx ends. All calls have the same ctx.
+func (q *queue) take(ctx context.Context, max int) []*workItem {
 	keys := q.start(ctx)
-	var list []*pending
+	var list []*workItem
 	for len(list) == 0 || len(list) < max && keys.Len() > 0 {
 		key, ended := keys.Get()
 		if ended {
 			return nil
 		}
 		keys.Done(key) // there is one reader, so no other can get it meanwhile
-		if p := q.pop(key); p != nil {
-			list = append(list, p)
+		if item := q.pop(key); item != nil {
+			list = append(list, item)
 		}
 	}
 	return list
 }
 
-// pop removes and returns what is pending under a key. nil: nothing, or it is due later.
-func (q *queue) pop(key evaluation) *pending {
+// pop removes and returns the item of a key. nil: there is none, or it is due later.
+func (q *queue) pop(key scope.Key) *workItem {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.pending[key]
+	item := q.items[key]
 	switch {
-	case p == nil:
+	case item == nil:
 		return nil
-	case p.due.After(time.Now()): // it was due, was taken, and is due again
-		q.delay(p, p.due)
+	case item.due.After(time.Now()): // it was taken, and enqueued again
+		q.delay(item, item.due)
 		return nil
 	}
-	delete(q.pending, key)
-	return p
+	delete(q.items, key)
+	return item
 }
 
-// due removes and returns what is due at now, at most max, earliest first, by the clock of the caller.
-func (q *queue) due(now time.Time, max int) (list []*pending) {
+// due removes and returns the items that are due at now, earliest first, at most max.
+func (q *queue) due(now time.Time, max int) (list []*workItem) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, p := range q.pending {
-		if !p.due.After(now) {
-			list = append(list, p)
+	for _, item := range q.items {
+		if !item.due.After(now) {
+			list = append(list, item)
 		}
 	}
 	slices.SortFunc(list, earlier)
 	list = list[:min(len(list), max)]
-	for _, p := range list {
-		delete(q.pending, p.evaluation)
+	for _, item := range list {
+		delete(q.items, item.key)
 	}
 	return list
 }
 
-// earlier puts what is due first first.
-func earlier(a, b *pending) int { return cmp.Or(a.due.Compare(b.due), a.number-b.number) }
+func earlier(a, b *workItem) int { return cmp.Or(a.due.Compare(b.due), a.number-b.number) }
 
-// len is how many evaluations are pending.
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.pending)
+	return len(q.items)
 }

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-func key(name string) evaluation {
-	return evaluation{profile: "p", strategy: "s", kind: schemas.NodeKind, key: name}
+func key(name string) scope.Key {
+	return scope.Key{Profile: "p", Strategy: "s", Kind: schemas.NodeKind, Name: name}
 }
 
 func cause(kind string) schemas.Cause { return schemas.Cause{Kind: schemas.CauseKind(kind)} }
@@ -27,7 +28,7 @@ func takeAll(t *testing.T, q *queue, max int) []taken {
 	t.Helper()
 	var list []taken
 	for _, p := range q.take(t.Context(), max) {
-		list = append(list, taken{p.key, p.causes, p.first.ID})
+		list = append(list, taken{p.key.Name, p.causes, p.first.ID})
 	}
 	return list
 }
@@ -35,9 +36,9 @@ func takeAll(t *testing.T, q *queue, max int) []taken {
 func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(), time.Now()
-		q.add(key("a"), start.Add(10*time.Millisecond), cause("one"), schemas.Event{ID: "1"})
+		q.add(key("a"), trigger{at: start.Add(10 * time.Millisecond), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		time.Sleep(5 * time.Millisecond)
-		q.add(key("a"), time.Now().Add(10*time.Millisecond), cause("two"), schemas.Event{ID: "2"})
+		q.add(key("a"), trigger{at: time.Now().Add(10 * time.Millisecond), cause: cause("two"), event: schemas.Event{ID: "2"}})
 		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("two")}, "1"}}
 		if !reflect.DeepEqual(got, want) {
@@ -52,10 +53,10 @@ func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(), time.Now()
-		q.add(key("a"), start.Add(time.Minute), cause("retry"), schemas.Event{})
+		q.add(key("a"), trigger{at: start.Add(time.Minute), cause: cause("retry"), event: schemas.Event{}})
 		go func() {
 			time.Sleep(time.Second)
-			q.add(key("a"), time.Now(), cause("freed"), schemas.Event{})
+			q.add(key("a"), trigger{at: time.Now(), cause: cause("freed"), event: schemas.Event{}})
 		}()
 		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("retry"), cause("freed")}, ""}}
@@ -69,7 +70,7 @@ func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, now := newQueue(), time.Now()
 		for i, name := range []string{"c", "a", "b"} {
-			q.add(key(name), now.Add(time.Duration([]int{3, 1, 2}[i])*time.Second), cause("x"), schemas.Event{})
+			q.add(key(name), trigger{at: now.Add(time.Duration([]int{3, 1, 2}[i]) * time.Second), cause: cause("x"), event: schemas.Event{}})
 		}
 		time.Sleep(time.Minute)
 		x := []schemas.Cause{cause("x")}
@@ -85,11 +86,11 @@ func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.add(key("a"), time.Now(), cause("one"), schemas.Event{ID: "1"})
-		q.add(key("b"), time.Now(), cause("one"), schemas.Event{ID: "1"})
+		q.add(key("a"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
+		q.add(key("b"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		list := q.take(t.Context(), 9)
-		q.add(key("a"), time.Now().Add(time.Second), cause("two"), schemas.Event{ID: "2"})
-		q.restore(list, time.Now().Add(time.Second))
+		q.add(key("a"), trigger{at: time.Now().Add(time.Second), cause: cause("two"), event: schemas.Event{ID: "2"}})
+		q.requeue(list, time.Now().Add(time.Second))
 		time.Sleep(time.Second)
 		got := map[string]taken{}
 		for _, p := range takeAll(t, q, 9) {
@@ -108,7 +109,7 @@ func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *
 func TestCausesAreBounded(t *testing.T) {
 	q := newQueue()
 	for range 10 * schemas.MaxCauses {
-		q.add(key("a"), time.Now(), cause("x"), schemas.Event{})
+		q.add(key("a"), trigger{at: time.Now(), cause: cause("x"), event: schemas.Event{}})
 	}
 	if got := len(q.take(t.Context(), 1)[0].causes); got != schemas.MaxCauses {
 		t.Errorf("got %d causes, want %d", got, schemas.MaxCauses)
@@ -128,10 +129,10 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 func TestWhatCouldNotBePublishedDoesNotWaitForATimerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(), time.Now()
-		q.add(key("a"), start, cause("one"), schemas.Event{ID: "1"})
+		q.add(key("a"), trigger{at: start, cause: cause("one"), event: schemas.Event{ID: "1"}})
 		list := q.take(t.Context(), 9)
-		q.add(key("a"), start.Add(time.Hour), cause("due"), schemas.Event{})
-		q.restore(list, start.Add(time.Second))
+		q.add(key("a"), trigger{at: start.Add(time.Hour), cause: cause("due"), event: schemas.Event{}})
+		q.requeue(list, start.Add(time.Second))
 		got := takeAll(t, q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("due")}, "1"}}
 		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {

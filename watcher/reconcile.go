@@ -4,75 +4,74 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// Reconcile builds the scope of one key from the caches, and returns its event to publish. ok is false when there is none: the scope
-// can have no answer, or the group cools down and is requeued.
-func (l *lead) Reconcile(p *pending, now time.Time) (e schemas.Event, ok bool) {
-	if rest := l.rest(p.evaluation); rest.After(now) {
-		l.queue.restore([]*pending{p}, rest)
+// Groups differ in size by orders of magnitude, and a large one can change many times a second. A group whose scope took noticeable
+// time to build is built again only after a pause in proportion, so that it takes at most one part in buildShare of the time.
+const (
+	noticeable = time.Millisecond
+	buildShare = 20
+)
+
+// Reconcile builds the scope of one key from the caches, and returns its event to publish. ok is false if there is nothing to
+// publish: the scope can have no answer, or the group cools down and is requeued.
+func (s *session) Reconcile(item *workItem, now time.Time) (e schemas.Event, ok bool) {
+	key := item.key
+	if earliest := s.earliestBuild(key); earliest.After(now) {
+		s.queue.requeue([]*workItem{item}, earliest)
 		return e, false
 	}
-	b, err := l.build(p, now)
-	if b.scope != nil || err != nil {
-		l.w.metrics.scopes.WithLabelValues(p.strategy, p.profile).Inc()
+	began, version := time.Now(), s.capacity.current()
+	r, err := s.scopes.Build(key, item.causes, now)
+	s.capacity.depend(key, r, version)
+	delete(s.throttled, key)
+	if took := time.Since(began); took >= noticeable {
+		s.throttled[key] = time.Now().Add(buildShare * took)
 	}
-	if !b.again.IsZero() {
-		l.queue.add(p.evaluation, b.again, schemas.Cause{Kind: schemas.CauseDue, Time: b.again.UTC()}, schemas.Event{})
+	if r.Scope != nil || err != nil {
+		s.w.metrics.scopes.WithLabelValues(key.Strategy, key.Profile).Inc()
 	}
-	if err == nil && !l.publishes(p.evaluation, b) {
+	if !r.Again.IsZero() {
+		s.queue.add(key, trigger{at: r.Again, cause: schemas.Cause{Kind: schemas.CauseDue, Time: r.Again.UTC()}})
+	}
+	if err == nil && !s.publishes(key, r) {
 		return e, false
 	}
 	if err == nil {
-		e, err = schemas.NewEvent(l.w.config.Source, b.scope, now, p.first)
+		e, err = schemas.NewEvent(s.w.config.Source, r.Scope, now, item.first)
 	}
 	if err != nil {
-		l.w.log.Error("scope could not be built", "strategy", p.strategy, "scope", p.key, "error", err)
+		s.w.log.Error("scope could not be built", "strategy", key.Strategy, "scope", key.Name, "error", err)
 		return e, false
 	}
-	e.Expires = now.Add(l.w.config.Resync).UTC()
+	e.Expires = now.Add(s.w.config.Resync).UTC()
 	return e, true
 }
 
 // publishes says whether a scope is published: it can have an answer, or it withdraws one.
-func (l *lead) publishes(ev evaluation, b built) bool {
-	withdraws := l.asked[ev] || l.unsure && !l.offline
-	delete(l.asked, ev)
-	switch {
-	case b.scope == nil:
-		return false
-	case b.empty:
-		return withdraws
+func (s *session) publishes(key scope.Key, r scope.Result) bool {
+	withdraws := s.answered[key] || s.unsure && !s.offline
+	delete(s.answered, key)
+	if r.Scope != nil && !r.Empty {
+		s.answered[key] = true
+		return true
 	}
-	l.asked[ev] = true
-	return true
+	return r.Scope != nil && withdraws
 }
 
-// build builds one scope.
-func (l *lead) build(p *pending, now time.Time) (built, error) {
-	began, moment := time.Now(), l.waiting.now()
-	b, err := l.scopes.Build(p, now)
-	l.waiting.seek(p.evaluation, b.seeks, moment)
-	e, found := l.scopes.plan.find(p.evaluation)
-	if err != nil || !found || !e.grouped() {
-		return b, err
-	}
-	l.pace.spent(p.evaluation, began, time.Now())
-	return b, nil
-}
-
-// rest is when an evaluation may be built: the group is at rest then, and not too much time went into building it.
-func (l *lead) rest(ev evaluation) time.Time {
-	e, found := l.scopes.plan.find(ev)
-	if !found || !e.grouped() || l.offline {
+// earliestBuild is when the cooldown and the throttle of a group allow the next build.
+func (s *session) earliestBuild(key scope.Key) time.Time {
+	st := s.policy.Find(key)
+	if st == nil || !st.Grouped() || s.offline {
 		return time.Time{}
 	}
-	if e.measured() && !l.scopes.loads.Asked(e.gauged.Load()) {
-		return l.w.now().Add(usageSettle)
+	if st.Measured() && !s.scopes.Loads.Asked(st.Gauged.Load()) {
+		return s.w.now().Add(usageDebounce)
 	}
-	rest := l.groups.rest(e, ev.key)
-	if paced := l.pace.next(ev); paced.After(rest) {
-		return paced
+	earliest := s.scopes.EarliestBuild(st, key.Name)
+	if s.throttled[key].After(earliest) {
+		return s.throttled[key]
 	}
-	return rest
+	return earliest
 }

@@ -121,22 +121,21 @@ type hall struct {
 	t   *testing.T
 	in  *inbox
 	out *collected
-	l   *lead
+	s   *session
 }
 
 // answering leads over a view of a cluster, in a bubble of fake time.
-func answering(t *testing.T, s scopes, in *inbox, script func(hall)) {
+func answering(t *testing.T, s fixture, in *inbox, script func(hall)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		in.more = make(chan struct{}, 1) // of the bubble
 		h := hall{t: t, in: in, out: &collected{}}
 		w := testWatcher(s, h.out)
 		w.config.Requests = in
-		h.l = newLead(w, s.plan, newOutbox(h.out, w.log, w.metrics))
-		w.lead.Store(h.l)
+		h.s = testSession(w)
 		ctx, end := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { h.l.run(ctx) })
+		wg.Go(func() { h.s.run(ctx) })
 		synctest.Wait()
 		h.published()
 		script(h)
@@ -206,10 +205,10 @@ func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.
 // goes takes a pod away.
 func (h hall) goes(p *corev1.Pod) {
 	h.t.Helper()
-	if err := h.l.w.cluster.Remove(p); err != nil {
+	if err := h.s.w.cluster.Remove(p); err != nil {
 		h.t.Fatal(err)
 	}
-	h.l.w.podChanged(p, nil, false)
+	h.s.w.podChanged(p, nil, false)
 }
 
 // newRequest is a request of admin with a node as its target.
@@ -244,7 +243,7 @@ func deployment(r *schemas.Request) {
 	r.Target = &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "api"}}
 }
 
-func hallView(t *testing.T, senders ...policy.Sender) (scopes, []*corev1.Pod) {
+func hallView(t *testing.T, senders ...policy.Sender) (fixture, []*corev1.Pod) {
 	t.Helper()
 	p := taintPolicy("")
 	if len(senders) > 0 {
@@ -324,11 +323,10 @@ func TestRequestResumedByNewLeader(t *testing.T) {
 		out := &collected{}
 		w := testWatcher(s, out)
 		w.config.Requests = in
-		h := hall{t: t, in: in, out: out, l: newLead(w, s.plan, newOutbox(out, w.log, w.metrics))}
-		w.lead.Store(h.l)
+		h := hall{t: t, in: in, out: out, s: testSession(w)}
 		ctx, end := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { h.l.run(ctx) })
+		wg.Go(func() { h.s.run(ctx) })
 		h.want("no second receipt, and no other pod", "one asks for a")
 		h.goes(pods[0])
 		h.want("the end", "one: finished Done: 2 of 2 pods are gone")
@@ -369,7 +367,7 @@ func TestHTTPRequestName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, pods := hallView(t, policy.Sender{Name: policy.HTTPSender, Nodes: true, PerMinute: 10, Open: 10})
-			s.plan.policy.Requests.MaxPods = 3
+			s.policy.Requests.MaxPods = 3
 			ask := func(r *schemas.Request) { r.Sender, r.Requester = policy.HTTPSender, "user" }
 			answering(t, s, newInbox(), func(h hall) {
 				h.in.put(t, newRequest(deployment, ask))

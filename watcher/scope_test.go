@@ -11,15 +11,12 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 // view is a watcher's view of a cluster that holds these objects.
-func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) scopes {
+func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) fixture {
 	t.Helper()
-	plan, err := newPlan(p)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var objects []metav1.Object
 	for _, n := range nodes {
 		objects = append(objects, n)
@@ -27,7 +24,7 @@ func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Po
 	for _, p := range pods {
 		objects = append(objects, p)
 	}
-	return standing(t, plan, objects...)
+	return newFixture(t, compiled(t, p), objects...)
 }
 
 // taintPolicy enables one strategy that wants the scopes of nodes.
@@ -49,9 +46,9 @@ type anything map[string]any
 
 func (*anything) Validate() error { return nil }
 
-func mustPlan(t *testing.T, p policy.Policy) *plan {
+func compiled(t testing.TB, p policy.Policy) *scope.CompiledPolicy {
 	t.Helper()
-	pl, err := newPlan(p)
+	pl, err := scope.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,22 +113,22 @@ func TestTheScopeOfANode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(c.selector), c.nodes, pods)
-			got, err := s.Build(&pending{evaluation: key(c.key), causes: causes}, now)
-			if err != nil || !reflect.DeepEqual(got.scope, c.want) {
-				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.scope, c.want)
+			got, err := s.scopes.Build(key(c.key), causes, now)
+			if err != nil || !reflect.DeepEqual(got.Scope, c.want) {
+				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.Scope, c.want)
 			}
 		})
 	}
 	t.Run("is none when the policy does not have the strategy", func(t *testing.T) {
 		s := view(t, policy.Policy{}, []*corev1.Node{named("n1"), n2}, pods)
-		if got, err := s.Build(&pending{evaluation: key("n1"), causes: causes}, now); got != (built{}) || err != nil {
+		if got, err := s.scopes.Build(key("n1"), causes, now); !reflect.DeepEqual(got, scope.Result{}) || err != nil {
 			t.Errorf("got %+v, error %v, want none", got, err)
 		}
 	})
 }
 
 func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t *testing.T) {
-	needed, all := mustPlan(t, taintPolicy("")), mustPlan(t, policy.Policy{Deltas: policy.DeltasAll})
+	needed, all := compiled(t, taintPolicy("")), compiled(t, policy.Policy{Deltas: policy.DeltasAll})
 	for _, c := range []struct {
 		kind              schemas.DeltaKind
 		object            string
@@ -142,21 +139,21 @@ func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t
 		{schemas.PodLabels, "Pod", false, true},
 	} {
 		d := schemas.Delta{Kind: c.kind, Object: schemas.ObjectRef{Kind: c.object}}
-		if got := needed.published(d); got != c.whenNeeded {
+		if got := needed.Publishes(d); got != c.whenNeeded {
 			t.Errorf("%s: published %v, want %v", c.kind, got, c.whenNeeded)
 		}
-		if got := all.published(d); got != c.ifAll {
+		if got := all.Publishes(d); got != c.ifAll {
 			t.Errorf("%s when all are asked for: published %v, want %v", c.kind, got, c.ifAll)
 		}
 	}
 }
 
-func TestTheSecondUsableNodeAndTheLossOfItAreNoticed(t *testing.T) {
-	u := &usableNodes{plan: mustPlan(t, policy.Policy{}), enough: 2}
+func TestQuorumOfUsableNodes(t *testing.T) {
+	b := newFixture(t, compiled(t, policy.Policy{})).scopes
 	ready, not := named("n2", conditioned(corev1.ConditionTrue)), named("n2", conditioned(corev1.ConditionFalse))
 	for i, c := range []struct {
-		old, new        *corev1.Node
-		crossed, tooFew bool
+		old, new       *corev1.Node
+		quorum, tooFew bool
 	}{
 		{nil, named("n1"), false, true},
 		{nil, not, false, true},
@@ -165,8 +162,8 @@ func TestTheSecondUsableNodeAndTheLossOfItAreNoticed(t *testing.T) {
 		{ready, not, true, true},
 		{not, nil, false, true},
 	} {
-		if crossed := u.changed(c.old, c.new); crossed != c.crossed || u.tooFew() != c.tooFew {
-			t.Errorf("change %d: crossed %v, too few %v; want %v, %v", i, crossed, u.tooFew(), c.crossed, c.tooFew)
+		if _, quorum := b.NodeChanged(c.old, c.new); quorum != c.quorum || b.Unmovable(named("n1")) == "" == c.tooFew {
+			t.Errorf("change %d: quorum changed %v, why not %q; want %v, too few %v", i, quorum, b.Unmovable(named("n1")), c.quorum, c.tooFew)
 		}
 	}
 }
@@ -185,26 +182,25 @@ func TestThePodsScope(t *testing.T) {
 		name  string
 		nodes []*corev1.Node
 		pod   *corev1.Pod
-		want  built
+		want  scope.Result
 	}{
-		{"is evaluated again when the pod is due", []*corev1.Node{ready, named("n2")}, young, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, again: now.Add(59 * time.Minute), empty: true,
+		{"is evaluated again when the pod is due", []*corev1.Node{ready, named("n2")}, young, scope.Result{
+			Scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *young}}, Again: now.Add(59 * time.Minute), Empty: true,
 		}},
-		{"has pods that have ended too", []*corev1.Node{ready, named("n2")}, ended, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}}, empty: true,
+		{"has pods that have ended too", []*corev1.Node{ready, named("n2")}, ended, scope.Result{
+			Scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{Pod: *ended}}, Empty: true,
 		}},
-		{"protects a pod on a node that is not ready", []*corev1.Node{not, named("n2"), named("n3")}, ended, built{
-			scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{
-				Pod: *ended, Protected: []schemas.Protection{{Rule: notUsable, Detail: "node n1 is not ready"}},
-			}}, empty: true,
+		{"protects a pod on a node that is not ready", []*corev1.Node{not, named("n2"), named("n3")}, ended, scope.Result{
+			Scope: schemas.PodScope{ScopeHead: head, Pod: schemas.ScopedPod{
+				Pod: *ended, Protected: []schemas.Protection{{Rule: policy.NodeNotUsableRule, Detail: "node n1 is not ready"}},
+			}}, Empty: true,
 		}},
-		{"is none when the pod is gone", []*corev1.Node{ready, named("n2")}, placed("b", "n1"), built{}},
-		{"is none when the node is gone", []*corev1.Node{named("n2"), named("n3")}, ended, built{}},
+		{"is none when the pod is gone", []*corev1.Node{ready, named("n2")}, placed("b", "n1"), scope.Result{}},
+		{"is none when the node is gone", []*corev1.Node{named("n2"), named("n3")}, ended, scope.Result{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, agePolicy(), c.nodes, []*corev1.Pod{c.pod})
-			p := &pending{evaluation: evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}, causes: causes}
-			got, err := s.Build(p, now)
+			got, err := s.scopes.Build(scope.Key{Profile: "p", Strategy: "s", Kind: schemas.PodKind, Name: "web/a"}, causes, now)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, c.want)
 			}
@@ -226,8 +222,8 @@ func TestANodeIsEvaluatedAgainWhenItsFirstYoungPodIsOldEnough(t *testing.T) {
 	s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{
 		placed("old", "n1", started(2*time.Hour)), placed("young", "n1", started(10*time.Minute)), placed("younger", "n1", started(time.Minute)),
 	})
-	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{Time: now}}}, now)
-	if want := now.Add(50 * time.Minute); err != nil || !got.again.Equal(want) {
-		t.Errorf("again at %v, error %v, want %v", got.again, err, want)
+	got, err := s.scopes.Build(key("n1"), []schemas.Cause{{Time: now}}, now)
+	if want := now.Add(50 * time.Minute); err != nil || !got.Again.Equal(want) {
+		t.Errorf("again at %v, error %v, want %v", got.Again, err, want)
 	}
 }

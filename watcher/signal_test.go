@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"encoding/json"
-	"log/slog"
 	"reflect"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 func taintedBy(key string) func(*corev1.Node) {
@@ -43,23 +43,23 @@ func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
 	leaving := append([]*corev1.Node{named("n1", taintedBy("karpenter.sh/disrupted"))}, others...)
 
 	nodes := view(t, taintPolicy(""), leaving, pods)
-	got, err := nodes.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
-	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
-		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
+	got, err := nodes.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
+	if scope, _ := got.Scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
+		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.Scope, err)
 	}
 
 	single := view(t, agePolicy(), leaving, pods)
-	ev := evaluation{profile: "p", strategy: "s", kind: schemas.PodKind, key: "web/a"}
-	got, err = single.Build(&pending{evaluation: ev, causes: []schemas.Cause{{}}}, now)
+	ev := scope.Key{Profile: "p", Strategy: "s", Kind: schemas.PodKind, Name: "web/a"}
+	got, err = single.scopes.Build(ev, []schemas.Cause{{}}, now)
 	want := []schemas.Protection{{
-		Rule: notUsable, Detail: "node n1 is left alone: its taint karpenter.sh/disrupted is set",
+		Rule: policy.NodeNotUsableRule, Detail: "node n1 is left alone: its taint karpenter.sh/disrupted is set",
 	}}
-	if scope, _ := got.scope.(schemas.PodScope); err != nil || !reflect.DeepEqual(scope.Pod.Protected, want) {
-		t.Errorf("the scope of the pod: got %+v, %v, want it protected by %+v", got.scope, err, want)
+	if scope, _ := got.Scope.(schemas.PodScope); err != nil || !reflect.DeepEqual(scope.Pod.Protected, want) {
+		t.Errorf("the scope of the pod: got %+v, %v, want it protected by %+v", got.Scope, err, want)
 	}
 
 	alone := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2", taintedBy("karpenter.sh/disrupted"))}, pods)
-	if !alone.usable.tooFew() {
+	if alone.scopes.Unmovable(named("n1")) == "" {
 		t.Error("a node that is going away counts as one that could take a pod")
 	}
 }
@@ -74,11 +74,11 @@ func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testi
 		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
 	})
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2"), named("n3")}, []*corev1.Pod{placed("a", "n1")})
-	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
-	if scope, _ := got.scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
-		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.scope, err)
+	got, err := s.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
+	if scope, _ := got.Scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
+		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.Scope, err)
 	}
-	if got, want := s.plan.unusable(n1), "node n1 is left alone: maintenance kernel has cordoned it"; got != want {
+	if got, want := s.policy.Unusable(n1), "node n1 is left alone: maintenance kernel has cordoned it"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testi
 		{"the mark goes", n1, named("n1"), true},
 		{"the mark stays", n1, n1, false},
 	} {
-		if got := s.plan.signalled(c.old, c.new); got != c.want {
+		if got := s.policy.ExclusionChanged(c.old, c.new); got != c.want {
 			t.Errorf("%s: evaluated %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -100,8 +100,8 @@ func TestAScopeDoesNotShowTheTaintsThatThePolicyIgnores(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2")}, nil)
-	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
-	scope, _ := got.scope.(schemas.NodeScope)
+	got, err := s.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
+	scope, _ := got.Scope.(schemas.NodeScope)
 	want := []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	if err != nil || !reflect.DeepEqual(scope.Node.Spec.Taints, want) {
 		t.Errorf("got %+v, %v, want %+v", scope.Node.Spec.Taints, err, want)
@@ -124,11 +124,10 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
-			w := &Watcher{cluster: s.cluster, usable: s.usable, log: slog.New(slog.DiscardHandler), now: time.Now}
-			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
-			w.lead.Store(l)
+			w := testWatcher(s, &collected{})
+			l := testSession(w)
 			w.nodeChanged(c.old, c.new, false)
-			if got := l.queue.pending[key("n1")] != nil; got != c.want || l.queue.len() > 1 {
+			if got := l.queue.items[key("n1")] != nil; got != c.want || l.queue.len() > 1 {
 				t.Errorf("n1 pending: %v, want %v; in all %d", got, c.want, l.queue.len())
 			}
 		})
@@ -142,11 +141,11 @@ func TestANodeIsEvaluatedAgainWhenTheTimeOfASignalIsOver(t *testing.T) {
 		p.Status.StartTime = &metav1.Time{Time: now.Add(-time.Minute)}
 	})
 	s := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{p})
-	got, err := s.Build(&pending{evaluation: key("n1"), causes: []schemas.Cause{{}}}, now)
-	if want := now.Add(9 * time.Minute); err != nil || !got.again.Equal(want) {
-		t.Errorf("again at %v, %v, want %v", got.again, err, want)
+	got, err := s.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
+	if want := now.Add(9 * time.Minute); err != nil || !got.Again.Equal(want) {
+		t.Errorf("again at %v, %v, want %v", got.Again, err, want)
 	}
-	if scope, _ := got.scope.(schemas.NodeScope); len(scope.Pods) != 1 || scope.Pods[0].Protected[0].Rule != policy.SignalRule {
-		t.Errorf("got %+v, want the pod protected by %s", got.scope, policy.SignalRule)
+	if scope, _ := got.Scope.(schemas.NodeScope); len(scope.Pods) != 1 || scope.Pods[0].Protected[0].Rule != policy.SignalRule {
+		t.Errorf("got %+v, want the pod protected by %s", got.Scope, policy.SignalRule)
 	}
 }

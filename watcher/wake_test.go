@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"log/slog"
 	"reflect"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func agePolicy() policy.Policy {
 	return p
 }
 
-func TestADeltaMakesTheEvaluationsPendingThatItConcernsAndNoOthers(t *testing.T) {
+func TestAffectedKeys(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	created := func(ago time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-ago)) }
@@ -70,14 +69,13 @@ func TestADeltaMakesTheEvaluationsPendingThatItConcernsAndNoOthers(t *testing.T)
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
-			w := &Watcher{cluster: s.cluster, log: slog.New(slog.DiscardHandler), now: time.Now}
-			l := &lead{w: w, scopes: s, groups: newGroups(s.plan, namespaceLabels(s.cluster)), queue: newQueue()}
-			for _, e := range s.plan.woken(c.delta) {
-				l.enqueue(e, l.affectedKeys(e, c.delta, nil, wake{at: at}))
+			l := testSession(testWatcher(s, &collected{}))
+			for _, st := range l.policy.Affected(c.delta) {
+				l.affectedKeys(st, c.delta, nil, trigger{at: at})
 			}
 			got := map[string]time.Time{}
-			for ev, p := range l.queue.pending {
-				got[ev.key] = p.due
+			for key, item := range l.queue.items {
+				got[key.Name] = item.due
 			}
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)

@@ -1,21 +1,14 @@
 package watcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/cluster"
@@ -23,36 +16,36 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
 	"github.com/rehome-dev/rehome/watcher/requests"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// Bus is what the watcher needs of the bus.
+// Bus carries deltas, scopes, and verdicts.
 type Bus interface {
-	// PublishAll returns when all events are stored, or says which are not. [delivery.Refused] reads from the error which of
-	// them never will be.
+	// PublishAll returns when all events are stored, or says which are not. [delivery.Refused] reads from the error which events
+	// never will be.
 	PublishAll(ctx context.Context, events []schemas.Event) error
-	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
+	// FollowVerdicts calls handle for every verdict since a time, and for each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// Asked names the scopes that have an answer now, or wait for one: of each head Kind, Key, Profile and Strategy are set.
+	// Asked lists the scopes that have an answer now, or wait for one: of each head Kind, Key, Profile and Strategy are set.
 	Asked(ctx context.Context) ([]schemas.ScopeHead, error)
 }
 
-// Config is what a watcher is made of. Client, Bus, Policy and Source are needed. [Watcher.SetPolicy] replaces Policy.
+// Config configures a [Watcher]. Client, Cluster, Bus, Policy and Source are required.
 type Config struct {
-	// Client measures loads, and finds the kinds of Dynamic.
+	// Client measures loads.
 	Client kubernetes.Interface
-	// Cluster holds [Kinds]. It is run by the caller.
+	// Cluster holds [Kinds]. The caller runs it.
 	Cluster *cluster.Cache
 	Bus     Bus
 	Policy  policy.Policy
-	// Source is the CloudEvents source of everything that the watcher says.
+	// Source is the CloudEvents source of all events of the watcher.
 	Source string
-	// Requests are answered by the policy. nil: nobody is.
+	// Requests delivers manual requests. nil: they are not answered.
 	Requests requests.Bus
 	// Resync is how often everything is evaluated. Zero: 30 minutes.
 	Resync time.Duration
-	// Settle is how long an evaluation waits after its first cause, so that causes that belong together are seen
-	// together. Zero: 10 milliseconds, which takes in the two updates of a cordon and is a tenth of what an eviction
-	// costs in the API server.
+	// Settle is the debounce of a key after its first cause. Zero: 10 milliseconds, which joins the two updates of a cordon and is
+	// a tenth of the cost of an eviction in the API server.
 	Settle time.Duration
 	// Now is the clock of decisions. nil: [time.Now].
 	Now func() time.Time
@@ -62,106 +55,44 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// Watcher watches one cluster. [New] makes one.
+// Watcher watches one cluster. Make one with [New].
 type Watcher struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
-	plan    atomic.Pointer[plan] // of the newest policy
 	cluster *cluster.Cache
-	usable  *usableNodes
 	now     func() time.Time
-	// source is where a load is measured; nil if there is nobody to ask.
-	source func(policy.Load, policy.Metrics) (load.Source, error)
-	lead   atomic.Pointer[lead]
-	// sampler measures the load that the newest policy asks for; remeasure has one element when it was replaced.
-	sampler   atomic.Pointer[load.Sampler]
-	remeasure chan struct{}
-	moves     loadMoves
-	leading   atomic.Bool
-	// replaced has one element when the policy was replaced since somebody last looked. Its capacity is 1.
-	replaced chan struct{}
+	// source makes the source of a load; nil: there is none.
+	source  func(policy.Load, policy.Metrics) (load.Source, error)
+	active  atomic.Pointer[activePolicy]
+	session atomic.Pointer[session] // nil: another process leads
+	moves   loadMoves
+	leading atomic.Bool
 }
 
-// New makes a watcher. Nothing is read before [Watcher.Run].
-func New(c Config) (*Watcher, error) {
-	w, err := newWatcher(c)
-	if err != nil {
-		return nil, err
-	}
-	w.cluster = c.Cluster
-	w.measureFor(w.plan.Load())
-	w.follow()
-	return w, nil
+// activePolicy is the newest policy, with the sampler of the load that it needs.
+type activePolicy struct {
+	*scope.CompiledPolicy
+	sampler  *load.Sampler
+	replaced chan struct{} // closed when there is a newer one
 }
 
-// Kinds are those that the watcher follows.
+// Kinds are the kinds that the watcher watches.
 func Kinds() []cluster.Kind {
 	return append(cluster.PlacementKinds(), cluster.PodDisruptionBudgets, cluster.PriorityClasses)
 }
 
-// follow has the watcher told of every change of the cluster.
-func (w *Watcher) follow() {
-	cluster.AddHandler(w.cluster, w.nodeChanged)
-	cluster.AddHandler(w.cluster, w.podChanged)
-	cluster.AddHandler(w.cluster, w.budgetChanged)
-	cluster.AddHandler(w.cluster, w.namespaceChanged)
-	cluster.AddHandler(w.cluster, w.claimChanged)
-	cluster.AddHandler(w.cluster, w.classChanged)
-	cluster.AddHandler(w.cluster, storing[corev1.PersistentVolume](w, "PersistentVolume"))
-	cluster.AddHandler(w.cluster, storing[storagev1.StorageClass](w, "StorageClass"))
-	cluster.AddHandler(w.cluster, storing[storagev1.CSINode](w, "CSINode"))
-	cluster.AddHandler(w.cluster, storing[storagev1.CSIDriver](w, "CSIDriver"))
-	cluster.AddHandler(w.cluster, storing[storagev1.CSIStorageCapacity](w, "CSIStorageCapacity"))
-	cluster.AddHandler(w.cluster, storing[storagev1.VolumeAttachment](w, "VolumeAttachment"))
-}
-
-// storing is the handler of a kind that only decides where a volume can be.
-func storing[T any, P interface {
-	*T
-	metav1.Object
-}](w *Watcher, kind string) func(old, new *T, initial bool) {
-	return func(old, new *T, initial bool) {
-		if l := w.lead.Load(); l != nil && !initial {
-			l.storageRoom(kind, P(cmp.Or(new, old)))
-		}
+// New makes a watcher and adds its handlers to the cache.
+func New(c Config) (*Watcher, error) {
+	w, err := newWatcher(c)
+	if err == nil {
+		w.addHandlers()
+		err = w.SetPolicy(c.Policy)
 	}
+	return w, err
 }
 
-// boundPod is the pod of that namespace and name that is bound to a node; nil: there is none.
-func boundPod(c *cluster.Cache, key string) *corev1.Pod {
-	namespace, name, _ := strings.Cut(key, "/")
-	if p := c.Pod(namespace, name); p != nil && p.Spec.NodeName != "" {
-		return p
-	}
-	return nil
-}
-
-// nodeNames lists the names of all nodes that match.
-func nodeNames(c *cluster.Cache, selector labels.Selector) []string {
-	nodes := c.AllNodes(selector)
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
-		names[i] = n.Name
-	}
-	return names
-}
-
-// namespaceLabels returns a function that gives the labels of a namespace, nil if it is not known.
-func namespaceLabels(c *cluster.Cache) func(string) labels.Set {
-	return func(name string) labels.Set {
-		of, _ := c.NamespaceLabels(name)
-		return of
-	}
-}
-
-// allows says whether a budget allows a disruption now, as far as its status tells; a budget that is gone does.
-func (w *Watcher) allows(name types.NamespacedName) bool {
-	b := w.cluster.Budget(name.Namespace, name.Name)
-	return b == nil || cluster.Allows(b)
-}
-
-// newWatcher makes a watcher without a view of the cluster.
+// newWatcher makes a watcher without a policy and without handlers.
 func newWatcher(c Config) (*Watcher, error) {
 	if c.Resync == 0 {
 		c.Resync = 30 * time.Minute
@@ -175,33 +106,58 @@ func newWatcher(c Config) (*Watcher, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	plan, err := newPlan(c.Policy)
-	if err != nil {
-		return nil, err
-	}
-	w := &Watcher{
-		config: c, log: c.Log, now: c.Now, usable: &usableNodes{plan: plan, enough: 2}, replaced: make(chan struct{}, 1),
-	}
-	w.source, w.remeasure = w.sourceOf, make(chan struct{}, 1)
-	w.plan.Store(plan)
+	w := &Watcher{config: c, log: c.Log, now: c.Now, cluster: c.Cluster}
+	w.source = w.loadSource
 	w.metrics = newMetrics(c.Metrics, func() float64 {
-		if l := w.lead.Load(); l != nil {
-			return float64(l.queue.len())
+		if s := w.session.Load(); s != nil {
+			return float64(s.queue.len())
 		}
 		return 0
 	})
-	w.metrics.expect(plan)
 	return w, nil
 }
 
-// Run measures load until ctx ends. It returns nil.
-func (w *Watcher) Run(ctx context.Context) error {
-	w.measureLoad(ctx)
+// SetPolicy replaces the policy. A leader evaluates everything under the new one, which also withdraws answers that only the old one
+// gave. The actuator rejects the intents of a strategy that is gone. It returns at once. With an error the old policy stays: the
+// arguments of a strategy do not belong to it. One goroutine at a time may call it.
+func (w *Watcher) SetPolicy(p policy.Policy) error {
+	compiled, err := scope.Compile(p)
+	if err != nil {
+		return err
+	}
+	w.metrics.expect(compiled)
+	old := w.active.Load()
+	w.active.Store(&activePolicy{compiled, w.newSampler(compiled), make(chan struct{})})
+	if old != nil {
+		close(old.replaced)
+	}
 	return nil
 }
 
-// Lead publishes deltas and scopes until ctx ends, beginning with the scopes of everything. [Watcher.Run] must be
-// running. It returns nil, or an error when it is leading already.
+// forEachPolicy runs f under the policy, and again under each that replaces it, until ctx ends.
+func (w *Watcher) forEachPolicy(ctx context.Context, f func(context.Context, *activePolicy)) {
+	for ctx.Err() == nil {
+		p := w.active.Load()
+		current, end := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { f(current, p) })
+		select {
+		case <-ctx.Done():
+		case <-p.replaced:
+		}
+		end()
+		wg.Wait()
+	}
+}
+
+// Run measures load until ctx ends, on every replica, so that the next leader knows the smoothed figures. It returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	w.forEachPolicy(ctx, func(ctx context.Context, p *activePolicy) { p.sampler.Run(ctx) })
+	return nil
+}
+
+// Lead publishes deltas and scopes until ctx ends, beginning with the scopes of everything. [Watcher.Run] must be running. It
+// returns nil, or an error when it is leading already.
 func (w *Watcher) Lead(ctx context.Context) error {
 	if !w.cluster.WaitForSync(ctx) {
 		return nil
@@ -210,60 +166,33 @@ func (w *Watcher) Lead(ctx context.Context) error {
 		return errors.New("the watcher is leading already")
 	}
 	defer w.leading.Store(false)
-	defer w.lead.Store(nil)
-	w.leadOn(ctx)
+	defer w.session.Store(nil)
+	w.lead(ctx)
 	return nil
 }
 
-// Resync makes every evaluation pending, as happens every resync interval, if the watcher leads. It returns at once.
+// lead runs a session under each policy. All share one outbox, so that no delta is lost in between.
+func (w *Watcher) lead(ctx context.Context) {
+	o := newOutbox(w.config.Bus, w.log, w.metrics)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { o.run(ctx) })
+	var previous *session
+	w.forEachPolicy(ctx, func(ctx context.Context, p *activePolicy) {
+		s := newSession(w, p, o)
+		if previous != nil {
+			s.previous, s.answered = previous.policy, previous.answered
+		}
+		previous = s
+		w.session.Store(s)
+		s.run(ctx)
+	})
+}
+
+// Resync evaluates everything, as happens every resync interval, if the watcher leads. It returns at once.
 func (w *Watcher) Resync() {
-	if l := w.lead.Load(); l != nil {
-		l.w.log.Info("evaluating everything")
-		l.evaluateAll()
+	if s := w.session.Load(); s != nil {
+		w.log.Info("evaluating everything")
+		signal(s.resyncs)
 	}
-}
-
-// nodeChanged is called by the informer of nodes.
-func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
-	crossed := w.usable.changed(old, new)
-	l := w.lead.Load()
-	if l == nil || initial {
-		return
-	}
-	groups := l.groups.nodeChanged(old, new)
-	l.Observe(ObserveNode(old, new), groups, nodeOf(old, new))
-	switch {
-	case crossed:
-		l.evaluateAll()
-	case l.scopes.plan.signalled(old, new):
-		l.evaluate([]string{new.Name})
-	}
-}
-
-// podChanged is called by the informer of pods.
-func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
-	l := w.lead.Load()
-	if l == nil || initial {
-		return
-	}
-	groups := l.groups.podChanged(old, new, w.now())
-	l.Observe(ObservePod(old, new), groups, podOf(old, new))
-	if old != nil && (new == nil || new.UID != old.UID) {
-		l.held.forget(old.UID)
-		l.requests.PodGone(old.UID)
-	}
-	l.podFacts(old, new)
-}
-
-// budgetChanged is called by the informer of PodDisruptionBudgets.
-func (w *Watcher) budgetChanged(old, new *policyv1.PodDisruptionBudget, initial bool) {
-	l := w.lead.Load()
-	if l == nil || initial {
-		return
-	}
-	b := newest(old, new)
-	if new == nil || cluster.Allows(new) {
-		l.freed(b)
-	}
-	l.budgetFacts(old, new)
 }

@@ -1,0 +1,133 @@
+package watcher
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+func deferral(uid, budget string) schemas.Verdict {
+	v := schemas.Verdict{Outcome: schemas.Deferred, Intent: schemas.Intent{Pod: schemas.PodRef{UID: types.UID(uid)}}}
+	if budget != "" {
+		v.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: "web", Name: budget}}
+	}
+	return v
+}
+
+func budget(name string) schemas.ObjectRef { return blocker("PodDisruptionBudget", "web", name) }
+
+func blocker(kind, namespace, name string) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
+
+func never(_, _ string) bool  { return false }
+func always(_, _ string) bool { return true }
+
+// at0 is the time of these tests.
+var at0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestBlockedUntilAKnownTime(t *testing.T) {
+	h := newBlockedPods()
+	v := deferral("p", "")
+	v.Reason = schemas.ReasonLimitNode
+	var got []time.Duration
+	for _, again := range []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, -time.Second} {
+		v.Again = at0.Add(again)
+		got = append(got, h.deferred(v, key("n"), never, at0))
+	}
+	if want := []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, freedRetry}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestBlockedDelayGrows(t *testing.T) {
+	h := newBlockedPods()
+	var got []time.Duration
+	for range 8 {
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), never, at0))
+	}
+	want := []time.Duration{
+		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute,
+		10 * time.Minute, 10 * time.Minute,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestBlockedByAnOutage(t *testing.T) {
+	h := newBlockedPods()
+	v := deferral("p", "")
+	v.Reason = schemas.ReasonAPIUnavailable
+	var got []time.Duration
+	for range 3 {
+		got = append(got, h.deferred(v, key("n"), never, at0))
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestBlockedByAFreeBudget(t *testing.T) {
+	h := newBlockedPods()
+	var got []time.Duration
+	for range 3 {
+		got = append(got, h.deferred(deferral("p", "b"), key("n"), always, at0))
+	}
+	want := []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestBlockedFreedOnce(t *testing.T) {
+	h := newBlockedPods()
+	h.deferred(deferral("p1", "b"), key("n1"), never, at0)
+	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
+	h.deferred(deferral("p3", "other"), key("n2"), never, at0)
+	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := h.freed(budget("b")); len(got) > 0 {
+		t.Errorf("freed again: got %v, want nothing until the next deferral", got)
+	}
+	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
+	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("after the next deferral: got %v, want %v", got, want)
+	}
+}
+
+func TestBlockedByAMoveInFlight(t *testing.T) {
+	h := newBlockedPods()
+	v := deferral("p1", "")
+	v.Blockers = []schemas.ObjectRef{{Kind: "Deployment", Namespace: "web", Name: "api", UID: "before"}}
+	h.deferred(v, key("n1"), always, at0)
+	v = deferral("p2", "")
+	v.Blockers = []schemas.ObjectRef{{Kind: "Node", Name: "n2"}}
+	h.deferred(v, key("n2"), always, at0)
+	for by, want := range map[schemas.ObjectRef]map[scope.Key]bool{
+		blocker("Deployment", "web", "api"): {key("n1"): true}, blocker("Node", "", "n2"): {key("n2"): true}, blocker("Node", "", "n1"): {},
+	} {
+		if got := h.freed(by); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", by, got, want)
+		}
+	}
+}
+
+func TestBlockedForget(t *testing.T) {
+	h := newBlockedPods()
+	h.deferred(deferral("p", "b"), key("n"), never, at0)
+	h.forget("p")
+	h.forget("unknown")
+	if len(h.pods) != 0 || len(h.by) != 0 {
+		t.Errorf("left: %v, %v", h.pods, h.by)
+	}
+	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != firstRetry {
+		t.Errorf("after being forgotten: delay %v, want %v", got, firstRetry)
+	}
+}

@@ -1,0 +1,210 @@
+package watcher
+
+import (
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// TestFitDependents: a check follows when capacity changed after a dependent scope was built.
+func TestFitDependents(t *testing.T) {
+	f := newFitDependents()
+	because := func(name string) trigger { return trigger{cause: schemas.Cause{Event: name}} }
+	unschedulable := scope.Result{Unschedulable: []string{"web/a"}}
+	checks := func() bool {
+		select {
+		case <-f.check:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"capacity changes before anything depends on it", func() { f.changed(because("1")) }, false},
+		{"a scope built after that", func() { f.depend(key("n1"), unschedulable, f.current()) }, false},
+		{"capacity changes", func() { f.changed(because("2")) }, true},
+		{"it changes again after a check", func() { f.changed(because("3")); checks(); f.changed(because("4")) }, true},
+		{"a scope built before that", func() { f.depend(key("n2"), unschedulable, f.current()-1) }, true},
+		{"a scope that does not depend on it", func() { f.depend(key("n2"), scope.Result{}, f.current()-1) }, false},
+	} {
+		step.do()
+		if got := checks(); got != step.want {
+			t.Errorf("%s: a check follows: %v, want %v", step.name, got, step.want)
+		}
+	}
+	keys, why := f.take()
+	if want := map[scope.Key]fitAnswer{key("n1"): {unschedulable: []string{"web/a"}}}; !reflect.DeepEqual(keys, want) || why.cause.Event != "2" {
+		t.Errorf("got %v because of %q, want %v because of the first change", keys, why.cause.Event, want)
+	}
+}
+
+func TestCheckDelay(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: time.Second, 50 * time.Millisecond: time.Second, 51 * time.Millisecond: 1020 * time.Millisecond, 3 * time.Second: time.Minute,
+	} {
+		if got := checkDelay(took); got != want {
+			t.Errorf("after %v: got %v, want %v", took, got, want)
+		}
+	}
+}
+
+func cpus(n string) func(*corev1.Node) {
+	return func(node *corev1.Node) { node.Status.Allocatable = amount("cpu", n, "memory", "8Gi", "pods", "10") }
+}
+
+// crowded is a cluster of two nodes in which the pod big, on n1, fits on no other node, and small does.
+func crowded(more ...metav1.Object) []metav1.Object {
+	return append([]metav1.Object{
+		roomy("n1", cpus("5")), roomy("n2"), guest("big", "n1", asks("3")), guest("small", "n1", asks("1")),
+		guest("left", "n2", asks("1")), guest("right", "n2", asks("1")),
+	}, more...)
+}
+
+func TestUnschedulablePod(t *testing.T) {
+	ended := guest("left", "n2", asks("1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }
+	tainted := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }
+	larger := cpus("8")
+	inPool := func(n *corev1.Node) { n.Labels["pool"] = "web" }
+	wants := guest("picky", "n1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"pool": "web"} })
+	claiming := guest("db", "n1", claims("data"))
+	both := func(pod, cause string) []string {
+		return []string{"nodes n1: " + cause, "pods web/" + pod + ": " + cause}
+	}
+	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for _, c := range []struct {
+		name    string
+		objects []metav1.Object
+		change  func(*driven)
+		want    []string
+	}{
+		{"a pod is gone", crowded(), func(d *driven) { d.remove(guest("left", "n2", asks("1"))) }, both("big", "room pod/web/left")},
+		{"a pod has ended", crowded(), func(d *driven) { d.set(ended) }, both("big", "room pod/web/left")},
+		{"a pod that held nothing is gone", crowded(guest("unbound", "")), func(d *driven) { d.remove(guest("unbound", "")) }, nil},
+		{"a pod that is gone leaves too little", crowded(guest("bigger", "n1", asks("4"))), func(d *driven) {
+			d.remove(guest("big", "n1", asks("3")))
+		}, nil},
+		{"a node was added", crowded(), func(d *driven) { d.set(roomy("n3")) }, both("big", "node.added node/n3")},
+		{"a node became ready", crowded(roomy("n3", ready(corev1.ConditionFalse))), func(d *driven) { d.set(roomy("n3", ready(corev1.ConditionTrue))) },
+			both("big", "node.ready node/n3")},
+		{"a node was uncordoned", crowded(roomy("n3", full)), func(d *driven) { d.set(roomy("n3")) }, both("big", "node.unschedulable node/n3")},
+		{"a node lost a taint", crowded(roomy("n3", tainted)), func(d *driven) { d.set(roomy("n3")) },
+			[]string{"nodes n1: node.taints node/n3", "nodes n3: node.taints node/n3", "pods web/big: node.taints node/n3"}},
+		{"a node got larger", crowded(), func(d *driven) { d.set(roomy("n2", larger)) }, both("big", "node.allocatable node/n2")},
+		{"a node got the label", []metav1.Object{roomy("n1"), roomy("n2"), wants}, func(d *driven) { d.set(roomy("n2", inPool)) },
+			both("picky", "node.labels node/n2")},
+		{"a claim was made", []metav1.Object{roomy("n1"), roomy("n2"), claiming, disk("d", "x")}, func(d *driven) { d.set(claimed("data", "x", "d")) },
+			both("db", "room persistentvolumeclaim/web/data")},
+		{"a volume can be used elsewhere", []metav1.Object{roomy("n1"), roomy("n2"), claiming, claimed("data", "x", "d"), disk("d", "x", only("n1"))},
+			func(d *driven) { d.set(disk("d", "x")) }, both("db", "room persistentvolume/d")},
+		{"an attachment is gone and nothing fits", crowded(attachment), func(d *driven) { d.remove(attachment) }, nil},
+		{"a node that does not help", crowded(), func(d *driven) { d.set(roomy("n3", full)) }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := protecting(t, policy.EvictorArgs{NodeFit: true})
+				leadingOver(t, p, c.objects, func(d *driven, bus *collected) {
+					c.change(d)
+					if got := scopesOf(t, bus); !reflect.DeepEqual(got, c.want) {
+						t.Errorf("got  %q\nwant %q", got, c.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestFitIsCheckedOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), crowded(), func(d *driven, bus *collected) {
+			d.set(roomy("n2", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "memory", "1Gi", "pods", "10") }))
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("a node that got no larger: got %q, want nothing", got)
+			}
+			d.set(roomy("n3"))
+			time.Sleep(900 * time.Millisecond)
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("less than a second after the last round: got %q, want nothing", got)
+			}
+			time.Sleep(100 * time.Millisecond)
+			want := []string{"nodes n1: node.added node/n3", "pods web/big: node.added node/n3"}
+			if got := scopesOf(t, bus); !reflect.DeepEqual(got, want) {
+				t.Errorf("a second after the last round: got %q, want %q", got, want)
+			}
+			time.Sleep(time.Minute)
+			d.remove(guest("left", "n2", asks("1")))
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("once nothing waits any more: got %q, want nothing", got)
+			}
+		})
+	})
+}
+
+func TestReservation(t *testing.T) {
+	controlled := func(p *corev1.Pod) {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
+	}
+	// Two pods of 3 CPUs on n1; n2 has 4, so one of them fits there.
+	first, second := guest("first", "n1", asks("3"), controlled), guest("second", "n1", asks("3"), controlled)
+	moved := schemas.Verdict{
+		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "p", Strategy: "nodes",
+		Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "first", UID: "first"}, Node: "n1"},
+	}
+	dry := moved
+	dry.DryRun = true
+	for _, c := range []struct {
+		name    string
+		args    policy.EvictorArgs
+		verdict schemas.Verdict
+		then    func(*driven)
+		fits    bool
+	}{
+		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true},
+		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false},
+		{"it is in a dry run, which would have moved the pod", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, false},
+		{"nobody asks where pods fit", policy.EvictorArgs{}, moved, func(*driven) {}, true},
+		{"the replacement went elsewhere", policy.EvictorArgs{NodeFit: true}, moved, func(d *driven) {
+			d.set(guest("replacement", "n1", controlled))
+		}, true},
+		{"another pod was placed", policy.EvictorArgs{NodeFit: true}, moved, func(d *driven) {
+			d.set(guest("stranger", "n1"))
+		}, false},
+		{"the replacement does not come", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) { time.Sleep(reservationTimeout) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := []metav1.Object{roomy("n1", cpus("8")), roomy("n2"), first, second}
+				leadingOver(t, protecting(t, c.args), objects, func(d *driven, bus *collected) {
+					if c.verdict.Outcome != "" {
+						e, err := schemas.NewEvent("/test", c.verdict, time.Now(), schemas.Event{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						bus.tell(e)
+					}
+					c.then(d)
+					synctest.Wait()
+					if fits, why := d.cluster.Elsewhere(second, nil); fits != c.fits {
+						t.Errorf("fits: %v %s, want %v", fits, why, c.fits)
+					}
+				})
+			})
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package watcher
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// The handlers of the informers. Besides the deltas of nodes and pods, they enqueue the scopes of pods whose protection can change
+// because another object changed: only by strategies of profiles whose protections read it.
+
+func (w *Watcher) addHandlers() {
+	cluster.AddHandler(w.cluster, w.nodeChanged)
+	cluster.AddHandler(w.cluster, w.podChanged)
+	cluster.AddHandler(w.cluster, whileLeading(w, (*session).budgetChanged))
+	cluster.AddHandler(w.cluster, whileLeading(w, (*session).namespaceChanged))
+	cluster.AddHandler(w.cluster, whileLeading(w, (*session).claimChanged))
+	cluster.AddHandler(w.cluster, whileLeading(w, (*session).priorityClassChanged))
+	cluster.AddHandler(w.cluster, storageChanged[corev1.PersistentVolume](w, "PersistentVolume"))
+	cluster.AddHandler(w.cluster, storageChanged[storagev1.StorageClass](w, "StorageClass"))
+	cluster.AddHandler(w.cluster, storageChanged[storagev1.CSINode](w, "CSINode"))
+	cluster.AddHandler(w.cluster, storageChanged[storagev1.CSIDriver](w, "CSIDriver"))
+	cluster.AddHandler(w.cluster, storageChanged[storagev1.CSIStorageCapacity](w, "CSIStorageCapacity"))
+	cluster.AddHandler(w.cluster, storageChanged[storagev1.VolumeAttachment](w, "VolumeAttachment"))
+}
+
+// whileLeading is a handler that calls f while the watcher leads.
+func whileLeading[T any](w *Watcher, f func(s *session, old, new *T)) func(old, new *T, initial bool) {
+	return func(old, new *T, initial bool) {
+		if s := w.session.Load(); s != nil && !initial {
+			f(s, old, new)
+		}
+	}
+}
+
+// storageChanged is the handler of a kind that only decides where a volume can be.
+func storageChanged[T any, P interface {
+	*T
+	metav1.Object
+}](w *Watcher, kind string) func(old, new *T, initial bool) {
+	return whileLeading(w, func(s *session, old, new *T) { s.capacityChanged(kind, P(cmp.Or(new, old))) })
+}
+
+func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
+	s := w.session.Load()
+	if s == nil || initial {
+		return
+	}
+	groups, quorum := s.scopes.NodeChanged(old, new)
+	s.Observe(ObserveNode(old, new), groups, nodeRef(cmp.Or(new, old)))
+	switch {
+	case quorum:
+		s.evaluateAll()
+	case s.policy.ExclusionChanged(old, new):
+		s.evaluateNodes([]string{new.Name})
+	}
+}
+
+func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
+	s := w.session.Load()
+	if s == nil || initial {
+		return
+	}
+	p := cmp.Or(new, old)
+	groups := s.scopes.PodChanged(old, new, w.now())
+	s.Observe(ObservePod(old, new), groups, *refTo("Pod", p))
+	if old != nil && (new == nil || new.UID != old.UID) {
+		s.blocked.forget(old.UID)
+		s.requests.PodGone(old.UID)
+	}
+	if new != nil && new.Spec.NodeName != "" && (old == nil || old.UID != new.UID || old.Spec.NodeName == "") {
+		s.releaseFor(new)
+	}
+	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && placementDiffers(old, new) {
+		s.capacityChanged("Pod", p)
+	}
+	for uid := range ownersOf(old) {
+		if new == nil || !slices.ContainsFunc(new.OwnerReferences, isOwner(uid)) {
+			s.replicasChanged(uid, old, -1)
+		}
+	}
+	for uid := range ownersOf(new) {
+		if old == nil || !slices.ContainsFunc(old.OwnerReferences, isOwner(uid)) {
+			s.replicasChanged(uid, new, 1)
+		}
+	}
+	if old != nil && new != nil && old.UID == new.UID && !maps.Equal(old.Labels, new.Labels) {
+		s.enqueuePods(s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets }), s.factTrigger("Pod", new), []*corev1.Pod{new})
+	}
+}
+
+// reading lists the strategies of the profiles whose protections read a kind of object.
+func (s *session) reading(reads func(policy.Evictor) bool) []*scope.Strategy {
+	return slices.DeleteFunc(slices.Clone(s.policy.Strategies), func(st *scope.Strategy) bool { return !reads(st.Profile.Evictor) })
+}
+
+// factTrigger is the trigger of an object that changed.
+func (s *session) factTrigger(kind string, o metav1.Object) trigger {
+	return s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo(kind, o)})
+}
+
+func refTo(kind string, o metav1.Object) *schemas.ObjectRef {
+	return &schemas.ObjectRef{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
+}
+
+// enqueuePods enqueues the scopes of pods, of a node's scope one cause for all its pods.
+func (s *session) enqueuePods(strategies []*scope.Strategy, t trigger, pods []*corev1.Pod) {
+	for _, st := range strategies {
+		nodes := map[string]bool{}
+		for _, p := range pods {
+			if st.Scope == schemas.NodeKind && nodes[p.Spec.NodeName] {
+				continue
+			}
+			nodes[p.Spec.NodeName] = true
+			groups := scope.Affected{}
+			if st.Grouped() {
+				groups[st] = s.scopes.KeysOf(st, p)
+			}
+			// as if the pod had just got its node: there is an answer about it only if it is due
+			s.affectedKeys(st, podDelta(schemas.PodScheduled, p), groups, t)
+		}
+	}
+}
+
+// replicasChanged enqueues the pods of an owner if they became enough for a policy, or too few. by is the change of their number.
+func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
+	n := s.w.cluster.Replicas(owner)
+	list := s.reading(func(e policy.Evictor) bool {
+		least := int(min(e.Args().MinReplicas, 1<<30))
+		return e.Needs().Replicas && (n < least) != (n-by < least)
+	})
+	if len(list) > 0 {
+		s.enqueuePods(list, s.factTrigger("Pod", p), s.w.cluster.PodsOfOwner(owner))
+	}
+}
+
+func (s *session) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
+	b := cmp.Or(new, old)
+	if new == nil || cluster.Allows(new) {
+		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseBudgetFreed, Object: refTo(budgetKind, b)})
+		s.unblock(t, schemas.ObjectRef{Kind: budgetKind, Namespace: b.Namespace, Name: b.Name})
+	}
+	list := s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets })
+	if len(list) == 0 || old != nil && new != nil && equality.Semantic.DeepEqual(old.Spec.Selector, new.Spec.Selector) {
+		return
+	}
+	was, is := cluster.BudgetSelector(old), cluster.BudgetSelector(new)
+	s.enqueuePods(list, s.factTrigger(budgetKind, b), slices.DeleteFunc(s.w.cluster.PodsInNamespace(b.Namespace), func(p *corev1.Pod) bool {
+		return was.Matches(labels.Set(p.Labels)) == is.Matches(labels.Set(p.Labels))
+	}))
+}
+
+func (s *session) namespaceChanged(old, new *corev1.Namespace) {
+	n := cmp.Or(new, old)
+	if old != nil && new != nil && maps.Equal(old.Labels, new.Labels) {
+		return
+	}
+	t := s.factTrigger("Namespace", n)
+	s.capacity.changed(t) // anti-affinity can select namespaces by their labels
+	for st, keys := range s.scopes.NamespaceChanged(n.Name) {
+		s.enqueue(st, t, keys...)
+	}
+	if list := s.reading(func(e policy.Evictor) bool { return e.Needs().Namespaces }); len(list) > 0 {
+		s.enqueuePods(list, t, s.w.cluster.PodsInNamespace(n.Name))
+	}
+}
+
+func (s *session) claimChanged(old, new *corev1.PersistentVolumeClaim) {
+	c := cmp.Or(new, old)
+	s.capacityChanged("PersistentVolumeClaim", c)
+	list := s.reading(func(e policy.Evictor) bool { return e.Needs().StorageClasses })
+	if len(list) == 0 || old != nil && new != nil && cluster.ClassOf(old) == cluster.ClassOf(new) {
+		return
+	}
+	uses := func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
+	}
+	s.enqueuePods(list, s.factTrigger("PersistentVolumeClaim", c), slices.DeleteFunc(s.w.cluster.PodsInNamespace(c.Namespace),
+		func(p *corev1.Pod) bool { return !slices.ContainsFunc(p.Spec.Volumes, uses) }))
+}
+
+func (s *session) priorityClassChanged(old, new *schedulingv1.PriorityClass) {
+	c := cmp.Or(new, old)
+	if old != nil && new != nil && old.Value == new.Value {
+		return
+	}
+	for _, st := range s.reading(func(e policy.Evictor) bool { return e.Args().PriorityThreshold.Name == c.Name }) {
+		s.enqueueAll(st, s.factTrigger("PriorityClass", c))
+	}
+}
+
+func isOwner(uid types.UID) func(metav1.OwnerReference) bool {
+	return func(r metav1.OwnerReference) bool { return r.UID == uid }
+}
+
+// ownersOf yields the UID of each owner of a pod once; of nil none.
+func ownersOf(p *corev1.Pod) iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		if p == nil {
+			return
+		}
+		for i := range p.OwnerReferences {
+			uid := p.OwnerReferences[i].UID
+			if !slices.ContainsFunc(p.OwnerReferences[:i], isOwner(uid)) && !yield(uid) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package watcher
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// protecting is a policy with a strategy of each kind of scope, and these protections.
+func protecting(t *testing.T, args policy.EvictorArgs) policy.Policy {
+	t.Helper()
+	evictor, err := policy.NewEvictor(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := with("", nodesStrategy(), podsStrategy(0))
+	p.Profiles[0].Evictor = evictor
+	return p
+}
+
+// leadingOver runs a watcher that leads over a cluster with these objects, which the script changes.
+func leadingOver(t *testing.T, p policy.Policy, objects []metav1.Object, script func(d *driven, bus *collected)) {
+	t.Helper()
+	leading(t, newFixture(t, compiled(t, p), objects...), func(w *Watcher, bus *collected) {
+		bus.take(t)
+		script(drive(t, w), bus)
+	})
+}
+
+// scopesOf are the scopes that were published since the last time, sorted, as STRATEGY KEY, each with the causes that are
+// not what everything is evaluated for.
+func scopesOf(t *testing.T, bus *collected) []string {
+	t.Helper()
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	var list []string
+	for _, e := range bus.events {
+		if e.Type != schemas.ScopeType {
+			continue
+		}
+		h, err := schemas.Decode[schemas.ScopeHead](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := h.Strategy + " " + h.Key + ":"
+		for _, cause := range h.Causes {
+			text += " " + string(cause.Kind)
+			if cause.Object != nil {
+				text += " " + cause.Object.String()
+			}
+		}
+		list = append(list, text)
+	}
+	bus.events = nil
+	slices.Sort(list)
+	return list
+}
+
+func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
+	classes := policy.EvictorArgs{PodProtections: policy.PodProtections{ExtraEnabled: []string{policy.PodsWithPVC}}}
+	classes.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses = []policy.StorageClass{{Name: "fast"}}
+	replicas := policy.EvictorArgs{MinReplicas: 3}
+	teams := policy.EvictorArgs{NamespaceLabelSelector: selecting("team", "shop")}
+	budgets := policy.EvictorArgs{PodProtections: policy.PodProtections{ExtraEnabled: []string{policy.PodsWithoutPDB}}}
+	high := policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "high"}}
+	none := policy.EvictorArgs{}
+
+	inShop := func(p *corev1.Pod) { p.Namespace = "shop" }
+	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }
+	objects := func(more ...metav1.Object) []metav1.Object {
+		return append([]metav1.Object{
+			roomy("n1"), roomy("n2"), namespace("web", nil), namespace("shop", nil),
+			guest("a", "n1", ofOwners("rs"), claims("data")), guest("b", "n2", ofOwners("rs"), labelled),
+			guest("c", "n2", ofOwners("other"), inShop, claims("data")), guest("unbound", "", ofOwners("other"), claims("data")),
+		}, more...)
+	}
+	third, unbound := guest("third", "n2", ofOwners("rs")), guest("third", "", ofOwners("rs"))
+	allowing := pdb("b", selecting("app", "db"))
+	allowing.Status.DisruptionsAllowed = 1
+	for _, c := range []struct {
+		name    string
+		args    policy.EvictorArgs
+		objects []metav1.Object
+		change  func(*driven)
+		want    []string
+	}{
+		{"an owner came to have enough pods", replicas, objects(), func(d *driven) { d.set(unbound) }, []string{
+			"nodes n1: fact pod/web/third", "nodes n2: fact pod/web/third", "pods web/a: fact pod/web/third", "pods web/b: fact pod/web/third",
+		}},
+		{"an owner came to have too few pods", replicas, objects(unbound), func(d *driven) { d.remove(unbound) }, []string{
+			"nodes n1: fact pod/web/third", "nodes n2: fact pod/web/third", "pods web/a: fact pod/web/third", "pods web/b: fact pod/web/third",
+		}},
+		{"a pod was taken over by an owner", replicas, objects(guest("third", "n2", ofOwners("lost"))), func(d *driven) { d.set(third) },
+			[]string{
+				"nodes n1: fact pod/web/third", "nodes n2: fact pod/web/third", "pods web/a: fact pod/web/third",
+				"pods web/b: fact pod/web/third", "pods web/third: fact pod/web/third",
+			}},
+		{"an owner had enough pods before", replicas, objects(third), func(d *driven) { d.set(guest("fourth", "", ofOwners("rs"))) }, nil},
+		{"an owner has still too few pods", replicas, objects(), func(d *driven) { d.remove(guest("b", "n2", ofOwners("rs"))) }, nil},
+		{"nobody counts the pods", none, objects(), func(d *driven) { d.set(unbound) }, nil},
+
+		{"a namespace has other labels", teams, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) },
+			[]string{
+				"nodes n1: fact namespace/web", "nodes n2: fact namespace/web", "pods web/a: fact namespace/web", "pods web/b: fact namespace/web",
+			}},
+		{"a namespace is gone", teams, objects(), func(d *driven) { d.remove(namespace("shop", nil)) }, []string{
+			"nodes n2: fact namespace/shop", "pods shop/c: fact namespace/shop",
+		}},
+		{"a namespace has the same labels", teams, objects(), func(d *driven) { d.set(namespace("web", nil)) }, nil},
+		{"nobody looks at namespaces", none, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) }, nil},
+
+		{"a budget was made", budgets, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, []string{
+			"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b",
+		}},
+		{"a budget is gone", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.remove(pdb("b", selecting("app", "api"))) },
+			[]string{"nodes n1: fact poddisruptionbudget/web/b", "pods web/a: fact poddisruptionbudget/web/b"}},
+		{"a budget selects other pods", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.set(pdb("b", &metav1.LabelSelector{})) },
+			[]string{"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b"}},
+		{"a budget allows more", budgets, objects(pdb("b", selecting("app", "db"))), func(d *driven) { d.set(allowing) }, nil},
+		{"a pod has other labels", budgets, objects(), func(d *driven) { d.set(guest("a", "n1", ofOwners("rs"), claims("data"), labelled)) },
+			[]string{"nodes n1: fact pod/web/a", "pods web/a: pod.labels pod/web/a fact pod/web/a"}},
+		{"nobody looks at budgets", none, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, nil},
+
+		{"a claim was made", classes, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, []string{
+			"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data",
+		}},
+		{"a claim is gone", classes, objects(claimed("data", "slow", "")), func(d *driven) { d.remove(claimed("data", "slow", "")) },
+			[]string{"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data"}},
+		{"a claim got its class", classes, objects(claimed("data", "", "")), func(d *driven) { d.set(claimed("data", "slow", "")) },
+			[]string{"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data"}},
+		{"a claim got its volume", classes, objects(claimed("data", "slow", "")), func(d *driven) { d.set(claimed("data", "slow", "v")) }, nil},
+		{"nobody looks at classes of claims", none, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, nil},
+
+		{"a priority class has another value", high, objects(priorityClass(1)), func(d *driven) { d.set(priorityClass(2)) }, []string{
+			"nodes n1: fact priorityclass/high", "nodes n2: fact priorityclass/high", "pods shop/c: fact priorityclass/high",
+			"pods web/a: fact priorityclass/high", "pods web/b: fact priorityclass/high",
+		}},
+		{"a priority class has the same value", high, objects(priorityClass(1)), func(d *driven) { d.set(priorityClass(1)) }, nil},
+		{"another priority class is gone", policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "low"}},
+			objects(priorityClass(1)), func(d *driven) { d.remove(priorityClass(1)) }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leadingOver(t, protecting(t, c.args), c.objects, func(d *driven, bus *collected) {
+					c.change(d)
+					if got := scopesOf(t, bus); !reflect.DeepEqual(got, c.want) {
+						t.Errorf("got  %q\nwant %q", got, c.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+// protectionsOf are what protects the pods of the last scope of a key.
+func protectionsOf(t *testing.T, bus *collected, key string) []schemas.Protection {
+	t.Helper()
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	for _, e := range slices.Backward(bus.events) {
+		var scope schemas.PodScope
+		if e.Type == schemas.ScopeType && json.Unmarshal(e.Data, &scope) == nil && scope.Key == key {
+			return scope.Pod.Protected
+		}
+	}
+	t.Fatalf("no scope of %s", key)
+	return nil
+}
+
+func TestAScopeSaysWhatProtectsAPodByWhatIsAroundIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := protecting(t, policy.EvictorArgs{MinReplicas: 2, NodeFit: true})
+		start := []metav1.Object{roomy("n1"), roomy("n2"), guest("big", "n1", asks("3"), ofOwners("rs"))}
+		leadingOver(t, p, start, func(d *driven, bus *collected) {
+			full := guest("full", "n2", asks("4"))
+			steps := []struct {
+				name   string
+				change func()
+				want   []schemas.Protection
+			}{
+				{"it is the only pod of its owner", func() { d.set(guest("big", "n1", asks("3"), ofOwners("rs"), relabelled("1"))) },
+					[]schemas.Protection{{Rule: policy.MinReplicasRule, Detail: "the ReplicaSet rs has 1 of the 2 pods that it must have"}}},
+				{"it is one of two", func() { d.set(guest("pending", "", ofOwners("rs"))) }, nil},
+				{"there is no room elsewhere", func() { d.set(full, guest("big", "n1", asks("3"), ofOwners("rs"), relabelled("2"))) },
+					[]schemas.Protection{{Rule: policy.NodeFitRule, Detail: "does not fit on the only other node: resource"}}},
+				{"there is room again", func() { d.remove(full) }, nil},
+			}
+			for _, step := range steps {
+				step.change()
+				if got := protectionsOf(t, bus, "web/big"); !reflect.DeepEqual(got, step.want) {
+					t.Errorf("%s: got %+v, want %+v", step.name, got, step.want)
+				}
+			}
+		})
+	})
+}
+
+// relabelled gives a pod a label that nobody looks at, so that it is evaluated.
+func relabelled(value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": "api", "step": value} }
+}

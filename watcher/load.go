@@ -1,0 +1,254 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// newSampler makes the sampler of the load that a policy needs. It continues with the figures of the sampler before.
+func (w *Watcher) newSampler(p *scope.CompiledPolicy) *load.Sampler {
+	c := load.Config{
+		Sources: map[policy.Load]load.Source{}, Now: w.now, Log: w.log,
+		NeedsPods: func(from policy.Load) bool {
+			s := w.session.Load()
+			return s != nil && (s.policy != p || s.needsPods(from)) // the session of another policy is about to end
+		},
+		Sampled: func(from policy.Load) {
+			if s := w.session.Load(); s != nil {
+				s.sampled(from)
+			}
+		},
+	}
+	if before := w.active.Load(); before != nil {
+		c.Before = before.sampler
+	}
+	for _, from := range p.Loads() {
+		source, err := w.source(from, p.Metrics)
+		if err != nil {
+			w.log.Error("load cannot be measured", "source", from.Source, "query", from.Query, "error", err)
+		} else if source != nil {
+			c.Sources[from] = source
+		}
+	}
+	return load.New(c)
+}
+
+// loadSource makes the source of a load; nil: there is none.
+func (w *Watcher) loadSource(from policy.Load, metrics policy.Metrics) (load.Source, error) {
+	client, server := w.config.Client, metrics.Prometheus()
+	switch {
+	case from.Source == policy.LoadKubernetes:
+		return load.Kubernetes{Client: client.Discovery().RESTClient(), Now: w.now}, nil
+	case from.Source == policy.LoadPrometheus && server != nil:
+		token := load.Token(load.AccountToken)
+		if secret := server.TokenSecret(); secret != nil {
+			token = load.SecretToken(client, *secret)
+		}
+		return load.NewPrometheus(server.URL, from.Query, token, w.now, w.log)
+	}
+	return nil, nil
+}
+
+// Measure reads once, without smoothing, the loads that the strategies of a policy need. It leaves out what is too old or unknown.
+func Measure(ctx context.Context, client kubernetes.Interface, p policy.Policy) (
+	nodes map[string]corev1.ResourceList, pods map[types.NamespacedName]corev1.ResourceList, err error,
+) {
+	w, err := newWatcher(Config{Client: client})
+	if err != nil {
+		return nil, nil, err
+	}
+	compiled, err := scope.Compile(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, pods = map[string]corev1.ResourceList{}, map[types.NamespacedName]corev1.ResourceList{}
+	for _, from := range compiled.Loads() {
+		source, err := w.source(from, compiled.Metrics)
+		if err == nil && source != nil {
+			err = measure(ctx, source, w.now(), nodes, pods)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("load by %s: %w", from.Source, err)
+		}
+	}
+	return nodes, pods, nil
+}
+
+// measure adds the load that one source knows.
+func measure(
+	ctx context.Context, source load.Source, now time.Time, nodes map[string]corev1.ResourceList,
+	pods map[types.NamespacedName]corev1.ResourceList,
+) error {
+	defer source.Close()
+	samples, err := source.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for name, sample := range samples {
+		if !sample.Good.After(now) {
+			continue
+		}
+		if nodes[name] == nil {
+			nodes[name] = corev1.ResourceList{}
+		}
+		maps.Copy(nodes[name], sample.Used)
+	}
+	used, err := source.Pods(ctx)
+	maps.Copy(pods, used)
+	return err
+}
+
+// thresholds knows which nodes were over-used after the last sample. The zero value knows nothing.
+type thresholds struct {
+	mu    sync.Mutex
+	over  map[*scope.Strategy]overused
+	loads map[policy.Load]map[string]percentages // by the node
+}
+
+// overused are the nodes that should lose pods by one strategy.
+type overused struct {
+	nodes []string  // sorted
+	since time.Time // when the strategy was last evaluated because of them
+}
+
+// percentages is a load by resource.
+type percentages = map[corev1.ResourceName]int64
+
+// needsPods says whether a strategy needs the load of pods: nodes should lose some.
+func (s *session) needsPods(from policy.Load) bool {
+	return slices.ContainsFunc(s.policy.Strategies, func(st *scope.Strategy) bool {
+		return st.Measured() && st.Gauged.Load() == from && len(st.Gauged.Sources(s.scopes.NodeUsage(st))) > 0
+	})
+}
+
+// sampled is called when a load was measured. A node that became over-used, or no longer is, is a delta and enqueues the strategy. A
+// node that stays over-used enqueues it now and then: its pods may have been unknown or blocked.
+func (s *session) sampled(from policy.Load) {
+	s.thresholds.mu.Lock()
+	defer s.thresholds.mu.Unlock()
+	now, loads := s.w.now(), map[string]percentages{}
+	transitions := map[string]scope.Affected{} // by the node
+	for _, st := range s.policy.Strategies {
+		if !st.Measured() || st.Gauged.Load() != from {
+			continue
+		}
+		nodes := s.scopes.NodeUsage(st)
+		for _, n := range nodes {
+			loads[n.Name] = percentagesOf(n)
+		}
+		changed, lasting := s.thresholds.update(st, slices.Sorted(slices.Values(st.Gauged.Sources(nodes))), now)
+		for _, name := range changed {
+			if transitions[name] == nil {
+				transitions[name] = scope.Affected{}
+			}
+			transitions[name][st] = []string{scope.Cluster}
+		}
+		if lasting {
+			s.enqueue(st, trigger{at: now, cause: schemas.Cause{Kind: schemas.CauseDue, Time: now.UTC()}}, scope.Cluster)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(transitions)) {
+		if node := s.w.cluster.Node(name); node != nil {
+			d := schemas.Delta{
+				Kind: schemas.NodeLoad, Object: nodeRef(node), Before: loadState(s.thresholds.loads[from][name]), After: loadState(loads[name]),
+			}
+			s.Observe([]schemas.Delta{d}, transitions[name], d.Object)
+		}
+	}
+	if s.thresholds.loads == nil {
+		s.thresholds.loads = map[policy.Load]map[string]percentages{}
+	}
+	s.thresholds.loads[from] = loads
+}
+
+// update notes which nodes are over-used now. changed are the nodes for which that is new. lasting: nodes have been over-used for the
+// load cooldown without an evaluation.
+func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (changed []string, lasting bool) {
+	if t.over == nil {
+		t.over = map[*scope.Strategy]overused{}
+	}
+	before := t.over[st]
+	changed = append(without(over, before.nodes), without(before.nodes, over)...)
+	since := before.since
+	if len(changed) > 0 {
+		since = now
+	}
+	if lasting = len(over) > 0 && now.Sub(since) >= scope.LoadCooldown; lasting {
+		since = now
+	}
+	t.over[st] = overused{over, since}
+	return changed, lasting
+}
+
+// without are the names that are not among others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
+}
+
+// percentagesOf is the measured load of a node.
+func percentagesOf(n schemas.NodeUsage) percentages {
+	p := percentages{}
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, schemas.LoadMetric} {
+		used, measured := n.Used[name]
+		capacity := n.Capacity[name]
+		if all := capacity.AsApproximateFloat64(); measured && all > 0 {
+			p[name] = int64(math.Round(100 * used.AsApproximateFloat64() / all))
+		}
+	}
+	return p
+}
+
+// loadState is a load as the state of a node; nil if it is unknown.
+func loadState(p percentages) *schemas.State {
+	if len(p) == 0 {
+		return nil
+	}
+	return &schemas.State{Load: p}
+}
+
+// loadMoves remembers the last move of each strategy that uses measured load. It outlives policies. The zero value is ready.
+type loadMoves struct {
+	mu    sync.Mutex
+	moves map[scope.Key]time.Time
+}
+
+func (m *loadMoves) last(st *scope.Strategy) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.moves[st.Key(scope.Cluster)]
+}
+
+// noteMove notes that a pod was moved because of what nodes use.
+func (s *session) noteMove(key scope.Key, at time.Time) {
+	st := s.policy.Find(key)
+	if st == nil {
+		return
+	}
+	s.scopes.Moved(st, at)
+	if !st.Measured() {
+		return
+	}
+	m := &s.w.moves
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moves == nil {
+		m.moves = map[scope.Key]time.Time{}
+	}
+	if at.After(m.moves[st.Key(scope.Cluster)]) {
+		m.moves[st.Key(scope.Cluster)] = at
+	}
+}

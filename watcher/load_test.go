@@ -1,0 +1,355 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/load"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// above are arguments of a strategy that moves pods from nodes whose measured share of cpu is above a percentage.
+type above struct {
+	Percent float64 `json:"percent"`
+}
+
+func (above) Validate() error                  { return nil }
+func (above) Resources() []corev1.ResourceName { return []corev1.ResourceName{"cpu", "memory", "pods"} }
+func (above) Load() policy.Load                { return policy.Load{Source: policy.LoadKubernetes} }
+func (a above) Sources(nodes []schemas.NodeUsage) []string {
+	var over []string
+	for _, n := range nodes {
+		used, all := n.Used["cpu"], n.Capacity["cpu"]
+		if used.AsApproximateFloat64() > a.Percent/100*all.AsApproximateFloat64() {
+			over = append(over, n.Name)
+		}
+	}
+	return over
+}
+
+// loadPolicy enables the strategy twice, above 50 and above 80 percent.
+func loadPolicy() policy.Policy {
+	p := policy.Policy{Profiles: []policy.Profile{{Name: "p"}}}
+	for _, percent := range []int{50, 80} {
+		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{
+			Strategy: policy.Strategy{
+				Name: fmt.Sprintf("above%d", percent), Scope: schemas.UsageKind, NewArgs: func() policy.Args { return &above{} },
+				Wakes: []schemas.DeltaKind{schemas.NodeLoad},
+			},
+			Args: json.RawMessage(fmt.Sprintf(`{"percent":%d}`, percent)),
+		})
+	}
+	return p
+}
+
+// tenCores is a node that offers ten cores.
+func tenCores(name string) *corev1.Node {
+	return named(name, func(n *corev1.Node) {
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("10"), "memory": resource.MustParse("1000"), "pods": resource.MustParse("10")}
+	})
+}
+
+func cores(cpu string) corev1.ResourceList {
+	return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100")}
+}
+
+// told is a source of load that knows what it is told.
+type told struct {
+	answer chan struct{} // it answers when that is closed; nil: at once
+	mu     sync.Mutex
+	nodes  map[string]corev1.ResourceList
+	// How often it was asked for nodes and pods, and closed.
+	askedNodes, askedPods, closed int
+}
+
+func (s *told) Nodes(context.Context) (map[string]load.Sample, error) {
+	if s.answer != nil {
+		<-s.answer
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.askedNodes++
+	samples := map[string]load.Sample{}
+	for name, used := range s.nodes {
+		samples[name] = load.Sample{Used: used, Good: time.Now().Add(time.Minute)}
+	}
+	return samples, nil
+}
+
+func (s *told) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.askedPods++
+	return nil, nil
+}
+
+func (*told) Smooth() bool { return false }
+
+func (s *told) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+}
+
+// counted is how often it was asked for nodes and pods, and closed, since the last time.
+func (s *told) counted() (nodes, pods, closed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nodes, pods, closed = s.askedNodes, s.askedPods, s.closed
+	s.askedNodes, s.askedPods, s.closed = 0, 0, 0
+	return nodes, pods, closed
+}
+
+// round tells it the load of nodes, and waits until that was sampled, which is every five seconds.
+func (s *told) round(nodes map[string]corev1.ResourceList) {
+	s.mu.Lock()
+	s.nodes = nodes
+	s.mu.Unlock()
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+}
+
+// byLoad runs a watcher that leads over two nodes and a pod on the first, with the loads that the script gives.
+func byLoad(t *testing.T, script func(loads *told, bus *collected)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		loads, bus := &told{}, &collected{}
+		overTwoNodes(t, bus, loads, func(*Watcher) {
+			bus.take(t)
+			script(loads, bus)
+		})
+	})
+}
+
+// overTwoNodes runs a watcher that leads over two nodes and a pod on the first.
+func overTwoNodes(t *testing.T, bus *collected, loads *told, script func(*Watcher)) {
+	t.Helper()
+	plan := compiled(t, loadPolicy())
+	leadingBy(t, newFixture(t, plan, tenCores("n1"), tenCores("n2"), placed("a", "n1")), bus, loads, func(w *Watcher, _ *collected) { script(w) })
+}
+
+// loadDeltas are the deltas that were published since the last time, as NODE: BEFORE → AFTER of cpu.
+func loadDeltas(t *testing.T, bus *collected) []string {
+	t.Helper()
+	synctest.Wait()
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	var list []string
+	for _, e := range bus.events {
+		if e.Type != schemas.DeltaType {
+			continue
+		}
+		d, err := schemas.Decode[schemas.Delta](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := func(s *schemas.State) string {
+			if s == nil {
+				return "unknown"
+			}
+			return fmt.Sprintf("%v", s.Load)
+		}
+		list = append(list, fmt.Sprintf("%s %s: %s, %s", d.Kind, d.Object.Name, text(d.Before), text(d.After)))
+	}
+	bus.events = slices.DeleteFunc(bus.events, func(e schemas.Event) bool { return e.Type == schemas.DeltaType })
+	return list
+}
+
+func TestANodeThatCrossesAThresholdByItsLoadIsADeltaAndWakesTheStrategy(t *testing.T) {
+	byLoad(t, func(loads *told, bus *collected) {
+		for _, step := range []struct {
+			name   string
+			loads  map[string]corev1.ResourceList
+			deltas []string
+			woken  []string
+		}{
+			{"nothing is known", nil, nil, nil},
+			{"no node is over-used", map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}, nil, nil},
+			{"one comes to be", map[string]corev1.ResourceList{"n1": cores("6"), "n2": cores("2")},
+				[]string{"node.load n1: map[cpu:10 memory:10], map[cpu:60 memory:10]"}, []string{"above50 cluster: node.load node/n1"}},
+			{"it stays so", map[string]corev1.ResourceList{"n1": cores("7"), "n2": cores("3")}, nil, nil},
+			{"it crosses a second threshold", map[string]corev1.ResourceList{"n1": cores("9"), "n2": cores("4")},
+				[]string{"node.load n1: map[cpu:70 memory:10], map[cpu:90 memory:10]"}, []string{"above80 cluster: node.load node/n1"}},
+			{"two nodes change for both strategies", map[string]corev1.ResourceList{"n1": cores("5"), "n2": cores("8500m")},
+				[]string{"node.load n1: map[cpu:90 memory:10], map[cpu:50 memory:10]", "node.load n2: map[cpu:40 memory:10], map[cpu:85 memory:10]"},
+				[]string{"above50 cluster: node.load node/n1 node.load node/n2", "above80 cluster: node.load node/n1 node.load node/n2"}},
+			{"a sample is missing", map[string]corev1.ResourceList{"n1": cores("5")},
+				[]string{"node.load n2: map[cpu:85 memory:10], unknown"}, []string{"above50 cluster: node.load node/n2", "above80 cluster: node.load node/n2"}},
+		} {
+			loads.round(step.loads)
+			if got := loadDeltas(t, bus); !slices.Equal(got, step.deltas) {
+				t.Errorf("%s: deltas\ngot  %q\nwant %q", step.name, got, step.deltas)
+			}
+			time.Sleep(2 * usageDebounce)
+			if got := scopesOf(t, bus); !slices.Equal(got, step.woken) {
+				t.Errorf("%s: woken\ngot  %q\nwant %q", step.name, got, step.woken)
+			}
+		}
+	})
+}
+
+func TestANodeThatStaysOverUsedIsLookedAtAgain(t *testing.T) {
+	byLoad(t, func(loads *told, bus *collected) {
+		var got []string
+		for began := time.Now(); time.Since(began) < 5*time.Minute; {
+			loads.round(map[string]corev1.ResourceList{"n1": cores("6")})
+			for _, scope := range scopesOf(t, bus) {
+				got = append(got, fmt.Sprint(time.Since(began).Round(10*time.Second), " ", scope))
+			}
+		}
+		want := []string{"10s above50 cluster: node.load node/n1", "2m10s above50 cluster: due", "4m10s above50 cluster: due"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+func TestNothingIsDecidedByLoadForTwoMinutesAfterAMove(t *testing.T) {
+	byLoad(t, func(loads *told, bus *collected) {
+		moved := time.Now()
+		e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+			Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: "cluster"},
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+		}, moved, schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bus.tell(e)
+		loads.round(map[string]corev1.ResourceList{"n1": cores("9")})
+		time.Sleep(time.Until(moved.Add(scope.LoadCooldown - time.Second)))
+		if got, want := scopesOf(t, bus), []string{"above80 cluster: node.load node/n1"}; !slices.Equal(got, want) {
+			t.Errorf("before two minutes are over: got %q, want %q", got, want)
+		}
+		time.Sleep(2 * time.Second)
+		if got, want := scopesOf(t, bus), []string{"above50 cluster: resync node.load node/n1"}; !slices.Equal(got, want) {
+			t.Errorf("when they are over: got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestTheScopeHasTheLoadOfNodesAndOfThePodsOfThoseThatAreOverUsed(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	o, err := NewOffline(loadPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []any{
+		tenCores("n1"), tenCores("n2"), tenCores("n3"), placed("a", "n1"), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),
+		placed("c", "n2", func(p *corev1.Pod) { p.UID = "c" }),
+	} {
+		if err := o.Set(object, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Changed(now)
+	o.SetNodeLoad("n1", cores("9"), now)
+	o.SetNodeLoad("n2", cores("1"), now)
+	o.SetPodLoad("web", "a", cores("4"), now)
+	o.SetPodLoad("web", "c", cores("1"), now)
+
+	usage := func(cpu, memory, pods string) corev1.ResourceList {
+		return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse(pods)}
+	}
+	type shown struct {
+		Nodes []schemas.NodeUsage
+		Pods  map[string]corev1.ResourceList
+	}
+	want := shown{
+		[]schemas.NodeUsage{
+			{Name: "n1", Capacity: usage("10", "1000", "10"), Used: usage("9", "100", "2")},
+			{Name: "n2", Capacity: usage("10", "1000", "10"), Used: usage("1", "100", "1")},
+		},
+		map[string]corev1.ResourceList{"a": usage("4", "100", "1"), "b": nil},
+	}
+	events := o.Changed(now)
+	if len(events) != 2 {
+		t.Fatalf("got %d scopes, want one of each strategy", len(events))
+	}
+	for _, e := range events {
+		scope, err := schemas.Decode[schemas.UsageScope](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := shown{scope.Nodes, map[string]corev1.ResourceList{}}
+		for _, p := range scope.Pods {
+			got.Pods[p.Pod.Name] = p.Used
+		}
+		if g, w := fmt.Sprint(encoded(t, got)), fmt.Sprint(encoded(t, want)); g != w {
+			t.Errorf("%s\ngot  %s\nwant %s", scope.Strategy, g, w)
+		}
+	}
+	o.SetNodeLoad("n1", nil, now)
+	if got := o.Changed(now); len(got) != 2 {
+		t.Errorf("when the load is not known any more: got %d scopes, want one of each strategy, to withdraw", len(got))
+	}
+	if got := o.Changed(now); !reflect.DeepEqual(got, []schemas.Event(nil)) {
+		t.Errorf("without a change: got %v, want nothing", got)
+	}
+}
+
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestNothingIsDecidedByLoadBeforeItWasMeasuredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads, bus := &told{answer: make(chan struct{})}, &collected{}
+		answered := schemas.ScopeHead{Kind: schemas.UsageKind, Key: "cluster", Profile: "p", Strategy: "above50"}
+		bus.answers = []schemas.ScopeHead{answered} // of the leader before
+		overTwoNodes(t, bus, loads, func(*Watcher) {
+			time.Sleep(4 * time.Second)
+			if got := scopesOf(t, bus); got != nil {
+				t.Errorf("before the first answer: got %q, want nothing", got)
+			}
+			close(loads.answer)
+			time.Sleep(2 * usageDebounce)
+			if got, want := scopesOf(t, bus), []string{"above50 cluster: resync resync"}; !slices.Equal(got, want) {
+				t.Errorf("after it: got %q, want %q, which withdraws", got, want)
+			}
+		})
+	})
+}
+
+func TestLoadIsMeasuredOnlyWhileThePolicyAsksForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads, bus := &told{}, &collected{}
+		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			loads.round(nil)
+			if nodes, pods, closed := loads.counted(); nodes != 2 || pods != 0 || closed != 0 {
+				t.Errorf("without an over-used node: nodes were asked for %d times, pods %d times; want 2 and 0", nodes, pods)
+			}
+			loads.round(map[string]corev1.ResourceList{"n1": cores("6")})
+			if nodes, pods, closed := loads.counted(); nodes != 1 || pods != 1 || closed != 0 {
+				t.Errorf("with one: nodes were asked for %d times, pods %d times; want 1 and 1", nodes, pods)
+			}
+			for _, p := range []policy.Policy{groupPolicy(), loadPolicy()} {
+				if err := w.SetPolicy(p); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(9 * time.Second)
+			}
+			if nodes, pods, closed := loads.counted(); nodes != 2 || pods != 2 || closed != 1 {
+				t.Errorf("after a policy without load, and one with it: nodes were asked for %d times, pods %d times, closed %d times; want 2, 2 and 1",
+					nodes, pods, closed)
+			}
+		})
+	})
+}

@@ -1,0 +1,165 @@
+package watcher
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+// publish builds and publishes the scopes of due keys. It requeues what could not be published, except for scopes that the bus will
+// never take: these wait for the next change, or the resync.
+func (s *session) publish(ctx context.Context, due []*workItem) {
+	now := s.w.now()
+	events := make([]schemas.Event, 0, len(due))
+	for _, item := range due {
+		if e, ok := s.Reconcile(item, now); ok {
+			events = append(events, e)
+		}
+	}
+	if len(events) == 0 {
+		return
+	}
+	refused, err := delivery.Refused(s.w.config.Bus.PublishAll(ctx, events))
+	due = s.dropRefused(due, events, refused)
+	if err == nil {
+		s.retries.Forget("")
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if s.retries.NumRequeues("") == 0 {
+		s.w.log.Warn("scopes could not be published; trying again until they can", "count", len(due), "error", err)
+	}
+	for _, item := range due {
+		s.answered[item.key] = true // the bus may have an earlier scope
+	}
+	s.queue.requeue(due, s.w.now().Add(s.retries.When("")))
+}
+
+// dropRefused returns the keys whose scopes the bus may still take.
+func (s *session) dropRefused(due []*workItem, events []schemas.Event, refused map[string]error) []*workItem {
+	channels := make(map[string]bool, len(refused))
+	for _, e := range events {
+		if why, is := refused[e.ID]; is {
+			channels[e.Channel] = true
+			s.w.log.Error("a scope cannot be published and is left out", "channel", e.Channel, "bytes", len(e.Data), "error", why)
+		}
+	}
+	return slices.DeleteFunc(due, func(item *workItem) bool {
+		head := item.key.Head()
+		if !channels[head.Channel()] {
+			return false
+		}
+		s.w.metrics.refused.WithLabelValues(item.key.Strategy, item.key.Profile).Inc()
+		return true
+	})
+}
+
+// outboxLimit bounds the deltas that wait while the bus is away: at about 500 bytes each, 32 MB.
+const outboxLimit = 65536
+
+// outbox publishes deltas in order. No decision depends on their arrival, so scopes do not wait for them. When too many wait, it drops
+// and counts the oldest.
+type outbox struct {
+	bus     Bus
+	log     *slog.Logger
+	metrics *metrics
+	mu      sync.Mutex
+	waiting []schemas.Event
+	added   chan struct{} // capacity 1
+	retries workqueue.TypedRateLimiter[string]
+}
+
+func newOutbox(b Bus, log *slog.Logger, m *metrics) *outbox {
+	return &outbox{bus: b, log: log, metrics: m, added: make(chan struct{}, 1), retries: newRetries()}
+}
+
+// add never blocks.
+func (o *outbox) add(e schemas.Event) {
+	o.mu.Lock()
+	o.waiting = append(o.waiting, e)
+	if over := len(o.waiting) - outboxLimit; over > 0 {
+		o.waiting = o.waiting[over:]
+		o.metrics.deltasDropped.Add(float64(over))
+	}
+	o.mu.Unlock()
+	signal(o.added)
+}
+
+// signal puts an element into a channel of capacity 1, if it is empty.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes deltas until ctx ends.
+func (o *outbox) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.added:
+		}
+		for list := o.take(); len(list) > 0; list = o.take() {
+			refused, err := delivery.Refused(o.bus.PublishAll(ctx, list))
+			if err == nil {
+				o.retries.Forget("")
+			}
+			list = o.dropRefused(list, refused)
+			if err == nil {
+				continue
+			}
+			if ctx.Err() == nil && o.retries.NumRequeues("") == 0 {
+				o.log.Warn("deltas could not be published; trying again until they can", "count", len(list), "error", err)
+			}
+			o.mu.Lock()
+			o.waiting = append(list, o.waiting...)
+			o.mu.Unlock()
+			if !sleep(ctx, o.retries.When("")) {
+				return
+			}
+		}
+	}
+}
+
+// dropRefused returns the deltas that the bus may still take.
+func (o *outbox) dropRefused(list []schemas.Event, refused map[string]error) []schemas.Event {
+	o.metrics.deltasDropped.Add(float64(len(refused)))
+	return slices.DeleteFunc(list, func(e schemas.Event) bool {
+		why, is := refused[e.ID]
+		if is {
+			o.log.Error("a delta cannot be published and is dropped", "channel", e.Channel, "error", why)
+		}
+		return is
+	})
+}
+
+func (o *outbox) take() []schemas.Event {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := slices.Clone(o.waiting[:min(len(o.waiting), 256)])
+	o.waiting = o.waiting[len(list):]
+	return list
+}
+
+// sleep waits for d, and returns false if ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,67 @@
+package scope
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// The cooldowns of a group. A controller creates a replacement within about a tenth of a second; a pod that found no node for half a
+// minute will not find one soon. A sample of load can be some fifteen seconds old when it is read, and after two minutes, which is 21
+// samples, a smoothed figure has taken in nine tenths of a change.
+const (
+	Cooldown        = time.Second
+	LoadCooldown    = 2 * time.Minute
+	pendingCooldown = 30 * time.Second
+)
+
+// cooldown delays the scope of a group whose pods are being replaced: a decision before that would move too many.
+type cooldown struct {
+	last    time.Time               // when the last pod left
+	pending map[types.UID]time.Time // pods without a node, and since when
+}
+
+func (c *cooldown) left(at time.Time) {
+	if at.After(c.last) {
+		c.last = at
+	}
+}
+
+func (c *cooldown) until(settle time.Duration) (until time.Time) {
+	if !c.last.IsZero() {
+		until = c.last.Add(settle)
+	}
+	for _, since := range c.pending {
+		if end := since.Add(pendingCooldown); end.After(until) {
+			until = end
+		}
+	}
+	return until
+}
+
+func (ix *indexed) cooldown(key string) *cooldown {
+	c := ix.cooldowns[key]
+	if c == nil {
+		c = &cooldown{pending: map[types.UID]time.Time{}}
+		ix.cooldowns[key] = c
+	}
+	return c
+}
+
+// pending notes that a pod has no node, or no longer lacks one. What nodes use waits only for the replacements of its own moves.
+func (ix *indexed) pending(p *corev1.Pod, pending bool, now time.Time) {
+	for _, key := range ix.cooldownKeys(p) {
+		c := ix.cooldown(key)
+		_, known := c.pending[p.UID]
+		switch {
+		case !pending:
+			delete(c.pending, p.UID)
+		case known, ix.strategy.Scope == schemas.UsageKind && now.Sub(c.last) >= pendingCooldown:
+		default:
+			c.pending[p.UID] = now
+		}
+	}
+}

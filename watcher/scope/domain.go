@@ -1,0 +1,262 @@
+package scope
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// domains groups the pods of one topology domain that required anti-affinity concerns. The key is TOPOLOGYKEY=VALUE, or
+// TOPOLOGYKEY@NODE for a node without the label: it is a domain of its own.
+type domains struct {
+	terms     map[string]*antiTerm
+	selectors selectors // by the key of the term
+	members   map[types.UID]member
+	labelsOf  func(namespace string) labels.Set // nil: unknown
+	at        map[string]map[string]bool        // the terms that concern pods of a domain
+}
+
+// antiTerm is one term, with the pods that have it and the pods that it repels, by domain.
+type antiTerm struct {
+	fit.Term
+	holders            int
+	carriers, repelled map[string]map[types.UID]*corev1.Pod
+}
+
+func newDomains(labelsOf func(namespace string) labels.Set) *domains {
+	return &domains{
+		terms: map[string]*antiTerm{}, selectors: selectors{}, members: map[types.UID]member{}, labelsOf: labelsOf,
+		at: map[string]map[string]bool{},
+	}
+}
+
+func (d *domains) add(m member) []string {
+	d.members[m.pod.UID] = m
+	var keys []string
+	for _, t := range termsOf(m.pod) {
+		term := d.terms[t.Key()]
+		if term == nil {
+			term = d.newTerm(t, m.pod.UID)
+		}
+		term.holders++
+		keys = append(keys, d.enter(term, term.carriers, m))
+	}
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.enter(t, t.repelled, m)) })
+	return unique(keys)
+}
+
+func (d *domains) remove(m member) []string {
+	delete(d.members, m.pod.UID)
+	var keys []string
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)) })
+	for _, t := range termsOf(m.pod) {
+		term := d.terms[t.Key()]
+		if term == nil {
+			continue
+		}
+		keys = append(keys, d.leave(term, term.carriers, m))
+		if term.holders--; term.holders > 0 {
+			continue
+		}
+		d.selectors.remove(labelOf(t.ByLabel()), t.Key())
+		delete(d.terms, t.Key())
+		for domain := range term.repelled {
+			d.unlink(domain, term)
+		}
+	}
+	return unique(keys)
+}
+
+// newTerm makes a term, with all members that it repels but the pod that is added.
+func (d *domains) newTerm(t fit.Term, adding types.UID) *antiTerm {
+	term := &antiTerm{
+		Term: t, carriers: map[string]map[types.UID]*corev1.Pod{}, repelled: map[string]map[types.UID]*corev1.Pod{},
+	}
+	d.terms[t.Key()] = term
+	for uid, m := range d.members {
+		if uid != adding && d.repels(term, m.pod) {
+			d.enter(term, term.repelled, m)
+		}
+	}
+	d.selectors.add(labelOf(t.ByLabel()), t.Key())
+	return term
+}
+
+func (d *domains) repels(t *antiTerm, p *corev1.Pod) bool {
+	return t.Repels(p.Namespace, d.labelsOf(p.Namespace), labels.Set(p.Labels))
+}
+
+// repelling calls f for the terms that repel a pod.
+func (d *domains) repelling(p *corev1.Pod, f func(*antiTerm)) {
+	d.selectors.each(p.Labels, func(key string) {
+		if t := d.terms[key]; d.repels(t, p) {
+			f(t)
+		}
+	})
+}
+
+// enter adds a pod to one side of a term and returns the domain.
+func (d *domains) enter(t *antiTerm, side map[string]map[types.UID]*corev1.Pod, m member) string {
+	domain := domainOf(t.TopologyKey(), m.node)
+	if side[domain] == nil {
+		side[domain] = map[types.UID]*corev1.Pod{}
+	}
+	side[domain][m.pod.UID] = m.pod
+	if d.at[domain] == nil {
+		d.at[domain] = map[string]bool{}
+	}
+	d.at[domain][t.Key()] = true
+	return domain
+}
+
+func (d *domains) leave(t *antiTerm, side map[string]map[types.UID]*corev1.Pod, m member) string {
+	domain := domainOf(t.TopologyKey(), m.node)
+	delete(side[domain], m.pod.UID)
+	if len(side[domain]) == 0 {
+		delete(side, domain)
+	}
+	if len(t.carriers[domain])+len(t.repelled[domain]) == 0 {
+		d.unlink(domain, t)
+	}
+	return domain
+}
+
+func (d *domains) unlink(domain string, t *antiTerm) {
+	delete(d.at[domain], t.Key())
+	if len(d.at[domain]) == 0 {
+		delete(d.at, domain)
+	}
+}
+
+// setNode names nothing: a node without pods is in no group.
+func (d *domains) setNode(_, _ *corev1.Node) []string { return nil }
+
+// namespaceChanged evaluates the terms that select namespaces by their labels again.
+func (d *domains) namespaceChanged(name string) []string {
+	var keys []string
+	for _, t := range d.terms {
+		if !t.SelectsNamespaces() {
+			continue
+		}
+		for _, m := range d.members {
+			switch {
+			case m.pod.Namespace != name:
+			case d.repels(t, m.pod):
+				keys = append(keys, d.enter(t, t.repelled, m))
+			default:
+				keys = append(keys, d.leave(t, t.repelled, m))
+			}
+		}
+	}
+	return unique(keys)
+}
+
+func (d *domains) keysOf(m member) []string {
+	var keys []string
+	for _, t := range termsOf(m.pod) {
+		keys = append(keys, domainOf(t.TopologyKey(), m.node))
+	}
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, domainOf(t.TopologyKey(), m.node)) })
+	return unique(keys)
+}
+
+// cooldownKeys is empty: fewer pods in a domain do not make others move.
+func (d *domains) cooldownKeys(*corev1.Pod) []string { return nil }
+
+func (d *domains) keys() []string {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(d.at)), func(key string) bool { return !d.has(key) })
+}
+
+// has says whether a pod of a domain repels another there.
+func (d *domains) has(key string) bool {
+	for t := range d.at[key] {
+		carriers, repelled := d.terms[t].carriers[key], d.terms[t].repelled[key]
+		if len(carriers) == 0 || len(repelled) == 0 {
+			continue
+		}
+		for uid := range repelled {
+			if _, itself := carriers[uid]; !itself || len(carriers) > 1 || len(repelled) > 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// contender is a pod with the pods in its domain that its own terms repel, by name.
+type contender struct {
+	pod    *corev1.Pod
+	repels []*corev1.Pod
+}
+
+// contenders lists the pods of a domain that repel another or are repelled, by name.
+func (d *domains) contenders(key string) []contender {
+	repels := map[*corev1.Pod]map[types.UID]*corev1.Pod{}
+	pods := map[types.UID]*corev1.Pod{}
+	for t := range d.at[key] {
+		for _, carrier := range d.terms[t].carriers[key] {
+			for uid, other := range d.terms[t].repelled[key] {
+				if uid == carrier.UID {
+					continue
+				}
+				if repels[carrier] == nil {
+					repels[carrier] = map[types.UID]*corev1.Pod{}
+				}
+				repels[carrier][uid] = other
+				pods[carrier.UID], pods[uid] = carrier, other
+			}
+		}
+	}
+	list := make([]contender, 0, len(pods))
+	for _, p := range sorted(pods) {
+		list = append(list, contender{p, sorted(repels[p])})
+	}
+	return list
+}
+
+func (d *domains) read(key string) func(*build) schemas.Payload {
+	contenders := d.contenders(key)
+	return func(b *build) schemas.Payload {
+		topologyKey := key
+		if i := strings.IndexAny(key, "=@"); i >= 0 {
+			topologyKey = key[:i]
+		}
+		scope := schemas.DomainScope{ScopeHead: b.head, TopologyKey: topologyKey, Pods: []schemas.ContendingPod{}}
+		if b.Empty {
+			return scope
+		}
+		for _, c := range contenders {
+			pod := schemas.ContendingPod{ScopedPod: b.scoped(b.current(c.pod))}
+			for _, other := range c.repels {
+				pod.Repels = append(pod.Repels, other.UID)
+			}
+			scope.Pods = append(scope.Pods, pod)
+		}
+		return scope
+	}
+}
+
+// domainOf is the key of the domain of a node.
+func domainOf(topologyKey string, n *corev1.Node) string {
+	if value, has := n.Labels[topologyKey]; has {
+		return topologyKey + "=" + value
+	}
+	return topologyKey + "@" + n.Name
+}
+
+// termsOf are the terms of a pod, each once; none if one is not valid.
+func termsOf(p *corev1.Pod) []fit.Term {
+	terms, ok := fit.AntiAffinity(p)
+	if !ok {
+		return nil
+	}
+	slices.SortFunc(terms, func(a, b fit.Term) int { return strings.Compare(a.Key(), b.Key()) })
+	return slices.CompactFunc(terms, func(a, b fit.Term) bool { return a.Key() == b.Key() })
+}

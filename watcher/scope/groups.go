@@ -1,0 +1,352 @@
+package scope
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// member is a pod that has not ended, with its node, which is usable. The index is given the same values to remove as to add.
+type member struct {
+	pod  *corev1.Pod
+	node *corev1.Node
+}
+
+// index groups the pods of one strategy. All methods are called under the lock of the builder; those that return keys name the groups
+// whose scopes a change can change.
+type index interface {
+	add(m member) []string
+	remove(m member) []string
+	// setNode takes a change of a node; before or after is nil if it is not usable. Its pods are removed before and added after.
+	setNode(before, after *corev1.Node) []string
+	namespaceChanged(name string) []string
+	// keysOf lists the groups of a member, and cooldownKeys the groups that wait until a pod is replaced.
+	keysOf(m member) []string
+	cooldownKeys(p *corev1.Pod) []string
+	// keys lists the groups that may have something to move, in no order; has says whether one may.
+	keys() []string
+	has(key string) bool
+	// read copies a group and returns the function that builds its scope, without the lock. key may be unknown.
+	read(key string) func(*build) schemas.Payload
+}
+
+// groups holds the indexes of all strategies with groups. It shows them the usable nodes, without the taints that the policy
+// ignores, and the pods that have not ended.
+type groups struct {
+	policy  *CompiledPolicy
+	indexes []*indexed
+	nodes   map[string]*corev1.Node
+	pods    map[types.UID]*corev1.Pod
+	onNode  map[string]map[types.UID]*corev1.Pod
+}
+
+// indexed is the index of one strategy, with the cooldowns of its groups.
+type indexed struct {
+	index
+	strategy  *Strategy
+	cooldowns map[string]*cooldown
+	settle    time.Duration // how long after a pod left
+}
+
+// Affected are the keys of groups that a change affects, by strategy.
+type Affected map[*Strategy][]string
+
+func (a Affected) add(s *Strategy, keys []string) {
+	for _, key := range keys {
+		if !slices.Contains(a[s], key) {
+			a[s] = append(a[s], key)
+		}
+	}
+}
+
+func newGroups(b *Builder) *groups {
+	g := &groups{
+		policy: b.policy, nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{},
+		onNode: map[string]map[types.UID]*corev1.Pod{},
+	}
+	for _, s := range b.policy.Strategies {
+		ix := &indexed{strategy: s, cooldowns: map[string]*cooldown{}, settle: Cooldown}
+		switch s.Scope {
+		case schemas.WorkloadKind:
+			ix.index = newWorkloads(s.Opaque)
+		case schemas.SpreadKind:
+			ix.index = newSpreads(s.Spreading.Constraints)
+		case schemas.DomainKind:
+			ix.index = newDomains(b.namespaceLabels)
+		case schemas.UsageKind:
+			ix.index = newUsage()
+			if s.Measured() {
+				ix.settle = LoadCooldown
+			}
+		default:
+			continue
+		}
+		g.indexes = append(g.indexes, ix)
+	}
+	return g
+}
+
+func (b *Builder) namespaceLabels(name string) labels.Set {
+	of, _ := b.cluster.NamespaceLabels(name)
+	return of
+}
+
+// Rebuild makes all indexes from the cache. Changes meanwhile go into the old indexes and the new ones. Cooldowns stay.
+func (b *Builder) Rebuild(now time.Time) {
+	b.mu.Lock()
+	b.journal = []func(*groups) Affected{}
+	b.mu.Unlock()
+	fresh := newGroups(b)
+	for _, n := range b.cluster.AllNodes(labels.Everything()) {
+		fresh.setNode(n.Name, n)
+	}
+	for _, p := range b.cluster.AllPods() {
+		fresh.setPod(nil, p, p.CreationTimestamp.Time)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, change := range b.journal {
+		change(fresh)
+	}
+	b.journal = nil
+	for i, ix := range b.groups.indexes {
+		for key, c := range ix.cooldowns {
+			if c.until(ix.settle).After(now) {
+				fresh.indexes[i].cooldowns[key] = c
+			}
+		}
+	}
+	b.groups = fresh
+}
+
+// change applies a change to the indexes. quorum: there are now enough usable nodes to move pods, or no longer.
+func (b *Builder) change(f func(*groups) Affected) (affected Affected, quorum bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := len(b.groups.nodes) < b.MinNodes
+	affected = f(b.groups)
+	if b.journal != nil {
+		b.journal = append(b.journal, f)
+	}
+	return affected, before != (len(b.groups.nodes) < b.MinNodes)
+}
+
+// NodeChanged takes one change of a node. quorum: there are now enough usable nodes to move pods, or no longer.
+func (b *Builder) NodeChanged(old, new *corev1.Node) (affected Affected, quorum bool) {
+	return b.change(func(g *groups) Affected { return g.setNode(cmp.Or(new, old).Name, new) })
+}
+
+// PodChanged takes one change of a pod.
+func (b *Builder) PodChanged(old, new *corev1.Pod, now time.Time) Affected {
+	affected, _ := b.change(func(g *groups) Affected { return g.setPod(old, new, now) })
+	return affected
+}
+
+// NamespaceChanged takes a change of the labels of a namespace.
+func (b *Builder) NamespaceChanged(name string) Affected {
+	affected, _ := b.change(func(g *groups) Affected {
+		affected := Affected{}
+		for _, ix := range g.indexes {
+			affected.add(ix.strategy, ix.namespaceChanged(name))
+		}
+		return affected
+	})
+	return affected
+}
+
+// Keys lists the groups of a strategy that may have something to move.
+func (b *Builder) Keys(s *Strategy) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.groups.of(s).keys()
+}
+
+// KeysOf lists the groups of a strategy that a pod belongs to.
+func (b *Builder) KeysOf(s *Strategy, p *corev1.Pod) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.groups.nodes[p.Spec.NodeName]; n != nil {
+		return b.groups.of(s).keysOf(member{p, n})
+	}
+	return nil
+}
+
+// EarliestBuild is when the cooldown of a group ends.
+func (b *Builder) EarliestBuild(s *Strategy, key string) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ix := b.groups.of(s)
+	if c := ix.cooldowns[key]; c != nil && c.until(ix.settle).After(b.settled) {
+		return c.until(ix.settle)
+	}
+	return b.settled
+}
+
+// CoolDown begins the cooldown of all groups: another leader or another policy was in force until now.
+func (b *Builder) CoolDown(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settled = now.Add(Cooldown)
+}
+
+// Moved notes that a strategy moved a pod because of what nodes use.
+func (b *Builder) Moved(s *Strategy, at time.Time) {
+	if s.Scope == schemas.UsageKind {
+		b.change(func(g *groups) Affected {
+			g.of(s).cooldown(Cluster).left(at)
+			return nil
+		})
+	}
+}
+
+// group builds the scope of a group. A group that has nothing to move, or is gone, has an empty scope, which withdraws an earlier
+// answer.
+func (b *build) group() {
+	b.mu.Lock()
+	ix := b.groups.of(b.strategy)
+	b.Empty = len(b.groups.nodes) < b.MinNodes || !ix.has(b.head.Key)
+	scope := ix.read(b.head.Key)
+	b.mu.Unlock()
+	b.Scope = scope(b)
+}
+
+// current is the newest state of a pod. An index may hold an older one, since not every change affects its group.
+func (b *Builder) current(p *corev1.Pod) *corev1.Pod {
+	if newest := b.cluster.PodByUID(p.UID); newest != nil {
+		return newest
+	}
+	return p
+}
+
+// of is the index of a strategy.
+func (g *groups) of(s *Strategy) *indexed {
+	return g.indexes[slices.IndexFunc(g.indexes, func(ix *indexed) bool { return ix.strategy == s })]
+}
+
+func (g *groups) setNode(name string, node *corev1.Node) Affected {
+	before, after := g.nodes[name], g.view(node)
+	if before == nil && after == nil || before != nil && after != nil && sameNode(before, after) {
+		return nil
+	}
+	affected := Affected{}
+	for _, ix := range g.indexes {
+		for _, p := range g.onNode[name] {
+			if before != nil {
+				affected.add(ix.strategy, ix.remove(member{p, before}))
+			}
+		}
+		affected.add(ix.strategy, ix.setNode(before, after))
+		for _, p := range g.onNode[name] {
+			if after != nil {
+				affected.add(ix.strategy, ix.add(member{p, after}))
+			}
+		}
+	}
+	if after == nil {
+		delete(g.nodes, name)
+	} else {
+		g.nodes[name] = after
+	}
+	return affected
+}
+
+// view is a node as the policy sees it; nil if it is not usable.
+func (g *groups) view(node *corev1.Node) *corev1.Node {
+	if node == nil || g.policy.Unusable(node) != "" {
+		return nil
+	}
+	view := *node
+	view.Spec.Taints = g.policy.Signals.Taints(node.Spec.Taints)
+	return &view
+}
+
+func (g *groups) setPod(old, new *corev1.Pod, now time.Time) Affected {
+	affected := Affected{}
+	if len(g.indexes) == 0 {
+		return affected
+	}
+	if old != nil && (new == nil || new.UID != old.UID) {
+		g.drop(affected, g.pods[old.UID], now, true)
+	}
+	if new == nil {
+		return affected
+	}
+	before := g.pods[new.UID]
+	if schemas.Ended(new) {
+		g.drop(affected, before, now, true)
+		return affected
+	}
+	if before != nil && samePod(before, new) {
+		return affected
+	}
+	g.drop(affected, before, now, before != nil && before.DeletionTimestamp == nil && new.DeletionTimestamp != nil)
+	g.pods[new.UID] = new
+	if new.Spec.NodeName == "" {
+		for _, ix := range g.indexes {
+			ix.pending(new, true, now)
+		}
+		return affected
+	}
+	if g.onNode[new.Spec.NodeName] == nil {
+		g.onNode[new.Spec.NodeName] = map[types.UID]*corev1.Pod{}
+	}
+	g.onNode[new.Spec.NodeName][new.UID] = new
+	if n := g.nodes[new.Spec.NodeName]; n != nil {
+		for _, ix := range g.indexes {
+			affected.add(ix.strategy, ix.add(member{new, n}))
+		}
+	}
+	return affected
+}
+
+// drop removes a pod from the indexes. left: it is gone or terminating.
+func (g *groups) drop(affected Affected, p *corev1.Pod, now time.Time, left bool) {
+	if p == nil {
+		return
+	}
+	delete(g.pods, p.UID)
+	if on := g.onNode[p.Spec.NodeName]; on != nil {
+		delete(on, p.UID)
+		if len(on) == 0 {
+			delete(g.onNode, p.Spec.NodeName)
+		}
+	}
+	n := g.nodes[p.Spec.NodeName]
+	for _, ix := range g.indexes {
+		if p.Spec.NodeName == "" {
+			ix.pending(p, false, now)
+		} else if n != nil {
+			affected.add(ix.strategy, ix.remove(member{p, n}))
+		}
+		if left && ix.strategy.Scope != schemas.UsageKind { // there only moves count
+			for _, key := range ix.cooldownKeys(p) {
+				ix.cooldown(key).left(now)
+			}
+		}
+	}
+}
+
+// sameNode and samePod say whether two states are the same as far as a group can depend on them.
+func sameNode(a, b *corev1.Node) bool {
+	return a.Spec.Unschedulable == b.Spec.Unschedulable && maps.Equal(a.Labels, b.Labels) &&
+		reflect.DeepEqual(a.Spec.Taints, b.Spec.Taints) &&
+		sameResources(a.Status.Allocatable, b.Status.Allocatable) && sameResources(a.Status.Capacity, b.Status.Capacity)
+}
+
+func sameResources(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+}
+
+func samePod(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Spec, b.Spec)
+}

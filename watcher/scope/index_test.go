@@ -1,0 +1,210 @@
+package scope
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// replica is a pod of the ReplicaSet api that is to be spread over zones.
+func replica(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "api"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api"}},
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", Image: "api"}},
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+				MaxSkew: 1, TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
+			}},
+		},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+func constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {
+	return p.Spec.TopologySpreadConstraints
+}
+
+func node(name, zone string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
+}
+
+func TestCooldown(t *testing.T) {
+	n := node("n1", "a")
+	first, second := replica("first"), replica("second")
+	stranger := replica("stranger", func(p *corev1.Pod) {
+		p.Labels, p.OwnerReferences = map[string]string{"app": "db"}, []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "db"}}
+	})
+	bound := func(p *corev1.Pod) *corev1.Pod {
+		p = p.DeepCopy()
+		p.Spec.NodeName = "n1"
+		return p
+	}
+	for _, c := range []struct {
+		name    string
+		happens func(g *groups)
+		want    time.Time
+	}{
+		{"nothing has happened", func(*groups) {}, time.Time{}},
+		{"a pod has left", func(g *groups) { g.setPod(nil, bound(second), now); g.setPod(bound(second), nil, now) }, now.Add(time.Second)},
+		{"another pod has left", func(g *groups) { g.setPod(nil, bound(stranger), now); g.setPod(bound(stranger), nil, now) }, time.Time{}},
+		{"a replacement has no node", func(g *groups) { g.setPod(nil, second, now) }, now.Add(30 * time.Second)},
+		{"a replacement has found a node", func(g *groups) {
+			g.setPod(nil, second, now)
+			g.setPod(second, bound(second), now.Add(time.Second))
+		}, time.Time{}},
+		{"another pod has no node", func(g *groups) { g.setPod(nil, stranger, now) }, time.Time{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			compiled, err := Compile(groupPolicy())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := NewBuilder(emptyCache(t), compiled)
+			b.NodeChanged(nil, n)
+			b.PodChanged(nil, bound(first), now)
+			c.happens(b.groups)
+			for _, s := range compiled.Strategies[:2] { // workloads and spreads
+				key := b.KeysOf(s, bound(first))[0]
+				if got := b.EarliestBuild(s, key); !got.Equal(c.want) {
+					t.Errorf("%s: earliest build at %v, want %v", s.Scope, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestUsageCooldown(t *testing.T) {
+	compiled, err := Compile(groupPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, s := NewBuilder(emptyCache(t), compiled), compiled.Strategies[3]
+	want := func(what string, want time.Time) {
+		t.Helper()
+		if got := b.EarliestBuild(s, Cluster); !got.Equal(want) {
+			t.Errorf("%s: earliest build at %v, want %v", what, got, want)
+		}
+	}
+	b.PodChanged(nil, replica("anybody"), now)
+	b.PodChanged(replica("anybody"), nil, now)
+	b.PodChanged(nil, replica("pending"), now)
+	want("pods come and go", time.Time{})
+	b.Moved(s, now)
+	want("a pod was moved", now.Add(time.Second))
+	b.PodChanged(nil, replica("replacement"), now.Add(time.Second))
+	want("its replacement has no node", now.Add(31*time.Second))
+	b.Rebuild(now)
+	want("after a rebuild", now.Add(31*time.Second))
+	b.PodChanged(replica("replacement"), nil, now.Add(2*time.Second))
+}
+
+func TestDomainNamespaceChanged(t *testing.T) {
+	n := node("n1", "a")
+	of := map[string]labels.Set{}
+	d := newDomains(func(namespace string) labels.Set { return of[namespace] })
+	keeper := replica("keeper", func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "data"}},
+			}},
+		}}
+	})
+	db := replica("db", func(p *corev1.Pod) { p.Namespace, p.Labels = "data", map[string]string{"app": "db"} })
+	d.add(member{pod: keeper, node: n})
+	d.add(member{pod: db, node: n})
+	for _, step := range []struct {
+		labels  labels.Set
+		touched []string
+		want    []contender
+	}{
+		{nil, []string{"zone=a"}, []contender{}},
+		{labels.Set{"team": "data"}, []string{"zone=a"}, []contender{{pod: db}, {pod: keeper, repels: []*corev1.Pod{db}}}},
+		{labels.Set{"team": "web"}, []string{"zone=a"}, []contender{}},
+	} {
+		of["data"] = step.labels
+		if got := d.namespaceChanged("data"); !reflect.DeepEqual(got, step.touched) {
+			t.Errorf("labels %v: concerned are %q, want %q", step.labels, got, step.touched)
+		}
+		if got := d.contenders("zone=a"); !reflect.DeepEqual(got, step.want) {
+			t.Errorf("labels %v: got %v, want %v", step.labels, got, step.want)
+		}
+		if got := d.has("zone=a"); got != (len(step.want) > 0) {
+			t.Errorf("labels %v: there is something to move: %v", step.labels, got)
+		}
+	}
+}
+
+func TestDomainWithoutLabel(t *testing.T) {
+	bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
+	d := newDomains(func(string) labels.Set { return nil })
+	alone := func(name string) *corev1.Pod {
+		return replica(name, func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+					TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
+				}},
+			}}
+		})
+	}
+	d.add(member{pod: alone("a"), node: bare})
+	d.add(member{pod: alone("b"), node: bare})
+	d.add(member{pod: alone("c"), node: node("n1", "a")})
+	if got, want := d.keys(), []string{"zone@bare"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWorkloadWithoutDuplicates(t *testing.T) {
+	const key = "shop/ReplicaSet/api"
+	for _, every := range []bool{false, true} {
+		w := newWorkloads(every)
+		n1, n2 := node("n1", "a"), node("n2", "b")
+		w.setNode(nil, n1)
+		w.setNode(nil, n2)
+		type state struct {
+			has  bool
+			keys []string
+		}
+		look := func() state { return state{w.has(key), slices.Sorted(slices.Values(w.keys()))} }
+		counts, not := state{true, []string{key}}, state{}
+		alone := not
+		if every {
+			alone = counts
+		}
+		for _, step := range []struct {
+			name string
+			do   func()
+			want state
+		}{
+			{"nothing", func() {}, not},
+			{"one pod", func() { w.add(member{replica("a"), n1}) }, alone},
+			{"two pods on two nodes", func() { w.add(member{replica("b"), n2}) }, alone},
+			{"two pods on one node", func() { w.add(member{replica("c"), n1}) }, counts},
+			{"one left", func() { w.remove(member{replica("c"), n1}) }, alone},
+			{"all left", func() {
+				w.remove(member{replica("a"), n1})
+				w.remove(member{replica("b"), n2})
+			}, not},
+		} {
+			step.do()
+			if got := look(); !reflect.DeepEqual(got, step.want) {
+				t.Errorf("every %v, %s: got %v, want %v", every, step.name, got, step.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package scope
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/rehome-dev/rehome/fit"
+)
+
+// requirement is what pods require of the labels and taints of a node. Most pods of a cluster share a few requirements, so a change
+// of a node is compared with each requirement once, and not with each group.
+type requirement struct {
+	affinity    *nodeaffinity.RequiredNodeAffinity // nil: any node
+	tolerations []corev1.Toleration
+	taints      bool // taints count
+}
+
+// hash identifies equal values.
+type hash = [sha256.Size]byte
+
+// newRequirement returns the requirement of a pod, with its hash. affinity and taints select the parts that count.
+func newRequirement(p *corev1.Pod, affinity, taints bool) (r requirement, id hash) {
+	var values []any
+	if affinity {
+		required := nodeaffinity.GetRequiredNodeAffinity(p)
+		r.affinity = &required
+		values = append(values, p.Spec.NodeSelector, requiredTerms(p))
+	}
+	if taints {
+		r.taints, r.tolerations = true, p.Spec.Tolerations
+		values = append(values, p.Spec.Tolerations)
+	}
+	return r, hashOf(affinity, taints, values)
+}
+
+// hashOf hashes values of the Kubernetes API, which can all be encoded.
+func hashOf(values ...any) hash {
+	text, _ := json.Marshal(values)
+	return sha256.Sum256(text)
+}
+
+func requiredTerms(p *corev1.Pod) *corev1.NodeSelector {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	return p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+// placements are the requirements of groups.
+type placements map[hash]*placement
+
+// placement is one requirement, with the groups that have it.
+type placement struct {
+	requirement
+	topologyKey string         // over which the groups spread; empty: they do not
+	groups      map[string]int // how many pods of each group have the requirement
+	eligible    map[string]int // how many nodes meet it, by the value of the topology key
+}
+
+// add counts a group in. nodes are all usable nodes.
+func (all placements) add(id hash, r requirement, topologyKey, group string, nodes map[string]*corev1.Node) *placement {
+	p := all[id]
+	if p == nil {
+		p = &placement{requirement: r, topologyKey: topologyKey, groups: map[string]int{}, eligible: map[string]int{}}
+		for _, n := range nodes {
+			if value, in := p.domain(n); in {
+				p.eligible[value]++
+			}
+		}
+		all[id] = p
+	}
+	p.groups[group]++
+	return p
+}
+
+// remove counts a group out.
+func (all placements) remove(id hash, group string) {
+	p := all[id]
+	if p == nil {
+		return
+	}
+	if p.groups[group]--; p.groups[group] <= 0 {
+		delete(p.groups, group)
+	}
+	if len(p.groups) == 0 {
+		delete(all, id)
+	}
+}
+
+// setNode takes a change of a node, and calls f for every group that counts the node in another domain than before.
+func (all placements) setNode(before, after *corev1.Node, f func(group string)) {
+	for _, p := range all {
+		was, wasIn := p.domain(before)
+		is, isIn := p.domain(after)
+		if was == is && wasIn == isIn {
+			continue
+		}
+		if wasIn {
+			if p.eligible[was]--; p.eligible[was] == 0 {
+				delete(p.eligible, was)
+			}
+		}
+		if isIn {
+			p.eligible[is]++
+		}
+		for group := range p.groups {
+			f(group)
+		}
+	}
+}
+
+// domain is the topology domain of a node, and whether the node meets the requirement. Without a topology key each node is a domain.
+func (p *placement) domain(n *corev1.Node) (value string, in bool) {
+	if n == nil {
+		return "", false
+	}
+	value, in = n.Name, true
+	if p.topologyKey != "" {
+		value, in = n.Labels[p.topologyKey]
+	}
+	if in && p.affinity != nil {
+		match, err := p.affinity.Match(n)
+		in = match && err == nil
+	}
+	if !in || p.taints && fit.Untolerated(n.Spec.Taints, p.tolerations) != nil {
+		return "", false
+	}
+	return value, true
+}
+
+// selectors finds the selectors that can match a set of labels without asking all: most selectors require one exact label.
+type selectors map[label]map[string]bool
+
+// label is a label that a selector requires. The zero value: it requires no exact label.
+type label struct{ key, value string }
+
+func labelOf(key, value string, exact bool) label {
+	if !exact {
+		return label{}
+	}
+	return label{key, value}
+}
+
+func (s selectors) add(at label, id string) {
+	if s[at] == nil {
+		s[at] = map[string]bool{}
+	}
+	s[at][id] = true
+}
+
+func (s selectors) remove(at label, id string) {
+	delete(s[at], id)
+	if len(s[at]) == 0 {
+		delete(s, at)
+	}
+}
+
+// each calls f for every selector that can match the labels.
+func (s selectors) each(of labels.Set, f func(id string)) {
+	for id := range s[label{}] {
+		f(id)
+	}
+	for key, value := range of {
+		for id := range s[label{key, value}] {
+			f(id)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package scope
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// CompiledPolicy is a policy with the rules by which its scopes are built. It is never changed.
+type CompiledPolicy struct {
+	policy.Policy
+	// Nodes selects the nodes that the policy looks at.
+	Nodes      labels.Selector
+	Strategies []*Strategy
+	affected   map[schemas.DeltaKind][]*Strategy
+}
+
+// Strategy is one strategy of one profile.
+type Strategy struct {
+	policy.Enabled
+	policy.ScopeRules
+	Profile *policy.Profile
+}
+
+// Compile compiles a policy. It fails for arguments that do not belong to their strategy.
+func Compile(p policy.Policy) (*CompiledPolicy, error) {
+	c := &CompiledPolicy{Policy: p, Nodes: p.Selector(), affected: map[schemas.DeltaKind][]*Strategy{}}
+	for i := range p.Profiles {
+		for _, enabled := range p.Profiles[i].Strategies {
+			rules, err := enabled.ScopeRules()
+			if err != nil {
+				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
+			}
+			s := &Strategy{Enabled: enabled, ScopeRules: rules, Profile: &p.Profiles[i]}
+			c.Strategies = append(c.Strategies, s)
+			for _, kind := range enabled.Wakes {
+				c.affected[kind] = append(c.affected[kind], s)
+			}
+		}
+	}
+	return c, nil
+}
+
+// Affected lists the strategies whose scopes a delta can change. The pods of a removed node go with it.
+func (c *CompiledPolicy) Affected(d schemas.Delta) []*Strategy {
+	if d.Kind == schemas.NodeRemoved {
+		return nil
+	}
+	return c.affected[d.Kind]
+}
+
+// Publishes says whether a delta is published: each delta of a node, and the deltas of pods that affect a strategy or that the
+// policy asks for.
+func (c *CompiledPolicy) Publishes(d schemas.Delta) bool {
+	return d.Object.Kind == "Node" || len(c.affected[d.Kind]) > 0 || c.Deltas == policy.DeltasAll
+}
+
+// Find returns the strategy of a key; nil if the policy does not have it. Every profile has the strategy of requests.
+func (c *CompiledPolicy) Find(key Key) *Strategy {
+	if key.Strategy == schemas.RequestStrategy {
+		for i := range c.Profiles {
+			if p := &c.Profiles[i]; p.Name == key.Profile {
+				s := policy.Strategy{Name: schemas.RequestStrategy, Scope: schemas.RequestKind}
+				return &Strategy{Enabled: policy.Enabled{Strategy: s}, Profile: p}
+			}
+		}
+		return nil
+	}
+	i := slices.IndexFunc(c.Strategies, func(s *Strategy) bool { return s.Profile.Name == key.Profile && s.Name == key.Strategy })
+	if i < 0 {
+		return nil
+	}
+	return c.Strategies[i]
+}
+
+// Loads lists the loads that strategies need, each once.
+func (c *CompiledPolicy) Loads() []policy.Load {
+	var all []policy.Load
+	for _, s := range c.Strategies {
+		if s.Measured() && !slices.Contains(all, s.Gauged.Load()) {
+			all = append(all, s.Gauged.Load())
+		}
+	}
+	return all
+}
+
+// NeedsCapacity says whether a strategy or a profile needs to know where pods fit.
+func (c *CompiledPolicy) NeedsCapacity() bool {
+	return slices.ContainsFunc(c.Strategies, func(s *Strategy) bool {
+		return s.Seeker != nil || s.Profile.Evictor.Needs().Room || s.Spreading != nil && s.Spreading.NeedsRoom()
+	})
+}
+
+// Unusable says why no pod of the node may move; empty: pods may.
+func (c *CompiledPolicy) Unusable(n *corev1.Node) string {
+	switch {
+	case !c.Nodes.Matches(labels.Set(n.Labels)):
+		return fmt.Sprintf("the policy's nodeSelector %q does not take in node %s", c.Nodes, n.Name)
+	case cluster.NotReady(n):
+		return fmt.Sprintf("node %s is not ready", n.Name)
+	}
+	if why := c.excluded(n); why != "" {
+		return fmt.Sprintf("node %s is left alone: %s", n.Name, why)
+	}
+	return ""
+}
+
+// excluded says why another program empties the node; empty: none does. The mark of a maintenance comes with its cordon, before the
+// conditions of the node.
+func (c *CompiledPolicy) excluded(n *corev1.Node) string {
+	if mark := schemas.MarkOn(n); mark != nil {
+		return "maintenance " + mark.Name + " has cordoned it"
+	}
+	return c.Signals.IgnoresNode(n)
+}
+
+// ExclusionChanged says whether a maintenance or another program began or ended to empty the node. Not every such change is a delta.
+func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
+	return old != nil && new != nil && (c.excluded(old) == "") != (c.excluded(new) == "")
+}
+
+// Key is the key of a scope of the strategy.
+func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }
+
+// Grouped says whether the scopes of the strategy are groups of pods.
+func (s *Strategy) Grouped() bool {
+	return s.Scope != schemas.NodeKind && s.Scope != schemas.PodKind && s.Scope != schemas.RequestKind
+}
+
+// Measured says whether the strategy needs measured load.
+func (s *Strategy) Measured() bool {
+	return s.Gauged != nil && s.Gauged.Load().Source != policy.LoadRequests
+}
+
+// DueTime is when the strategy could move the pod. ever is false if it never could, unless the pod changes.
+func (s *Strategy) DueTime(p *corev1.Pod) (at time.Time, ever bool) {
+	if s.Timed == nil {
+		return time.Time{}, true
+	}
+	return s.Timed.Due(p)
+}

@@ -1,0 +1,215 @@
+package scope
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// workloads groups pods by owner. The key is NAMESPACE/KIND/NAME. A pod with several owners belongs to several groups.
+type workloads struct {
+	every      bool // groups without two pods on a node count, too
+	groups     map[string]*workload
+	nodes      map[string]*corev1.Node
+	placements placements
+}
+
+type workload struct {
+	pods    map[types.UID]*corev1.Pod
+	places  map[place]int
+	crowded int // places with two pods or more
+}
+
+// place is a node and the images of a pod on it: two pods with the same are duplicates.
+type place struct{ node, images string }
+
+func newWorkloads(every bool) *workloads {
+	return &workloads{every: every, groups: map[string]*workload{}, nodes: map[string]*corev1.Node{}, placements: placements{}}
+}
+
+func (w *workloads) add(m member) []string {
+	keys := ownerKeys(m.pod)
+	r, id := newRequirement(m.pod, true, true)
+	for _, key := range keys {
+		w.placements.add(id, r, "", key, w.nodes)
+		g := w.groups[key]
+		if g == nil {
+			g = &workload{pods: map[types.UID]*corev1.Pod{}, places: map[place]int{}}
+			w.groups[key] = g
+		}
+		g.pods[m.pod.UID] = m.pod
+		at := placeOf(m)
+		if g.places[at]++; g.places[at] == 2 {
+			g.crowded++
+		}
+	}
+	return keys
+}
+
+func (w *workloads) remove(m member) []string {
+	keys := ownerKeys(m.pod)
+	_, id := newRequirement(m.pod, true, true)
+	for _, key := range keys {
+		w.placements.remove(id, key)
+		g := w.groups[key]
+		if g == nil {
+			continue
+		}
+		delete(g.pods, m.pod.UID)
+		at := placeOf(m)
+		switch g.places[at]--; g.places[at] {
+		case 1:
+			g.crowded--
+		case 0:
+			delete(g.places, at)
+		}
+		if len(g.pods) == 0 {
+			delete(w.groups, key)
+		}
+	}
+	return keys
+}
+
+// setNode names the groups with duplicates that can be placed on other nodes than before.
+func (w *workloads) setNode(before, after *corev1.Node) []string {
+	setNode(w.nodes, before, after)
+	var keys []string
+	w.placements.setNode(before, after, func(group string) {
+		if w.has(group) {
+			keys = append(keys, group)
+		}
+	})
+	return unique(keys)
+}
+
+func (w *workloads) namespaceChanged(string) []string { return nil }
+
+func (w *workloads) keysOf(m member) []string { return ownerKeys(m.pod) }
+
+func (w *workloads) cooldownKeys(p *corev1.Pod) []string { return ownerKeys(p) }
+
+func (w *workloads) keys() []string {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(w.groups)), func(key string) bool { return !w.has(key) })
+}
+
+func (w *workloads) has(key string) bool {
+	g := w.groups[key]
+	return g != nil && (g.crowded > 0 || w.every)
+}
+
+func (w *workloads) read(key string) func(*build) schemas.Payload {
+	var pods []*corev1.Pod
+	var nodes map[string]*corev1.Node
+	if w.has(key) {
+		pods, nodes = sorted(w.groups[key].pods), maps.Clone(w.nodes)
+	}
+	return func(b *build) schemas.Payload {
+		scope := schemas.WorkloadScope{ScopeHead: b.head, Pods: []schemas.ScopedPod{}, Nodes: []schemas.NodeGroup{}}
+		if b.Empty {
+			return scope
+		}
+		for _, p := range pods {
+			scope.Pods = append(scope.Pods, b.scoped(b.current(p)))
+		}
+		scope.Nodes = nodeGroups(nodes, requiredLabels(pods))
+		return scope
+	}
+}
+
+// nodeGroups groups nodes with the same taints and the same values of some labels, in the order of their first names.
+func nodeGroups(nodes map[string]*corev1.Node, keys []string) []schemas.NodeGroup {
+	groups := map[string]*schemas.NodeGroup{}
+	for name, n := range nodes {
+		var id strings.Builder
+		var g schemas.NodeGroup
+		for _, key := range keys {
+			if value, has := n.Labels[key]; has {
+				if g.Labels == nil {
+					g.Labels = map[string]string{}
+				}
+				g.Labels[key] = value
+				id.WriteString(key + "=" + value + "\x00")
+			}
+		}
+		for i := range n.Spec.Taints {
+			if t := &n.Spec.Taints[i]; fit.KeepsAway(t) {
+				g.Taints = append(g.Taints, *t)
+				id.WriteString("\x00" + t.Key + "\x00" + t.Value + "\x00" + string(t.Effect))
+			}
+		}
+		if groups[id.String()] == nil {
+			groups[id.String()] = &g
+		}
+		groups[id.String()].Names = append(groups[id.String()].Names, name)
+	}
+	list := make([]schemas.NodeGroup, 0, len(groups))
+	for _, g := range groups {
+		slices.Sort(g.Names)
+		list = append(list, *g)
+	}
+	slices.SortFunc(list, func(a, b schemas.NodeGroup) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	return list
+}
+
+// requiredLabels lists the label keys in the node selectors and the required node affinities of pods, sorted.
+func requiredLabels(pods []*corev1.Pod) []string {
+	keys := map[string]bool{}
+	for _, p := range pods {
+		for key := range p.Spec.NodeSelector {
+			keys[key] = true
+		}
+		if required := requiredTerms(p); required != nil {
+			for _, term := range required.NodeSelectorTerms {
+				for _, e := range term.MatchExpressions {
+					keys[e.Key] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+func ownerKeys(p *corev1.Pod) []string {
+	keys := make([]string, 0, len(p.OwnerReferences))
+	for i := range p.OwnerReferences {
+		key := p.Namespace + "/" + p.OwnerReferences[i].Kind + "/" + p.OwnerReferences[i].Name
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func placeOf(m member) place {
+	images := make([]string, len(m.pod.Spec.Containers))
+	for i := range m.pod.Spec.Containers {
+		images[i] = m.pod.Spec.Containers[i].Image
+	}
+	slices.Sort(images)
+	return place{node: m.node.Name, images: strings.Join(images, ",")}
+}
+
+// setNode changes a map of usable nodes.
+func setNode(nodes map[string]*corev1.Node, before, after *corev1.Node) {
+	if before != nil {
+		delete(nodes, before.Name)
+	}
+	if after != nil {
+		nodes[after.Name] = after
+	}
+}
+
+func sorted(pods map[types.UID]*corev1.Pod) []*corev1.Pod {
+	return slices.SortedFunc(maps.Values(pods), byName)
+}
+
+func unique(keys []string) []string {
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

@@ -1,0 +1,215 @@
+package watcher
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/requests"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// batch is how many scopes are built and published together: enough to share the cost of a write to disk, and few enough that 110
+// pods in each stay far below the memory limit.
+const batch = 64
+
+// session is the work of a leader under one policy.
+type session struct {
+	w        *Watcher
+	began    time.Time
+	policy   *scope.CompiledPolicy
+	previous *scope.CompiledPolicy // the policy of the session before, of this process; nil: there was none
+	scopes   *scope.Builder
+	queue    *queue
+	blocked  *blockedPods
+	capacity *fitDependents
+	reserved reservations
+	outbox   *outbox
+	requests *requests.Controller
+	retries  workqueue.TypedRateLimiter[string]
+	resyncs  chan struct{} // capacity 1
+	// answered are the keys whose last scope could have an answer: the next is published even if it is empty, to withdraw that one.
+	// throttled is when a key may be built again. Only run uses them.
+	answered  map[scope.Key]bool
+	throttled map[scope.Key]time.Time
+	// unsure: the answered scopes of the leader before are not known, so every scope is published.
+	unsure     bool
+	thresholds thresholds
+	offline    bool // nothing cools down, since nothing is replaced
+}
+
+func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
+	s := &session{
+		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(),
+		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(), resyncs: make(chan struct{}, 1),
+		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
+	}
+	s.requests = s.newRequests()
+	s.scopes.Requests, s.scopes.Loads = s.requests, p.sampler
+	for _, st := range s.policy.Strategies {
+		if at := w.moves.last(st); st.Measured() && !at.IsZero() {
+			s.scopes.Moved(st, at)
+		}
+	}
+	return s
+}
+
+func newRetries() workqueue.TypedRateLimiter[string] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
+}
+
+// newRequests makes the controller of manual requests.
+func (s *session) newRequests() *requests.Controller {
+	c := s.w.config
+	return requests.New(requests.Config{
+		Bus: c.Requests, Policy: s.policy.Policy, Cluster: s.w.cluster, Source: c.Source, Expires: c.Resync, Now: s.w.now, Log: s.w.log,
+		Publish: func(ctx context.Context, events []schemas.Event) error { return c.Bus.PublishAll(ctx, events) },
+		Protections: func(profile string, p *corev1.Pod, override []string) []schemas.Protection {
+			return s.scopes.ProtectionsOfRequest(profile, p, override, s.w.now())
+		},
+		Enqueue: func(profile, name string, cause schemas.Cause, e schemas.Event) {
+			key := scope.Key{Profile: profile, Strategy: schemas.RequestStrategy, Kind: schemas.RequestKind, Name: name}
+			s.queue.add(key, trigger{cause: cause, event: e, at: s.w.now()})
+		},
+		Evaluate: func(profile, strategy string, cause schemas.Cause, e schemas.Event) (n int) {
+			for _, st := range s.policy.Strategies {
+				if (strategy == "" || strategy == st.Name) && (profile == "" || profile == st.Profile.Name) {
+					n++
+					s.enqueueAll(st, trigger{cause: cause, event: e, at: s.w.now().Add(c.Settle)})
+				}
+			}
+			return n
+		},
+		Count: func(sender string, state schemas.ReceiptState) {
+			s.w.metrics.requests.WithLabelValues(sender, string(state)).Inc()
+		},
+	})
+}
+
+// run evaluates everything, then what changes, until ctx ends.
+func (s *session) run(ctx context.Context) {
+	s.scopes.Rebuild(s.w.now())
+	if follows := s.restoreAnswered(ctx); follows || s.previous != nil {
+		s.scopes.CoolDown(s.w.now()) // pods may have left just before
+	}
+	if s.previous == nil {
+		s.w.log.Info("leading: evaluating everything")
+		s.evaluateAll()
+	} else {
+		s.w.log.Info("the policy has changed: evaluating everything")
+		s.evaluateAfterPolicyChange()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.followVerdicts(ctx) })
+	wg.Go(func() { s.followResync(ctx) })
+	wg.Go(func() { s.followCapacity(ctx) })
+	wg.Go(func() { s.requests.Run(ctx) })
+	for {
+		due := s.queue.take(ctx, batch)
+		if due == nil {
+			return
+		}
+		s.publish(ctx, due)
+	}
+}
+
+// restoreAnswered enqueues the keys whose answers wait at the actuator, from the leader or the policy before: an answer may be stale,
+// and nothing else may withdraw it. follows: there was a leader before.
+func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	heads, err := s.w.config.Bus.Asked(ctx)
+	if err != nil {
+		s.unsure = true
+		if ctx.Err() == nil {
+			s.w.log.Warn("answers that wait cannot be listed; every scope is published", "error", err)
+		}
+		return true
+	}
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+	for _, h := range heads {
+		key := scope.KeyOf(h)
+		if s.policy.Find(key) == nil || h.Kind == schemas.RequestKind || h.Strategy == schemas.MaintenanceStrategy {
+			continue // the actuator rejects it, or the request or the maintenance is published again
+		}
+		s.answered[key] = true
+		s.queue.add(key, t)
+	}
+	return len(heads) > 0
+}
+
+// evaluateAll enqueues everything in which something could move. A group in which nothing can move any more was enqueued by the
+// change that made it so.
+func (s *session) evaluateAll() {
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+	for _, st := range s.policy.Strategies {
+		s.enqueueAll(st, t)
+	}
+	s.requests.EnqueueAll()
+}
+
+// evaluateAfterPolicyChange includes the nodes that only the previous policy looked at, and the pods that were due under it: their
+// answers may be stale.
+func (s *session) evaluateAfterPolicyChange() {
+	nodes := s.nodeNames(labels.Everything())
+	s.evaluateNodes(nodes)
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+	for _, st := range s.policy.Strategies {
+		if st.Grouped() {
+			s.enqueueAll(st, t)
+		}
+	}
+	for _, old := range s.previous.Strategies {
+		st := s.policy.Find(old.Key(""))
+		if st == nil || st.Scope != schemas.PodKind {
+			continue
+		}
+		for _, p := range s.w.cluster.AllPods() {
+			if at, ever := old.DueTime(p); ever && !at.After(s.w.now()) && p.Spec.NodeName != "" {
+				s.enqueue(st, t, p.Namespace+"/"+p.Name)
+			}
+		}
+	}
+}
+
+// evaluateNodes enqueues every key that concerns nodes of these names.
+func (s *session) evaluateNodes(nodes []string) {
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+	for _, st := range s.policy.Strategies {
+		for _, node := range nodes {
+			s.enqueueNode(st, node, t)
+		}
+	}
+}
+
+// followResync rebuilds the indexes from the cache and evaluates everything, at every resync until ctx ends.
+func (s *session) followResync(ctx context.Context) {
+	ticker := time.NewTicker(s.w.config.Resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.resyncs:
+		}
+		s.scopes.Rebuild(s.w.now())
+		s.evaluateAll()
+	}
+}
+
+// nodeNames lists the names of the nodes that match.
+func (s *session) nodeNames(selector labels.Selector) []string {
+	nodes := s.w.cluster.AllNodes(selector)
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names
+}

@@ -1,0 +1,186 @@
+package watcher
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// slow are arguments of a strategy that takes long to say what it needs.
+type slow struct{ all }
+
+var slowAsked, slowAnswers = make(chan bool, 100), make(chan bool)
+
+func (*slow) Sources([]schemas.NodeUsage) []string {
+	slowAsked <- true
+	<-slowAnswers
+	return nil
+}
+
+func TestHandlersDoNotWaitForAScope(t *testing.T) {
+	p := policy.Policy{Profiles: []policy.Profile{{Name: "p", Strategies: []policy.Enabled{{
+		Strategy: policy.Strategy{Name: "slow", Scope: schemas.UsageKind, NewArgs: func() policy.Args { return &slow{} }},
+		Args:     json.RawMessage(`{}`),
+	}}}}}
+	s := view(t, p, []*corev1.Node{tenCores("n1"), tenCores("n2")}, nil)
+	w := testWatcher(s, &collected{})
+	l := testSession(w)
+	built := make(chan error)
+	go func() {
+		_, err := l.scopes.Build(l.policy.Strategies[0].Key(scope.Cluster), nil, time.Now())
+		built <- err
+	}()
+	<-slowAsked
+	handled := make(chan bool)
+	go func() {
+		w.podChanged(nil, guest("a", "n1"), false)
+		w.nodeChanged(tenCores("n1"), tenCores("n1"), false)
+		close(handled)
+	}()
+	select {
+	case <-handled:
+	case <-time.After(5 * time.Second):
+		t.Error("the handler of a pod waits for the scope")
+	}
+	close(slowAnswers)
+	if err := <-built; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExpiredIntents(t *testing.T) {
+	expired := func(t *testing.T) schemas.Event {
+		t.Helper()
+		e, err := schemas.NewEvent("/test", schemas.Verdict{
+			Outcome: schemas.Expired, Profile: "p", Strategy: "nodes", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
+		}, time.Now(), schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+			leading(t, s, func(_ *Watcher, bus *collected) {
+				bus.take(t)
+				began := time.Now()
+				var got []time.Duration
+				for range 5 { // as often as the actuator finds the new intent expired at once
+					bus.tell(expired(t))
+					for len(bus.take(t)) == 0 {
+						time.Sleep(100 * time.Millisecond)
+					}
+					got = append(got, time.Since(began).Round(time.Second))
+				}
+				second := time.Second
+				if want := []time.Duration{1 * second, 3 * second, 7 * second, 15 * second, 31 * second}; !reflect.DeepEqual(got, want) {
+					t.Errorf("evaluated after %v, want %v", got, want)
+				}
+			})
+		})
+	})
+}
+
+// movedBy tells that a strategy about load moved a pod.
+func movedBy(t *testing.T, at time.Time) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+		Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: scope.Cluster},
+		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+	}, at, schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestLoadCooldown: nothing is decided by load for two minutes after a move, whoever leads and under whatever policy.
+func TestLoadCooldown(t *testing.T) {
+	rest := func(w *Watcher) time.Duration {
+		l := w.session.Load()
+		return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[0], scope.Cluster)).Round(time.Second)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
+		bus := &collected{}
+		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			synctest.Wait()
+			bus.tell(movedBy(t, time.Now()))
+			if err := w.SetPolicy(loadPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got, want := rest(w), scope.LoadCooldown-time.Second; got != want {
+				t.Errorf("after another policy: rests %v, want %v", got, want)
+			}
+		})
+		moved := time.Now()
+		time.Sleep(30 * time.Second)
+		overTwoNodes(t, bus, loads, func(w *Watcher) {
+			synctest.Wait()
+			bus.tell(movedBy(t, moved))
+			synctest.Wait()
+			if got, want := rest(w), scope.LoadCooldown-30*time.Second; got != want {
+				t.Errorf("of another leader: rests %v, want %v", got, want)
+			}
+		})
+	})
+}
+
+func TestSmoothingOutlivesThePolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
+		overTwoNodes(t, &collected{}, loads, func(w *Watcher) {
+			before := w.active.Load().sampler
+			if err := w.SetPolicy(loadPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			after, from := w.active.Load().sampler, w.active.Load().Loads()[0]
+			if before == after || after.Asked(from) {
+				t.Fatal("the sampler was not replaced")
+			}
+			got := after.Node(from, "n1")
+			if want := before.Node(from, "n1"); want == nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, want %v, as before", got, want)
+			}
+		})
+	})
+}
+
+func TestGroupCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, nil)
+		rest := func(w *Watcher) time.Duration {
+			l := w.session.Load()
+			return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[0], "web/ReplicaSet/rs")).Round(100 * time.Millisecond)
+		}
+		leading(t, s, func(w *Watcher, _ *collected) {
+			if got := rest(w); got > 0 {
+				t.Errorf("the first leader waits %v, want nothing", got)
+			}
+			if err := w.SetPolicy(groupPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got := rest(w); got != scope.Cooldown {
+				t.Errorf("after another policy: rests %v, want %v", got, scope.Cooldown)
+			}
+		})
+		answers := []schemas.ScopeHead{{Kind: schemas.WorkloadKind, Key: "web/ReplicaSet/rs", Profile: "p", Strategy: string(schemas.WorkloadKind)}}
+		leadingWith(t, s, &collected{answers: answers}, func(w *Watcher, _ *collected) {
+			if got := rest(w); got != scope.Cooldown {
+				t.Errorf("another leader: rests %v, want %v", got, scope.Cooldown)
+			}
+		})
+	})
+}
