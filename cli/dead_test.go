@@ -83,7 +83,7 @@ NUMBER   AGE     STREAM           BY            TYPE                  SUBJECT   
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := dead.WriteDeadList(&out, c.letters, c.total, clock); err != nil || out.String() != c.want {
+			if err := (dead.List{Letters: c.letters, Total: c.total, Now: clock}).Write(&out); err != nil || out.String() != c.want {
 				t.Errorf("error %v\ngot\n%s\nwant\n%s", err, &out, c.want)
 			}
 			for line := range strings.Lines(out.String()) {
@@ -169,7 +169,7 @@ the message is no event and has no body
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := dead.WriteDead(&out, c.letter, clock); err != nil || out.String() != c.want {
+			if err := dead.LetterOf(c.letter, clock).Write(&out); err != nil || out.String() != c.want {
 				t.Errorf("error %v\ngot\n%s\nwant\n%s", err, &out, c.want)
 			}
 		})
@@ -202,7 +202,7 @@ func TestADeadLetterAsJSONIsOneObject(t *testing.T) {
 			if strings.Contains(c.want, `"number":8`) {
 				d = garbage
 			}
-			got, err := json.Marshal(dead.WholeOf(d))
+			got, err := json.Marshal(dead.LetterOf(d, clock))
 			if err != nil || string(got) != c.want {
 				t.Errorf("error %v\n got %s\nwant %s", err, got, c.want)
 			}
@@ -272,13 +272,13 @@ func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
 		`"channel":"rehome.intents.PodLifeTime.default.node.worker-1","by":"rehome-test","type":"dev.rehome.intents.v1",`+
 		`"subject":"node/worker-1","error":"no function knows answer-1"`, two.Buried.Format(time.RFC3339Nano))
 	deadSays(t, line+"}\n", "", 0, "list", "--stream", "REHOME_INTENTS", "-o", "json")
-	whole, err := json.Marshal(dead.WholeOf(two))
+	whole, err := json.Marshal(dead.LetterOf(two, clock))
 	if err != nil || !strings.HasPrefix(string(whole), line+`,"headers":{"ce-`) {
 		t.Errorf("error %v\n got %s\nwant %s and so on", err, whole, line)
 	}
 	deadSays(t, string(whole)+"\n", "", 0, "show", "2", "-o", "json")
 	var text bytes.Buffer
-	if err := dead.WriteDead(&text, two, two.Buried); err != nil {
+	if err := dead.LetterOf(two, two.Buried).Write(&text); err != nil {
 		t.Fatal(err)
 	}
 	deadSays(t, text.String(), "", 0, "show", "2")

@@ -117,7 +117,7 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 }
 
 func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
-	if _, err, code := said(t, "", "policy", "chek", "a"); err != `rehome policy: no command "chek"` || code != exitUsage {
+	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek"; did you mean check?` || code != exitUsage {
 		t.Errorf("got code %d, error %q", code, err)
 	}
 }

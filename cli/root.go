@@ -28,12 +28,13 @@ func newRoot() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Wrap(err) })
+	root.AddCommand(run.RoleCommands()...)
 	root.AddCommand(
-		run.RunCommand(), run.WatcherCommand(), run.FunctionsCommand(), run.DispatcherCommand(), run.ServeCommand(),
-		run.ActuatorCommand(), run.MaintenanceCommand(), install.SetupCommand(), look.EventsCommand(), run.ForwardCommand(), look.StatusCommand(),
-		look.ExplainCommand(), act.RequestCommand(), look.LoopsCommand(), dead.Command(), try.OnceCommand(),
-		try.SimulateCommand(), try.PolicyCommand(), try.SchemasCommand(), install.SettingsCommand(), run.ReadyCommand(),
-		install.VersionCommand(),
+		run.ServeCommand(), run.ForwardCommand(), run.ReadyCommand(),
+		look.EventsCommand(), look.StatusCommand(), look.ExplainCommand(), look.LoopsCommand(),
+		act.RequestCommand(), dead.Command(),
+		try.OnceCommand(), try.SimulateCommand(), try.PolicyCommand(), try.SchemasCommand(),
+		install.SetupCommand(), install.SettingsCommand(), install.VersionCommand(),
 	)
 	return root
 }

@@ -112,7 +112,7 @@ func TestEverySchemaAndExampleCanBePrinted(t *testing.T) {
 }
 
 func TestASchemasCommandThatThereIsNotIsRefused(t *testing.T) {
-	if _, err, code := said(t, "", "schemas", "show", "a"); err != `rehome schemas: no command "show"` || code != exitUsage {
+	if _, err, code := said(t, "", "schemas", "show", "a"); err != `unknown command "show"` || code != exitUsage {
 		t.Errorf("got code %d, error %q", code, err)
 	}
 }

@@ -90,7 +90,7 @@ func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
 	t.Setenv("REHOME_POLICY", "environment.yaml")
 	t.Setenv("REHOME_STORE_DIR", "/environment")
 	t.Setenv("REHOME_DRY_RUN", "true")
-	c := run.RunCommand()
+	c := run.RoleCommands()[0]
 	s := bindFlagsOf(t, c, "--policy", "flag.yaml", "--dry-run=false")
 	if s.Policy != "flag.yaml" || s.StoreDir != "/environment" || s.DryRun {
 		t.Errorf("got policy %q, store %q, dry run %v; want flag.yaml, /environment, false", s.Policy, s.StoreDir, s.DryRun)

@@ -74,7 +74,7 @@ func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
 		{"a file", "", map[string]string{"o.txt": oneNode}, []string{"--objects", "o.txt"}, ""},
 		{"a directory", "", map[string]string{"o/n.yaml": node, "o/p/p.yaml": pod}, []string{"--objects", "o"}, ""},
 		{"several", node, map[string]string{"p.yaml": pod}, []string{"--objects", "p.yaml", "--objects", "-"}, ""},
-		{"with the flags that leave out what there is not", oneNode, nil, []string{"--objects", "-", "--no-brakes", "--no-limits"}, ""},
+		{"with the flags that leave out what there is not", oneNode, nil, []string{"--objects", "-", "--no-limits"}, ""},
 		{"what no decision rests on is counted", oneNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
 			"kind: Widget\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\n---\n" +
 			"apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: m}\n", nil, []string{"--objects", "-"},

@@ -6,75 +6,50 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// pods are those that a scope lists.
+// pods returns the pods that a scope lists.
 func pods(scope schemas.Payload) []schemas.ScopedPod {
 	var all []schemas.ScopedPod
-	switch s := scope.(type) {
-	case schemas.NodeScope:
-		return s.Pods
-	case schemas.PodScope:
-		return []schemas.ScopedPod{s.Pod}
-	case schemas.WorkloadScope:
-		return s.Pods
-	case schemas.SpreadScope:
-		for _, d := range s.Domains {
-			for i := range d.Pods {
-				all = append(all, d.Pods[i].ScopedPod)
-			}
-		}
-	case schemas.DomainScope:
-		for i := range s.Pods {
-			all = append(all, s.Pods[i].ScopedPod)
-		}
-	case schemas.UsageScope:
-		for i := range s.Pods {
-			all = append(all, s.Pods[i].ScopedPod)
-		}
-	}
+	visit(scope, func(p *schemas.ScopedPod) { all = append(all, *p) })
 	return all
 }
 
-// unprotected is a scope in which nothing protects any pod. The scope itself is not changed.
+// unprotected returns a copy of a scope in which nothing protects any pod.
 func unprotected(scope schemas.Payload) schemas.Payload {
+	return visit(scope, func(p *schemas.ScopedPod) { p.Protected = nil })
+}
+
+// visit calls do for each pod of a copy of a scope, and returns the copy.
+func visit(scope schemas.Payload, do func(*schemas.ScopedPod)) schemas.Payload {
 	switch s := scope.(type) {
 	case schemas.NodeScope:
-		s.Pods = bare(s.Pods)
+		s.Pods = visited(s.Pods, do)
 		return s
 	case schemas.PodScope:
-		s.Pod.Protected = nil
+		do(&s.Pod)
 		return s
 	case schemas.WorkloadScope:
-		s.Pods = bare(s.Pods)
+		s.Pods = visited(s.Pods, do)
 		return s
 	case schemas.SpreadScope:
 		s.Domains = slices.Clone(s.Domains)
 		for i := range s.Domains {
-			s.Domains[i].Pods = slices.Clone(s.Domains[i].Pods)
-			for j := range s.Domains[i].Pods {
-				s.Domains[i].Pods[j].Protected = nil
-			}
+			s.Domains[i].Pods = visited(s.Domains[i].Pods, func(p *schemas.SpreadPod) { do(&p.ScopedPod) })
 		}
 		return s
 	case schemas.DomainScope:
-		s.Pods = slices.Clone(s.Pods)
-		for i := range s.Pods {
-			s.Pods[i].Protected = nil
-		}
+		s.Pods = visited(s.Pods, func(p *schemas.ContendingPod) { do(&p.ScopedPod) })
 		return s
 	case schemas.UsageScope:
-		s.Pods = slices.Clone(s.Pods)
-		for i := range s.Pods {
-			s.Pods[i].Protected = nil
-		}
+		s.Pods = visited(s.Pods, func(p *schemas.UsingPod) { do(&p.ScopedPod) })
 		return s
 	}
 	return scope
 }
 
-func bare(list []schemas.ScopedPod) []schemas.ScopedPod {
+func visited[P any](list []P, do func(*P)) []P {
 	list = slices.Clone(list)
 	for i := range list {
-		list[i].Protected = nil
+		do(&list[i])
 	}
 	return list
 }

@@ -181,7 +181,7 @@ func (p *progress) write(w io.Writer) error {
 			rows = append(rows, []string{m.Namespace + "/" + m.Name, "-", "not there, or on no node"})
 		}
 	}
-	command.WriteTable(&text, "POD\tWAS ON\tBECAME", rows)
+	command.WriteTable(&text, false, "POD\tWAS ON\tBECAME", rows)
 	if len(rows) > 0 {
 		fmt.Fprintln(&text)
 	}

@@ -1,3 +1,8 @@
+// Package act holds the command that makes requests.
+//
+//	request.go   request and its subcommands
+//	node.go      request node: cordon, drain, and complete
+//	wait.go      sends a request and follows the events that it causes; progress.go keeps what became of each pod
 package act
 
 import (
@@ -20,7 +25,7 @@ import (
 )
 
 func RequestCommand() *cobra.Command {
-	c := &cobra.Command{
+	return command.Group(&cobra.Command{
 		Use:   "request",
 		Short: "Ask for pods to be moved, a node to be drained, or strategies to be asked, and see what becomes of it",
 		Long: "Ask for pods to be moved, for a node to be drained and given back, or for strategies to be asked, and see what\n" +
@@ -33,12 +38,8 @@ func RequestCommand() *cobra.Command {
 		Example: "  rehome request pod shop/api-1 --reason 'it hangs'\n" +
 			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request cancel drain-worker-9 --reason 'the fan is still good'",
-		Args: command.KnownCommand,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(requestPodCommand(), requestWorkloadCommand(), requestPodsCommand(), requestNodeCommand(),
-		requestEvaluateCommand(), requestCancelCommand())
-	return c
+	}, requestPodCommand(), requestWorkloadCommand(), requestPodsCommand(), requestNodeCommand(), requestEvaluateCommand(),
+		requestCancelCommand())
 }
 
 // longestRequest is how long a request may be worked on.
@@ -55,7 +56,7 @@ type RequestFlags struct {
 // requestThe lets c send the request that fill completes with what the arguments say.
 func requestThe(c *cobra.Command, pods bool, fill func(r *schemas.Request, arguments []string) error) *cobra.Command {
 	f := RequestFlags{}
-	s := command.BindFlags(c)
+	s := command.BindClientFlags(c)
 	flags := c.Flags()
 	flags.StringVar(&f.Reason, "reason", "", "why, in words; it is shown wherever the request is")
 	flags.StringVar(&f.Sender, "sender", policy.AdminSender, "as whom to ask: one that the policy lets ask")
@@ -160,9 +161,9 @@ func requestWorkloadCommand() *cobra.Command {
 		if len(arguments) != 1 {
 			return fmt.Errorf("want one workload such as deployment/shop/api, got %q", arguments)
 		}
-		parts := strings.Split(arguments[0], "/")
-		if len(parts) != 3 || slices.Contains(parts, "") {
-			return fmt.Errorf("want a workload such as deployment/shop/api, got %q", arguments[0])
+		parts, err := command.Parts(arguments[0], 3, "a workload such as deployment/shop/api")
+		if err != nil {
+			return err
 		}
 		r.Target = &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: kindNamed(parts[0]), Namespace: parts[1], Name: parts[2]}}
 		return nil

@@ -19,37 +19,34 @@ import (
 
 // sendRequest publishes the request, and with wait shows what becomes of it. It takes part on the bus as the sender.
 func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait, asJSON bool) error {
-	b, err := command.ConnectAs(s, bus.Participant{Role: bus.RoleSender, Name: r.Sender}.String())
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	now := time.Now()
-	e, err := schemas.NewEvent(s.Source("cli"), r, now, schemas.Event{})
-	if err != nil {
-		return err
-	}
-	q := &sending{
-		bus: b, event: e, at: now, progress: newProgress(r), live: s.NATSNKey != "" || s.NATSCreds != "",
-		asJSON: asJSON, out: c.OutOrStdout(), notes: c.ErrOrStderr(),
-	}
-	if wait {
-		err = q.follow(c.Context())
-	} else {
-		err = q.send(c.Context())
-	}
-	switch {
-	case errors.Is(err, bus.ErrNotPermitted):
-		return fmt.Errorf("%w; --sender: want the one whose key it is", err)
-	case err != nil || !wait:
-		return err
-	}
-	if !asJSON {
-		if err := q.progress.write(q.out); err != nil {
+	sender := bus.Participant{Role: bus.RoleSender, Name: r.Sender}
+	return command.WithBus(s, sender, func(b *bus.Bus) error {
+		now := time.Now()
+		e, err := schemas.NewEvent(s.Source("cli"), r, now, schemas.Event{})
+		if err != nil {
 			return err
 		}
-	}
-	return q.progress.err()
+		q := &sending{
+			bus: b, event: e, at: now, progress: newProgress(r), live: s.NATSNKey != "" || s.NATSCreds != "",
+			asJSON: asJSON, out: c.OutOrStdout(), notes: c.ErrOrStderr(),
+		}
+		if wait {
+			err = q.follow(c.Context())
+		} else {
+			err = q.send(c.Context())
+		}
+		switch {
+		case errors.Is(err, bus.ErrNotPermitted):
+			return fmt.Errorf("%w; --sender: want the one whose key it is", err)
+		case err != nil || !wait:
+			return err
+		case !asJSON:
+			if err := q.progress.write(q.out); err != nil {
+				return err
+			}
+		}
+		return q.progress.err()
+	})
 }
 
 // sending is a request on its way, and where it is shown what becomes of it.
@@ -77,7 +74,7 @@ func (s *sending) send(ctx context.Context) error {
 		case errors.Is(err, bus.ErrOpen):
 			return fmt.Errorf("%w; name another with --name, or cancel it", err)
 		}
-		return command.NoBus(err)
+		return err
 	}
 	s.sent = true
 	if s.asJSON {

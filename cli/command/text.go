@@ -10,10 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// WriteTable writes an empty line and a table, if it has rows.
-func WriteTable(w io.Writer, head string, rows [][]string) {
+// WriteTable writes an empty line and a table, if it has rows. Of a table with cut, the last column is cut to the width of a line.
+func WriteTable(w io.Writer, cut bool, head string, rows [][]string) {
 	if len(rows) == 0 {
 		return
+	}
+	if cut {
+		cutLast(rows, strings.Split(head, "\t"))
 	}
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
@@ -28,26 +31,21 @@ func WriteTable(w io.Writer, head string, rows [][]string) {
 	}
 }
 
-// Ago says how long before now something was.
 func Ago(now, then time.Time) string { return Age(now, then) + " ago" }
 
-// Age is how old something is, to the second.
+// Age formats how long before now something was, to the second.
 func Age(now, then time.Time) string { return max(now.Sub(then), 0).Truncate(time.Second).String() }
 
-// SizeOf is a number of bytes as people read it.
+// SizeOf formats a number of bytes.
 func SizeOf(bytes uint64) string {
-	const step = 1024
-	size, unit := float64(bytes), "B"
-	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if size < step {
-			break
-		}
-		size, unit = size/step, next
-	}
-	if unit == "B" {
+	if bytes < 1024 {
 		return fmt.Sprintf("%d B", bytes)
 	}
-	return fmt.Sprintf("%.1f %s", size, unit)
+	size, unit := float64(bytes), 0
+	for ; size >= 1024 && unit < 4; unit++ {
+		size /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", size, " KMGT"[unit])
 }
 
 // Count is "no thing", "1 thing", "2 things".
@@ -62,14 +60,14 @@ func Count(n int, thing string) string {
 }
 
 const (
-	// LineWidth is how wide a line of a list gets at most: as wide as two files beside each other on a common screen.
+	// LineWidth limits the lines of a list, in characters.
 	LineWidth = 160
-	// leastError is how much of an error is shown however long the rest of the line is.
+	// leastError is how much of an error is shown even if the rest of the line is long.
 	leastError = 40
 )
 
-// CutLast cuts the last cell of each row to what the columns before it leave of a line.
-func CutLast(rows [][]string, head []string) {
+// cutLast cuts the last cell of each row to the space that the other columns leave.
+func cutLast(rows [][]string, head []string) {
 	last := len(head) - 1
 	room := LineWidth
 	for i := range last {
@@ -87,7 +85,7 @@ func CutLast(rows [][]string, head []string) {
 	}
 }
 
-// Printable is text that cannot move the cursor of a terminal: what anybody wrote stands in dead letters.
+// Printable replaces characters that could control a terminal: other programs write the text of dead letters.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

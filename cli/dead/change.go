@@ -14,8 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/cli/command"
 )
 
-func deadRetryCommand() *cobra.Command {
-	return deadChangeCommand(&cobra.Command{
+func retryCommand() *cobra.Command {
+	return changeCommand(&cobra.Command{
 		Use:   "retry NUMBER... | --all",
 		Short: "Publish the messages of dead letters again, each where it was, and remove the letters",
 		Long: "Publish the messages of dead letters again, each where it was, and remove the letters. Do it when the cause is gone;\n" +
@@ -32,8 +32,8 @@ func deadRetryCommand() *cobra.Command {
 	})
 }
 
-func deadDropCommand() *cobra.Command {
-	return deadChangeCommand(&cobra.Command{
+func dropCommand() *cobra.Command {
+	return changeCommand(&cobra.Command{
 		Use:   "drop NUMBER... | --all",
 		Short: "Remove dead letters for good",
 		Long: "Remove dead letters for good.\n\n" +
@@ -46,13 +46,13 @@ func deadDropCommand() *cobra.Command {
 	})
 }
 
-// deadChange does something with one dead letter, and says what.
-type deadChange func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
+// change does something with one dead letter, and says what.
+type change func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
 
-// deadChangeCommand lets c change the dead letters of which the numbers are given, or with --all those that are filtered.
-func deadChangeCommand(c *cobra.Command, change deadChange) *cobra.Command {
-	var chosen deadChoice
-	s := command.BindFlags(c)
+// changeCommand lets c change the dead letters of which the numbers are given, or with --all those that are filtered.
+func changeCommand(c *cobra.Command, do change) *cobra.Command {
+	var chosen choice
+	s := command.BindClientFlags(c)
 	chosen.filter.bind(c)
 	c.Flags().BoolVar(&chosen.all, "all", false, "all that --since, --stream and --by leave; without any of these it needs --yes")
 	c.Flags().BoolVar(&chosen.yes, "yes", false, "every single one, with --all")
@@ -64,22 +64,22 @@ func deadChangeCommand(c *cobra.Command, change deadChange) *cobra.Command {
 		if err := chosen.read(arguments); err != nil {
 			return err
 		}
-		return command.WithSettings(c, s, func(s settings.Settings) error { return changeDead(c, s, chosen, change) })
+		return command.WithSettings(c, s, func(s settings.Settings) error { return changeDead(c, s, chosen, do) })
 	}
 	return c
 }
 
-// deadChoice is which dead letters a person wants changed: those of the numbers, or all that the query means.
-type deadChoice struct {
-	filter   deadFilter
+// choice is which dead letters a person wants changed: those of the numbers, or all that the query means.
+type choice struct {
+	filter   letterFilter
 	all, yes bool
 	numbers  []uint64
 	query    bus.DeadQuery
 }
 
 // read reads the numbers, and refuses what is neither some numbers nor --all, or more than was perhaps meant.
-func (d *deadChoice) read(arguments []string) error {
-	filtered := d.filter != deadFilter{}
+func (d *choice) read(arguments []string) error {
+	filtered := d.filter != letterFilter{}
 	switch {
 	case d.all && len(arguments) > 0:
 		return usage.Errorf("--all: want it alone or numbers, got both, %q", arguments)
@@ -100,41 +100,33 @@ func (d *deadChoice) read(arguments []string) error {
 	return nil
 }
 
-// changeDead changes one letter after the other and says for each what was done. The error joins those of the letters that
-// could not be changed.
-func changeDead(c *cobra.Command, s settings.Settings, chosen deadChoice, change deadChange) error {
-	if s.DryRun { // which promises that nothing is changed
-		return usage.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN; `rehome dead list` changes nothing",
-			c.CommandPath())
-	}
-	b, err := command.Connect(s, "rehome-dead")
-	if err != nil {
+// changeDead changes one letter after the other and prints each result. The error joins those of the letters that it could not
+// change.
+func changeDead(c *cobra.Command, s settings.Settings, chosen choice, do change) error {
+	if err := command.NotDryRun(s, c.CommandPath(), "; `rehome dead list` changes nothing"); err != nil {
 		return err
 	}
-	defer b.Close()
-	numbers := chosen.numbers
-	if chosen.all {
-		if numbers, err = b.DeadNumbers(c.Context(), chosen.query); err != nil {
-			return command.NoBus(err)
+	return command.WithBus(s, operator, func(b *bus.Bus) (err error) {
+		numbers := chosen.numbers
+		if chosen.all {
+			if numbers, err = b.DeadNumbers(c.Context(), chosen.query); err != nil {
+				return err
+			}
+			if len(numbers) == 0 {
+				_, err := fmt.Fprintln(c.OutOrStdout(), "there are no such dead letters")
+				return err
+			}
 		}
-		if len(numbers) == 0 {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "there are no such dead letters")
-			return err
+		var failed []error
+		for _, number := range numbers {
+			done, err := do(c.Context(), b, number)
+			if err == nil {
+				_, err = fmt.Fprintln(c.OutOrStdout(), done)
+			}
+			if failed = append(failed, err); errors.Is(err, bus.ErrNotConnected) {
+				break
+			}
 		}
-	}
-	var failed []error
-	for _, number := range numbers {
-		done, err := change(c.Context(), b, number)
-		if errors.Is(err, bus.ErrNotConnected) { // it would be so for all that follow
-			return errors.Join(append(failed, command.NoBus(err))...)
-		}
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		if _, err := fmt.Fprintln(c.OutOrStdout(), done); err != nil {
-			return errors.Join(append(failed, err)...)
-		}
-	}
-	return errors.Join(failed...)
+		return errors.Join(failed...)
+	})
 }

@@ -1,8 +1,12 @@
+// Package dead holds the commands for dead letters.
+//
+//	dead.go    list, show
+//	change.go  retry, drop
+//	text.go    tables and JSON
 package dead
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -17,7 +21,7 @@ import (
 )
 
 func Command() *cobra.Command {
-	c := &cobra.Command{
+	return command.Group(&cobra.Command{
 		Use:   "dead",
 		Short: "Show the dead letters, what could not be read or worked on, and retry or drop them",
 		Long: "Show the dead letters: messages that nobody could read, that are not what the contract promises, or that a\n" +
@@ -26,29 +30,25 @@ func Command() *cobra.Command {
 		Example: "  rehome dead list --since 24h\n" +
 			"  rehome dead show 3\n" +
 			"  rehome dead retry 3",
-		Args: command.KnownCommand,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(deadListCommand(), deadShowCommand(), deadRetryCommand(), deadDropCommand())
-	return c
+	}, listCommand(), showCommand(), retryCommand(), dropCommand())
 }
 
-// deadFilter is which dead letters a person means.
-type deadFilter struct {
+// letterFilter is which dead letters a person means.
+type letterFilter struct {
 	since      time.Duration
 	stream, by string
 }
 
-func (f *deadFilter) bind(c *cobra.Command) {
+func (f *letterFilter) bind(c *cobra.Command) {
 	c.Flags().DurationVar(&f.since, "since", 0, "those of this long ago and later, such as 24h; the default is all")
 	c.Flags().StringVar(&f.stream, "stream", "", "those from this stream, such as "+bus.StreamScopes)
 	c.Flags().StringVar(&f.by, "by", "", "those that this strategy, or this process, could not work on")
 }
 
 // query is what is asked of the bus at the time now.
-func (f deadFilter) query(now time.Time) (q bus.DeadQuery, err error) {
-	if f.since < 0 {
-		return q, usage.Errorf("--since: want a duration such as 1h, got %v", f.since)
+func (f letterFilter) query(now time.Time) (q bus.DeadQuery, err error) {
+	if err := command.Since(f.since); err != nil {
+		return q, err
 	}
 	if strings.ContainsAny(f.stream, " \t\r\n.*>") {
 		return q, usage.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)
@@ -60,8 +60,8 @@ func (f deadFilter) query(now time.Time) (q bus.DeadQuery, err error) {
 	return q, nil
 }
 
-func deadListCommand() *cobra.Command {
-	var filter deadFilter
+func listCommand() *cobra.Command {
+	var filter letterFilter
 	limit := 50
 	c := &cobra.Command{
 		Use:   "list",
@@ -76,36 +76,28 @@ func deadListCommand() *cobra.Command {
 	}
 	filter.bind(c)
 	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
+	return command.Show(c, func(c *cobra.Command, s settings.Settings) (shown command.Shown, err error) {
 		if limit < 0 {
-			return usage.Errorf("--limit: want at least 0, got %d", limit)
+			return nil, usage.Errorf("--limit: want at least 0, got %d", limit)
 		}
 		now := time.Now()
 		query, err := filter.query(now)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		b, err := command.Connect(s, "rehome-dead")
-		if err != nil {
-			return err
-		}
-		defer b.Close()
-		letters, total, err := readDead(c.Context(), b, query, limit)
-		if err != nil {
-			return command.NoBus(err)
-		}
-		if !asJSON {
-			return WriteDeadList(c.OutOrStdout(), letters, total, now)
-		}
-		encoder := json.NewEncoder(c.OutOrStdout())
-		for _, d := range letters {
-			if err := encoder.Encode(briefOf(d)); err != nil {
-				return err
+		err = command.WithBus(s, operator, func(b *bus.Bus) error {
+			letters, total, err := readDead(c.Context(), b, query, limit)
+			if err == nil {
+				shown = List{letters, total, now}
 			}
-		}
-		return nil
+			return err
+		})
+		return shown, err
 	})
 }
+
+// operator may read dead letters, and change them.
+var operator = bus.Participant{Role: bus.RoleOperator}
 
 // readDead reads the newest dead letters that the query means, at most limit if that is not 0. total is how many there are.
 func readDead(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (letters []bus.DeadLetter, total int, err error) {
@@ -131,7 +123,7 @@ func readDead(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (lett
 	return letters, total, nil
 }
 
-func deadShowCommand() *cobra.Command {
+func showCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show NUMBER",
 		Short: "Show all of a dead letter: what was wrong, where it was, its headers and the event",
@@ -145,24 +137,19 @@ func deadShowCommand() *cobra.Command {
 			return err
 		},
 	}
-	return command.TableOrJSON(c, func(c *cobra.Command, s settings.Settings, asJSON bool) error {
+	return command.Show(c, func(c *cobra.Command, s settings.Settings) (shown command.Shown, err error) {
 		number, err := numberOf(c.Flags().Arg(0))
 		if err != nil {
+			return nil, err
+		}
+		err = command.WithBus(s, operator, func(b *bus.Bus) error {
+			d, err := b.DeadLetter(c.Context(), number)
+			if err == nil {
+				shown = LetterOf(d, time.Now())
+			}
 			return err
-		}
-		b, err := command.Connect(s, "rehome-dead")
-		if err != nil {
-			return err
-		}
-		defer b.Close()
-		d, err := b.DeadLetter(c.Context(), number)
-		if err != nil {
-			return command.NoBus(err)
-		}
-		if asJSON {
-			return json.NewEncoder(c.OutOrStdout()).Encode(WholeOf(d))
-		}
-		return WriteDead(c.OutOrStdout(), d, time.Now())
+		})
+		return shown, err
 	})
 }
 

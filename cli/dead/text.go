@@ -17,72 +17,87 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// deadBrief is a dead letter in a list, as JSON.
-type deadBrief struct {
+// brief is a dead letter in a list, as JSON.
+type brief struct {
 	Number   uint64    `json:"number"`
 	Time     time.Time `json:"time"`
 	Stream   string    `json:"stream"`
 	Sequence uint64    `json:"sequence"`
 	Channel  string    `json:"channel"`
 	By       string    `json:"by"`
-	// Type and Subject are those of the event. Empty: it cannot be read.
+	// Type and Subject are those of the event, or empty if it is not readable.
 	Type    string `json:"type,omitempty"`
 	Subject string `json:"subject,omitempty"`
 	Error   string `json:"error"`
-	// WholeSize is how many bytes the body had when it had to be cut.
+	// WholeSize is the size of a body that was cut.
 	WholeSize int `json:"wholeSize,omitempty"`
 }
 
-// deadWhole is all of a dead letter, as JSON.
-type deadWhole struct {
-	deadBrief
+// Letter is a whole dead letter, as JSON.
+type Letter struct {
+	brief
 	Headers map[string][]string `json:"headers"`
-	// Event is the event as a CloudEvent in structured mode. Absent: it cannot be read; then Body is the body of the message.
+	// Event is the CloudEvent in structured mode. If it is not readable, Body is the body of the message instead.
 	Event json.RawMessage `json:"event,omitempty"`
 	Body  []byte          `json:"body,omitempty"`
+
+	letter bus.DeadLetter
+	now    time.Time
 }
 
-func briefOf(d bus.DeadLetter) deadBrief {
+func briefOf(d bus.DeadLetter) brief {
 	e, err := d.Event()
 	if err != nil {
 		e = schemas.Event{}
 	}
-	return deadBrief{
+	return brief{
 		Number: d.Number, Time: d.Buried, Stream: d.Stream, Sequence: d.Sequence, Channel: d.Channel, By: d.By,
 		Type: e.Type, Subject: e.Subject, Error: d.Error, WholeSize: d.WholeSize,
 	}
 }
 
-func WholeOf(d bus.DeadLetter) deadWhole {
-	whole := deadWhole{deadBrief: briefOf(d), Headers: d.Header}
-	var err error
-	if whole.Event, err = structured(d); err != nil {
-		whole.Body = d.Body
-	}
-	return whole
-}
-
-// structured is the event of the letter in structured mode.
-func structured(d bus.DeadLetter) ([]byte, error) {
+// LetterOf is a dead letter as it is shown at a time.
+func LetterOf(d bus.DeadLetter, now time.Time) Letter {
+	l := Letter{brief: briefOf(d), Headers: d.Header, letter: d, now: now}
 	e, err := d.Event()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.Event, err = cloudevent.WriteStructured(e)
 	}
-	return cloudevent.WriteStructured(e)
+	if err != nil {
+		l.Event, l.Body = nil, d.Body
+	}
+	return l
 }
 
-// WriteDeadList writes dead letters as a table, of which there are total.
-func WriteDeadList(w io.Writer, letters []bus.DeadLetter, total int, now time.Time) error {
+// List is the newest dead letters of a total.
+type List struct {
+	Letters []bus.DeadLetter
+	Total   int
+	Now     time.Time
+}
+
+// Each implements [command.Lines].
+func (l List) Each(do func(any) error) error {
+	for _, d := range l.Letters {
+		if err := do(briefOf(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write implements [command.Shown].
+func (l List) Write(w io.Writer) error {
 	var text strings.Builder
-	fmt.Fprint(&text, command.Count(total, "dead letter"))
-	if len(letters) < total {
-		fmt.Fprintf(&text, ", the newest %d of them; --limit 0 shows all", len(letters))
+	fmt.Fprint(&text, command.Count(l.Total, "dead letter"))
+	if len(l.Letters) < l.Total {
+		fmt.Fprintf(&text, ", the newest %d of them; --limit 0 shows all", len(l.Letters))
 	}
 	fmt.Fprintln(&text)
 	var rows [][]string
-	for _, d := range letters {
+	for _, d := range l.Letters {
 		b := briefOf(d)
-		row := []string{strconv.FormatUint(d.Number, 10), command.Age(now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error}
+		row := []string{strconv.FormatUint(d.Number, 10), command.Age(l.Now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error}
 		for i := range row {
 			if row[i] = command.Printable(row[i]); row[i] == "" {
 				row[i] = "-"
@@ -90,15 +105,14 @@ func WriteDeadList(w io.Writer, letters []bus.DeadLetter, total int, now time.Ti
 		}
 		rows = append(rows, row)
 	}
-	const head = "NUMBER\tAGE\tSTREAM\tBY\tTYPE\tSUBJECT\tERROR"
-	command.CutLast(rows, strings.Split(head, "\t"))
-	command.WriteTable(&text, head, rows)
+	command.WriteTable(&text, true, "NUMBER\tAGE\tSTREAM\tBY\tTYPE\tSUBJECT\tERROR", rows)
 	_, err := io.WriteString(w, text.String())
 	return err
 }
 
-// WriteDead writes all of a dead letter for people.
-func WriteDead(w io.Writer, d bus.DeadLetter, now time.Time) error {
+// Write implements [command.Shown].
+func (l Letter) Write(w io.Writer) error {
+	d, now := l.letter, l.now
 	var text strings.Builder
 	fmt.Fprintf(&text, "dead letter %d, buried %s (%s) by %s\n", d.Number, d.Buried.Local().Format(time.DateTime),
 		command.Ago(now, d.Buried), command.Printable(d.By))
@@ -114,28 +128,19 @@ func WriteDead(w io.Writer, d bus.DeadLetter, now time.Time) error {
 			rows = append(rows, []string{command.Printable(key), command.Printable(value)})
 		}
 	}
-	command.WriteTable(&text, "HEADER\tVALUE", rows)
+	command.WriteTable(&text, false, "HEADER\tVALUE", rows)
 	fmt.Fprintln(&text)
-	writeMessage(&text, d)
-	_, err := io.WriteString(w, text.String())
-	return err
-}
-
-// writeMessage writes the event, or the body of what is none.
-func writeMessage(w io.Writer, d bus.DeadLetter) {
 	var pretty bytes.Buffer
-	line, err := structured(d)
-	if err == nil {
-		err = json.Indent(&pretty, line, "", "  ")
-	}
 	switch {
-	case err == nil:
+	case l.Event != nil && json.Indent(&pretty, l.Event, "", "  ") == nil:
 		for line := range strings.SplitSeq(pretty.String(), "\n") {
-			fmt.Fprintln(w, command.Printable(line))
+			fmt.Fprintln(&text, command.Printable(line))
 		}
 	case len(d.Body) == 0:
-		fmt.Fprintln(w, "the message is no event and has no body")
+		fmt.Fprintln(&text, "the message is no event and has no body")
 	default:
-		fmt.Fprintf(w, "the message is no event; its body, %d bytes:\n%s\n", len(d.Body), strconv.Quote(string(d.Body)))
+		fmt.Fprintf(&text, "the message is no event; its body, %d bytes:\n%s\n", len(d.Body), strconv.Quote(string(d.Body)))
 	}
+	_, err := io.WriteString(w, text.String())
+	return err
 }

@@ -1,6 +1,8 @@
 package install
 
 import (
+	"fmt"
+	"runtime"
 	"text/tabwriter"
 
 	"github.com/kelseyhightower/envconfig"
@@ -24,6 +26,21 @@ func SettingsCommand() *cobra.Command {
 			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			defer table.Flush()
 			return envconfig.Usagef("rehome", &settings.Settings{}, table, settingsFormat)
+		},
+	}
+}
+
+func VersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Say which version this is, of which commit, built with what for what", Args: command.NoArguments,
+		Example: "  rehome version",
+		RunE: func(c *cobra.Command, _ []string) error {
+			fmt.Fprintf(c.OutOrStdout(), "rehome %s\n", settings.Version)
+			if at := settings.Commit(); at != "" {
+				fmt.Fprintf(c.OutOrStdout(), "commit %s\n", at)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return nil
 		},
 	}
 }

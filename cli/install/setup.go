@@ -1,3 +1,8 @@
+// Package install holds the commands that prepare an installation.
+//
+//	setup.go     setup: streams and consumers of an external bus
+//	auth.go      setup --auth: keys and rights; secrets.go prints them as Secrets
+//	settings.go  settings, version
 package install
 
 import (
@@ -9,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
 )
@@ -34,7 +40,7 @@ func SetupCommand() *cobra.Command {
 			"  rehome setup --auth auth --secrets rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
 			"    kubectl apply --server-side -f -",
 	}
-	s := command.BindFlags(c)
+	s := command.BindClientFlags(c)
 	var auth authFlags
 	auth.bind(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
@@ -62,23 +68,21 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration) erro
 			return err
 		}
 	}
-	b, err := command.Connect(s, "rehome-setup")
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	ctx, cancel := context.WithTimeout(c.Context(), timeout)
-	defer cancel()
-	for {
-		if err = b.Setup(ctx, settings.SetupOf(s, p)); err == nil {
-			fmt.Fprintln(c.OutOrStdout(), "bus is set up")
-			return nil
+	return command.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
+		ctx, cancel := context.WithTimeout(c.Context(), timeout)
+		defer cancel()
+		for {
+			err := b.Setup(ctx, settings.SetupOf(s, p))
+			if err == nil {
+				fmt.Fprintln(c.OutOrStdout(), "bus is set up")
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(time.Second):
+				fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return command.NoBus(err)
-		case <-time.After(time.Second):
-			fmt.Fprintln(c.ErrOrStderr(), "trying again:", err)
-		}
-	}
+	})
 }

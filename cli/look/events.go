@@ -47,15 +47,18 @@ func EventsCommand() *cobra.Command {
 			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
 		Args: command.NoArguments,
 	}
-	s := command.BindFlags(c)
+	s := command.BindClientFlags(c)
 	f := c.Flags()
 	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
 	query.flags.Bind(c,
 		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
-	f.StringVarP(&query.output, "output", "o", "text", "text or json: one CloudEvent a line")
+	format := command.OutputFlag(c, "text", "text or json: one CloudEvent a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
+		if query.asJSON, err = format(); err != nil {
+			return err
+		}
 		if query.filter, err = query.flags.Read(); err != nil {
 			return err
 		}
@@ -73,7 +76,7 @@ type eventsQuery struct {
 	since  time.Duration
 	flags  FilterFlags
 	filter filter.Filter // as the flags say
-	output string
+	asJSON bool
 }
 
 func (q eventsQuery) check() error {
@@ -82,48 +85,39 @@ func (q eventsQuery) check() error {
 			return usage.Errorf("--type: %ss have no history: use --follow", noun)
 		}
 	}
-	if q.output != "text" && q.output != "json" {
-		return usage.Errorf("--output: want text or json, got %q", q.output)
-	}
-	if q.since < 0 {
-		return usage.Errorf("--since: want a duration such as 1h, got %v", q.since)
-	}
-	return nil
+	return command.Since(q.since)
 }
 
 func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) error {
-	b, err := command.Connect(s, "rehome-events")
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	show := ShowText
-	if q.output == "json" {
-		show = ShowJSON
-	}
-	var line sync.Mutex // two sources, one output
-	handle := func(e schemas.Event) error {
-		if !q.filter.Matches(e) {
-			return nil
+	return command.WithBus(s, command.Reader, func(b *bus.Bus) error {
+		show := ShowText
+		if q.asJSON {
+			show = ShowJSON
 		}
-		line.Lock()
-		defer line.Unlock()
-		return show(w, e)
-	}
-	sources, ctx := errgroup.WithContext(ctx)
-	past, live := q.channels()
-	if len(live) > 0 {
-		sources.Go(func() error { return b.Tap(ctx, live, handle) })
-	}
-	if len(past) > 0 {
-		ask := q.history(time.Now())
-		ask.Channels = past
-		sources.Go(func() error { return b.Events(ctx, ask, handle) })
-	}
-	if err := sources.Wait(); !errors.Is(err, context.Canceled) {
-		return command.NoBus(err)
-	}
-	return nil
+		var line sync.Mutex // two sources, one output
+		handle := func(e schemas.Event) error {
+			if !q.filter.Matches(e) {
+				return nil
+			}
+			line.Lock()
+			defer line.Unlock()
+			return show(w, e)
+		}
+		sources, ctx := errgroup.WithContext(ctx)
+		past, live := q.channels()
+		if len(live) > 0 {
+			sources.Go(func() error { return b.Tap(ctx, live, handle) })
+		}
+		if len(past) > 0 {
+			ask := q.history(time.Now())
+			ask.Channels = past
+			sources.Go(func() error { return b.Events(ctx, ask, handle) })
+		}
+		if err := sources.Wait(); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
 }
 
 // channels are the subjects of what is wanted: those that the history has, and those of scopes and requests, which it has not.
@@ -338,4 +332,77 @@ func describeSettlement(v schemas.Verdict) string {
 		return text + ": " + v.Message
 	}
 	return text + ": replacement " + s.Replacement.Name
+}
+
+// FilterFlags are the flags by which a person says which events are meant.
+type FilterFlags struct {
+	filter.Filter
+	pods []string
+}
+
+// Bind gives c the flags. types says what --type may be.
+func (f *FilterFlags) Bind(c *cobra.Command, types string) {
+	flags := c.Flags()
+	flags.StringSliceVar(&f.Types, "type", nil, types)
+	flags.StringSliceVar(&f.Outcomes, "outcome", nil, "verdicts with one of these outcomes, such as evicted,deferred")
+	flags.StringSliceVar(&f.Strategies, "strategy", nil, "what one of these strategies was asked and wanted, and what became of it")
+	flags.StringSliceVarP(&f.Namespaces, "namespace", "n", nil, "what is about pods of one of these namespaces")
+	flags.StringSliceVar(&f.pods, "pod", nil, "what is about one of these pods, each NAMESPACE/NAME")
+	flags.StringSliceVar(&f.Nodes, "node", nil, "what is about one of these nodes, or a pod on it")
+	flags.StringSliceVar(&f.Maintenances, "maintenance", nil,
+		"what is asked, wanted and done for one of these maintenances, and how far it is")
+	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all that followed from one change: its correlationid")
+}
+
+// Read returns the filter, or says which flag is wrong.
+func (f *FilterFlags) Read() (filter.Filter, error) {
+	chosen := f.Filter
+	for _, text := range f.pods {
+		p, err := filter.ParsePod(text)
+		if err != nil {
+			return filter.Filter{}, usage.Errorf("--pod: %w", err)
+		}
+		chosen.Pods = append(chosen.Pods, p)
+	}
+	if err := chosen.Check(); errors.Is(err, filter.ErrNothing) {
+		return filter.Filter{}, usage.Wrap(err)
+	} else if err != nil {
+		return filter.Filter{}, usage.Errorf("--%w", err)
+	}
+	return chosen, nil
+}
+
+// nodesShown is how many nodes of a maintenance are named on its line.
+const nodesShown = 3
+
+// describeMaintenance says why a maintenance is refused, which nodes are now how far, and how far it is itself.
+func describeMaintenance(m schemas.Maintenance) string {
+	var about []string
+	for _, n := range m.Nodes {
+		about = append(about, "node "+n.Name+" "+string(n.Stage))
+	}
+	if n := len(about) + m.More - nodesShown; n > 0 {
+		about = append(about[:min(len(about), nodesShown)], fmt.Sprintf("%d more", n))
+	}
+	for _, c := range m.Changes {
+		about = append(about, "node "+c.Name+": "+c.Message)
+	}
+	text := strings.Join(about, ", ")
+	if m.DryRun {
+		text = strings.TrimSuffix("(dry run) "+text, " ")
+	}
+	if text != "" {
+		text += "  "
+	}
+	text += fmt.Sprintf("%s nodes, %s left", m.Summary.Nodes, command.Count(int(m.Summary.PodsLeft), "pod"))
+	if m.Summary.PodsBlocked > 0 {
+		text += fmt.Sprintf(", %d blocked", m.Summary.PodsBlocked)
+	}
+	switch {
+	case m.Refusal != nil:
+		text += ": refused: " + m.Refusal.Reason + ": " + m.Refusal.Message
+	case m.Summary.Message != "":
+		text += ": " + m.Summary.Message
+	}
+	return text
 }

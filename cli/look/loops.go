@@ -3,7 +3,6 @@ package look
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,41 +20,44 @@ import (
 )
 
 func LoopsCommand() *cobra.Command {
-	c := command.TableOrJSON(&cobra.Command{
+	c := command.Show(&cobra.Command{
 		Use:   "loops",
 		Short: "List the loop breakers: workloads that are left alone on a node because their pods came back to it",
 		Example: "  rehome loops\n" +
 			"  rehome loops clear shop/deployment/api    # try again at once",
 		Args: command.NoArguments,
-	}, listLoops)
+	}, func(c *cobra.Command, s settings.Settings) (shown command.Shown, err error) {
+		err = command.WithBus(s, command.Reader, func(b *bus.Bus) error {
+			remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
+			if err != nil {
+				return err
+			}
+			shown = breakers(breakersOf(remembered, time.Now()))
+			return errors.Join(unreadable...)
+		})
+		return shown, err
+	})
 	c.AddCommand(loopsClearCommand())
 	return c
 }
 
-func listLoops(c *cobra.Command, s settings.Settings, asJSON bool) error {
-	b, err := command.Connect(s, "rehome-loops")
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
-	if err != nil {
-		return err
-	}
-	w, list := c.OutOrStdout(), breakersOf(remembered, time.Now())
-	if asJSON {
-		err = json.NewEncoder(w).Encode(list)
-	} else {
-		holding := 0
-		for _, l := range list {
-			if l.Holds {
-				holding++
-			}
+// breakers is what `rehome loops` shows.
+type breakers []LoopBreaker
+
+// Write implements [command.Shown].
+func (list breakers) Write(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s, %d of them in force\n", command.Count(len(list), "loop breaker"), inForce(list))
+	writeBreakers(w, list)
+	return err
+}
+
+func inForce(list []LoopBreaker) (n int) {
+	for _, l := range list {
+		if l.Holds {
+			n++
 		}
-		_, err = fmt.Fprintf(w, "%s, %d of them in force\n", command.Count(len(list), "loop breaker"), holding)
-		writeBreakers(w, list)
 	}
-	return errors.Join(append(unreadable, err)...)
+	return n
 }
 
 func loopsClearCommand() *cobra.Command {
@@ -68,7 +70,7 @@ func loopsClearCommand() *cobra.Command {
 		Example: "  rehome loops clear shop/deployment/api\n" +
 			"  rehome loops clear --all",
 	}
-	s := command.BindFlags(c)
+	s := command.BindClientFlags(c)
 	c.Flags().BoolVar(&all, "all", false, "of all workloads")
 	c.RunE = func(c *cobra.Command, arguments []string) error {
 		if err := checkWorkload(arguments, all); err != nil {
@@ -91,51 +93,45 @@ func checkWorkload(arguments []string, all bool) error {
 	case len(arguments) != 1:
 		return usage.Errorf("want one workload such as shop/deployment/api, or --all, got %q", arguments)
 	}
-	if parts := strings.Split(arguments[0], "/"); len(parts) != 3 || slices.Contains(parts, "") {
-		return usage.Errorf("want a workload such as shop/deployment/api, got %q", arguments[0])
-	}
-	return nil
+	_, err := command.Parts(arguments[0], 3, "a workload such as shop/deployment/api")
+	return err
 }
 
 // clearWithin is how long an actuator is waited for.
 const clearWithin = 10 * time.Second
 
 func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w io.Writer) error {
-	if s.DryRun { // which promises that nothing is changed
-		return usage.Errorf("rehome loops clear: want it without --dry-run and REHOME_DRY_RUN; " +
-			"`rehome loops` changes nothing")
-	}
-	b, err := command.Connect(s, "rehome-loops-clear")
-	if err != nil {
+	if err := command.NotDryRun(s, "rehome loops clear", "; `rehome loops` changes nothing"); err != nil {
 		return err
 	}
-	defer b.Close()
-	remembered, _, err := readLedger(ctx, b.Ledger())
-	if err != nil {
-		return err
-	}
-	chosen, keys := remembered.Loops, []string{actuator.ClearKey("")}
-	if len(arguments) > 0 {
-		if chosen, err = breakersNamed(remembered.Loops, arguments[0]); err != nil {
+	return command.WithBus(s, bus.Participant{Role: bus.RoleOperator}, func(b *bus.Bus) error {
+		remembered, _, err := readLedger(ctx, b.Ledger())
+		if err != nil {
 			return err
 		}
-		keys = clearKeys(chosen)
-	}
-	if len(chosen) == 0 {
-		_, err := fmt.Fprintln(w, "there are no loop breakers")
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, clearWithin)
-	defer cancel()
-	for _, key := range keys {
-		if err := ask(ctx, b.Ledger(), key); err != nil {
-			return command.NoBus(err)
+		chosen, keys := remembered.Loops, []string{actuator.ClearKey("")}
+		if len(arguments) > 0 {
+			if chosen, err = breakersNamed(remembered.Loops, arguments[0]); err != nil {
+				return err
+			}
+			keys = clearKeys(chosen)
 		}
-	}
-	for _, l := range chosen {
-		fmt.Fprintf(w, "cleared: %s on %s for %s\n", nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy)
-	}
-	return nil
+		if len(chosen) == 0 {
+			_, err := fmt.Fprintln(w, "there are no loop breakers")
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, clearWithin)
+		defer cancel()
+		for _, key := range keys {
+			if err := ask(ctx, b.Ledger(), key); err != nil {
+				return err
+			}
+		}
+		for _, l := range chosen {
+			fmt.Fprintf(w, "cleared: %s on %s for %s\n", nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Strategy)
+		}
+		return nil
+	})
 }
 
 // clearKeys are the keys by which loop breakers are cleared: one for each UID, of which a name can have had several.

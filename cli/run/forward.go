@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -140,8 +141,6 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
 	case f.mode != "binary" && f.mode != "structured":
 		return fmt.Errorf("--mode: want binary or structured, got %q", f.mode)
-	case f.since < 0:
-		return fmt.Errorf("--since: want a duration such as 1h, got %v", f.since)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout: want a duration such as 10s, got %v", f.timeout)
 	case f.parallel < 1:
@@ -149,13 +148,12 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	case f.tries < 1:
 		return fmt.Errorf("--tries: want at least 1, got %d", f.tries)
 	}
-	if f.tokenFile == "" {
-		return nil
+	if f.tokenFile != "" {
+		if _, err := os.ReadFile(f.tokenFile); err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
 	}
-	if _, err := os.ReadFile(f.tokenFile); err != nil {
-		return fmt.Errorf("--token-file: %w", err)
-	}
-	return nil
+	return command.Since(f.since)
 }
 
 func (f *forwardFlags) url() string { return cmp.Or(f.to, f.sink) }
@@ -212,17 +210,31 @@ func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error 
 	if name == "" {
 		return usage.Errorf("--remove: want --name, or --to with the URL that the name is made of")
 	}
-	if s.DryRun { // which promises that nothing is changed
-		return usage.Errorf("--remove: want it without --dry-run and REHOME_DRY_RUN")
-	}
-	b, err := command.Connect(s, "rehome-forward-remove")
-	if err != nil {
+	if err := command.NotDryRun(s, "--remove", ""); err != nil {
 		return err
 	}
-	defer b.Close()
-	if err := b.RemoveListener(c.Context(), name); err != nil {
-		return command.NoBus(err)
+	return command.WithBus(s, bus.Participant{Role: bus.RoleOperator}, func(b *bus.Bus) error {
+		if err := b.RemoveListener(c.Context(), name); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s: removed\n", name)
+		return err
+	})
+}
+
+// authorities are those that the machine trusts and those of a text in PEM, as Knative gives it to the source of events for
+// a sink whose certificate is vouched for within the cluster. nil, which means those of the machine alone, if the text is
+// empty. What is in the text besides certificates does not matter.
+func authorities(text string) (*x509.CertPool, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: removed\n", name)
-	return err
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("authorities of this machine: %w", err)
+	}
+	if !pool.AppendCertsFromPEM([]byte(text)) {
+		return nil, errors.New("want certificates of authorities in PEM, got none that can be read")
+	}
+	return pool, nil
 }

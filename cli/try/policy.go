@@ -7,22 +7,14 @@ import (
 
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/words"
 )
 
 func PolicyCommand() *cobra.Command {
-	c := &cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "policy", Short: "Check, explain or convert a policy file; no cluster is needed",
-		Args: func(c *cobra.Command, names []string) error {
-			if len(names) > 0 {
-				return usage.Errorf("%s: no command %q", c.CommandPath(), names[0])
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }, // cobra ignores arguments of what does not run
-	}
-	c.AddCommand(policyCheckCommand(), policyExplainCommand(), policyConvertCommand())
-	return c
+	}, policyCheckCommand(), policyExplainCommand(), policyConvertCommand())
 }
 
 func policyExplainCommand() *cobra.Command {
@@ -37,11 +29,7 @@ func policyExplainCommand() *cobra.Command {
 			"    rehome policy explain -",
 		Args: command.Files(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			s, err := command.ReadSource(names[0], c.InOrStdin())
-			if err != nil {
-				return usage.Wrap(err)
-			}
-			p, err := s.Parse()
+			_, p, err := command.ReadPolicy(names[0], c.InOrStdin())
 			if err != nil {
 				return usage.Wrap(err)
 			}
@@ -49,4 +37,36 @@ func policyExplainCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func policyConvertCommand() *cobra.Command {
+	to := policy.Version
+	c := &cobra.Command{
+		Use:   "convert FILE",
+		Short: "Write a policy of any version as one of another",
+		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
+			"standard output. Presets become the profiles that they mean. What is as by default, and comments, are left out.\n" +
+			"- reads standard input.\n" +
+			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
+		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
+			"  rehome policy convert --to " + policy.DeschedulerVersion + " old.yaml",
+		Args: command.Files(1),
+	}
+	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.Version+" or "+policy.DeschedulerVersion)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if to != policy.Version && to != policy.DeschedulerVersion {
+			return usage.Errorf("--to: want %s or %s, got %q", policy.Version, policy.DeschedulerVersion, to)
+		}
+		s, p, err := command.ReadPolicy(names[0], c.InOrStdin())
+		if err != nil {
+			return usage.Wrap(err)
+		}
+		data, err := p.Format(to)
+		if err != nil {
+			return usage.Errorf("%s: %w", s.Name, err)
+		}
+		_, err = c.OutOrStdout().Write(data)
+		return err
+	}
+	return c
 }

@@ -16,7 +16,6 @@ import (
 )
 
 func policyCheckCommand() *cobra.Command {
-	output := "text"
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with policy files",
@@ -31,12 +30,13 @@ func policyCheckCommand() *cobra.Command {
 			"  helm template . | yq 'select(.kind == \"ConfigMap\").data[\"policy.yaml\"]' | rehome policy check -",
 		Args: command.Files(0),
 	}
-	c.Flags().StringVarP(&output, "output", "o", output, "text, or json: one problem a line")
+	format := command.OutputFlag(c, "text", "text, or json: one problem a line")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if output != "text" && output != "json" {
-			return usage.Errorf("--output: want text or json, got %q", output)
+		asJSON, err := format()
+		if err != nil {
+			return err
 		}
-		return checkPolicies(names, c.InOrStdin(), c.OutOrStdout(), output == "json")
+		return checkPolicies(names, c.InOrStdin(), c.OutOrStdout(), asJSON)
 	}
 	return c
 }
@@ -44,19 +44,17 @@ func policyCheckCommand() *cobra.Command {
 // checkPolicies writes what is wrong with the files, in their order. It fails when something is.
 func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) error {
 	wrong := 0
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false)
 	for _, name := range names {
-		s, err := command.ReadSource(name, stdin)
-		var p policy.Policy
-		if err == nil {
-			p, err = s.Parse()
-		}
+		s, p, err := command.ReadPolicy(name, stdin)
 		problems, _ := errors.AsType[policy.Problems](err)
 		if len(problems) > 0 {
 			wrong++
 		}
 		switch {
 		case asJSON:
-			err = writeProblems(out, problems)
+			err = eachLine(lines, problems)
 		case len(problems) > 0:
 			_, err = fmt.Fprintln(out, problems)
 		default:
@@ -72,12 +70,10 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 	return nil
 }
 
-// writeProblems writes each problem as JSON on a line of its own.
-func writeProblems(out io.Writer, problems policy.Problems) error {
-	lines := json.NewEncoder(out)
-	lines.SetEscapeHTML(false)
-	for _, p := range problems {
-		if err := lines.Encode(p); err != nil {
+// eachLine writes each entry as JSON on a line.
+func eachLine[T any](lines *json.Encoder, list []T) error {
+	for _, entry := range list {
+		if err := lines.Encode(entry); err != nil {
 			return err
 		}
 	}

@@ -18,22 +18,12 @@ import (
 )
 
 func SchemasCommand() *cobra.Command {
-	c := &cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "schemas", Short: "List, print or apply the JSON Schemas of the events; no cluster and no bus is needed",
-		Args: func(c *cobra.Command, names []string) error {
-			if len(names) > 0 {
-				return usage.Errorf("%s: no command %q", c.CommandPath(), names[0])
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }, // cobra ignores arguments of what does not run
-	}
-	c.AddCommand(schemasListCommand(), schemasPrintCommand(), schemasValidateCommand())
-	return c
+	}, schemasListCommand(), schemasPrintCommand(), schemasValidateCommand())
 }
 
 func schemasListCommand() *cobra.Command {
-	output := "table"
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the types of events, with their schemas and the NATS subjects that they are published on",
@@ -44,12 +34,13 @@ func schemasListCommand() *cobra.Command {
 			"  rehome schemas list -o json",
 		Args: command.NoArguments,
 	}
-	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one type a line")
+	format := command.OutputFlag(c, "table", "table, or json: one type a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if output != "table" && output != "json" {
-			return usage.Errorf("--output: want table or json, got %q", output)
+		asJSON, err := format()
+		if err != nil {
+			return err
 		}
-		return listSchemas(c.OutOrStdout(), output == "json")
+		return listSchemas(c.OutOrStdout(), asJSON)
 	}
 	return c
 }

@@ -19,7 +19,7 @@ import (
 )
 
 func schemasValidateCommand() *cobra.Command {
-	output, strict := "text", false
+	strict := false
 	c := &cobra.Command{
 		Use:   "validate [FILE...]",
 		Short: "Say what is wrong with events, by their schemas",
@@ -36,18 +36,18 @@ func schemasValidateCommand() *cobra.Command {
 			"  rehome schemas validate --strict answer.json    # what a function of your own answers\n" +
 			"  rehome schemas print intents --example | rehome schemas validate -o json -",
 	}
-	f := c.Flags()
-	f.BoolVar(&strict, "strict", strict, "refuse fields and values that the schemas do not know")
-	f.StringVarP(&output, "output", "o", output, "text, or json: one problem a line")
+	c.Flags().BoolVar(&strict, "strict", strict, "refuse fields and values that the schemas do not know")
+	format := command.OutputFlag(c, "text", "text, or json: one problem a line")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if output != "text" && output != "json" {
-			return usage.Errorf("--output: want text or json, got %q", output)
+		asJSON, err := format()
+		if err != nil {
+			return err
 		}
 		sources, err := eventSources(names, c.InOrStdin())
 		if err != nil {
 			return err
 		}
-		check, err := newEventCheck(c.OutOrStdout(), strict, output == "json")
+		check, err := newEventCheck(c.OutOrStdout(), strict, asJSON)
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,9 @@
+// Package try holds the commands that need no running Rehome.
+//
+//	simulate.go         simulate: a policy on objects from files
+//	once.go             once: one round in a cluster
+//	policy.go           policy explain, policy convert; policycheck.go has policy check
+//	schemas.go          schemas list, schemas print; schemasvalidate.go has schemas validate
 package try
 
 import (
@@ -14,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
@@ -54,9 +61,7 @@ func SimulateCommand() *cobra.Command {
 	f.StringVar(&ask.Policy, "policy", "", "policy file (REHOME_POLICY)")
 	f.StringArrayVar(&ask.Objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
 	f.StringVar(&ask.Now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
-	f.BoolVar(&ask.noBrakes, "no-brakes", false,
-		"without what kubernetes-sigs/descheduler does not have: the rate, which has no meaning here anyway")
-	f.BoolVar(&ask.noLimits, "no-limits", false, "without brakes, and without the policy's limits on how many pods are moved")
+	f.BoolVar(&ask.noLimits, "no-limits", false, "without the policy's limits on how many pods are moved")
 	f.StringVarP(&ask.Output, "output", "o", "table", "table, or json: one pod a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		s, err := settings.Read()
@@ -73,12 +78,11 @@ func SimulateCommand() *cobra.Command {
 
 // SimulateQuestion is what a person asked for.
 type SimulateQuestion struct {
-	Policy  string
-	Objects []string
-	Now     string
-	// noBrakes leaves out nothing yet: all that there is without a cluster is the policy's own limits.
-	noBrakes, noLimits bool
-	Output             string
+	Policy   string
+	Objects  []string
+	Now      string
+	noLimits bool
+	Output   string
 }
 
 func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, notes io.Writer) error {
@@ -198,4 +202,21 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 		fmt.Fprintf(notes, "warning: node %s is not among the objects, so nothing is decided about %s on it, such as %s\n",
 			node, command.Count(len(lost[node]), "pod"), lost[node][0])
 	}
+}
+
+// apartLoads takes the loads out of a list of objects.
+func apartLoads(found []metav1.Object) ([]metav1.Object, simulate.Loads) {
+	l := simulate.Loads{Nodes: map[string]corev1.ResourceList{}, Pods: map[types.NamespacedName]corev1.ResourceList{}}
+	rest := found[:0:0]
+	for _, o := range found {
+		switch m := o.(type) {
+		case *objects.NodeMetrics:
+			l.Nodes[m.Name] = m.Usage
+		case *objects.PodMetrics:
+			l.Pods[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m.Used()
+		default:
+			rest = append(rest, o)
+		}
+	}
+	return rest, l
 }

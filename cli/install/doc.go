@@ -1,2 +1,0 @@
-// Package install holds the commands for setting up an installation: setup, settings, and version.
-package install

@@ -1,2 +1,0 @@
-// Package look holds the commands that show something and change nothing: status, loops, events, and explain.
-package look

@@ -1,2 +1,0 @@
-// Package try holds the commands that need no running Rehome: simulate, policy, and schemas.
-package try
