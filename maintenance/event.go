@@ -21,82 +21,79 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// news is what the events of maintenances have said. Its methods may be called from many goroutines.
-type news struct {
-	mu   sync.Mutex
-	last map[string]*lastNews // by the name of the maintenance
-	// changes wait for the next event.
-	changes map[string][]schemas.NodeChange
+// told is what the events of maintenances have said, by the name of the maintenance. Methods may be called from many goroutines.
+type told struct {
+	mu      sync.Mutex
+	last    map[string]*lastTold
+	changes map[string][]schemas.NodeChange // that wait for the next event
 }
 
-// lastNews is the content of the last events about a maintenance.
-type lastNews struct {
-	// head is everything but the nodes and their changes.
+// lastTold is the content of the last events about a maintenance: the nodes, and everything else without changes.
+type lastTold struct {
 	head  schemas.Maintenance
 	nodes []v1alpha1.NodeStatus
 }
 
-func newNews() *news {
-	return &news{last: map[string]*lastNews{}, changes: map[string][]schemas.NodeChange{}}
+func newTold() *told {
+	return &told{last: map[string]*lastTold{}, changes: map[string][]schemas.NodeChange{}}
 }
 
-func (n *news) forget(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.last, name)
-	delete(n.changes, name)
+func (t *told) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, name)
+	delete(t.changes, name)
 }
 
-// newsOf are the next events about a maintenance whose status is stored, in order. last is nil if none was published yet. It is a
-// pure function.
-func newsOf(
-	last *lastNews, s plan.Decision, spec v1alpha1.NodeMaintenanceSpec, changes []schemas.NodeChange, dryRun bool,
-) ([]schemas.Maintenance, lastNews) {
-	next := lastNews{head: headOf(s, spec, dryRun), nodes: s.Status.Nodes}
-	whole := last == nil || last.head.UID != s.UID
+// newEvents are the next events about a maintenance whose status is stored, in order. last is nil if none was published yet. It is
+// a pure function.
+func newEvents(
+	last *lastTold, d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, changes []schemas.NodeChange, dryRun bool,
+) ([]schemas.Maintenance, lastTold) {
+	next := lastTold{head: headOf(d, spec, dryRun), nodes: d.Status.Nodes}
+	whole := last == nil || last.head.UID != d.UID
 	if whole {
-		last = &lastNews{}
+		last = &lastTold{}
 	}
 	changed, forgotten := changedNodes(last.nodes, next.nodes)
 	if !whole && len(changed)+len(forgotten)+len(changes) == 0 && equality.Semantic.DeepEqual(last.head, next.head) {
 		return nil, next
 	}
-	list := []schemas.Maintenance{next.head}
+	var list []schemas.Maintenance
 	for part := range slices.Chunk(changed, schemas.MaxMaintenanceNodes) {
-		m := &list[len(list)-1]
-		if len(m.Nodes) > 0 {
-			list = append(list, next.head)
-			m = &list[len(list)-1]
-		}
+		m := next.head
 		changed = changed[len(part):]
 		m.Nodes, m.More = part, len(changed)
+		list = append(list, m)
+	}
+	if len(list) == 0 {
+		list = append(list, next.head)
 	}
 	list[0].Whole, list[0].Forgotten = whole, forgotten
 	list[len(list)-1].Changes = changes
 	return list, next
 }
 
-func headOf(s plan.Decision, spec v1alpha1.NodeMaintenanceSpec, dryRun bool) schemas.Maintenance {
+func headOf(d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, dryRun bool) schemas.Maintenance {
 	m := schemas.Maintenance{
-		Name: s.Name, UID: s.UID, Generation: s.Status.ObservedGeneration, Stage: spec.Stage, Reason: spec.Reason,
-		Stages: s.Status.Stages, Summary: s.Status.Summary, Conditions: s.Status.Conditions, DryRun: dryRun,
+		Name: d.Name, UID: d.UID, Generation: d.Status.ObservedGeneration, Stage: spec.Stage, Reason: spec.Reason,
+		Stages: d.Status.Stages, Summary: d.Status.Summary, Conditions: d.Status.Conditions, DryRun: dryRun,
 	}
 	if m.Stage == "" {
 		m.Stage = v1alpha1.Idle
 	}
-	for _, c := range s.Status.Conditions {
-		switch {
-		case c.Type != v1alpha1.Accepted:
-		case c.Status == metav1.ConditionTrue:
-			m.Accepted = true
-		default:
+	for _, c := range d.Status.Conditions {
+		if c.Type != v1alpha1.Accepted {
+			continue
+		}
+		if m.Accepted = c.Status == metav1.ConditionTrue; !m.Accepted {
 			m.Refusal = &schemas.Refusal{Reason: c.Reason, Message: c.Message}
 		}
 	}
 	return m
 }
 
-// changedNodes are the nodes that are not as they were, and the names of those that are not there any more.
+// changedNodes are the nodes that have changed, and the names of those that are gone.
 func changedNodes(was, is []v1alpha1.NodeStatus) (changed []v1alpha1.NodeStatus, forgotten []string) {
 	before := make(map[string]v1alpha1.NodeStatus, len(was))
 	for _, n := range was {
@@ -116,78 +113,67 @@ func changedNodes(was, is []v1alpha1.NodeStatus) (changed []v1alpha1.NodeStatus,
 	return changed, forgotten
 }
 
-// changesOf are the changes of nodes that no status tells.
-func changesOf(nodes []apply.Done) []schemas.NodeChange {
-	var list []schemas.NodeChange
+// changesOf are the changes of nodes that no status says.
+func changesOf(nodes []apply.Done) (list []schemas.NodeChange) {
 	for _, n := range nodes {
 		c := schemas.NodeChange{Name: n.Name, UID: n.UID, Action: n.Action, Message: n.Message}
 		switch {
 		case n.Outcome != apply.Changed:
-			continue
 		case n.Again:
 			c.Message = "somebody has uncordoned it while it is maintained; it is cordoned again"
-		case n.Action != schemas.NodeReturn || n.Message == "" || n.Mark.CordonedBefore:
-			continue
+			list = append(list, c)
+		case n.Action == schemas.NodeReturn && n.Message != "" && !n.Mark.CordonedBefore:
+			list = append(list, c)
 		}
-		list = append(list, c)
 	}
 	return list
 }
 
-// newsID is the ID of one of several events about a decision. It is the same in every process, so that the bus stores the event
+// eventID is the ID of one of several events about a decision. It is the same in every process, so that the bus stores the event
 // once.
-func newsID(s plan.Decision, list []schemas.Maintenance, i int) (string, error) {
+func eventID(d plan.Decision, list []schemas.Maintenance, i int) (string, error) {
 	part := ""
 	if len(list) > 1 {
 		part = fmt.Sprint(i, len(list), list[0].Whole)
 	}
-	text, err := json.Marshal([]any{s.UID, s.ResourceVersion, s.Status, list[i].Changes, part})
+	text, err := json.Marshal([]any{d.UID, d.ResourceVersion, d.Status, list[i].Changes, part})
 	if err != nil {
-		return "", fmt.Errorf("maintenance %s: %w", s.Name, err)
+		return "", err
 	}
 	sum := sha256.Sum256(text)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26]), nil
 }
 
-// announce publishes what is new about a maintenance after its decision was carried out, as far as it could be.
+// announce publishes what has changed of a maintenance, after its decision was carried out as far as possible.
 func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result) error {
-	s.news.mu.Lock()
-	changes := append(s.news.changes[d.Name], changesOf(r.Nodes)...)
-	s.news.changes[d.Name] = changes
-	last := s.news.last[d.Name]
-	s.news.mu.Unlock()
-	list, next := newsOf(last, d, r.Before.Spec, changes, s.cfg.DryRun)
+	s.told.mu.Lock()
+	changes := append(s.told.changes[d.Name], changesOf(r.Nodes)...)
+	s.told.changes[d.Name] = changes
+	last := s.told.last[d.Name]
+	s.told.mu.Unlock()
+	list, next := newEvents(last, d, r.Before.Spec, changes, s.cfg.DryRun)
+	if s.cfg.DryRun { // an object that is not changed keeps its version
+		d.ResourceVersion += " " + s.now().UTC().Format(time.RFC3339Nano)
+	}
 	for i := range list {
-		err := s.publishNews(ctx, d, list, i)
+		id, err := eventID(d, list, i)
+		var e schemas.Event
+		if err == nil {
+			e, err = schemas.NewEvent(s.cfg.Source, list[i], s.now(), schemas.Event{})
+		}
+		if err == nil {
+			e.ID, e.CorrelationID = id, id
+			_, err = s.cfg.Bus.Publish(ctx, e)
+		}
 		if errors.Is(err, schemas.ErrInvalid) {
 			s.log.Error("an event of a maintenance is lost", "maintenance", d.Name, "error", err)
 		} else if err != nil {
-			return err
+			return fmt.Errorf("publish the event of maintenance %s: %w", d.Name, err)
 		}
 	}
-	s.news.mu.Lock()
-	defer s.news.mu.Unlock()
-	s.news.last[d.Name] = &next
-	delete(s.news.changes, d.Name)
-	return nil
-}
-
-// publishNews publishes one of the events about a decision.
-func (s *session) publishNews(ctx context.Context, d plan.Decision, list []schemas.Maintenance, i int) error {
-	if s.cfg.DryRun { // the version of an object that is not changed tells nothing
-		d.ResourceVersion += " " + s.now().UTC().Format(time.RFC3339Nano)
-	}
-	id, err := newsID(d, list, i)
-	if err != nil {
-		return err
-	}
-	e, err := schemas.NewEvent(s.cfg.Source, list[i], s.now(), schemas.Event{})
-	if err != nil {
-		return err
-	}
-	e.ID, e.CorrelationID = id, id
-	if _, err := s.cfg.Bus.Publish(ctx, e); err != nil {
-		return fmt.Errorf("publish the event of maintenance %s: %w", d.Name, err)
-	}
+	s.told.mu.Lock()
+	defer s.told.mu.Unlock()
+	s.told.last[d.Name] = &next
+	delete(s.told.changes, d.Name)
 	return nil
 }

@@ -63,9 +63,9 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 		change(&m)
 		return []schemas.Maintenance{m}
 	}
-	was := func(s v1alpha1.NodeMaintenanceStatus, spec v1alpha1.NodeMaintenanceSpec) *lastNews {
+	was := func(s v1alpha1.NodeMaintenanceStatus, spec v1alpha1.NodeMaintenanceSpec) *lastTold {
 		steps := plan.Decision{Name: "kernel", UID: "m", Status: s}
-		_, told := newsOf(nil, steps, spec, nil, false)
+		_, told := newEvents(nil, steps, spec, nil, false)
 		return &told
 	}
 	of := was(before, kernelSpec)
@@ -75,7 +75,7 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 	idle.Stage = ""
 	for _, test := range []struct {
 		name   string
-		last   *lastNews
+		last   *lastTold
 		status v1alpha1.NodeMaintenanceStatus
 		dryRun bool
 		want   []schemas.Maintenance
@@ -109,7 +109,7 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 		)},
 	} {
 		s := plan.Decision{Name: "kernel", UID: "m", Status: test.status}
-		got, _ := newsOf(test.last, s, kernelSpec, nil, test.dryRun)
+		got, _ := newEvents(test.last, s, kernelSpec, nil, test.dryRun)
 		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, test.want)
 		}
@@ -151,9 +151,9 @@ func TestAnEventOfAMaintenanceTellsOfTheChangesOfNodesThatNoStatusTells(t *testi
 			want[0].Changes = test.want
 		}
 		s := plan.Decision{Name: "kernel", UID: "m", Status: kernelStatus("0/1", inStage("a", v1alpha1.Draining))}
-		_, told := newsOf(nil, s, kernelSpec, nil, false)
+		_, told := newEvents(nil, s, kernelSpec, nil, false)
 		changes := changesOf([]apply.Done{test.done})
-		if got, _ := newsOf(&told, s, kernelSpec, changes, false); !reflect.DeepEqual(got, want) {
+		if got, _ := newEvents(&told, s, kernelSpec, changes, false); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, want)
 		}
 	}
@@ -193,7 +193,7 @@ func TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	stages := []v1alpha1.NodeStage{v1alpha1.Waiting, v1alpha1.Draining, v1alpha1.IsDrained, v1alpha1.Returned}
 	for range 200 {
-		var told *lastNews
+		var told *lastTold
 		var knows reader
 		stored := map[string]bool{}
 		all := many(1 + random.IntN(300))
@@ -211,12 +211,12 @@ func TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus(t *testing.T) {
 			d := plan.Decision{Name: "kernel", UID: "m", ResourceVersion: fmt.Sprint(sequence)}
 			d.Status = kernelStatus(fmt.Sprintf("%d/%d", random.IntN(2), len(nodes)), nodes...)
 			for _, dies := range []bool{random.IntN(3) == 0, false} { // and the next leader does it again
-				list, next := newsOf(told, d, kernelSpec, nil, false)
+				list, next := newEvents(told, d, kernelSpec, nil, false)
 				for i, m := range list {
 					if dies && random.IntN(len(list)+1) == 0 {
 						break
 					}
-					id, err := newsID(d, list, i)
+					id, err := eventID(d, list, i)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +25,13 @@ const (
 	gateTimeout = 5 * time.Second
 )
 
-// gates calls the queries of gates as long as a maintenance waits for the answers. Its methods may be called from many goroutines;
-// run from one.
+// gates call the queries of gates as long as a maintenance waits for the answers. Methods may be called from many goroutines; run
+// from one.
 type gates struct {
 	server  Prometheus // nil: the policy names none
 	changed func(maintenances []string)
 	now     func() time.Time
-	kicked  chan struct{} // capacity 1: there is a new query
+	added   chan struct{} // capacity 1: there is a new query
 
 	mu      sync.Mutex
 	queries map[string]*gateQuery
@@ -38,64 +39,55 @@ type gates struct {
 
 // gateQuery is one query and its last answer.
 type gateQuery struct {
-	by      map[string]bool // the maintenances that wait for it
-	asked   time.Time       // zero: it was not
-	open    bool
-	message string // why it is closed
+	maintenances map[string]bool // those that wait for it
+	called       time.Time       // zero: never
+	open         bool
+	message      string // why it is closed
 }
 
 func newGates(server Prometheus, now func() time.Time, changed func([]string)) *gates {
-	return &gates{
-		server: server, changed: changed, now: now, kicked: make(chan struct{}, 1), queries: map[string]*gateQuery{},
-	}
+	return &gates{server: server, changed: changed, now: now, added: make(chan struct{}, 1), queries: map[string]*gateQuery{}}
 }
 
-// gatesOf are the gates of the maintenance for a node. A query is only called while the answer matters.
-func (g *gathering) gatesOf(n *corev1.Node, stage v1alpha1.NodeStage, selected bool) []plan.Gate {
-	var list []plan.Gate
-	for _, gate := range g.m.Spec.Gates {
-		if gate.Query == "" {
-			open, message := plan.GateOpen(gate, n)
-			list = append(list, plan.Gate{Name: gate.Name, Open: open, Message: message})
-			continue
-		}
-		query := strings.ReplaceAll(gate.Query, "$node", n.Name)
-		if g.gatesMatter(stage, selected) {
-			g.queries[query] = true
-		}
-		list = append(list, g.gates.answer(gate.Name, query))
+// gate is the state of a gate for a node. If it matters, its query is added to queries.
+func (s *session) gate(gate v1alpha1.Gate, n *corev1.Node, matters bool, queries map[string]bool) plan.Gate {
+	if gate.Query == "" {
+		open, message := plan.GateOpen(gate, n)
+		return plan.Gate{Name: gate.Name, Open: open, Message: message}
 	}
-	return list
+	query := strings.ReplaceAll(gate.Query, "$node", n.Name)
+	if matters {
+		queries[query] = true
+	}
+	return s.gates.answer(gate.Name, query)
 }
 
-// gatesMatter says whether the next step of a node depends on gates: whether it is begun, or whether its pods move.
-func (g *gathering) gatesMatter(stage v1alpha1.NodeStage, selected bool) bool {
-	if g.m.DeletionTimestamp != nil || g.m.Spec.Stage != v1alpha1.Cordon && g.m.Spec.Stage != v1alpha1.Drain {
+// gatesMatter says whether the next step of a node depends on its gates: it can be begun, or its pods move.
+func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin bool) bool {
+	if m.DeletionTimestamp != nil || m.Spec.Stage != v1alpha1.Cordon && m.Spec.Stage != v1alpha1.Drain {
 		return false
 	}
 	switch stage {
 	case "", v1alpha1.Waiting:
-		return g.facts.InWindow && selected
+		return canBegin
 	case v1alpha1.Claimed, v1alpha1.Cordoned, v1alpha1.Draining:
-		return g.m.Spec.Stage == v1alpha1.Drain
-	case v1alpha1.IsDrained, v1alpha1.Held, v1alpha1.Returning, v1alpha1.Returned, v1alpha1.Gone:
+		return m.Spec.Stage == v1alpha1.Drain
+	default:
+		return false
 	}
-	return false
 }
 
 // answer is the last answer to a query.
 func (g *gates) answer(name, query string) plan.Gate {
-	f := plan.Gate{Name: name, Message: "its query was not asked yet"}
 	if g.server == nil {
-		f.Message = "its query cannot be asked: the policy names no Prometheus"
-		return f
+		return plan.Gate{Name: name, Message: "its query cannot be asked: the policy names no Prometheus"}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if q := g.queries[query]; q != nil && !q.asked.IsZero() {
-		f.Open, f.Message = q.open, q.message
+	if q := g.queries[query]; q != nil && !q.called.IsZero() {
+		return plan.Gate{Name: name, Open: q.open, Message: q.message}
 	}
-	return f
+	return plan.Gate{Name: name, Message: "its query was not asked yet"}
 }
 
 // want replaces the queries that a maintenance waits for.
@@ -107,124 +99,105 @@ func (g *gates) want(maintenance string, queries map[string]bool) {
 	defer g.mu.Unlock()
 	for text, q := range g.queries {
 		if !queries[text] {
-			delete(q.by, maintenance)
+			delete(q.maintenances, maintenance)
 		}
 	}
 	for text := range queries {
 		if g.queries[text] == nil {
-			g.queries[text] = &gateQuery{by: map[string]bool{}}
+			g.queries[text] = &gateQuery{maintenances: map[string]bool{}}
 			select {
-			case g.kicked <- struct{}{}:
+			case g.added <- struct{}{}:
 			default:
 			}
 		}
-		g.queries[text].by[maintenance] = true
+		g.queries[text].maintenances[maintenance] = true
 	}
 }
 
-// run calls queries until ctx ends: one at a time, first the one that was called the longest time ago.
+// run calls queries until ctx ends, one at a time, first the one that was called the longest time ago.
 func (g *gates) run(ctx context.Context) {
 	if g.server == nil {
 		return
 	}
 	defer g.server.Close()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for ctx.Err() == nil {
-		due, wait := g.due(g.now())
-		for _, query := range due {
-			if g.ask(ctx, query) != nil {
-				break // the others have the same answer now
-			}
-		}
+		due, wait := g.due()
 		if len(due) > 0 {
+			g.call(ctx, due)
 			continue
 		}
-		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
-		case <-g.kicked:
-		case <-timer.C:
+		case <-g.added:
+		case <-time.After(wait):
 		}
 	}
 }
 
 // due are the queries to call now, or how long to wait for the next one.
-func (g *gates) due(now time.Time) (list []string, wait time.Duration) {
+func (g *gates) due() (list []string, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	wait = time.Hour
 	for text, q := range g.queries {
-		if left := q.asked.Add(gateInterval).Sub(now); left > 0 {
+		switch left := q.called.Add(gateInterval).Sub(g.now()); {
+		case left > 0:
 			wait = min(wait, left)
-			continue
-		}
-		if len(q.by) == 0 { // not earlier, so that a maintenance that waits for it again does not shorten the interval
+		case len(q.maintenances) == 0: // not earlier: a maintenance that waits again does not shorten the interval
 			delete(g.queries, text)
-			continue
+		default:
+			list = append(list, text)
 		}
-		list = append(list, text)
 	}
 	slices.SortFunc(list, func(a, b string) int {
-		if by := g.queries[a].asked.Compare(g.queries[b].asked); by != 0 {
-			return by
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(g.queries[a].called.Compare(g.queries[b].called), cmp.Compare(a, b))
 	})
 	return list, wait
 }
 
-// ask calls one query. An error means that the server cannot be reached; that is the answer to all queries that are due.
-func (g *gates) ask(ctx context.Context, query string) error {
+// call calls the first query. If the server cannot be reached, that is the answer to all queries.
+func (g *gates) call(ctx context.Context, queries []string) {
 	bounded, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	values, err := g.server.Values(bounded, query)
+	values, err := g.server.Values(bounded, queries[0])
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return
+	}
+	if _, unreachable := errors.AsType[*url.Error](err); !unreachable {
+		queries = queries[:1]
 	}
 	open, message := answered(values, err)
-	if _, away := errors.AsType[*url.Error](err); !away {
-		g.note([]string{query}, open, message)
-		return nil
+	g.mu.Lock()
+	affected := map[string]bool{}
+	for _, text := range queries {
+		q := g.queries[text]
+		if q == nil {
+			continue
+		}
+		if q.called.IsZero() || q.open != open || q.message != message {
+			maps.Copy(affected, q.maintenances)
+		}
+		q.called, q.open, q.message = g.now(), open, message
 	}
-	due, _ := g.due(g.now())
-	g.note(append(due, query), open, message)
-	return err
+	g.mu.Unlock()
+	if len(affected) > 0 {
+		g.changed(slices.Sorted(maps.Keys(affected)))
+	}
 }
 
-// answered says whether an answer opens the gate, and if not why. The message has no values: a figure that goes up and down is not
-// worth a new status.
+// answered says whether an answer opens the gate, and why not. The message has no values, which would change the status all the
+// time.
 func answered(values []float64, err error) (open bool, message string) {
-	var away *url.Error
+	unreachable, is := errors.AsType[*url.Error](err)
 	switch {
-	case errors.As(err, &away):
-		return false, fmt.Sprintf("Prometheus cannot be asked: %v", away.Err)
+	case is:
+		return false, fmt.Sprintf("Prometheus cannot be asked: %v", unreachable.Err)
 	case err != nil:
 		return false, fmt.Sprintf("Prometheus cannot answer its query: %v", err)
 	case len(values) == 0:
 		return false, "the answer to its query has no sample"
-	case slices.ContainsFunc(values, func(v float64) bool { return !(v >= 1) }): // written so that NaN closes it, too
+	case slices.ContainsFunc(values, func(v float64) bool { return !(v >= 1) }): // also NaN
 		return false, "a sample of the answer to its query is below 1"
 	}
 	return true, ""
-}
-
-// note keeps the answer to some queries, and tells the maintenances that wait for them if it is a new one.
-func (g *gates) note(queries []string, open bool, message string) {
-	g.mu.Lock()
-	concerned := map[string]bool{}
-	for _, text := range queries {
-		q := g.queries[text]
-		if q == nil {
-			continue // no maintenance waits for it any more
-		}
-		if q.asked.IsZero() || q.open != open || q.message != message {
-			maps.Copy(concerned, q.by)
-		}
-		q.asked, q.open, q.message = g.now(), open, message
-	}
-	g.mu.Unlock()
-	if len(concerned) > 0 {
-		g.changed(slices.Sorted(maps.Keys(concerned)))
-	}
 }

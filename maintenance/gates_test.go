@@ -183,9 +183,8 @@ func TestGateQueries(t *testing.T) {
 			{v1alpha1.Idle, v1alpha1.Waiting, true, false},
 			{v1alpha1.Complete, v1alpha1.Draining, true, false},
 		} {
-			g := gathering{m: &v1alpha1.NodeMaintenance{}, facts: plan.Facts{InWindow: c.inWindow}}
-			g.m.Spec.Stage = c.want
-			if got := g.gatesMatter(c.node, true); got != c.matters {
+			m := &v1alpha1.NodeMaintenance{Spec: v1alpha1.NodeMaintenanceSpec{Stage: c.want}}
+			if got := gatesMatter(m, c.node, c.inWindow); got != c.matters {
 				t.Errorf("%+v: got %v", c, got)
 			}
 		}

@@ -84,7 +84,7 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 			{Condition: string(corev1.NodeMaintenanceInProgress), Status: corev1.ConditionTrue}, // the role sets it too
 		}}},
 	})
-	r.Controller.kinds.again = 100 * time.Millisecond
+	r.Controller.kinds.interval = 100 * time.Millisecond
 	r.Watch(view)
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
@@ -75,7 +77,7 @@ func (m metrics) observe(s plan.Decision, r apply.Result, err error) {
 	defer m.known.mu.Unlock()
 	m.nodes.DeletePartialMatch(prometheus.Labels{"maintenance": s.Name})
 	switch {
-	case r.Dropped != "" || !s.Finalizer || completed(s.Status):
+	case r.Dropped != "" || !s.Finalizer || meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.Completed):
 		delete(m.known.names, s.Name)
 		return
 	case !m.known.names[s.Name] && len(m.known.names) >= mostMaintenances:
@@ -101,13 +103,4 @@ func (m metrics) forget() {
 	defer m.known.mu.Unlock()
 	clear(m.known.names)
 	m.nodes.Reset()
-}
-
-func completed(s v1alpha1.NodeMaintenanceStatus) bool {
-	for _, c := range s.Conditions {
-		if c.Type == v1alpha1.Completed {
-			return c.Status == "True"
-		}
-	}
-	return false
 }

@@ -21,10 +21,11 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if err := s.load(ctx, name); err != nil {
 		return 0, err
 	}
-	facts, exists := s.facts(name, now)
-	if !exists {
+	m := s.objects.get(name)
+	if m == nil {
 		return 0, s.end(ctx, name, now)
 	}
+	facts := s.facts(m, now)
 	intents, decision := plan.Decide(facts)
 	moving := movingOff(facts, decision)
 	if err := s.withdraw(ctx, name, intents, moving, now); err != nil {
@@ -77,7 +78,7 @@ func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
 func (s *session) end(ctx context.Context, name string, now time.Time) error {
 	s.gates.want(name, nil)
 	s.metrics.gone(name)
-	s.news.forget(name)
+	s.told.forget(name)
 	if err := s.withdraw(ctx, name, nil, nil, now); err != nil {
 		return err
 	}

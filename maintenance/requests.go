@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
@@ -18,54 +18,48 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// requests are the open requests for nodes. The watcher answers all others, and those beyond the rate of their sender; this role
-// reads requests at the same rate. What has to outlive a session is on the bus: the request, and its receipt. Its methods may be
-// called from many goroutines.
+// requests are the open requests for nodes. The watcher answers all others, and those over the rate limit of their sender; this
+// role reads requests at the same rate. The bus keeps the requests and their receipts. Methods may be called from many goroutines.
 type requests struct {
 	*session
 
-	mu   sync.Mutex
-	open map[string]*nodeRequest // by SENDER/NAME
-	// rates are the rates of the senders; those that the policy does not know share one.
-	rates map[string]flowcontrol.RateLimiter
+	mu    sync.Mutex
+	open  map[string]*nodeRequest  // by SENDER/NAME
+	rates map[string]*rate.Limiter // by sender; those that the policy does not know share one
 }
 
-// nodeRequest is one open request.
+// nodeRequest is one open request. Mutable fields are guarded by requests.mu.
 type nodeRequest struct {
 	event  schemas.Event // without data; before it is read it has a channel and a sequence
 	stored time.Time
 	read   func() schemas.Event // nil: it was read
-	// request is what it asks for, once it is accepted, and wanted the same with the name of the node. nil: it is not accepted.
-	request  schemas.Request
-	wanted   *schemas.NodeRequest
-	deadline time.Time
+	// accepted is the receipt that says so. nil: it is not accepted yet.
+	accepted *schemas.Receipt
 	// uid is that of the maintenance. Empty: it is not known.
 	uid types.UID
-	// fingerprint is that of its receipts.
-	fingerprint string
-	// end is why the request is over. Empty: it is not.
-	end schemas.ReceiptReason
-	why string
+	// end is why the request is over. nil: it is not.
+	end *request.Rejection
 }
 
 func newRequests(s *session) *requests {
-	return &requests{session: s, open: map[string]*nodeRequest{}, rates: map[string]flowcontrol.RateLimiter{}}
+	return &requests{session: s, open: map[string]*nodeRequest{}, rates: map[string]*rate.Limiter{}}
 }
 
 // othersPerMinute is the rate of all senders together that the policy does not know.
 const othersPerMinute = 10
 
-// rate is the rate of a sender. The caller holds mu.
-func (r *requests) rate(sender string) flowcontrol.RateLimiter {
-	s, known := r.policy.Load().Asking().Sender(sender)
+// allow takes a token of the sender's rate limit.
+func (r *requests) allow(sender string) bool {
 	perMinute, name := othersPerMinute, ""
-	if known {
+	if s, known := r.policy.Load().Asking().Sender(sender); known {
 		perMinute, name = s.PerMinute, s.Name
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.rates[name] == nil {
-		r.rates[name] = flowcontrol.NewTokenBucketRateLimiter(float32(perMinute)/60, max(1, perMinute))
+		r.rates[name] = rate.NewLimiter(rate.Limit(float64(perMinute)/60), max(1, perMinute))
 	}
-	return r.rates[name]
+	return r.rates[name].Allow()
 }
 
 // add takes an open request over, to be read by reconcile.
@@ -77,11 +71,10 @@ func (r *requests) add(_ context.Context, e schemas.Event, stored time.Time, rea
 	key := sender + "/" + name
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if x := r.open[key]; x != nil && x.event.Sequence == e.Sequence {
-		return nil
+	if x := r.open[key]; x == nil || x.event.Sequence != e.Sequence {
+		r.open[key] = &nodeRequest{event: e, stored: stored, read: read}
+		r.enqueue(requestKey, key)
 	}
-	r.open[key] = &nodeRequest{event: e, stored: stored, read: read}
-	r.enqueue(requestKey, key)
 	return nil
 }
 
@@ -98,16 +91,29 @@ func (r *requests) maintenanceChanged(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, x := range r.open {
-		if x.wanted != nil && schemas.RequestedMaintenance(x.wanted.Node) == name {
+		if x.accepted != nil && schemas.RequestedMaintenance(x.accepted.Maintenance.Node) == name {
 			r.enqueue(requestKey, key)
 		}
 	}
 }
 
-func (r *requests) get(key string) *nodeRequest {
+// get is a copy of an open request.
+func (r *requests) get(key string) (x *nodeRequest, copied nodeRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.open[key]
+	if x = r.open[key]; x != nil {
+		copied = *x
+	}
+	return x, copied
+}
+
+// update changes a request. Nothing ends twice.
+func (r *requests) update(x *nodeRequest, change func(x *nodeRequest)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x.end == nil {
+		change(x)
+	}
 }
 
 // remove forgets a request, unless another one has its name by now.
@@ -121,113 +127,96 @@ func (r *requests) remove(key string, x *nodeRequest) {
 
 // reconcile reads a request and accepts or rejects it, or finishes one that is over. after is when to call it again.
 func (r *requests) reconcile(ctx context.Context, key string) (after time.Duration, err error) {
-	x := r.get(key)
+	x, is := r.get(key)
 	if x == nil {
 		return 0, nil
 	}
-	if x.wanted == nil {
-		if x.read != nil {
-			sender, _, _ := strings.Cut(key, "/")
-			r.mu.Lock()
-			allowed := r.rate(sender).TryAccept()
-			r.mu.Unlock()
-			if !allowed {
-				return time.Second, nil // by then the watcher has rejected it, if it is one too many
-			}
+	sender, name, _ := strings.Cut(key, "/")
+	if is.accepted == nil {
+		if !r.allow(sender) {
+			return time.Second, nil // by then the watcher has rejected it, if it is over the limit
 		}
-		done, err := r.accept(ctx, key, x)
+		if done, err := r.accept(ctx, sender, name, x); done || err != nil {
+			if done && err == nil {
+				r.remove(key, x)
+			}
+			return 0, err
+		}
+	}
+	if _, is = r.get(key); is.accepted == nil {
+		return 0, nil // another one has the name
+	}
+	if is.end == nil {
+		end, err := r.over(ctx, is)
 		if err != nil {
 			return 0, err
 		}
-		if done {
-			r.remove(key, x)
-			return 0, nil
+		if end == nil {
+			return max(is.accepted.Deadline.Sub(r.now()), time.Millisecond), nil
 		}
+		r.update(x, func(x *nodeRequest) { x.end = end })
+		_, is = r.get(key)
 	}
-	if err := r.look(ctx, x); err != nil {
+	last := schemas.Receipt{
+		Sender: sender, Name: name, Action: schemas.ActionMaintain, Maintenance: is.accepted.Maintenance,
+		Fingerprint: is.accepted.Fingerprint, State: schemas.RequestFinished, Reason: is.end.Reason, Message: is.end.Message,
+	}
+	if err := r.close(ctx, is.event, last); err != nil {
 		return 0, err
 	}
-	r.mu.Lock()
-	end, why := x.end, x.why
-	r.mu.Unlock()
-	if end == "" {
-		return max(x.deadline.Sub(r.now()), time.Millisecond), nil
-	}
-	last := r.receiptOf(key, x)
-	last.State, last.Reason, last.Message = schemas.RequestFinished, end, why
-	if err := r.close(ctx, x.event, last); err != nil {
-		return 0, err
-	}
-	r.log.Info("request finished", "request", key, "reason", end, "message", why)
+	r.log.Info("request finished", "request", key, "reason", is.end.Reason, "message", is.end.Message)
 	r.remove(key, x)
 	return 0, nil
 }
 
-func (r *requests) receiptOf(key string, x *nodeRequest) schemas.Receipt {
-	sender, name, _ := strings.Cut(key, "/")
-	return schemas.Receipt{
-		Sender: sender, Name: name, Action: x.request.Action, Maintenance: x.wanted, Fingerprint: x.fingerprint,
-	}
-}
-
-// accept reads a request and does what it asks for. done: nothing is left to do, or another role answers it.
-func (r *requests) accept(ctx context.Context, key string, x *nodeRequest) (done bool, err error) {
+// accept reads a request and does what it asks for. done: nothing is left to do, or the watcher answers it.
+func (r *requests) accept(ctx context.Context, sender, name string, x *nodeRequest) (done bool, err error) {
 	if open, err := r.cfg.Bus.HasRequest(ctx, x.event); err != nil || !open {
-		return err == nil, err // the watcher has rejected it: it was one too many
+		return err == nil, err // the watcher has rejected it
 	}
 	e := x.event
 	if x.read != nil {
 		e = x.read()
 	}
 	action := request.Action(e)
-	if action != schemas.ActionMaintain && action != schemas.ActionCancel {
+	if action == schemas.ActionCancel {
+		return true, r.cancel(ctx, e, sender, name, x.stored)
+	}
+	if action != schemas.ActionMaintain {
 		return true, nil
 	}
-	sender, name, _ := strings.Cut(key, "/")
 	before, last, err := r.lastReceipt(ctx, sender, name)
 	if err != nil {
 		return false, err
 	}
-	if action == schemas.ActionCancel {
-		return true, r.cancel(ctx, e, sender, name, x.stored)
-	}
 	q, no := request.Read(e, sender, name, x.stored)
+	if no == nil {
+		no = mayAsk(r.policy.Load().Asking(), q)
+	}
 	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun, Target: q.Target}
 	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
 		return false, err
 	}
 	switch {
 	case before.CausationID == e.ID && last.State == schemas.RequestAccepted: // by the leader before
-		r.begin(x, e, q, last, "")
-		if no == nil {
-			no = mayAsk(r.policy.Load().Asking(), q)
-		}
+		r.begin(x, e, last, "")
 		if no != nil { // the policy is another one now
-			r.mu.Lock()
-			x.end, x.why = schemas.ReceiptCancelled, no.Message
-			r.mu.Unlock()
+			r.update(x, func(x *nodeRequest) { x.end = request.Refuse(schemas.ReceiptCancelled, "%s", no.Message) })
 		}
 		return false, nil
 	case before.CausationID == e.ID && e.ID != "": // answered, and not dropped
 		return true, r.cfg.Bus.DropRequest(ctx, e)
-	}
-	if no == nil {
-		no = mayAsk(r.policy.Load().Asking(), q)
-	}
-	if no != nil {
+	case no != nil:
 		return true, r.reject(ctx, e, answer, no)
+	case before.ID == "" || last.State != schemas.RequestFinished:
+		return r.do(ctx, x, e, answer, q)
+	case last.Fingerprint != answer.Fingerprint: // the name was used before
+		return true, r.reject(ctx, e, answer, request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
 	}
-	if before.ID != "" && last.State == schemas.RequestFinished { // the name was used before: it is the same request
-		if last.Fingerprint != answer.Fingerprint {
-			return true, r.reject(ctx, e, answer, request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
-		}
-		return true, r.close(ctx, e, last)
-	}
-	return r.do(ctx, x, e, answer, q)
+	return true, r.close(ctx, e, last)
 }
 
-// do stores the desired state of a node, and then says that the request is accepted: a leader that takes over in between stores
-// the same again, which changes nothing.
+// do stores the desired state of a node, and then accepts the request: a leader that takes over in between stores the same again.
 func (r *requests) do(
 	ctx context.Context, x *nodeRequest, e schemas.Event, answer schemas.Receipt, q schemas.Request,
 ) (done bool, err error) {
@@ -244,15 +233,25 @@ func (r *requests) do(
 		wanted.Node = node.Name
 	}
 	answer.Maintenance = &wanted
-	is, no, err := r.store(ctx, q, wanted, node)
+	name := schemas.RequestedMaintenance(wanted.Node)
+	d := desired{name: name, node: wanted.Node, reason: reasonOf(q), NodeRequest: wanted, uid: markOf(node, name)}
+	is, no, err := r.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+		switch {
+		case is == nil && wanted.Stage == v1alpha1.Complete && d.uid == "":
+			return nil, nil
+		case is == nil && node == nil:
+			return nil, request.Refuse(schemas.ReceiptUnknownTarget, "there is no node %s", wanted.Node)
+		}
+		return d.of(is, r.now())
+	})
 	switch {
 	case err != nil:
 		return false, err
 	case no != nil:
 		return true, r.reject(ctx, e, answer, no)
 	case is == nil:
-		answer.State = schemas.RequestFinished
-		answer.Reason, answer.Message = notHeld(wanted.Node, r.otherHolder(wanted.Node))
+		end := notHeld(wanted.Node, r.otherHolder(wanted.Node))
+		answer.State, answer.Reason, answer.Message = schemas.RequestFinished, end.Reason, end.Message
 		return true, r.close(ctx, e, answer)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, request.Deadline(q, x.stored)
@@ -260,17 +259,14 @@ func (r *requests) do(
 	if err := r.answer(ctx, e, answer); err != nil {
 		return false, err
 	}
-	r.begin(x, e, q, answer, is.UID)
+	r.begin(x, e, answer, is.UID)
 	return false, nil
 }
 
 // begin notes that a request is accepted.
-func (r *requests) begin(x *nodeRequest, e schemas.Event, q schemas.Request, accepted schemas.Receipt, uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *requests) begin(x *nodeRequest, e schemas.Event, accepted schemas.Receipt, uid types.UID) {
 	e.Data = nil
-	x.event, x.read, x.request, x.wanted, x.deadline, x.uid = e, nil, q, accepted.Maintenance, accepted.Deadline, uid
-	x.fingerprint = accepted.Fingerprint
+	r.update(x, func(x *nodeRequest) { x.event, x.read, x.accepted, x.uid = e, nil, &accepted, uid })
 }
 
 // mayAsk says why the policy does not let the sender ask for a node.
@@ -291,12 +287,11 @@ func mayAsk(p policy.Requests, q schemas.Request) *request.Rejection {
 }
 
 // openOf counts the accepted requests of a sender.
-func (r *requests) openOf(sender string) int {
+func (r *requests) openOf(sender string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
 	for _, x := range r.open {
-		if x.wanted != nil && x.request.Sender == sender {
+		if x.accepted != nil && x.accepted.Sender == sender {
 			n++
 		}
 	}
@@ -324,24 +319,6 @@ func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection
 	return nil, request.Refuse(schemas.ReceiptUnknownTarget, "%d nodes have the provider ID %s: name the node", len(found), q.ProviderID)
 }
 
-// store stores the desired state of a node, which is nil if it does not exist. The result is nil if there is nothing to complete.
-// A maintenance that the table has lost begins again with the UID of the mark on the node.
-func (r *requests) store(
-	ctx context.Context, q schemas.Request, wanted schemas.NodeRequest, node *corev1.Node,
-) (*v1alpha1.NodeMaintenance, *request.Rejection, error) {
-	name := schemas.RequestedMaintenance(wanted.Node)
-	d := desired{name: name, node: wanted.Node, reason: reasonOf(q), NodeRequest: wanted, uid: markOf(node, name)}
-	return r.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-		switch {
-		case is == nil && wanted.Stage == v1alpha1.Complete && d.uid == "":
-			return nil, nil
-		case is == nil && node == nil:
-			return nil, request.Refuse(schemas.ReceiptUnknownTarget, "there is no node %s", wanted.Node)
-		}
-		return d.of(is, r.now())
-	})
-}
-
 // otherHolder is the maintenance that has cordoned a node, if it is not the one of requests. Empty: there is none.
 func (r *requests) otherHolder(node string) string {
 	n := r.cfg.View.Node(node)
@@ -354,43 +331,35 @@ func (r *requests) otherHolder(node string) string {
 	return ""
 }
 
-// look finds out whether an accepted request is over. One that was refused, of which nothing was begun, is given up: it would begin
-// as soon as the guard does not refuse it any more, when nobody expects it.
-func (r *requests) look(ctx context.Context, x *nodeRequest) error {
-	r.mu.Lock()
-	over, want, uid := x.end != "", *x.wanted, x.uid
-	r.mu.Unlock()
-	if over {
-		return nil
-	}
+// over says why an accepted request is over. nil: it is not. A refused maintenance that has begun nothing is completed: otherwise it
+// would begin unexpectedly as soon as the guard accepts it.
+func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
+	want := *x.accepted.Maintenance
 	name := schemas.RequestedMaintenance(want.Node)
-	is, err := r.session.read(ctx, name)
+	is, err := r.stored(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	end, why := judge(want, uid, is, r.otherHolder(want.Node))
-	if end == "" && !r.now().Before(x.deadline) {
-		end, why = schemas.ReceiptDeadlineExceeded, late(want, is)
+	end := judge(want, x.uid, is, r.otherHolder(want.Node))
+	if end == nil && !r.now().Before(x.accepted.Deadline) {
+		end = late(want, is)
 	}
-	var no *request.Rejection
-	if end == schemas.ReceiptRefused && !begun(is) {
-		_, no, err = r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-			if now == nil || now.UID != is.UID || now.Generation != is.Generation {
-				return nil, nil
-			}
-			give := desired{reason: now.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}
-			return give.of(now, r.now())
-		})
+	if end == nil || end.Reason != schemas.ReceiptRefused || begun(is) {
+		return end, nil
 	}
-	if err == nil && no == nil && end != "" { // a dry run cannot give it up, and leaves it open
-		r.mu.Lock()
-		x.end, x.why = end, why
-		r.mu.Unlock()
+	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
+			return nil, nil
+		}
+		return completed(now).of(now, r.now())
+	})
+	if no != nil { // a dry run leaves the request open
+		return nil, err
 	}
-	return err
+	return end, err
 }
 
-// cancel ends an open request for a node. The watcher answers if the request is about something else.
+// cancel ends an open request for a node. The watcher answers if the request is about pods.
 func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name string, stored time.Time) error {
 	q, no := request.Read(e, sender, name, stored)
 	s, known := r.policy.Load().Asking().Sender(sender)
@@ -399,25 +368,20 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 	}
 	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action, State: schemas.RequestFinished}
 	key := sender + "/" + q.Request
-	x := r.get(key)
-	if x == nil {
+	x, is := r.get(key)
+	switch {
+	case x == nil:
 		_, last, err := r.lastReceipt(ctx, sender, q.Request)
 		if err != nil || last.Action != schemas.ActionMaintain {
 			return err
 		}
 		answer.Reason, answer.Message = schemas.ReceiptNothingToDo, "no request "+q.Request+" is open"
 		return r.close(ctx, e, answer)
-	}
-	r.mu.Lock()
-	accepted := x.wanted != nil
-	if accepted && x.end == "" {
-		x.end = schemas.ReceiptCancelled
-		x.why = "cancelled: " + q.Reason + goesOn(r.index.get(schemas.RequestedMaintenance(x.wanted.Node)))
-	}
-	r.mu.Unlock()
-	if !accepted {
+	case is.accepted == nil:
 		return fmt.Errorf("cancel request %s: it was not read yet", key)
 	}
+	why := "cancelled: " + q.Reason + goesOn(r.objects.get(schemas.RequestedMaintenance(is.accepted.Maintenance.Node)))
+	r.update(x, func(x *nodeRequest) { x.end = request.Refuse(schemas.ReceiptCancelled, "%s", why) })
 	r.enqueue(requestKey, key)
 	answer.Reason, answer.Message = schemas.ReceiptDone, "request "+q.Request+" is given up"
 	return r.close(ctx, e, answer)

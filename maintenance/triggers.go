@@ -2,7 +2,6 @@ package maintenance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
@@ -22,8 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// absentFor is how long a node has to be absent before the maintenance that requests asked for is completed: far longer than a
-// node takes to register again.
+// absentFor is how long a node has to be absent before its maintenance by requests is completed: far longer than a node takes to
+// register again.
 const absentFor = 10 * time.Minute
 
 // triggers make maintenances of nodes that show a drain trigger of the policy, and complete those whose trigger or node is gone. The
@@ -37,7 +37,7 @@ type triggers struct {
 
 func newTriggers(s *session) *triggers { return &triggers{session: s, absent: map[string]time.Time{}} }
 
-// triggerOn is the drain trigger on a node. Empty: there is none. Conditions that maintenances set are none.
+// triggerOn is the drain trigger on a node. Empty: there is none. Conditions that maintenances set do not count.
 func triggerOn(n *corev1.Node, m policy.Maintenance) string {
 	if n == nil || len(m.Start) == 0 {
 		return ""
@@ -53,7 +53,7 @@ func (t *triggers) enqueueAll() {
 			t.enqueue(triggerKey, n.Name)
 		}
 	}
-	for _, name := range t.index.names() {
+	for _, name := range t.objects.names() {
 		if node, is := schemas.InTable(name); is {
 			t.enqueue(triggerKey, node)
 		}
@@ -64,46 +64,47 @@ func (t *triggers) enqueueAll() {
 func (t *triggers) reconcile(ctx context.Context, node string) error {
 	n := t.cfg.View.Node(node)
 	name := schemas.SignMaintenance(node)
-	trigger, is, mark := triggerOn(n, t.policy.Load().Maintenance), t.index.get(name), markOf(n, name)
+	trigger, mark := triggerOn(n, t.policy.Load().Maintenance), markOf(n, name)
+	d := desired{name: name, node: node, reason: trigger + " on the node", uid: mark}
 	var err error
-	switch {
-	case trigger != "" && is == nil:
-		err = t.begin(ctx, desired{
-			name: name, node: node, reason: trigger + " on the node", uid: mark,
-			NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Drain},
-		})
-	case trigger == "" && is != nil:
+	switch exists := t.objects.get(name) != nil; {
+	case trigger != "" && !exists: // one that is being completed refuses; when it is gone, the node is reconciled again
+		d.Stage = v1alpha1.Drain
+		var no *request.Rejection
+		if _, no, err = t.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+			return d.of(is, t.now())
+		}); err == nil && no == nil {
+			t.log.Info("a drain trigger on a node begins a maintenance", "node", node, "trigger", d.reason)
+		}
+	case trigger == "" && exists:
 		err = t.complete(ctx, name)
-	case is == nil && mark != "":
-		err = t.giveBack(ctx, desired{
-			name: name, node: node, reason: "the drain trigger is gone from the node", uid: mark,
-			NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete},
+	case !exists && mark != "": // the table was lost: a new maintenance gives the node back
+		d.Stage, d.reason = v1alpha1.Complete, "the drain trigger is gone from the node"
+		_, _, err = t.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+			if is != nil {
+				return nil, nil
+			}
+			return d.first(t.now()), nil
 		})
 	}
-	if err != nil {
+	if err != nil || !t.absentLong(node, n != nil) {
 		return err
 	}
-	return t.completeAbsent(ctx, node, n != nil)
+	return t.complete(ctx, schemas.RequestedMaintenance(node))
 }
 
-// completeAbsent completes the maintenance that requests asked for of a node that has been absent for long.
-func (t *triggers) completeAbsent(ctx context.Context, node string, exists bool) error {
-	name, now := schemas.RequestedMaintenance(node), t.now()
+// absentLong says whether a node with a maintenance by requests has been absent for long.
+func (t *triggers) absentLong(node string, exists bool) bool {
 	t.mu.Lock()
-	if exists || t.index.get(name) == nil {
+	defer t.mu.Unlock()
+	if exists || t.objects.get(schemas.RequestedMaintenance(node)) == nil {
 		delete(t.absent, node)
-		t.mu.Unlock()
-		return nil
+		return false
 	}
 	if t.absent[node].IsZero() {
-		t.absent[node] = now
+		t.absent[node] = t.now()
 	}
-	since := t.absent[node]
-	t.mu.Unlock()
-	if now.Sub(since) < absentFor {
-		return nil
-	}
-	return t.complete(ctx, name)
+	return t.now().Sub(t.absent[node]) >= absentFor
 }
 
 // complete completes a maintenance, if there is one.
@@ -112,67 +113,42 @@ func (t *triggers) complete(ctx context.Context, name string) error {
 		if is == nil {
 			return nil, nil
 		}
-		return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}.of(is, t.now())
-	})
-	return err
-}
-
-// begin makes a maintenance. One that is being completed is left alone: when it is gone, the node is reconciled again.
-func (t *triggers) begin(ctx context.Context, d desired) error {
-	_, no, err := t.change(ctx, d.name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-		return d.of(is, t.now())
-	})
-	if err == nil && no == nil {
-		t.log.Info("a drain trigger on a node begins a maintenance", "node", d.node, "trigger", d.reason)
-	}
-	return err
-}
-
-// giveBack makes a maintenance that takes back what a lost one has left on the node. One that exists does it itself.
-func (t *triggers) giveBack(ctx context.Context, d desired) error {
-	_, _, err := t.change(ctx, d.name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-		if is != nil {
-			return nil, nil
-		}
-		return d.first(t.now()), nil
+		return completed(is).of(is, t.now())
 	})
 	return err
 }
 
 // desired is the desired state of a node, which a request or a drain trigger asks for.
 type desired struct {
-	name   string // of the maintenance
-	node   string
-	reason string
+	name, node, reason string // name is that of the maintenance
 	schemas.NodeRequest
-	// uid is the one that a new maintenance gets. Empty: any.
-	uid types.UID
+	uid types.UID // of a new maintenance. Empty: any
 }
 
-// further says whether a stage comes after another one.
-func further(a, b v1alpha1.Stage) bool {
-	return slices.Index(request.NodeStages(), a) > slices.Index(request.NodeStages(), b)
+// completed is the desired state that completes a maintenance.
+func completed(is *v1alpha1.NodeMaintenance) desired {
+	return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}
 }
 
 // of is the changed maintenance, or why it cannot change. Both nil: nothing changes. A deadline replaces the one before, and a
 // guard that was lifted stays lifted.
-func (w desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+func (d desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 	if is == nil {
-		return w.first(now), nil
+		return d.first(now), nil
 	}
-	if further(is.Spec.Stage, w.Stage) {
+	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
 		return nil, request.Refuse(schemas.ReceiptConflict,
 			"the stage cannot go from %s to %s, only forwards; when the node is given back, it can be asked for anew",
-			is.Spec.Stage, w.Stage)
+			is.Spec.Stage, d.Stage)
 	}
 	next := is.DeepCopy()
-	if next.Spec.Stage != w.Stage {
-		next.Spec.Stage, next.Spec.Reason = w.Stage, w.reason
+	if next.Spec.Stage != d.Stage {
+		next.Spec.Stage, next.Spec.Reason = d.Stage, d.reason
 	}
-	if w.Deadline != nil {
-		next.Spec.Deadline, next.Spec.OnDeadline = w.Deadline, w.OnDeadline
+	if d.Deadline != nil {
+		next.Spec.Deadline, next.Spec.OnDeadline = d.Deadline, d.OnDeadline
 	}
-	for _, guard := range w.Force {
+	for _, guard := range d.Force {
 		if !slices.Contains(next.Spec.Force, guard) {
 			next.Spec.Force = append(next.Spec.Force, guard)
 		}
@@ -185,24 +161,23 @@ func (w desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.Node
 }
 
 // first is a new maintenance.
-func (w desired) first(now time.Time) *v1alpha1.NodeMaintenance {
-	uid := w.uid
-	if uid == "" {
-		uid = uuid.NewUUID()
+func (d desired) first(now time.Time) *v1alpha1.NodeMaintenance {
+	if d.uid == "" {
+		d.uid = uuid.NewUUID()
 	}
 	return &v1alpha1.NodeMaintenance{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "NodeMaintenance"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: w.name, UID: uid, Generation: 1, CreationTimestamp: metav1.NewTime(now.UTC().Truncate(time.Second)),
+			Name: d.name, UID: d.uid, Generation: 1, CreationTimestamp: metav1.NewTime(now.UTC().Truncate(time.Second)),
 		},
 		Spec: v1alpha1.NodeMaintenanceSpec{
-			Nodes: v1alpha1.NodeSet{Names: []string{w.node}}, Stage: w.Stage, Reason: w.reason, Deadline: w.Deadline,
-			OnDeadline: w.OnDeadline, Force: w.Force,
+			Nodes: v1alpha1.NodeSet{Names: []string{d.node}}, Stage: d.Stage, Reason: d.reason, Deadline: d.Deadline,
+			OnDeadline: d.OnDeadline, Force: d.Force,
 		},
 	}
 }
 
-// reasonOf is why a node is maintained, with who asked, in as many characters as a maintenance may have.
+// reasonOf is the reason of a request with its requester, in as many characters as a maintenance may have.
 func reasonOf(r schemas.Request) string {
 	text := r.Reason
 	if r.Requester != "" {
@@ -214,44 +189,37 @@ func reasonOf(r schemas.Request) string {
 	return text
 }
 
-// tableTries is how often a change of the table is tried again after a conflict.
-const tableTries = 5
-
-// change stores the result of want, which gets the maintenance as it is, or nil if there is none. want is called again after a
-// conflict, and returns nil to change nothing. The result is the maintenance as it is then; nil: there is none. A dry run changes
-// nothing: a process that is no dry run would carry the change out.
+// change stores the result of want in the table. want gets the stored maintenance, nil for none, returns nil to change nothing, and is called
+// again after a conflict. The result is the maintenance as it is then. A dry run changes nothing: another process would carry the
+// change out.
 func (s *session) change(
 	ctx context.Context, name string,
 	want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection),
-) (*v1alpha1.NodeMaintenance, *request.Rejection, error) {
+) (result *v1alpha1.NodeMaintenance, no *request.Rejection, err error) {
 	if s.cfg.DryRun {
 		return nil, request.Refuse(schemas.ReceiptNotAllowed,
 			"the maintenance role runs with --dry-run, and changes no maintenance: nothing was stored; ask when it runs without"), nil
 	}
-	for range tableTries {
-		is, err := s.read(ctx, name)
-		if err != nil {
-			return nil, nil, err
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		var next *v1alpha1.NodeMaintenance
+		if result, err = s.stored(ctx, name); err != nil {
+			return err
 		}
-		next, no := want(is)
-		if no != nil || next == nil {
-			return is, no, nil
+		if next, no = want(result); no != nil || next == nil {
+			return nil
 		}
-		_, err = s.cfg.Table.Put(ctx, next)
-		if err == nil {
-			return next, nil, nil
-		}
-		if !apierrors.IsConflict(err) {
-			return nil, nil, err
-		}
+		result = next
+		_, err := s.cfg.Table.Put(ctx, next)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("change maintenance %s: %w", name, err)
 	}
-	return nil, nil, fmt.Errorf("maintenance %s: %w", name, errConflicts)
+	return result, no, nil
 }
 
-var errConflicts = errors.New("it changes again and again")
-
-// read reads a maintenance of the table. nil: there is none.
-func (s *session) read(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error) {
+// stored reads a maintenance of the table. nil: there is none.
+func (s *session) stored(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error) {
 	is, err := s.cfg.Table.Get(ctx, name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil

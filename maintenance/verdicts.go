@@ -45,7 +45,7 @@ func (s *session) verdict(e schemas.Event) {
 	if p == nil || p.UID != v.Intent.Pod.UID || p.Spec.NodeName == "" {
 		return
 	}
-	names := s.index.workingOn(p.Spec.NodeName)
+	names := s.objects.workingOn(p.Spec.NodeName)
 	if len(names) == 0 || !s.pods.note(v, now) {
 		return
 	}

@@ -1,51 +1,51 @@
-// Package maintenance carries out what a maintenance wants besides moves: its status is written, its finalizer is set, and
-// nodes are cordoned, given back and told about by their conditions.
+// Package apply carries a decision of package plan out: it writes the status of the maintenance, sets its finalizer, and cordons
+// nodes, gives them back, and sets their conditions.
 //
-// # What is promised
+//	Do (apply.go) ─▶ writeStatus ─▶ setFinalizer (store.go) ─▶ node (node.go) ─▶ setFinalizer
 //
-//   - The status comes first. If the object is another one by now, or somebody has changed it since the answer was decided,
-//     nothing is done at all.
+// # Guarantees
+//
+//   - The status comes first. If the object has changed since the decision, nothing is done.
 //   - The finalizer is there before a node is touched, and goes after the last one was.
-//   - A node is changed only if it is, in its cordon and its mark, as it was when that was decided. The cordon and the mark
-//     are one patch, which the API server refuses if somebody else wrote in between.
+//   - A node is changed only if its cordon and its mark are as they were at the decision. Both are changed by one patch, which the
+//     API server refuses if the node has changed in between.
 //   - The mark of a maintenance that holds the node is never replaced by that of another one.
 //   - A node that was cordoned before, or that somebody else has cordoned since, stays cordoned when it is given back.
-//   - Right before each write to the API server, [Config.LeaseValid] is asked whether this process still holds its lease.
-//   - Everything may be done again, from the beginning and from wherever a process was killed; it then ends the same.
+//   - [Config.LeaseValid] is asked right before each write to the API server.
+//   - Everything can be done again, from the beginning and from wherever a process was killed, with the same end.
 //
-// Maintenances are objects of the API server, or entries of a [Table], told apart by a slash in their names. For both the same
-// holds; an entry is removed where an object loses its finalizer for good, when everything is given back.
-//
-// # What is not
-//
-// Whether a node should be cordoned is decided elsewhere. Conditions are set without a look at who else sets them.
+// Maintenances are objects of the API server, or entries of a [Table] with a slash in their names. An entry is removed where an
+// object loses its finalizer.
 package apply
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Manager is the field manager of everything that is changed.
+// Manager is the field manager of all changes.
 const Manager = "rehome"
 
 // callTimeout bounds one call to the API server.
 const callTimeout = 10 * time.Second
 
-// tries is how often a change of one object is tried that others overtake, before the whole is tried again later.
-const tries = 5
-
-// Config is what [Steps] are made of.
+// Config is the configuration of [Steps].
 type Config struct {
 	// Client needs the rights to get and patch nodes; nodes/status is patched if that is allowed.
 	Client kubernetes.Interface
@@ -55,33 +55,27 @@ type Config struct {
 	Table Table
 	// LeaseValid says whether this process still holds its lease, by its own clock. nil: always.
 	LeaseValid func() bool
-	// DryRun asks the API server with dryRun=All.
+	// DryRun sends dryRun=All to the API server, and leaves the table alone.
 	DryRun bool
-	// Now is the clock. nil: time.Now.
-	Now func() time.Time
-	// Log is told once when the conditions of nodes may not be set. nil: slog.Default().
+	// Log gets one line if the conditions of nodes may not be set. nil: slog.Default().
 	Log *slog.Logger
 }
 
-// Steps carries out the steps of maintenances. It may be used from several goroutines at once, though not for the same
-// maintenance. [New] makes one.
+// Steps carries out decisions. It may be used from several goroutines at once, though not for the same maintenance.
 type Steps struct {
 	cfg       Config
-	forbidden atomic.Bool // conditions of nodes: said
+	forbidden atomic.Bool // the missing right to set conditions was logged
 }
 
-// New makes Steps. It asks nothing of the API server.
+// New makes Steps. It calls no server.
 func New(cfg Config) *Steps {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
 	return &Steps{cfg: cfg}
 }
 
-// NewClient makes a client of the kinds of package v1alpha1, in JSON. It does not connect. The error is one of the config.
+// NewClient makes a client for the kinds of package v1alpha1, in JSON. It does not connect.
 func NewClient(config *rest.Config) (rest.Interface, error) {
 	kinds := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(kinds); err != nil {
@@ -98,48 +92,152 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 // ErrNotLeading is in the error of a write that was not made because the lease had run out.
 var ErrNotLeading = errors.New("the lease has run out, and another process may lead")
 
-// leading returns [ErrNotLeading] if the lease has run out.
-func (c *Steps) leading() error {
-	if c.cfg.LeaseValid != nil && !c.cfg.LeaseValid() {
-		return ErrNotLeading
-	}
-	return nil
-}
-
 // Result is what was done.
 type Result struct {
-	// Dropped says why nothing was done, or nothing more: the answer is outdated. Empty: it is not.
+	// Dropped says why the decision was not carried out: it is stale. Empty: it is not.
 	Dropped string
 	// Before is the maintenance as it was found. nil: it was not.
 	Before *v1alpha1.NodeMaintenance
-	// Wrote: its status was written. If not, it was that of the answer already, or Dropped says why not.
+	// Wrote: the status was written. If not, it was that of the decision already, or the decision was dropped.
 	Wrote bool
-	// Nodes are the steps on nodes, in their order, as far as it came. There is none before the status and the finalizer are as
-	// they are to be.
+	// Nodes are the steps on nodes that were tried, in their order.
 	Nodes []Done
 }
 
-// Done is what became of one step.
+// Done is the result of one step.
 type Done struct {
 	plan.NodeStep
 	Outcome Outcome
-	// Message says it in words, for people.
 	Message string
-	// Again: the node had been cordoned for the maintenance, and somebody has uncordoned it.
+	// Again: the node had been cordoned for the maintenance, and was uncordoned since.
 	Again bool
-	// Err is why it is to be tried again. nil: it is not.
+	// Err is why the step has to be tried again.
 	Err error
 }
 
-// Outcome is what became of a step on a node.
+// Outcome is the result of a step on a node.
 type Outcome string
 
 // The outcomes.
 const (
 	Changed   Outcome = "changed"   // it was done
-	Unchanged Outcome = "unchanged" // it was as it is to be already
-	Outdated  Outcome = "outdated"  // the node is not as it was when the step was decided, or not there any more
+	Unchanged Outcome = "unchanged" // it was done before
+	Outdated  Outcome = "outdated"  // the node has changed since the decision, or is gone
 	Taken     Outcome = "taken"     // another maintenance holds the node
-	Early     Outcome = "early"     // it was cordoned less than a minute ago, and is not cordoned again yet
-	Failed    Outcome = "failed"    // the API server could not be asked, or refused it
+	Failed    Outcome = "failed"    // the API server could not be reached, or refused it
 )
+
+// Do carries a decision out. After an error it has to be called again; the result says what was done. A step on a node that fails
+// does not hold up the others.
+func (c *Steps) Do(ctx context.Context, d plan.Decision) (Result, error) {
+	var r Result
+	if err := c.writeStatus(ctx, d, &r); err != nil || r.Dropped != "" {
+		return r, err
+	}
+	if d.Finalizer {
+		if err := c.setFinalizer(ctx, d, true); err != nil {
+			return r, err
+		}
+	}
+	var failed []error
+	for _, n := range d.Nodes {
+		done := c.node(ctx, d, n)
+		r.Nodes = append(r.Nodes, done)
+		if done.Err != nil {
+			failed = append(failed, done.Err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(failed) == 0 && !d.Finalizer {
+		return r, c.setFinalizer(ctx, d, false)
+	}
+	return r, errors.Join(failed...)
+}
+
+// writeStatus writes the status, or says in r why the decision is stale. An object that has the status already was written by an
+// earlier attempt, unless its spec is newer.
+func (c *Steps) writeStatus(ctx context.Context, d plan.Decision, r *Result) error {
+	store := c.store(d.Name)
+	live, err := store.get(ctx, d.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Dropped = "it does not exist any more"
+		return nil
+	case err != nil:
+		return err
+	case live.UID != d.UID:
+		r.Dropped = "another one has its name"
+		return nil
+	}
+	r.Before = live
+	switch same := sameStatus(live.Status, d.Status) && live.Generation == d.Status.ObservedGeneration; {
+	case same:
+		return nil
+	case live.ResourceVersion != d.ResourceVersion:
+		r.Dropped = "it has changed since that was decided"
+		return nil
+	}
+	err = store.writeStatus(ctx, d, live)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		r.Dropped = "it has changed since that was decided"
+		return nil
+	case apierrors.IsInvalid(err): // it would be again
+		r.Dropped = "its status was refused: " + err.Error()
+		return nil
+	}
+	r.Wrote = err == nil
+	return err
+}
+
+// sameStatus compares the JSON of two statuses.
+func sameStatus(a, b v1alpha1.NodeMaintenanceStatus) bool {
+	one, errOne := json.Marshal(a)
+	other, errOther := json.Marshal(b)
+	return errOne == nil && errOther == nil && bytes.Equal(one, other)
+}
+
+// setFinalizer makes the maintenance have the finalizer, or not.
+func (c *Steps) setFinalizer(ctx context.Context, d plan.Decision, wanted bool) error {
+	store := c.store(d.Name)
+	return again(func() error {
+		live, err := store.get(ctx, d.Name)
+		if apierrors.IsNotFound(err) || err == nil && live.UID != d.UID {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return store.setFinalizer(ctx, d, live, wanted)
+	})
+}
+
+// again calls f up to five times, as long as the object changes between f's read and its patch.
+func again(f func() error) error {
+	return retry.OnError(wait.Backoff{Steps: 5}, func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+	}, f)
+}
+
+// write prepares a write to the API server: its body, and the check of the lease.
+func (c *Steps) write(patch any) (body []byte, err error) {
+	if body, err = json.Marshal(patch); err != nil {
+		return nil, err
+	}
+	if c.cfg.LeaseValid != nil && !c.cfg.LeaseValid() {
+		return nil, ErrNotLeading
+	}
+	return body, nil
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// version makes a patch fail with a conflict if the object has another version. A failing test would be an invalid patch.
+func version(v string) operation { return operation{"replace", "/metadata/resourceVersion", v} }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,113 +17,98 @@ import (
 )
 
 // node carries one step out.
-func (c *Steps) node(ctx context.Context, s plan.Decision, n plan.NodeStep) Done {
-	var d Done
-	for range tries {
-		live, err := c.look(ctx, n.Name)
+func (c *Steps) node(ctx context.Context, d plan.Decision, n plan.NodeStep) (done Done) {
+	_ = again(func() error {
+		live, err := c.getNode(ctx, n.Name)
 		switch {
 		case apierrors.IsNotFound(err):
-			return Done{NodeStep: n, Outcome: Outdated, Message: "the node is gone"}
+			done = Done{NodeStep: n, Outcome: Outdated, Message: "the node is gone"}
 		case err != nil:
-			return failure(n, err)
+			done = failure(n, err)
+		default:
+			done = c.once(ctx, d, n, live)
 		}
-		if d = c.once(ctx, s, n, live); !overtaken(d.Err) {
-			break
-		}
-	}
-	return d
+		return done.Err
+	})
+	return done
 }
 
 func failure(n plan.NodeStep, err error) Done {
 	return Done{NodeStep: n, Outcome: Failed, Message: err.Error(), Err: err}
 }
 
-// once carries a step out on the node as it is. When only the conditions could not be set, the outcome is that of all else,
-// unless there is nothing else.
-func (c *Steps) once(ctx context.Context, s plan.Decision, n plan.NodeStep, live *corev1.Node) Done {
-	d := Done{NodeStep: n}
-	held, err := c.held(ctx, s, n, live)
+// once tries the step once. Conditions that cannot be set fail the step only if it is about nothing else.
+func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live *corev1.Node) Done {
+	done := Done{NodeStep: n}
+	holder, err := c.holder(ctx, d, n, live)
 	if err != nil {
 		return failure(n, err)
 	}
 	var patch []operation
-	patch, d.Outcome, d.Message = patchOf(n, live, held, c.cfg.Now())
-	d.Again = n.Action == schemas.NodeCordon && d.Outcome == Changed && isMark(n.Marked, n.Mark.UID) && !live.Spec.Unschedulable
+	patch, done.Outcome, done.Message = patchOf(n, live, holder)
+	done.Again = n.Action == schemas.NodeCordon && done.Outcome == Changed && n.Marked != nil && n.Marked.UID == n.Mark.UID &&
+		!live.Spec.Unschedulable
 	if len(patch) > 0 {
-		if err := c.change(ctx, live, types.JSONPatchType, patch); err != nil {
+		if err := c.patchNode(ctx, live, types.JSONPatchType, patch); err != nil {
 			return failure(n, err)
 		}
 	}
-	if d.Outcome != Changed && d.Outcome != Unchanged {
-		return d
+	if done.Outcome != Changed && done.Outcome != Unchanged {
+		return done
 	}
-	set, err := c.conditions(ctx, live, n.Conditions)
+	set, err := c.setConditions(ctx, live, n.Conditions)
 	switch {
 	case err != nil && n.Action == schemas.NodeMark:
 		return failure(n, err)
 	case set && n.Action == schemas.NodeMark:
-		d.Outcome = Changed
+		done.Outcome = Changed
 	}
-	d.Err = err
-	return d
+	done.Err = err
+	return done
 }
 
-// patchOf says how the node is changed: not at all, unless the outcome is Changed. held is the name of another maintenance because
-// of which the node is not cordoned. It is a pure function.
-func patchOf(n plan.NodeStep, live *corev1.Node, held string, now time.Time) ([]operation, Outcome, string) {
-	mark := markOf(live)
+// patchOf is the change of the node; none unless the outcome is Changed. holder is another maintenance that holds the node. It is
+// a pure function.
+func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Outcome, string) {
+	mark := schemas.MarkOn(live)
+	done := n.Action == schemas.NodeMark || // it is about conditions alone
+		n.Action == schemas.NodeCordon && sameMark(mark, &n.Mark) && live.Spec.Unschedulable ||
+		n.Action == schemas.NodeReturn && mark == nil && n.Marked != nil
 	switch {
 	case live.UID != n.UID:
 		return nil, Outdated, "another node has its name"
-	case held != "":
-		return nil, Taken, "maintenance " + held + " holds the node"
-	case done(n, mark, live.Spec.Unschedulable):
+	case holder != "":
+		return nil, Taken, "maintenance " + holder + " holds the node"
+	case done:
 		return nil, Unchanged, ""
 	case live.Spec.Unschedulable != n.Unschedulable || !sameMark(mark, n.Marked):
 		return nil, Outdated, "the node has changed since that was decided"
-	case n.Action == schemas.NodeReturn:
-		return giveBack(n, live)
-	case isMark(mark, n.Mark.UID) && !live.Spec.Unschedulable && now.Before(mark.At.Add(plan.Grace)):
-		return nil, Early, "it was cordoned less than a minute ago, and somebody has uncordoned it"
 	}
-	return cordon(n, live)
-}
-
-// done says whether a node with that mark is as the step wants it already.
-func done(n plan.NodeStep, is *mark, cordoned bool) bool {
-	switch n.Action {
-	case schemas.NodeCordon:
-		return is != nil && is.Equal(n.Mark) && cordoned
-	case schemas.NodeReturn:
-		return is == nil && n.Marked != nil
-	case schemas.NodeMark:
+	patch := []operation{{"test", "/metadata/uid", live.UID}, version(live.ResourceVersion)}
+	if live.Annotations[schemas.AnnotationMaintained] == n.Mark.Name && n.Mark.Name != "" { // it was about what is over now
+		patch = append(patch, operation{"remove", annotation(schemas.AnnotationMaintained), nil})
 	}
-	return true // it is about conditions alone
-}
-
-// cordon is the patch that keeps pods away and says who did that.
-func cordon(n plan.NodeStep, live *corev1.Node) ([]operation, Outcome, string) {
+	if n.Action == schemas.NodeReturn {
+		return giveBack(n, live, patch)
+	}
 	text, err := json.Marshal(n.Mark)
 	if err != nil {
 		return nil, Failed, err.Error()
 	}
-	patch := stillThat(live)
 	if live.Annotations == nil {
 		patch = append(patch, operation{"add", "/metadata/annotations", map[string]string{}})
 	}
 	patch = append(patch, operation{"add", annotation(schemas.AnnotationMaintenance), string(text)},
 		operation{"add", "/spec/unschedulable", true})
-	message := ""
 	if live.Spec.Unschedulable {
-		message = "it was cordoned before, and stays so"
+		return patch, Changed, "it was cordoned before, and stays so"
 	}
-	return append(patch, notMaintained(n, live)...), Changed, message
+	return patch, Changed, ""
 }
 
-// giveBack is the patch that makes the node as it was before.
-func giveBack(n plan.NodeStep, live *corev1.Node) ([]operation, Outcome, string) {
-	patch := append(stillThat(live), operation{"remove", annotation(schemas.AnnotationMaintenance), nil})
-	patch = append(patch, notMaintained(n, live)...)
+// giveBack adds the operations that make the node as it was before.
+func giveBack(n plan.NodeStep, live *corev1.Node, patch []operation) ([]operation, Outcome, string) {
+	patch = append(patch, operation{"remove", annotation(schemas.AnnotationMaintenance), nil})
 	other := cordonedBy(live)
 	switch {
 	case !live.Spec.Unschedulable:
@@ -137,53 +121,19 @@ func giveBack(n plan.NodeStep, live *corev1.Node) ([]operation, Outcome, string)
 	return append(patch, operation{"remove", "/spec/unschedulable", nil}), Changed, ""
 }
 
-// stillThat lets a patch fail when the node is another one by then, or has changed.
-func stillThat(live *corev1.Node) []operation {
-	return []operation{{"test", "/metadata/uid", live.UID}, version(live.ResourceVersion)}
-}
-
-// notMaintained takes away what was said to an earlier maintenance of that name, or to this one.
-func notMaintained(n plan.NodeStep, live *corev1.Node) []operation {
-	if name, set := live.Annotations[schemas.AnnotationMaintained]; !set || name != n.Mark.Name {
-		return nil
-	}
-	return []operation{{"remove", annotation(schemas.AnnotationMaintained), nil}}
-}
-
 func annotation(key string) string {
 	return "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1")
 }
 
-// markOf is the mark on the node. nil: there is none, or one that cannot be read, which is nobody's.
-func markOf(n *corev1.Node) *mark {
-	var m mark
-	text, set := n.Annotations[schemas.AnnotationMaintenance]
-	if !set || json.Unmarshal([]byte(text), &m) != nil || m.UID == "" {
-		return nil
+// sameMark compares times as times.
+func sameMark(a, b *schemas.CordonMark) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	return &m
+	return a.Name == b.Name && a.UID == b.UID && a.CordonedBefore == b.CordonedBefore && a.At.Equal(b.At)
 }
 
-type mark schemas.CordonMark
-
-// Equal compares times as times.
-func (m mark) Equal(other schemas.CordonMark) bool {
-	return m.Name == other.Name && m.UID == other.UID && m.CordonedBefore == other.CordonedBefore && m.At.Equal(other.At)
-}
-
-func sameMark(is *mark, was *schemas.CordonMark) bool {
-	if is == nil || was == nil {
-		return is == nil && was == nil
-	}
-	return is.Equal(*was)
-}
-
-func isMark[M mark | schemas.CordonMark](m *M, uid types.UID) bool {
-	return m != nil && mark(*m).UID == uid
-}
-
-// cordonedBy is the field manager, other than Rehome, that has cordoned the node, by what the API server says about who owns
-// the field. Empty: none has.
+// cordonedBy is the field manager, other than Rehome, that has cordoned the node. Empty: none has.
 func cordonedBy(n *corev1.Node) string {
 	for _, f := range n.ManagedFields {
 		var fields struct {
@@ -200,18 +150,17 @@ func cordonedBy(n *corev1.Node) string {
 	return ""
 }
 
-// held is the name of another maintenance that marked the node which is to be cordoned, if that still holds it. One that gives it
-// back, or does not exist any more, does not.
-func (c *Steps) held(ctx context.Context, s plan.Decision, n plan.NodeStep, live *corev1.Node) (string, error) {
-	m := markOf(live)
-	if m == nil || m.UID == s.UID || n.Action != schemas.NodeCordon {
+// holder is the name of another maintenance that marked a node to cordon, and still holds it. Empty: there is none.
+func (c *Steps) holder(ctx context.Context, d plan.Decision, n plan.NodeStep, live *corev1.Node) (string, error) {
+	m := schemas.MarkOn(live)
+	if m == nil || m.UID == d.UID || n.Action != schemas.NodeCordon {
 		return "", nil
 	}
-	other, err := c.objects(m.Name).get(ctx, m.Name)
-	if apierrors.IsNotFound(err) || err == nil && other.UID != m.UID {
+	other, err := c.store(m.Name).get(ctx, m.Name)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && other.UID != m.UID:
 		return "", nil
-	}
-	if err != nil {
+	case err != nil:
 		return "", err
 	}
 	for _, is := range other.Status.Nodes {
@@ -222,23 +171,20 @@ func (c *Steps) held(ctx context.Context, s plan.Decision, n plan.NodeStep, live
 	return "", nil
 }
 
-func (c *Steps) look(ctx context.Context, name string) (*corev1.Node, error) {
+func (c *Steps) getNode(ctx context.Context, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	n, err := c.cfg.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("look at node %s: %w", name, err)
+		return nil, fmt.Errorf("get node %s: %w", name, err)
 	}
 	return n, nil
 }
 
-func (c *Steps) change(ctx context.Context, n *corev1.Node, as types.PatchType, patch any, subresources ...string) error {
+func (c *Steps) patchNode(ctx context.Context, n *corev1.Node, as types.PatchType, patch any, subresources ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	body, err := json.Marshal(patch)
-	if err == nil {
-		err = c.leading()
-	}
+	body, err := c.write(patch)
 	if err == nil {
 		options := metav1.PatchOptions{FieldManager: Manager}
 		if c.cfg.DryRun {
@@ -247,32 +193,30 @@ func (c *Steps) change(ctx context.Context, n *corev1.Node, as types.PatchType, 
 		_, err = c.cfg.Client.CoreV1().Nodes().Patch(ctx, n.Name, as, body, options, subresources...)
 	}
 	if err != nil {
-		return fmt.Errorf("change node %s: %w", n.Name, err)
+		return fmt.Errorf("patch node %s: %w", n.Name, err)
 	}
 	return nil
 }
 
-// conditions sets conditions of the node that it does not have yet, and says whether there were any. Without the right to do
-// so none is set, which is said once, and is no failure: they are for people and other programs.
-func (c *Steps) conditions(ctx context.Context, live *corev1.Node, wanted []corev1.NodeCondition) (bool, error) {
+// setConditions sets the conditions that the node does not have yet, and says whether there were any. Without the right to do so
+// it logs that once, which is no failure: conditions are for people and other programs.
+func (c *Steps) setConditions(ctx context.Context, live *corev1.Node, wanted []corev1.NodeCondition) (bool, error) {
 	var set []corev1.NodeCondition
 	for _, w := range wanted {
 		i := slices.IndexFunc(live.Status.Conditions, func(is corev1.NodeCondition) bool { return is.Type == w.Type })
-		if i >= 0 {
+		if i >= 0 && live.Status.Conditions[i].Status == w.Status {
 			is := live.Status.Conditions[i]
-			if is.Status == w.Status && is.Reason == w.Reason && is.Message == w.Message {
+			if is.Reason == w.Reason && is.Message == w.Message {
 				continue
 			}
-			if is.Status == w.Status {
-				w.LastTransitionTime = is.LastTransitionTime
-			}
+			w.LastTransitionTime = is.LastTransitionTime
 		}
 		set = append(set, w)
 	}
 	if len(set) == 0 {
 		return false, nil
 	}
-	err := c.change(ctx, live, types.StrategicMergePatchType, map[string]any{
+	err := c.patchNode(ctx, live, types.StrategicMergePatchType, map[string]any{
 		"metadata": map[string]any{"uid": live.UID}, "status": map[string]any{"conditions": set},
 	}, "status")
 	if apierrors.IsForbidden(err) {

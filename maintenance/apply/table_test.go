@@ -2,7 +2,6 @@ package apply
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,7 +46,7 @@ func TestStepsAndTheTable(t *testing.T) {
 }
 
 func (d *desk) steps() *Steps {
-	return New(Config{Client: d.client, Kinds: d.kinds, Table: d.table, Now: func() time.Time { return d.now }})
+	return New(Config{Client: d.client, Kinds: d.kinds, Table: d.table})
 }
 
 func (d *desk) do(s plan.Decision) Result {

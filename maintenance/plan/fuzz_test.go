@@ -18,7 +18,7 @@ func FuzzDecide(f *testing.F) {
 	var right [][]byte
 	for _, s := range []Facts{
 		scene(with("a", ""), with("b", v1alpha1.Claimed)),
-		scene(draining(one("x"), one("agent", ofDaemon)), other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting)),
+		scene(draining(one("x"), one("agent", ofDaemon)), another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting)),
 		scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returning), with("b", v1alpha1.IsDrained, cordonedBy("disks"))),
 		scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, pods(one("x", ending("11:00")))), with("b", v1alpha1.Gone), with("c", v1alpha1.Returned)),
 	} {

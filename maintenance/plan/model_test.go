@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -277,7 +276,7 @@ func (w *world) look() {
 // scope is what the watcher asks about a maintenance, by what it knows.
 func (w *world) scope(o *object) Facts {
 	s := Facts{
-		Now:         w.now,
+		Now: w.now, Cluster: ClusterFacts{ControlPlane: map[string]bool{}},
 		Maintenance: *o.seen, InWindow: o.open || o.m.Spec.Window == nil, Rules: worldRules(),
 		Namespaces: map[string]map[string]string{"shop": {}, "batch": {"kind": "batch"}},
 	}
@@ -294,9 +293,8 @@ func (w *world) scope(o *object) Facts {
 			continue
 		}
 		s.Cluster.Nodes++
-		isCP := ControlPlane(&m.node)
-		if isCP {
-			s.Cluster.ControlPlane++
+		if ControlPlane(&m.node) {
+			s.Cluster.ControlPlane[name] = true
 			if InService(&m.node) {
 				s.Cluster.ControlPlaneReady++
 			}
@@ -308,7 +306,7 @@ func (w *world) scope(o *object) Facts {
 		if _, known := stored[name]; !known && !meant && !Bears(&o.m, &m.node, m.mark) {
 			continue
 		}
-		n := NodeFacts{Node: m.node, Meant: meant, ControlPlane: isCP, Mark: m.mark}
+		n := NodeFacts{Node: m.node, Meant: meant, Mark: m.mark}
 		if WorkedOn(stored[name]) {
 			for _, p := range m.pods {
 				n.Pods = append(n.Pods, w.maintained(p))
@@ -316,7 +314,11 @@ func (w *world) scope(o *object) Facts {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	s.Others = w.others(o)
+	for _, other := range w.all() {
+		if other != o && other.seen != nil {
+			s.Others = append(s.Others, *other.seen)
+		}
+	}
 	return s
 }
 
@@ -326,38 +328,6 @@ func (w *world) maintained(p inhabitant) PodFacts {
 		m.Protected = []schemas.Protection{{Rule: "PodsWithPVC", Detail: "has a volume"}}
 	}
 	return m
-}
-
-func (w *world) others(o *object) []Other {
-	var list []Other
-	for _, other := range w.all() {
-		if other == o || other.seen == nil {
-			continue
-		}
-		both := Other{
-			Name: other.m.Name, Stage: other.seen.Spec.Stage, Since: other.m.CreationTimestamp.Time, Nodes: map[string]v1alpha1.NodeStage{},
-			Refused:      meta.IsStatusConditionFalse(other.seen.Status.Conditions, v1alpha1.Accepted),
-			ControlPlane: map[string]v1alpha1.NodeStage{},
-		}
-		if other.seen.DeletionTimestamp != nil {
-			both.Stage = v1alpha1.Complete
-		}
-		for _, name := range w.names() {
-			if m := w.nodes[name].seen; m != nil && Selects(other.m.Spec.Nodes, &m.node) {
-				both.Nodes[name] = ""
-			}
-		}
-		for _, n := range other.seen.Status.Nodes {
-			both.Nodes[n.Name] = n.Stage
-			if m := w.nodes[n.Name]; m != nil && ControlPlane(&m.node) && Holds(n.Stage) {
-				both.ControlPlane[n.Name] = n.Stage
-			}
-		}
-		if len(both.Nodes) > 0 {
-			list = append(list, both)
-		}
-	}
-	return list
 }
 
 // carryOut is the actuator: the status with the lock, then the nodes by what the steps rest on, then the pods.

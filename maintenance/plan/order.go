@@ -3,16 +3,21 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// begin claims as many nodes as may be worked on at a time, and says of the others what they wait for. Nodes of the first
-// value of the topology come first, then those of the first name.
+// begin claims as many nodes as may be in progress at a time, and notes why the others wait. Nodes of the first value of the
+// topology come first, then those of the first name.
 func (w *work) begin() {
+	if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
+		return
+	}
 	most := w.atOnce()
 	var waiting, begun []*node
 	for _, n := range w.nodes {
@@ -23,11 +28,9 @@ func (w *work) begin() {
 			waiting = append(waiting, n)
 		}
 	}
-	slices.SortStableFunc(waiting, func(a, b *node) int { return cmp.Compare(w.domain(a), w.domain(b)) })
+	domain := func(n *node) string { return n.in.Node.Labels[w.spec.Topology] }
+	slices.SortStableFunc(waiting, func(a, b *node) int { return cmp.Compare(domain(a), domain(b)) })
 	for _, n := range waiting {
-		if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
-			continue
-		}
 		if n.is.Message = w.holdsUp(n, begun); n.is.Message != "" {
 			continue
 		}
@@ -40,10 +43,10 @@ func (w *work) begin() {
 	}
 }
 
-// turn is how the message of a node begins that waits for no more than that.
+// turn begins the message of a node that waits only for other nodes of its maintenance.
 const turn = "waits for its turn"
 
-// atOnce is how many nodes may be worked on at a time.
+// atOnce is how many nodes may be in progress at a time.
 func (w *work) atOnce() int {
 	if w.spec.AtOnce == nil {
 		return 1
@@ -55,139 +58,197 @@ func (w *work) atOnce() int {
 	return max(1, most)
 }
 
-// domain is the value of the topology that the node has.
-func (w *work) domain(n *node) string { return n.in.Node.Labels[w.spec.Topology] }
-
-// holdsUp is why a node cannot be begun beside those that are, apart from how many these are. Empty: it can.
+// holdsUp is why a node cannot be begun beside those that are, apart from their number. Empty: it can.
 func (w *work) holdsUp(n *node, begun []*node) string {
-	if !w.InWindow {
-		return w.outside()
-	}
-	if len(n.in.Locks) > 0 {
+	switch {
+	case !w.InWindow && w.NextWindow.IsZero():
+		return "the window is over"
+	case !w.InWindow:
+		return "outside of the window, which opens at " + clock(w.NextWindow)
+	case len(n.in.Locks) > 0:
 		return n.in.Locks[0].Tool + " is at work on it: " + n.in.Locks[0].Sign
 	}
-	for _, r := range w.others(n) {
-		if Holds(r.node) {
-			return "maintenance " + r.name + " works on it"
+	for _, o := range n.others {
+		if Holds(o.node) {
+			return "maintenance " + o.name + " works on it"
 		}
-		if r.comesFirst() {
-			return "maintenance " + r.name + " is older and works on it first"
+		if o.older && o.begins() && o.node != v1alpha1.Returned && o.node != v1alpha1.Gone {
+			return "maintenance " + o.name + " is older and works on it first"
 		}
 	}
-	if name := w.stranger(n); name != "" {
+	if name := w.unknownOwner(n); name != "" {
 		return "maintenance " + name + " has cordoned it"
 	}
-	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun), w.elsewhere(n, begun))
+	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun))
 }
 
-// outside says when the window opens.
-func (w *work) outside() string {
-	if w.NextWindow.IsZero() {
-		return "the window is over"
-	}
-	return "outside of the window, which opens at " + clock(w.NextWindow)
-}
-
-// elsewhere says that nodes of another domain are worked on. A node without the label shares its domain with nobody.
-func (w *work) elsewhere(n *node, begun []*node) string {
-	if w.spec.Topology == "" {
-		return ""
-	}
-	domain, has := n.in.Node.Labels[w.spec.Topology]
+// beside is what speaks against a node beside those that are begun: the control plane, or another value of the topology. A node
+// without the label shares its value with no other.
+func (w *work) beside(n *node, begun []*node) string {
+	value, has := n.in.Node.Labels[w.spec.Topology]
 	for _, o := range begun {
-		if other, hasToo := o.in.Node.Labels[w.spec.Topology]; !has || !hasToo || other != domain {
+		if ControlPlane(&n.in.Node) && ControlPlane(&o.in.Node) {
+			return "node " + o.is.Name + " " + alone
+		}
+	}
+	for _, o := range begun {
+		other, hasToo := o.in.Node.Labels[w.spec.Topology]
+		if w.spec.Topology != "" && (!has || !hasToo || other != value) {
 			return fmt.Sprintf("node %s of another %s is worked on", o.is.Name, w.spec.Topology)
 		}
 	}
 	return ""
 }
 
-// others are the other maintenances that mean the node, with how far each is with it: the older ones first.
-func (w *work) others(n *node) []rival {
-	var list []rival
-	for _, o := range w.Others {
-		stage, both := o.Nodes[n.is.Name]
-		if !both || o.Name == w.Maintenance.Name {
+// The nodes of the control plane are in progress one at a time, over all maintenances, and only while the others are in service.
+// Two maintenances that do not see each other's status yet can claim one each. Neither cordons its node then, and the younger
+// maintenance gives its claim up.
+
+const alone = "of the control plane is worked on, which is done one at a time"
+
+// quorum is why the control plane cannot spare the node. Empty: it can, or the node is not part of it.
+func (w *work) quorum(n *node) string {
+	if !ControlPlane(&n.in.Node) {
+		return ""
+	}
+	for _, m := range w.Others {
+		held := w.heldOfControlPlane(m)
+		for _, name := range slices.Sorted(maps.Keys(held)) {
+			if name != n.is.Name {
+				return "node " + name + " " + alone + ", by maintenance " + m.Name
+			}
+		}
+	}
+	return w.outOfService(n)
+}
+
+// heldOfControlPlane are the nodes of the control plane that another maintenance holds, with their stages.
+func (w *work) heldOfControlPlane(m v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
+	held := map[string]v1alpha1.NodeStage{}
+	for _, n := range m.Status.Nodes {
+		if w.Cluster.ControlPlane[n.Name] && Holds(n.Stage) {
+			held[n.Name] = n.Stage
+		}
+	}
+	return held
+}
+
+// outOfService says how many of the other nodes of the control plane are not in service. Empty: none.
+func (w *work) outOfService(n *node) string {
+	others, inService := len(w.Cluster.ControlPlane)-1, w.Cluster.ControlPlaneReady
+	if InService(&n.in.Node) {
+		inService--
+	}
+	if inService < others {
+		return fmt.Sprintf("%d of the %d other nodes of the control plane are not ready or are cordoned", others-inService, others)
+	}
+	return ""
+}
+
+// yields says whether a node of the control plane that is claimed, and not cordoned, is given up for now.
+func (w *work) yields(n *node) bool {
+	if !ControlPlane(&n.in.Node) {
+		return false
+	}
+	for _, m := range w.Others {
+		for name, stage := range w.heldOfControlPlane(m) {
+			if name != n.is.Name && (stage != v1alpha1.Claimed || w.older(&m)) {
+				return true
+			}
+		}
+	}
+	return w.outOfService(n) != ""
+}
+
+// other is another maintenance that selects or holds a node.
+type other struct {
+	name    string
+	stage   v1alpha1.Stage // the desired one
+	refused bool           // it begins no node
+	older   bool
+	node    v1alpha1.NodeStage // the stage of the node for it
+}
+
+// begins says whether the other maintenance begins nodes.
+func (o other) begins() bool {
+	return !o.refused && (o.stage == v1alpha1.Cordon || o.stage == v1alpha1.Drain)
+}
+
+// addOthers gives each node the other maintenances that select or hold it, the older ones first.
+func (w *work) addOthers(nodes map[string]*node) {
+	for i := range w.Others {
+		m := &w.Others[i]
+		if m.Name == w.Maintenance.Name {
 			continue
 		}
-		if marked := n.in.Mark != nil && n.in.Mark.Name == o.Name; marked && !Holds(stage) && !over(stage) {
-			stage = v1alpha1.Claimed // its claim is not known here yet, and the mark is
+		o := other{
+			name: m.Name, stage: m.Spec.Stage, older: w.older(m),
+			refused: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted),
 		}
-		list = append(list, rival{o.Name, o.Stage, o.Refused, stage, w.older(o)})
-	}
-	slices.SortFunc(list, func(a, b rival) int {
-		if a.older != b.older {
-			if a.older {
-				return -1
+		if m.DeletionTimestamp != nil {
+			o.stage = v1alpha1.Complete
+		}
+		stages, selects := map[string]v1alpha1.NodeStage{}, Selector(m.Spec.Nodes)
+		for _, n := range m.Status.Nodes {
+			stages[n.Name] = n.Stage
+		}
+		for name, n := range nodes {
+			stored := false
+			if o.node, stored = stages[name]; n.in == nil || !stored && !selects(&n.in.Node) {
+				continue
 			}
-			return 1
+			over := o.node == v1alpha1.Returning || o.node == v1alpha1.Returned || o.node == v1alpha1.Gone
+			if n.in.Mark != nil && n.in.Mark.Name == o.name && !Holds(o.node) && !over {
+				o.node = v1alpha1.Claimed // the mark is seen before the status
+			}
+			n.others = append(n.others, o)
 		}
-		return cmp.Compare(a.name, b.name)
-	})
-	return list
+	}
+	for _, n := range nodes {
+		slices.SortFunc(n.others, func(a, b other) int {
+			if a.older != b.older {
+				if a.older {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(a.name, b.name)
+		})
+	}
 }
 
 // older says whether another maintenance was made before this one.
-func (w *work) older(o Other) bool {
-	return cmp.Or(o.Since.Compare(w.Maintenance.CreationTimestamp.Time), cmp.Compare(o.Name, w.Maintenance.Name)) < 0
+func (w *work) older(m *v1alpha1.NodeMaintenance) bool {
+	return cmp.Or(m.CreationTimestamp.Compare(w.Maintenance.CreationTimestamp.Time), cmp.Compare(m.Name, w.Maintenance.Name)) < 0
 }
 
-// over says whether a maintenance has done with a node of that stage, or is about to.
-func over(stage v1alpha1.NodeStage) bool {
-	return stage == v1alpha1.Returning || stage == v1alpha1.Returned || stage == v1alpha1.Gone
-}
-
-// stranger is the name of a maintenance that marked the node a moment ago and is not known here yet. One that is not known
-// for longer does not exist any more.
-func (w *work) stranger(n *node) string {
+// unknownOwner is the name of a maintenance that marked the node a moment ago and is not seen yet. One that is not seen for longer
+// does not exist any more.
+func (w *work) unknownOwner(n *node) string {
 	m := n.in.Mark
 	if m == nil || n.mine || !w.Now.Before(m.At.Add(Grace)) ||
-		slices.ContainsFunc(w.others(n), func(r rival) bool { return r.name == m.Name }) {
+		slices.ContainsFunc(n.others, func(o other) bool { return o.name == m.Name }) {
 		return ""
 	}
 	return m.Name
 }
 
-// rival is another maintenance that means a node.
-type rival struct {
-	name    string
-	stage   v1alpha1.Stage     // what it wants
-	refused bool               // it begins no node, whatever it wants
-	node    v1alpha1.NodeStage // how far it is with the node
-	older   bool
+// lost says whether another maintenance has marked the node and holds it.
+func (n *node) lost() bool {
+	return n.in.Mark != nil && !n.mine && n.holder(func(o other) bool { return o.name == n.in.Mark.Name }) != ""
 }
 
-// comesFirst says whether it is to have the node before this maintenance.
-func (r rival) comesFirst() bool {
-	wants := !r.refused && (r.stage == v1alpha1.Cordon || r.stage == v1alpha1.Drain)
-	return Holds(r.node) || r.older && wants && r.node != v1alpha1.Returned && r.node != v1alpha1.Gone
-}
-
-// lost says whether another maintenance has marked the node and works on it.
-func (w *work) lost(n *node) bool {
-	for _, r := range w.others(n) {
-		if n.in.Mark != nil && !n.mine && n.in.Mark.Name == r.name && Holds(r.node) {
-			return true
-		}
-	}
-	return false
-}
-
-// contested is the name of an older maintenance that has claimed the node too.
-func (w *work) contested(n *node) string {
-	for _, r := range w.others(n) {
-		if r.older && Holds(r.node) {
-			return r.name
-		}
-	}
-	return ""
-}
+// contested is the name of an older maintenance that holds the node, too.
+func (n *node) contested() string { return n.holder(func(o other) bool { return o.older }) }
 
 // taker is the name of another maintenance that has claimed the node, to take it over as it is.
-func (w *work) taker(n *node) string {
-	for _, r := range w.others(n) {
-		if Holds(r.node) {
-			return r.name
+func (n *node) taker() string { return n.holder(func(other) bool { return true }) }
+
+// holder is the name of the first of some other maintenances that holds the node. Empty: none does.
+func (n *node) holder(of func(other) bool) string {
+	for _, o := range n.others {
+		if Holds(o.node) && of(o) {
+			return o.name
 		}
 	}
 	return ""

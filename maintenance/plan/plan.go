@@ -2,20 +2,20 @@
 // pods move now. It is pure: all facts, and the time, are arguments.
 //
 //	Facts (facts.go) ──▶ Decide (plan.go) ──▶ Decision, intents
-//	                       ├─ refusal      accept.go        validation and guards
-//	                       ├─ advance      stages.go        each node one stage further
-//	                       ├─ begin        order.go         claims nodes, beside other maintenances; controlplane.go
-//	                       ├─ status       status.go        conditions and summary; message.go, blocked.go
-//	                       ├─ steps        steps.go         cordon, return, conditions of nodes
-//	                       └─ intents      waves.go         pods in the order of the plan and of drain rules; rules.go
-//	Due, Open (window.go, cron.go)         when to decide again, and when nodes may be begun
+//	                       ├─ refusal      accept.go    validation and guards
+//	                       ├─ advance      stages.go    each node one stage further
+//	                       ├─ begin        order.go     claims nodes, beside other maintenances and the control plane
+//	                       ├─ status       status.go    conditions and summary; message.go: why nodes wait
+//	                       ├─ steps        steps.go     cordon, return, conditions of nodes
+//	                       └─ intents      pods.go      pods in the order of the plan and of drain rules; rules.go
+//	Open, Due (window.go)                  when nodes may be begun, and when to decide again
 //
 // # The stages of a node
 //
 //	Waiting ──▶ Claimed ──▶ Cordoned ──▶ Draining ──▶ Drained ──▶ Returning ──▶ Returned
 //
-// Each decision holds the whole status. A change of a node rests on the status as it is stored: a node whose stage changes with
-// a decision is touched by the next one, after the change was written. So everyone knows of a claim before the node is
+// Each decision holds the whole status. A change of a node depends on the status as it is stored: the decision that changes the
+// stage of a node does not touch it; the next one does, after the change was written. So a claim is visible before the node is
 // cordoned, and two concurrent decisions cannot claim too many nodes.
 //
 // The mark on a node says which maintenance cordoned it, and counts more than the status. A node with a mark of this maintenance
@@ -57,33 +57,31 @@ func Decide(facts Facts) ([]schemas.Intent, Decision) {
 type work struct {
 	*Facts
 	spec *v1alpha1.NodeMaintenanceSpec
-	// at is when it is decided, in whole seconds, as a status holds it.
-	at metav1.Time
-	// stage is what is wanted.
-	stage v1alpha1.Stage
-	// refused is why it is not accepted. nil: it is.
-	refused *Problem
+	at   metav1.Time // Now in whole seconds, as a status holds it
+	// stage is the desired one, by the spec and the status.
+	stage   v1alpha1.Stage
+	refused *Problem // why it is not accepted
 	rules   Rules
 	plan    []step
 	nodes   []*node // by name
 }
 
-// node is one node that is meant, or that the status knows.
+// node is a node that is selected, or that the status has.
 type node struct {
-	in *NodeFacts // nil: it is not there
-	// was is what is stored about it, and is what is to be stored. A node without a stage is left out.
+	in *NodeFacts // nil: it does not exist
+	// was is the stored status, and is the next one. A node without a stage is left out.
 	was, is v1alpha1.NodeStatus
-	// mine: this maintenance has marked it.
-	mine bool
-	pods []pod
+	mine    bool    // this maintenance has marked it
+	others  []other // the other maintenances that select or hold it
+	pods    []pod
 }
 
 func read(facts *Facts) *work {
 	w := &work{
-		Facts: facts, spec: &facts.Maintenance.Spec, at: metav1.NewTime(facts.Now.UTC().Truncate(time.Second)),
+		Facts: facts, spec: &facts.Maintenance.Spec, at: *second(facts.Now),
 		rules: NewRules(facts.Rules), plan: readPlan(facts.Maintenance.Spec.Plan),
 	}
-	w.stage = w.wanted()
+	w.stage = w.desired()
 	nodes := map[string]*node{}
 	of := func(name string) *node {
 		if nodes[name] == nil {
@@ -100,16 +98,16 @@ func read(facts *Facts) *work {
 	for _, name := range w.spec.Nodes.Names {
 		of(name)
 	}
+	w.addOthers(nodes)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		n := nodes[name]
-		w.take(n, name)
-		w.nodes = append(w.nodes, n)
+		w.take(nodes[name], name)
+		w.nodes = append(w.nodes, nodes[name])
 	}
 	w.refused = w.refusal()
 	return w
 }
 
-// take finds out where the node is.
+// take reads where the node is.
 func (w *work) take(n *node, name string) {
 	n.is = n.was
 	n.is.Name, n.is.Pods, n.is.Blocked, n.is.More, n.is.Message = name, nil, nil, 0, ""
@@ -119,7 +117,7 @@ func (w *work) take(n *node, name string) {
 	n.mine = n.in.Mark != nil && n.in.Mark.UID == w.Maintenance.UID
 	switch same := n.was.UID == n.in.Node.UID; {
 	case same && (WorkedOn(n.was.Stage) || n.was.Stage == v1alpha1.Waiting || n.was.Stage == v1alpha1.Returned):
-	case !same && n.was.DrainedAt != nil: // a machine that was drained to be made anew
+	case !same && n.was.DrainedAt != nil: // a machine that was drained to be replaced
 		n.is.UID, n.is.Stage = n.in.Node.UID, v1alpha1.Returned
 		if n.is.End == nil {
 			n.is.End = w.at.DeepCopy()
@@ -127,7 +125,7 @@ func (w *work) take(n *node, name string) {
 	default:
 		n.is = v1alpha1.NodeStatus{Name: name, UID: n.in.Node.UID, Stage: v1alpha1.Waiting}
 	}
-	if n.is.Start == nil && WorkedOn(n.is.Stage) { // somebody has changed the status by hand
+	if n.is.Start == nil && WorkedOn(n.is.Stage) { // the status was changed by hand
 		n.is.Start = w.at.DeepCopy()
 	}
 	if w.known(n) && WorkedOn(n.is.Stage) {
@@ -135,16 +133,16 @@ func (w *work) take(n *node, name string) {
 	}
 }
 
-// known says whether the node is stored as it is about to be looked at, so that its pods are in the scope.
+// known says whether the stored stage of the node is still the next one.
 func (w *work) known(n *node) bool { return n.was.Stage == n.is.Stage && n.was.UID == n.is.UID }
 
-// stages are all stages of a maintenance, in order.
+// stages are all stages of a maintenance, in their order.
 func stages() []v1alpha1.Stage {
 	return []v1alpha1.Stage{v1alpha1.Idle, v1alpha1.Cordon, v1alpha1.Drain, v1alpha1.Complete}
 }
 
-// wanted is the furthest stage that was ever wanted. Deletion wants all nodes back.
-func (w *work) wanted() v1alpha1.Stage {
+// desired is the furthest stage that the spec ever asked for. Deletion asks for Complete.
+func (w *work) desired() v1alpha1.Stage {
 	if w.Maintenance.DeletionTimestamp != nil {
 		return v1alpha1.Complete
 	}
@@ -155,14 +153,18 @@ func (w *work) wanted() v1alpha1.Stage {
 	return stages()[furthest]
 }
 
+// some says whether a node is in one of these stages.
+func (w *work) some(in func(v1alpha1.NodeStage) bool) bool {
+	return slices.ContainsFunc(w.nodes, func(n *node) bool { return in(n.is.Stage) })
+}
+
 // begun says whether a node was ever claimed.
 func (w *work) begun() bool {
 	return slices.ContainsFunc(w.nodes, func(n *node) bool { return n.is.Start != nil || n.mine })
 }
 
-// meant are the nodes that are there and meant.
-func (w *work) meant() []*node {
-	var list []*node
+// meant are the selected nodes that exist.
+func (w *work) meant() (list []*node) {
 	for _, n := range w.nodes {
 		if n.in != nil && n.in.Meant {
 			list = append(list, n)
@@ -171,37 +173,36 @@ func (w *work) meant() []*node {
 	return list
 }
 
-// finalizer says whether the maintenance is to be kept: as long as something of it is on a node, or may be put there.
+// finalizer says whether the maintenance must be kept: something of it is on a node, or may be put there.
 func (w *work) finalizer() bool {
 	for _, n := range w.nodes {
 		if WorkedOn(n.is.Stage) || n.in != nil && Bears(&w.Maintenance, &n.in.Node, n.in.Mark) {
 			return true
 		}
 	}
-	if w.stage == v1alpha1.Complete {
-		return w.hasFinalizer() && w.Now.Before(w.start(v1alpha1.Complete).Add(Settle))
+	if w.stage != v1alpha1.Complete {
+		return w.hasFinalizer() || w.refused == nil && len(w.meant()) > 0
 	}
-	return w.hasFinalizer() || w.refused == nil && len(w.meant()) > 0
-}
-
-// start is when a stage began; now if it has not.
-func (w *work) start(stage v1alpha1.Stage) time.Time {
+	start := w.at.Time
 	for _, s := range w.Maintenance.Status.Stages {
-		if s.Stage == stage {
-			return s.Start.Time
+		if s.Stage == v1alpha1.Complete {
+			start = s.Start.Time
 		}
 	}
-	return w.at.Time
+	return w.hasFinalizer() && w.Now.Before(start.Add(Settle))
 }
 
 func (w *work) hasFinalizer() bool {
 	return slices.Contains(w.Maintenance.Finalizers, schemas.MaintenanceFinalizer)
 }
 
-// cordoned says whether the node is as it is to be while it is worked on.
+// cordoned says whether the node is cordoned with the mark of this maintenance.
 func (n *node) cordoned() bool { return n.mine && n.in.Node.Spec.Unschedulable }
 
-// unreachable says whether the kubelet of the node has not been heard of for so long that nothing can end on it.
+// unreachable says whether the control plane has not heard of the kubelet for so long that no pod can end on the node.
 func (n *node) unreachable() bool {
 	return slices.ContainsFunc(n.in.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
 }
+
+// second is a time as a status holds it.
+func second(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }

@@ -324,7 +324,7 @@ func (w *world) truth(scope Facts, intents []schemas.Intent, steps Decision) {
 		if begun && !mine && (refused || !m.Meant || !scope.InWindow) {
 			w.fail("%s is begun: refused %v, meant %v, window open %v", n.Name, refused, m.Meant, scope.InWindow)
 		}
-		if WorkedOn(n.Stage) && m.ControlPlane && !mine {
+		if WorkedOn(n.Stage) && ControlPlane(&m.Node) && !mine {
 			claimedCP++
 		}
 		if n.Stage == v1alpha1.Cordoned && was[n.Name].Stage == v1alpha1.Claimed && (!mine || !m.Node.Spec.Unschedulable) {

@@ -12,62 +12,58 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// LabelDrainOfClusterAPI is the label that counts like [v1alpha1.LabelDrain], and less if a pod has both.
+// LabelDrainOfClusterAPI is the label that counts like [v1alpha1.LabelDrain], which comes first.
 const LabelDrainOfClusterAPI = "cluster.x-k8s.io/drain"
 
-// Rules are drain rules, ready to be asked about many pods. The zero value has none.
-type Rules struct{ list []rule }
+// Rules are drain rules with their selectors read. The zero value has none.
+type Rules []rule
 
 type rule struct {
-	fact       *Rule
-	pods       labels.Selector // nil: it cannot be read
-	namespaces labels.Selector // nil: it cannot be read
+	*Rule
+	pods, namespaces labels.Selector // nil: invalid
 }
 
 // NewRules reads rules. The first that selects a pod counts, those of its namespace before those of the cluster.
 func NewRules(facts []Rule) Rules {
-	var r Rules
+	var ofNamespaces, ofCluster Rules
 	for i := range facts {
-		r.list = append(r.list, rule{&facts[i], selector(facts[i].Spec.Pods), selector(facts[i].Spec.Namespaces)})
+		r := rule{Rule: &facts[i]}
+		r.pods, _ = readSelector(r.Spec.Pods)
+		r.namespaces, _ = readSelector(r.Spec.Namespaces)
+		if r.Namespace == "" {
+			ofCluster = append(ofCluster, r)
+		} else {
+			ofNamespaces = append(ofNamespaces, r)
+		}
 	}
-	return r
+	return append(ofNamespaces, ofCluster...)
 }
 
-// selector is everything for nil, and nil for what cannot be read.
-func selector(s *metav1.LabelSelector) labels.Selector {
+// readSelector reads a selector; without one it selects everything. It is nil with an error.
+func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
-		return labels.Everything()
+		return labels.Everything(), nil
 	}
-	read, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil
-	}
-	return read
+	return metav1.LabelSelectorAsSelector(s)
 }
 
-// For is the rule that counts for a pod whose namespace has these labels. nil: none does. readable is false for a rule that
-// comes first and cannot be read: nobody knows whether it is meant for the pod.
+// For is the rule for a pod whose namespace has these labels. readable is false for a rule with an invalid selector that comes
+// first, and that may be about the pod.
 func (r Rules) For(pod *corev1.Pod, namespace map[string]string) (found *Rule, readable bool) {
-	for _, ofNamespace := range []bool{true, false} {
-		for _, x := range r.list {
-			if (x.fact.Namespace != "") != ofNamespace || ofNamespace && x.fact.Namespace != pod.Namespace {
-				continue
-			}
-			if !ofNamespace && x.namespaces != nil && !x.namespaces.Matches(labels.Set(namespace)) {
-				continue
-			}
-			if x.pods == nil || x.namespaces == nil {
-				return x.fact, false
-			}
-			if x.pods.Matches(labels.Set(pod.Labels)) {
-				return x.fact, true
-			}
+	for _, x := range r {
+		switch {
+		case x.Namespace != "" && x.Namespace != pod.Namespace:
+		case x.Namespace == "" && x.namespaces != nil && !x.namespaces.Matches(labels.Set(namespace)):
+		case x.pods == nil || x.namespaces == nil:
+			return x.Rule, false
+		case x.pods.Matches(labels.Set(pod.Labels)):
+			return x.Rule, true
 		}
 	}
 	return nil, true
 }
 
-// LabelledBehaviour is what the pod says itself about how it takes part. Empty: nothing.
+// LabelledBehaviour is the behavior that a label of the pod asks for. Empty: none.
 func LabelledBehaviour(pod *corev1.Pod) v1alpha1.Behaviour {
 	for _, key := range []string{v1alpha1.LabelDrain, LabelDrainOfClusterAPI} {
 		switch pod.Labels[key] {
@@ -82,45 +78,37 @@ func LabelledBehaviour(pod *corev1.Pod) v1alpha1.Behaviour {
 	return ""
 }
 
-// fate is what is to become of a pod.
+// fate is what becomes of a pod on a node in progress.
 type fate int
 
 const (
-	stays fate = iota // it is not to move
+	stays fate = iota // it does not move
 	gone              // it counts as gone
-	ends              // it goes by itself, or is on its way
-	moves             // it is to move
+	ends              // it ends by itself, or is on its way
+	moves             // it moves
 )
 
-// behaviour is what is wanted of the pod by itself, or else by its rule. Empty: nothing in particular.
-func behaviour(p *corev1.Pod, rule *Rule, readable bool) v1alpha1.Behaviour {
-	if labelled := LabelledBehaviour(p); labelled != "" || rule == nil || !readable {
-		return labelled
-	}
-	return rule.Spec.Behavior
-}
-
-// fate is what is to become of a pod of which that is wanted. selected: a step of the plan names it.
-func (w *work) fate(n *node, p *corev1.Pod, wanted v1alpha1.Behaviour, selected bool) fate {
+// fate is what becomes of a pod with that behavior. selected: a step of the plan selects it.
+func (w *work) fate(n *node, p *corev1.Pod, behavior v1alpha1.Behaviour, selected bool) fate {
 	comesBack := comesBack(p)
 	switch {
-	case isMirror(p), wanted == v1alpha1.SkipPods:
+	case isMirror(p), behavior == v1alpha1.SkipPods:
 		return stays
 	case ofDaemonSet(p) && !selected:
 		return stays
-	case comesBack && !ofDaemonSet(p) && wanted != v1alpha1.DrainPods && wanted != v1alpha1.WaitCompleted:
+	case comesBack && !ofDaemonSet(p) && behavior != v1alpha1.DrainPods && behavior != v1alpha1.WaitCompleted:
 		return stays
 	case comesBack && p.CreationTimestamp.After(n.is.Start.Time): // it did come back
 		return stays
 	case p.DeletionTimestamp != nil && n.unreachable() && w.overdue(p):
 		return gone
-	case p.DeletionTimestamp != nil, wanted == v1alpha1.WaitCompleted:
+	case p.DeletionTimestamp != nil, behavior == v1alpha1.WaitCompleted:
 		return ends
 	}
 	return moves
 }
 
-// overdue says whether the pod was to be gone long ago.
+// overdue says whether the pod should be gone for some time.
 func (w *work) overdue(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && !w.Now.Before(p.DeletionTimestamp.Add(Grace))
 }

@@ -132,29 +132,43 @@ func cordonedBy(name string) nodeOption {
 	}
 }
 
-// other adds another maintenance that means a node.
-func other(name, made string, stage v1alpha1.Stage, node string, how v1alpha1.NodeStage) option {
+// another adds another maintenance that selects a node, and its stage of the node.
+func another(name, made string, stage v1alpha1.Stage, node string, how v1alpha1.NodeStage) option {
 	return func(s *Facts) {
-		s.Others = append(s.Others, Other{
-			Name: name, Stage: stage, Since: clockAt(made).Time, Nodes: map[string]v1alpha1.NodeStage{node: how},
-		})
+		m := v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: *clockAt(made)}}
+		m.Spec.Stage, m.Spec.Nodes.Names = stage, []string{node}
+		m.Status.Nodes = []v1alpha1.NodeStatus{{Name: node, Stage: how}}
+		s.Others = append(s.Others, m)
 	}
 }
 
 // refused says of the maintenances that were added that they are not accepted.
 func refused(s *Facts) {
 	for i := range s.Others {
-		s.Others[i].Refused = true
+		s.Others[i].Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionFalse}}
 	}
 }
 
-// holding adds another maintenance that holds a node of the control plane, one that this maintenance does not mean.
+// holding adds another maintenance that holds a node of the control plane, one that this maintenance does not select.
 func holding(name, made, node string, how v1alpha1.NodeStage) option {
 	return func(s *Facts) {
-		s.Others = append(s.Others, Other{
-			Name: name, Stage: v1alpha1.Drain, Since: clockAt(made).Time, ControlPlane: map[string]v1alpha1.NodeStage{node: how},
-		})
+		another(name, made, v1alpha1.Drain, node, how)(s)
+		s.Cluster.ControlPlane[node] = true
 	}
+}
+
+// leaders are the names of so many nodes of the control plane.
+func leaders(count int) map[string]bool {
+	names := map[string]bool{}
+	for i := range count {
+		names[string(rune('z'-i))] = true
+	}
+	return names
+}
+
+// leader is a node of the control plane.
+func leader(n *NodeFacts, _ *v1alpha1.NodeStatus) {
+	n.Node.Labels["node-role.kubernetes.io/control-plane"] = ""
 }
 
 // spec changes what is wanted.

@@ -1,16 +1,15 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"strings"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// advance leads a node one stage further, if it may go there. Nodes that wait stay where they are.
+// advance takes a node one stage further, if it may go there. [work.begin] claims those that wait.
 func (w *work) advance(n *node) {
 	switch {
 	case n.in == nil:
@@ -26,8 +25,11 @@ func (w *work) advance(n *node) {
 		}
 		n.is.Stage = w.held(n)
 	case n.is.Stage == v1alpha1.Returning && !n.mine:
-		w.returned(n)
-	case n.is.Stage == v1alpha1.Returned && n.mine: // it was given back on what was known, and was not
+		n.is.Stage, n.is.End = v1alpha1.Returned, w.at.DeepCopy()
+		if !n.in.Meant {
+			n.is.Stage = v1alpha1.Gone
+		}
+	case n.is.Stage == v1alpha1.Returned && n.mine: // the status was wrong
 		n.is.Stage, n.is.End = v1alpha1.Returning, nil
 	}
 	if n.is.Stage == v1alpha1.IsDrained && n.is.DrainedAt == nil {
@@ -39,35 +41,33 @@ func (w *work) advance(n *node) {
 	n.is.Message = w.message(n)
 }
 
-// vanish keeps in mind a node that was begun and has left the cluster, and one that is named and does not exist.
+// vanish keeps a node that was begun and has left the cluster, and one that the spec names and that does not exist.
 func (w *work) vanish(n *node) {
-	n.is.Stage = v1alpha1.Gone
-	n.is.Message = "there is no node of this name"
-	named := n.was.Stage == "" || n.was.Start == nil
-	if named && !slices.Contains(w.spec.Nodes.Names, n.is.Name) {
+	n.is.Stage, n.is.Message = v1alpha1.Gone, "there is no node of this name"
+	begun := n.was.Stage != "" && n.was.Start != nil
+	if !begun && !slices.Contains(w.spec.Nodes.Names, n.is.Name) {
 		n.is.Stage = ""
 	}
 }
 
-// wait leaves out a node that is not meant any more, and makes one that has a mark of this maintenance one that is worked on.
+// wait leaves out a node that is not selected any more, and claims one that has the mark of this maintenance.
 func (w *work) wait(n *node) {
+	tooMany := w.refused != nil && w.refused.Reason == v1alpha1.ReasonTooManyNodes // waiting nodes are not listed
 	switch {
 	case n.mine:
-		n.is.Stage, n.is.CordonedBefore = v1alpha1.Claimed, n.in.Mark.CordonedBefore
-		n.is.Start = second(n.in.Mark.At)
-	case (!n.in.Meant || w.tooMany()) && !Bears(&w.Maintenance, &n.in.Node, nil):
+		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, second(n.in.Mark.At), n.in.Mark.CordonedBefore
+	case (!n.in.Meant || tooMany) && !Bears(&w.Maintenance, &n.in.Node, nil):
 		n.is.Stage = ""
 	case n.in.Meant && w.stage == v1alpha1.Complete:
 		n.is.Stage = v1alpha1.Returned
 	}
 }
 
-// claimed waits until the node is seen cordoned. If it is not to be any more, that takes a while: the cordon may have been
-// done and not be seen yet.
+// claimed waits until the node is seen cordoned. A claim is given up after a while only: the node may have been cordoned unseen.
 func (w *work) claimed(n *node) {
 	waited := !w.Now.Before(n.is.Start.Add(Grace))
 	switch {
-	case w.lost(n), !n.mine && waited && (w.contested(n) != "" || w.yields(n)):
+	case n.lost(), !n.mine && waited && (n.contested() != "" || w.yields(n)):
 		n.is = v1alpha1.NodeStatus{Name: n.is.Name, UID: n.is.UID, Stage: v1alpha1.Waiting}
 		return
 	case w.releases(n) && (n.mine || waited):
@@ -78,29 +78,22 @@ func (w *work) claimed(n *node) {
 	n.is.CordonedBefore = n.before()
 }
 
-// before says whether the node was cordoned before a maintenance did. One that somebody has uncordoned since was not.
+// before says whether the node was cordoned before a maintenance did it. A node that was uncordoned since was not.
 func (n *node) before() bool {
 	return n.in.Node.Spec.Unschedulable && (n.in.Mark == nil || n.in.Mark.CordonedBefore)
 }
 
-// releases says whether the node is to be given back, whatever was reached.
+// releases says whether the node is given back in any stage.
 func (w *work) releases(n *node) bool { return w.stage == v1alpha1.Complete || !n.in.Meant }
 
-// maintained says whether somebody has said that the work on the node is done.
-func (w *work) maintained(n *node) bool {
-	done := n.is.Stage == v1alpha1.IsDrained || n.is.Stage == v1alpha1.Held
-	return done && n.in.Node.Annotations[schemas.AnnotationMaintained] == w.Maintenance.Name
-}
-
-// held is where a node goes that was cordoned.
+// held is the next stage of a node that was cordoned.
 func (w *work) held(n *node) v1alpha1.NodeStage {
+	done := n.is.Stage == v1alpha1.IsDrained || n.is.Stage == v1alpha1.Held
 	switch {
-	case w.releases(n), w.maintained(n):
+	case w.releases(n), done && n.in.Node.Annotations[schemas.AnnotationMaintained] == w.Maintenance.Name:
 		return v1alpha1.Returning
-	case w.stage != v1alpha1.Drain, !n.cordoned():
+	case w.stage != v1alpha1.Drain, !n.cordoned(), n.is.Stage == v1alpha1.Cordoned && closedGate(n) != "":
 		return n.is.Stage
-	case n.is.Stage == v1alpha1.Cordoned && closedGate(n) != "":
-		return v1alpha1.Cordoned
 	case n.is.Stage == v1alpha1.Cordoned:
 		return v1alpha1.Draining
 	case n.left() == 0:
@@ -113,18 +106,10 @@ func (w *work) held(n *node) v1alpha1.NodeStage {
 	return v1alpha1.Draining
 }
 
-// late says whether the deadline of the node has passed. One that was drained in time is not late, whatever comes after.
+// late says whether the node was not drained before its deadline.
 func (w *work) late(n *node) bool {
 	deadline := Deadline(&w.Maintenance, n.is)
 	return n.is.DrainedAt == nil && !deadline.IsZero() && !w.Now.Before(deadline)
-}
-
-// returned ends the way of a node whose mark is gone.
-func (w *work) returned(n *node) {
-	n.is.Stage, n.is.End = v1alpha1.Returned, w.at.DeepCopy()
-	if !n.in.Meant {
-		n.is.Stage = v1alpha1.Gone
-	}
 }
 
 // closedGate says which gate is closed for the node, and why. Empty: all are open.
@@ -137,7 +122,61 @@ func closedGate(n *node) string {
 	return ""
 }
 
-// second is a time as a status holds it.
-func second(t time.Time) *metav1.Time {
-	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
+// message is why a node that was begun waits, or another fact about it.
+func (w *work) message(n *node) string {
+	switch {
+	case Holds(n.is.Stage):
+		hindrance := w.hindrance(n)
+		if n.is.Stage == v1alpha1.Claimed || !w.late(n) {
+			return hindrance
+		}
+		late := "late: its deadline was " + clock(Deadline(&w.Maintenance, n.is))
+		if hindrance == "" {
+			return late
+		}
+		return late + "; " + hindrance
+	case n.is.Stage == v1alpha1.Returning && n.taker() != "":
+		return "maintenance " + n.taker() + " takes it over"
+	case n.is.Stage == v1alpha1.Returned && n.is.Start != nil && n.is.DrainedAt == nil:
+		return "given back before it was drained"
+	case n.is.Stage == v1alpha1.Gone:
+		return "it is not meant any more"
+	}
+	return ""
+}
+
+// hindrance is why a node does not go on. Empty: it does.
+func (w *work) hindrance(n *node) string {
+	switch {
+	case n.is.Stage == v1alpha1.Claimed && w.releases(n):
+		return "is given up, once it is certain that it was not cordoned"
+	case n.is.Stage == v1alpha1.Claimed && !n.mine && n.contested() != "":
+		return "maintenance " + n.contested() + " has claimed it too, and is older"
+	case n.is.Stage == v1alpha1.Claimed && !n.mine:
+		return w.quorum(n)
+	case n.is.Stage == v1alpha1.Claimed:
+		return ""
+	case n.lost():
+		return "maintenance " + n.in.Mark.Name + " has taken it"
+	case !n.cordoned():
+		return "somebody has uncordoned it; it is cordoned again"
+	case n.is.Stage == v1alpha1.Held:
+		return fmt.Sprintf("it stays cordoned with %d pods left", n.left())
+	case w.stage == v1alpha1.Drain && n.is.Stage != v1alpha1.IsDrained:
+		return closedGate(n)
+	}
+	return ""
+}
+
+// mostOfOne and mostOfAll are how many bytes are kept of a message about one pod or node, and about the maintenance. Messages
+// quote others, such as admission webhooks, and the status has to fit into one object of the API server.
+const mostOfOne, mostOfAll = 256, 1024
+
+// short cuts a text to so many bytes, and marks where.
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const cut = "…"
+	return strings.ToValidUTF8(text[:most-len(cut)], "") + cut
 }

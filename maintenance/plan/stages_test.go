@@ -213,9 +213,8 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 	in := func(zone string) nodeOption {
 		return nodeIs(func(n *NodeFacts) { n.Node.Labels["zone"] = zone })
 	}
-	leader := nodeIs(func(n *NodeFacts) { n.ControlPlane = true })
 	plane := func(all, ready int) option {
-		return func(s *Facts) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = all, ready }
+		return func(s *Facts) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = leaders(all), ready }
 	}
 	const turnOf1 = "Waiting: waits for its turn: 1 at a time"
 	working := " moved=0 left=0 blocked=0 staying=0"
@@ -265,23 +264,23 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 			[]string{"a Waiting: outside of the window, which opens at 2026-05-04T22:00:00Z"}},
 		{"what was begun in the window is finished", scene(closed(""), with("a", v1alpha1.Draining), with("b", v1alpha1.Waiting)),
 			[]string{"a Drained drained@now" + working, "b Waiting: the window is over"}},
-		{"an older maintenance first", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
+		{"an older maintenance first", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks is older and works on it first", "b Claimed"}},
-		{"of the same age the first by name", scene(other("disks", "10:00", v1alpha1.Cordon, "a", ""), with("a", v1alpha1.Waiting)),
+		{"of the same age the first by name", scene(another("disks", "10:00", v1alpha1.Cordon, "a", ""), with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks is older and works on it first"}},
-		{"not one that is refused", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), refused, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
-		{"unless it has the node", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Draining), refused, with("a", v1alpha1.Waiting)),
+		{"not one that is refused", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), refused, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"unless it has the node", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Draining), refused, with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks works on it"}},
-		{"not one that is only announced", scene(other("disks", "09:00", v1alpha1.Idle, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
-		{"not one that is done with the node", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Returned), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
-		{"a younger one waits", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
-		{"but keeps what it has", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Draining), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
+		{"not one that is only announced", scene(another("disks", "09:00", v1alpha1.Idle, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"not one that is done with the node", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Returned), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"a younger one waits", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"but keeps what it has", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Draining), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it"}},
-		{"also if only its mark is known", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
+		{"also if only its mark is known", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it"}},
 		{"or not even its name, for a minute", scene(now("11:00"), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Waiting: maintenance disks has cordoned it"}},
 		{"a mark of nobody is taken over", scene(with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
-		{"what is given back can be claimed", scene(other("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
+		{"what is given back can be claimed", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, steps := Decide(c.scope)
@@ -292,7 +291,6 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 }
 
 func TestOfTwoMaintenancesThatClaimNodesOfTheControlPlaneTheYoungerGivesUp(t *testing.T) {
-	leader := nodeIs(func(n *NodeFacts) { n.ControlPlane = true })
 	claimed := with("a", v1alpha1.Claimed, leader)
 	cordoned := with("a", v1alpha1.Claimed, leader, nodeIs(func(n *NodeFacts) {
 		n.Mark, n.Node.Spec.Unschedulable = &schemas.CordonMark{Name: "kernel", UID: "m1", At: clockAt("11:30").Time}, true
@@ -300,7 +298,7 @@ func TestOfTwoMaintenancesThatClaimNodesOfTheControlPlaneTheYoungerGivesUp(t *te
 	const beside = "node z of the control plane is worked on, which is done one at a time, by maintenance disks"
 	const nothing = " moved=0 left=0 blocked=0 staying=0"
 	plane := func(ready int) option {
-		return func(s *Facts) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = 3, ready }
+		return func(s *Facts) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = leaders(3), ready }
 	}
 	for _, c := range []struct {
 		name  string
@@ -339,30 +337,30 @@ func TestANodeGoesOverFromOneMaintenanceToTheNext(t *testing.T) {
 		scope Facts
 		want  []string
 	}{
-		{"the mark is replaced, as it was before", scene(other("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
+		{"the mark is replaced, as it was before", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Claimed" + working, "cordon a", "finalizer"}},
-		{"and what it was before is kept", scene(other("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
+		{"and what it was before is kept", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
 			with("a", v1alpha1.Claimed, cordonedBy("disks"), nodeIs(func(n *NodeFacts) { n.Mark.CordonedBefore = true }))),
 			[]string{"a Claimed cordoned-before" + working, "cordon a cordoned-before", "finalizer"}},
-		{"unless somebody has uncordoned it since", scene(other("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
+		{"unless somebody has uncordoned it since", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
 			with("a", v1alpha1.Claimed, cordonedBy("disks"), nodeIs(func(n *NodeFacts) { n.Mark.CordonedBefore = true }), nodeIs(uncordoned))),
 			[]string{"a Claimed" + working, "cordon a", "finalizer"}},
-		{"the first one waits for that", scene(wants(v1alpha1.Complete), other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning)),
+		{"the first one waits for that", scene(wants(v1alpha1.Complete), another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning)),
 			[]string{"a Returning: maintenance disks takes it over", "finalizer"}},
-		{"and is done when the mark is the other one's", scene(wants(v1alpha1.Complete), other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning, cordonedBy("disks"))),
+		{"and is done when the mark is the other one's", scene(wants(v1alpha1.Complete), another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning, cordonedBy("disks"))),
 			[]string{"a Returned end@now: given back before it was drained"}},
 		{"a mark that nobody knows yet is not replaced for a minute", scene(now("11:00"), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Claimed" + working, "finalizer"}},
-		{"of two claims the older one counts", scene(now("11:30"), other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed)),
+		{"of two claims the older one counts", scene(now("11:30"), another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed)),
 			[]string{"a Claimed" + working + ": maintenance disks has claimed it too, and is older", "finalizer"}},
-		{"the younger one gives up after a minute", scene(now("11:31"), other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed)),
+		{"the younger one gives up after a minute", scene(now("11:31"), another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed)),
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
-		{"or when it sees the mark", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
+		{"or when it sees the mark", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
-		{"the conditions are those of who holds it", scene(other("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
+		{"the conditions are those of who holds it", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{saying(corev1.NodeMaintenanceInProgress, "disks"), saying(corev1.NodeMaintenancePlanned, "disks")}
 		})), wants(v1alpha1.Cordon)), []string{"a Cordoned" + working, "mark a -MaintenancePlanned +MaintenanceInProgress", "finalizer"}},
-		{"one that waits behind another says nothing", scene(other("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, nodeIs(func(n *NodeFacts) {
+		{"one that waits behind another says nothing", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{saying(corev1.NodeMaintenancePlanned, "disks")}
 		}))), []string{"a Waiting: maintenance disks is older and works on it first", "finalizer"}},
 		{"what others say about a node is left alone", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {

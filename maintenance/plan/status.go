@@ -3,34 +3,46 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// status is the whole status that is to be stored.
+// status is the whole status to store.
 func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	s := v1alpha1.NodeMaintenanceStatus{ObservedGeneration: w.Maintenance.Generation, Stages: w.stages()}
 	room := mostNamed
 	for _, n := range w.nodes {
-		if n.is.Stage != "" {
-			is := within(room, n.is)
-			is.Message = short(is.Message, mostOfOne)
-			room -= len(is.Blocked)
-			s.Nodes = append(s.Nodes, is)
+		if n.is.Stage == "" {
+			continue
 		}
+		is := n.is
+		is.Message = short(is.Message, mostOfOne)
+		if over := len(is.Blocked) - room; over > 0 {
+			is.Blocked, is.More = is.Blocked[:room], is.More+int32(over)
+		}
+		room -= len(is.Blocked)
+		s.Nodes = append(s.Nodes, is)
 	}
-	accepted, progressing := w.accepted(), w.progressing()
-	s.Summary = w.summary(accepted, progressing)
+	c, accepted, progressing := w.counts(), w.accepted(), w.progressing()
+	s.Summary = v1alpha1.Summary{
+		Nodes: fmt.Sprintf("%d/%d", c.done, c.all), PodsLeft: c.podsLeft, PodsBlocked: c.podsBlocked, Message: progressing.Message,
+	}
+	if blocked := w.blocked(); blocked != "" {
+		s.Summary.Message = blocked
+	} else if accepted.Status == metav1.ConditionFalse {
+		s.Summary.Message = accepted.Message
+	}
 	s.Summary.Message = short(s.Summary.Message, mostOfAll)
-	for _, c := range []metav1.Condition{accepted, progressing, w.drained(), w.completed()} {
+	for _, c := range []metav1.Condition{accepted, progressing, w.drained(c), w.completed(c)} {
 		s.Conditions = append(s.Conditions, w.dated(c))
 	}
 	return s
 }
 
-// stages adds the stage that is wanted to those that were begun. One that is refused begins nothing.
+// stages adds the desired stage to those that were begun. A refused maintenance begins none.
 func (w *work) stages() []v1alpha1.StageTime {
 	list := slices.Clone(w.Maintenance.Status.Stages)
 	known := slices.ContainsFunc(list, func(s v1alpha1.StageTime) bool { return s.Stage == w.stage })
@@ -40,7 +52,7 @@ func (w *work) stages() []v1alpha1.StageTime {
 	return append(list, v1alpha1.StageTime{Stage: w.stage, Start: w.at})
 }
 
-// dated gives the condition its time: of now, or of when it became what it is.
+// dated gives the condition the time at which its status last changed.
 func (w *work) dated(c metav1.Condition) metav1.Condition {
 	c.ObservedGeneration, c.LastTransitionTime, c.Message = w.Maintenance.Generation, w.at, short(c.Message, mostOfAll)
 	for _, was := range w.Maintenance.Status.Conditions {
@@ -59,6 +71,38 @@ func no(name, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
+// counts are the numbers of nodes and pods. Nodes that left the cluster are not counted.
+type counts struct {
+	all, drained, returned int
+	done                   int // drained, or when the nodes are given back returned
+	podsLeft, podsBlocked  int32
+}
+
+func (w *work) counts() (c counts) {
+	for _, n := range w.nodes {
+		if n.is.Pods != nil {
+			c.podsLeft += n.is.Pods.Left
+			c.podsBlocked += n.is.Pods.Blocked
+		}
+		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone {
+			continue
+		}
+		c.all++
+		returned := n.is.Stage == v1alpha1.Returned
+		drained := n.is.Stage == v1alpha1.IsDrained || (returned || n.is.Stage == v1alpha1.Returning) && n.is.DrainedAt != nil
+		if returned {
+			c.returned++
+		}
+		if drained {
+			c.drained++
+		}
+		if returned || drained && w.stage != v1alpha1.Complete {
+			c.done++
+		}
+	}
+	return c
+}
+
 func (w *work) accepted() metav1.Condition {
 	if w.refused == nil {
 		return yes(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "nothing speaks against it")
@@ -70,86 +114,135 @@ func (w *work) accepted() metav1.Condition {
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
 }
 
-// some says whether a node is in one of these stages.
-func (w *work) some(in func(v1alpha1.NodeStage) bool) bool {
-	return slices.ContainsFunc(w.nodes, func(n *node) bool { return in(n.is.Stage) })
-}
-
-// done is how many nodes are done of how many: drained, until they are to be given back.
-func (w *work) done() (done, all int) {
-	for _, n := range w.nodes {
-		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone {
-			continue
-		}
-		if n.is.Stage == v1alpha1.Returned || w.stage != v1alpha1.Complete && n.wasDrained() {
-			done++
-		}
-		all++
-	}
-	return done, all
-}
-
-// wasDrained says whether the node is drained, or was until it was to be given back.
-func (n *node) wasDrained() bool {
-	goes := n.is.Stage == v1alpha1.Returning || n.is.Stage == v1alpha1.Returned
-	return n.is.Stage == v1alpha1.IsDrained || goes && n.is.DrainedAt != nil
-}
-
-func (w *work) summary(accepted, progressing metav1.Condition) v1alpha1.Summary {
-	done, all := w.done()
-	s := v1alpha1.Summary{Nodes: fmt.Sprintf("%d/%d", done, all), Message: progressing.Message}
-	for _, n := range w.nodes {
-		if n.is.Pods != nil {
-			s.PodsLeft += n.is.Pods.Left
-			s.PodsBlocked += n.is.Pods.Blocked
-		}
-	}
-	if blocked := w.blocked(); blocked != "" {
-		s.Message = blocked
-	} else if accepted.Status == metav1.ConditionFalse {
-		s.Message = accepted.Message
-	}
-	return s
-}
-
 // drained says whether every node is drained, or was before it was given back.
-func (w *work) drained() metav1.Condition {
-	drained, all := 0, 0
-	for _, n := range w.nodes {
-		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone {
-			continue
-		}
-		all++
-		if n.wasDrained() {
-			drained++
-		}
-	}
-	message := fmt.Sprintf("%d of %d nodes are drained", drained, all)
+func (w *work) drained(c counts) metav1.Condition {
+	message := fmt.Sprintf("%d of %d nodes are drained", c.drained, c.all)
 	switch {
 	case w.stage == v1alpha1.Complete:
 		return no(v1alpha1.Drained, v1alpha1.ReasonCompleted, "the nodes are given back")
-	case all == 0:
+	case c.all == 0:
 		return no(v1alpha1.Drained, v1alpha1.ReasonNoNodes, "it means no node that there is")
-	case drained < all:
+	case c.drained < c.all:
 		return no(v1alpha1.Drained, v1alpha1.ReasonNodesLeft, message)
 	}
 	return yes(v1alpha1.Drained, v1alpha1.ReasonAllDrained, message)
 }
 
-// completed says whether every node was given back. Without a node, that is so once it is wanted.
-func (w *work) completed() metav1.Condition {
-	returned, all := 0, 0
-	for _, n := range w.nodes {
-		if n.is.Stage == v1alpha1.Returned {
-			returned++
-		}
-		if n.is.Stage != "" && n.is.Stage != v1alpha1.Gone {
-			all++
-		}
-	}
-	message := fmt.Sprintf("%d of %d nodes were given back", returned, all)
-	if returned < all || all == 0 && w.stage != v1alpha1.Complete {
+// completed says whether every node was given back. Without a node that needs the stage Complete.
+func (w *work) completed(c counts) metav1.Condition {
+	message := fmt.Sprintf("%d of %d nodes were given back", c.returned, c.all)
+	if c.returned < c.all || c.all == 0 && w.stage != v1alpha1.Complete {
 		return no(v1alpha1.Completed, v1alpha1.ReasonNodesLeft, message)
 	}
 	return yes(v1alpha1.Completed, v1alpha1.ReasonCompleted, message)
+}
+
+// progressing says what is done, or what has to happen first.
+func (w *work) progressing() metav1.Condition {
+	const name = v1alpha1.Progressing
+	c, doing, blocked, waits := w.counts(), w.doing(), w.blocked(), w.waits()
+	switch {
+	case doing != "":
+		return yes(name, v1alpha1.ReasonWorking, doing)
+	case w.refused != nil && !w.some(WorkedOn) && w.stage != v1alpha1.Complete:
+		return no(name, v1alpha1.ReasonRefused, "it is not accepted: "+w.refused.Error())
+	case blocked != "":
+		return no(name, v1alpha1.ReasonBlocked, blocked)
+	case w.stage == v1alpha1.Complete && c.done == c.all:
+		return no(name, v1alpha1.ReasonCompleted, "every node was given back")
+	case c.all == 0:
+		return no(name, v1alpha1.ReasonNoNodes, "it means no node that there is")
+	case w.stage == v1alpha1.Idle:
+		return no(name, v1alpha1.ReasonIdle, "nothing is wanted yet: spec.stage is Idle")
+	case waits != "":
+		return no(name, v1alpha1.ReasonWaiting, waits)
+	}
+	return no(name, v1alpha1.ReasonReached, fmt.Sprintf("spec.stage %s is reached", w.stage))
+}
+
+// doing says which nodes are changed or drained now. Empty: none.
+func (w *work) doing() string {
+	byVerb := map[string][]string{}
+	for _, n := range w.nodes {
+		verb := w.verb(n)
+		byVerb[verb] = append(byVerb[verb], n.is.Name)
+	}
+	var parts []string
+	for _, verb := range []string{"cordons", "drains", "gives back"} {
+		const most = 3
+		switch names := byVerb[verb]; {
+		case len(names) > most:
+			parts = append(parts, fmt.Sprintf("%s %s and %d more", verb, strings.Join(names[:most], ", "), len(names)-most))
+		case len(names) > 0:
+			parts = append(parts, verb+" "+strings.Join(names, ", "))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// verb is what is done with a node now. Empty: nothing.
+func (w *work) verb(n *node) string {
+	switch n.is.Stage {
+	case v1alpha1.Claimed:
+		if w.releases(n) {
+			return "gives back"
+		}
+		if w.hindrance(n) == "" {
+			return "cordons"
+		}
+	case v1alpha1.Cordoned: // the next decision begins with its pods
+		if w.stage == v1alpha1.Drain && n.cordoned() && closedGate(n) == "" {
+			return "drains"
+		}
+	case v1alpha1.Draining:
+		now := n.now()
+		if !w.counted(n) || n.left() == 0 || closedGate(n) == "" && slices.ContainsFunc(n.pods, func(p pod) bool {
+			return p.left() && p.wave == now && p.blocked == nil
+		}) {
+			return "drains"
+		}
+	case v1alpha1.Returning:
+		return "gives back"
+	default:
+	}
+	return ""
+}
+
+// blocked names the first pod that cannot move, and counts them.
+func (w *work) blocked() string {
+	first, count := "", int32(0)
+	for _, n := range w.nodes {
+		if len(n.is.Blocked) == 0 || n.is.Stage != v1alpha1.Draining {
+			continue
+		}
+		if first == "" {
+			b := n.is.Blocked[0]
+			first = fmt.Sprintf("%s/%s on %s: %s", b.Namespace, b.Name, n.is.Name, b.Message)
+		}
+		count += n.is.Pods.Blocked
+	}
+	switch count {
+	case 0:
+		return ""
+	case 1:
+		return "cannot move " + first
+	}
+	return fmt.Sprintf("cannot move %d pods, such as %s", count, first)
+}
+
+// waits is why the first node waits that waits for something other than its turn, or else why the first one does.
+func (w *work) waits() (first string) {
+	for _, n := range w.nodes {
+		if n.is.Message == "" || n.is.Stage != v1alpha1.Waiting && !Holds(n.is.Stage) {
+			continue
+		}
+		message := n.is.Name + ": " + n.is.Message
+		if !strings.HasPrefix(n.is.Message, turn) {
+			return message
+		}
+		if first == "" {
+			first = message
+		}
+	}
+	return first
 }

@@ -14,10 +14,9 @@ import (
 func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 	cluster := func(nodes, controlPlane int) option {
 		return func(s *Facts) {
-			s.Cluster = ClusterFacts{Nodes: nodes, ControlPlane: controlPlane, ControlPlaneReady: controlPlane}
+			s.Cluster = ClusterFacts{Nodes: nodes, ControlPlane: leaders(controlPlane), ControlPlaneReady: controlPlane}
 		}
 	}
-	leader := nodeIs(func(n *NodeFacts) { n.ControlPlane = true })
 	force := func(list ...v1alpha1.Guard) option {
 		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Force = list })
 	}

@@ -10,13 +10,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// steps is what is done to the nodes. A node whose stage changes with this answer is not touched by it, and none is touched
-// before the finalizer is there, which sees to it that all is taken back.
-func (w *work) steps() []NodeStep {
+// steps are the changes of nodes. A node whose stage changes with this decision is not touched by it, and none is touched before
+// the finalizer is there.
+func (w *work) steps() (list []NodeStep) {
 	if !w.hasFinalizer() {
 		return nil
 	}
-	var list []NodeStep
 	for _, n := range w.nodes {
 		if n.in == nil || !w.known(n) {
 			continue
@@ -29,9 +28,9 @@ func (w *work) steps() []NodeStep {
 		case w.cordons(n):
 			s.Action = schemas.NodeCordon
 			s.Mark = schemas.CordonMark{
-				Name: w.Maintenance.Name, UID: w.Maintenance.UID, CordonedBefore: w.stays(n), At: w.Now.UTC(),
+				Name: w.Maintenance.Name, UID: w.Maintenance.UID, CordonedBefore: w.staysCordoned(n), At: w.Now.UTC(),
 			}
-		case n.mine && !Holds(n.is.Stage) && w.taker(n) == "":
+		case n.mine && !Holds(n.is.Stage) && n.taker() == "":
 			s.Action, s.Mark = schemas.NodeReturn, *n.in.Mark
 		case len(s.Conditions) > 0:
 			s.Action = schemas.NodeMark
@@ -43,47 +42,46 @@ func (w *work) steps() []NodeStep {
 	return list
 }
 
-// cordons says whether the node is to be cordoned now. One that somebody uncordoned is cordoned again, once a minute at most.
+// cordons says whether the node is cordoned now. One that was uncordoned is cordoned again, at most once a minute.
 func (w *work) cordons(n *node) bool {
+	claimed := n.is.Stage == v1alpha1.Claimed
 	switch {
-	case !Holds(n.is.Stage), n.cordoned(), w.lost(n):
-		return false
-	case w.stranger(n) != "":
-		return false
-	case n.is.Stage == v1alpha1.Claimed && (w.releases(n) || !n.mine && cmp.Or(w.contested(n), w.quorum(n)) != ""):
+	case !Holds(n.is.Stage), n.cordoned(), n.lost(), w.unknownOwner(n) != "",
+		claimed && w.releases(n), claimed && !n.mine && cmp.Or(n.contested(), w.quorum(n)) != "":
 		return false
 	}
 	return !n.mine || !w.Now.Before(n.in.Mark.At.Add(Grace))
 }
 
-// stays says whether the node is to stay cordoned when it is given back. It is not if somebody uncordoned it since.
-func (w *work) stays(n *node) bool {
+// staysCordoned says whether the node stays cordoned when it is given back: it was before, and was not uncordoned since.
+func (w *work) staysCordoned(n *node) bool {
 	if n.is.Stage == v1alpha1.Claimed && !n.mine {
 		return n.before()
 	}
 	return n.is.CordonedBefore && n.in.Node.Spec.Unschedulable
 }
 
-// conditions are those of the node that are to change. The maintenance that holds the node, or is to have it next, says how
-// it is; the others only take back what they have said.
-func (w *work) conditions(n *node) []corev1.NodeCondition {
-	leads, want := w.leads(n), said(n.is.Stage)
-	var list []corev1.NodeCondition
+// conditions are those of the node to change. The maintenance that owns them says how the node is; the others only take their own
+// back.
+func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
+	owns, want := w.ownsConditions(n), said(n.is.Stage)
 	for _, name := range []corev1.NodeConditionType{
 		corev1.NodeMaintenancePlanned, corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained,
 	} {
 		is := conditionOf(&n.in.Node, name)
 		set := corev1.NodeCondition{
-			Type: name, Status: corev1.ConditionTrue, Reason: AdminRequested, Message: w.told(), LastTransitionTime: w.at,
+			Type: name, Status: corev1.ConditionTrue, Reason: AdminRequested, LastTransitionTime: w.at,
+			Message: w.spec.Reason + Signature(w.Maintenance.Name),
 		}
+		isTrue := is.Status == corev1.ConditionTrue
 		switch {
-		case leads && slices.Contains(want, name):
-			if is.Status == corev1.ConditionTrue && (!Said(is, "") || is.Message == set.Message) {
+		case owns && slices.Contains(want, name):
+			if isTrue && (!Said(is, "") || is.Message == set.Message) {
 				continue
 			}
-		case is.Status == corev1.ConditionTrue && (Said(is, w.Maintenance.Name) || leads && Said(is, "")):
-			if n.is.Stage == v1alpha1.Returning && w.taker(n) != "" {
-				continue // it goes over as it is
+		case isTrue && (Said(is, w.Maintenance.Name) || owns && Said(is, "")):
+			if n.is.Stage == v1alpha1.Returning && n.taker() != "" {
+				continue // the node goes over as it is
 			}
 			set.Status = corev1.ConditionFalse
 		default:
@@ -94,7 +92,7 @@ func (w *work) conditions(n *node) []corev1.NodeCondition {
 	return list
 }
 
-// said are the conditions that are true of a node of that stage. What is given back loses them with the cordon.
+// said are the conditions that are true for a node of that stage.
 func said(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
 	switch stage {
 	case v1alpha1.Waiting:
@@ -105,36 +103,19 @@ func said(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
 		return []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress}
 	case v1alpha1.IsDrained:
 		return []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrained}
-	case v1alpha1.Returning, v1alpha1.Returned, v1alpha1.Gone:
+	default:
+		return nil
 	}
-	return nil
 }
 
-// leads says whether it is for this maintenance to say how the node is.
-func (w *work) leads(n *node) bool {
+// ownsConditions says whether this maintenance sets the conditions of the node: it holds the node, or is the next one to.
+func (w *work) ownsConditions(n *node) bool {
 	if Holds(n.is.Stage) {
 		return true
 	}
-	if n.is.Stage != v1alpha1.Waiting || !n.in.Meant || w.refused != nil || w.stage == v1alpha1.Complete {
-		return false
-	}
-	for _, r := range w.others(n) {
-		over := r.stage == v1alpha1.Complete || r.node == v1alpha1.Returned || r.node == v1alpha1.Gone
-		if WorkedOn(r.node) || r.older && !r.refused && !over {
-			return false
-		}
-	}
-	return true
-}
-
-// told is the message of the conditions: why, and by which maintenance.
-func (w *work) told() string { return w.spec.Reason + Signature(w.Maintenance.Name) }
-
-func conditionOf(n *corev1.Node, name corev1.NodeConditionType) corev1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == name {
-			return c
-		}
-	}
-	return corev1.NodeCondition{}
+	next := n.is.Stage == v1alpha1.Waiting && n.in.Meant && w.refused == nil && w.stage != v1alpha1.Complete
+	return next && !slices.ContainsFunc(n.others, func(o other) bool {
+		over := o.stage == v1alpha1.Complete || o.node == v1alpha1.Returned || o.node == v1alpha1.Gone
+		return WorkedOn(o.node) || o.older && !o.refused && !over
+	})
 }

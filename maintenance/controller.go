@@ -112,16 +112,14 @@ type Controller struct {
 	log     *slog.Logger
 	now     func() time.Time
 	policy  atomic.Pointer[policy.Policy]
-	index   *index
+	objects objects
 	kinds   *kinds
 	apply   *apply.Steps
 	metrics metrics
 	// tableSynced: every maintenance of the table is in the index.
 	tableSynced atomic.Bool
-	// session is what lives as long as this process leads. nil: it does not lead.
-	session atomic.Pointer[session]
-	// replaced has one element after the policy was replaced.
-	replaced chan struct{}
+	session     atomic.Pointer[session] // nil: this process does not lead
+	replaced    chan struct{}           // capacity 1: the policy was replaced
 }
 
 // session is the state of one leader session. Package workqueue makes sure that no key is reconciled twice at the same time.
@@ -133,7 +131,7 @@ type session struct {
 	gates    *gates
 	requests *requests
 	triggers *triggers
-	news     *news
+	told     *told
 	events   *recorder
 }
 
@@ -160,13 +158,12 @@ func New(cfg Config) *Controller {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{
-		cfg: cfg, log: cfg.Log, now: cfg.Now, index: newIndex(), metrics: newMetrics(cfg.Metrics), replaced: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, now: cfg.Now, objects: newObjects(), metrics: newMetrics(cfg.Metrics), replaced: make(chan struct{}, 1),
 	}
 	c.policy.Store(&cfg.Policy)
 	c.kinds = newKinds(c)
 	c.apply = apply.New(apply.Config{
-		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, LeaseValid: cfg.LeaseValid, DryRun: cfg.DryRun, Now: cfg.Now,
-		Log: cfg.Log,
+		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, LeaseValid: cfg.LeaseValid, DryRun: cfg.DryRun, Log: cfg.Log,
 	})
 	return c
 }
@@ -282,32 +279,27 @@ const (
 	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
 )
 
-// newSession makes a session. What the one before learned of pods and published counts on; it differs in the policy alone.
+// newSession makes a session. It takes over what the one before, with another policy, knew of pods and had published.
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
-		pods: newPodStates(), drains: newDrains(), news: newNews(), events: newRecorder(c),
+		pods: newPodStates(), drains: newDrains(), told: newTold(), events: newRecorder(c),
 	}
 	if last != nil {
-		s.pods, s.drains, s.news = last.pods, last.drains, last.news
+		s.pods, s.drains, s.told = last.pods, last.drains, last.told
 	}
-	s.gates = newGates(c.prometheus(), c.now, func(names []string) { s.enqueue(maintenanceKey, names...) })
+	var server Prometheus
+	var err error
+	if c.cfg.Prometheus != nil {
+		if server, err = c.cfg.Prometheus(c.policy.Load().Metrics); err != nil {
+			c.log.Error("the queries of gates cannot be asked", "error", err)
+			server = nil
+		}
+	}
+	s.gates = newGates(server, c.now, func(names []string) { s.enqueue(maintenanceKey, names...) })
 	s.requests = newRequests(s)
 	s.triggers = newTriggers(s)
 	return s
-}
-
-// prometheus is the server of the policy. nil: there is none.
-func (c *Controller) prometheus() Prometheus {
-	if c.cfg.Prometheus == nil {
-		return nil
-	}
-	server, err := c.cfg.Prometheus(c.policy.Load().Metrics)
-	if err != nil {
-		c.log.Error("the queries of gates cannot be asked", "error", err)
-		return nil
-	}
-	return server
 }
 
 func (s *session) enqueue(kind keyKind, names ...string) {
@@ -322,7 +314,7 @@ func (c *Controller) enqueueAll() {
 	if s == nil {
 		return
 	}
-	s.enqueue(maintenanceKey, c.index.names()...)
+	s.enqueue(maintenanceKey, c.objects.names()...)
 	s.triggers.enqueueAll()
 	s.requests.enqueueAll()
 }

@@ -1,0 +1,286 @@
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// objects holds the maintenances and the drain rules. Objects that it returns must not be changed.
+type objects struct {
+	maintenances cache.Indexer // of *v1alpha1.NodeMaintenance; byNode: the nodes in progress
+	rules        cache.Indexer // of plan.Rule; byNamespace, which is empty for rules of the cluster
+}
+
+const byNode, byNamespace = "node", "namespace"
+
+func newObjects() objects {
+	return objects{
+		maintenances: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: func(o any) (nodes []string, _ error) {
+			for _, n := range o.(*v1alpha1.NodeMaintenance).Status.Nodes {
+				if plan.WorkedOn(n.Stage) {
+					nodes = append(nodes, n.Name)
+				}
+			}
+			return nodes, nil
+		}}),
+		rules: cache.NewIndexer(func(o any) (string, error) {
+			r := o.(plan.Rule)
+			return r.Namespace + "/" + r.Name, nil
+		}, cache.Indexers{byNamespace: func(o any) ([]string, error) { return []string{o.(plan.Rule).Namespace}, nil }}),
+	}
+}
+
+// set replaces a maintenance, or with nil removes it, and returns the one before.
+func (x objects) set(name string, m *v1alpha1.NodeMaintenance) (old *v1alpha1.NodeMaintenance) {
+	if old = x.get(name); m != nil {
+		_ = x.maintenances.Update(m)
+	} else if old != nil {
+		_ = x.maintenances.Delete(old)
+	}
+	return old
+}
+
+func (x objects) get(name string) *v1alpha1.NodeMaintenance {
+	o, _, _ := x.maintenances.GetByKey(name)
+	m, _ := o.(*v1alpha1.NodeMaintenance)
+	return m
+}
+
+func (x objects) names() []string { return x.maintenances.ListKeys() }
+
+// list are all maintenances by name.
+func (x objects) list() (list []*v1alpha1.NodeMaintenance) {
+	for _, name := range slices.Sorted(slices.Values(x.names())) {
+		if m := x.get(name); m != nil {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// workingOn are the maintenances that have one of these nodes in progress, sorted.
+func (x objects) workingOn(nodes ...string) (names []string) {
+	for _, n := range nodes {
+		keys, _ := x.maintenances.IndexKeys(byNode, n)
+		names = append(names, keys...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// rulesOf are the rules of some namespaces, and then those of the cluster, each by name.
+func (x objects) rulesOf(namespaces []string) (list []plan.Rule) {
+	if len(namespaces) == 0 {
+		return nil // without pods
+	}
+	for _, namespace := range append(slices.Clone(namespaces), "") {
+		found, _ := x.rules.ByIndex(byNamespace, namespace)
+		begin := len(list)
+		for _, o := range found {
+			list = append(list, o.(plan.Rule))
+		}
+		slices.SortFunc(list[begin:], func(a, b plan.Rule) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return list
+}
+
+const (
+	// discoveryInterval is how often the API server is asked whether it serves the kinds of maintenances, which are optional, and
+	// discoveryRetry how long after a failure.
+	discoveryInterval, discoveryRetry = 30 * time.Second, 2 * time.Second
+)
+
+var (
+	errNotAsked  = errors.New("maintenance: it is not known yet whether there are maintenances")
+	errNotSynced = errors.New("maintenance: maintenances and drain rules are not known yet")
+)
+
+// kinds watches NodeMaintenances, DrainRules, and ClusterDrainRules, as soon as the API server serves them. The client is dynamic:
+// with a typed client, one unreadable object would hide all others.
+type kinds struct {
+	c        *Controller
+	interval time.Duration
+	synced   atomic.Bool
+	state    atomic.Pointer[error] // why the objects are not known. Points to nil: they are, or the kinds are not served
+	failure  atomic.Pointer[error] // the last one
+}
+
+func newKinds(c *Controller) *kinds {
+	k := &kinds{c: c, interval: discoveryInterval}
+	k.state.Store(&errNotAsked)
+	return k
+}
+
+// ready says why the maintenances are not known.
+func (k *kinds) ready() error { return *k.state.Load() }
+
+// run waits until the kinds are served and then watches them, until ctx ends.
+func (k *kinds) run(ctx context.Context) {
+	if !k.discover(ctx) {
+		return
+	}
+	k.state.Store(&errNotSynced)
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(k.c.cfg.Dynamic, 0, metav1.NamespaceAll, nil)
+	var synced []cache.InformerSynced
+	for resource, watch := range map[string]struct {
+		decode  cache.TransformFunc
+		changed func(o any, exists bool)
+	}{
+		v1alpha1.ClusterDrainRules: {decoding[v1alpha1.ClusterDrainRule](k), func(o any, exists bool) {
+			if r, is := o.(*v1alpha1.ClusterDrainRule); is {
+				k.c.ruleChanged(plan.Rule{Name: r.Name, Spec: r.Spec}, exists)
+			}
+		}},
+		v1alpha1.DrainRules: {decoding[v1alpha1.DrainRule](k), func(o any, exists bool) {
+			if r, is := o.(*v1alpha1.DrainRule); is {
+				spec := v1alpha1.ClusterDrainRuleSpec{DrainRuleSpec: r.Spec}
+				k.c.ruleChanged(plan.Rule{Namespace: r.Namespace, Name: r.Name, Spec: spec}, exists)
+			}
+		}},
+		v1alpha1.NodeMaintenances: {decoding[v1alpha1.NodeMaintenance](k), func(o any, exists bool) {
+			if m, is := o.(*v1alpha1.NodeMaintenance); is && exists {
+				k.c.maintenanceChanged(m.Name, m)
+			} else if is {
+				k.c.maintenanceChanged(m.Name, nil)
+			}
+		}},
+	} {
+		informer := factory.ForResource(v1alpha1.GroupVersion().WithResource(resource)).Informer()
+		err := errors.Join(informer.SetTransform(watch.decode), informer.SetWatchErrorHandlerWithContext(k.watchFailed))
+		registration, handlerErr := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { watch.changed(o, true) },
+			UpdateFunc: func(old, new any) {
+				if _, unreadable := new.(*unstructured.Unstructured); unreadable {
+					watch.changed(old, false)
+				}
+				watch.changed(new, true)
+			},
+			DeleteFunc: func(o any) {
+				if unseen, is := o.(cache.DeletedFinalStateUnknown); is {
+					o = unseen.Obj
+				}
+				watch.changed(o, false)
+			},
+		})
+		if err := errors.Join(err, handlerErr); err != nil { // only a running informer refuses these
+			k.c.log.Error("maintenances cannot be watched", "resource", resource, "error", err)
+			return
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		k.synced.Store(true)
+		k.state.Store(new(error))
+		k.c.log.Info("maintenances are watched")
+		k.c.enqueueAll()
+	}
+	<-ctx.Done()
+}
+
+// discover returns when the kinds are served, with false when ctx ended before.
+func (k *kinds) discover(ctx context.Context) bool {
+	logged := false
+	for {
+		served, err := k.served(ctx)
+		wait := k.interval
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case served:
+			return true
+		case err != nil:
+			k.failed(err)
+			if !apierrors.IsForbidden(err) {
+				wait = discoveryRetry
+			}
+		case !logged:
+			k.c.log.Info("the API server does not serve the kinds of maintenances, which are optional; looking for them again",
+				"version", v1alpha1.GroupVersion(), "every", k.interval)
+			logged = true
+		}
+		if err == nil || apierrors.IsForbidden(err) { // without the right to know, there are none
+			if was := k.state.Swap(new(error)); *was != nil {
+				k.c.enqueueAll()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// served asks the API server whether it serves all kinds. A maintenance without its rules would be planned wrong.
+func (k *kinds) served(ctx context.Context) (bool, error) {
+	list, err := discovery.ToServerResourcesInterfaceWithContext(k.c.cfg.Client.Discovery()).
+		ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list the resources of %s: %w", v1alpha1.GroupVersion(), err)
+	}
+	for _, name := range []string{v1alpha1.NodeMaintenances, v1alpha1.DrainRules, v1alpha1.ClusterDrainRules} {
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// watchFailed is called whenever a watch breaks.
+func (k *kinds) watchFailed(ctx context.Context, _ *cache.Reflector, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	k.failed(fmt.Errorf("watch: %w", err))
+	if !k.synced.Load() {
+		err := fmt.Errorf("%w: watch: %w", errNotSynced, err)
+		k.state.Store(&err)
+	}
+}
+
+// failed logs a failure that differs from the one before.
+func (k *kinds) failed(err error) {
+	if before := k.failure.Swap(&err); before == nil || (*before).Error() != err.Error() {
+		k.c.log.Warn("maintenances cannot be read, trying again", "error", err)
+	}
+}
+
+// decoding reads objects as a Go type. An unreadable one is logged and ignored; an error would end the whole list.
+func decoding[T any](k *kinds) cache.TransformFunc {
+	return func(object any) (any, error) {
+		raw, is := object.(*unstructured.Unstructured)
+		if !is {
+			return object, nil // it was decoded before
+		}
+		raw.SetManagedFields(nil)
+		unstructured.RemoveNestedField(raw.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+		read := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, read); err != nil {
+			k.c.log.Error("an object cannot be read and is ignored", "kind", raw.GetKind(), "namespace", raw.GetNamespace(),
+				"name", raw.GetName(), "error", err)
+			return raw, nil
+		}
+		return read, nil
+	}
+}

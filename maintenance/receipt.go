@@ -1,0 +1,142 @@
+package maintenance
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/request"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// judge says why a request for a node is over. nil: it is not. is is the maintenance; nil: there is none. uid is that of the
+// maintenance that the request made; empty: it is not known. other is another one whose mark is on the node; empty: none is. It is
+// a pure function.
+func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.Rejection {
+	completes := want.Stage == v1alpha1.Complete
+	gone := is == nil || uid != "" && is.UID != uid
+	switch {
+	case gone && completes && other != "":
+		return heldBy(other, want.Node)
+	case gone && completes:
+		return request.Refuse(schemas.ReceiptDone, "node %s is given back", want.Node)
+	case gone:
+		return request.Refuse(schemas.ReceiptCancelled, "the maintenance of node %s is over", want.Node)
+	case is.Spec.Stage == v1alpha1.Complete && !completes:
+		return request.Refuse(schemas.ReceiptCancelled, "node %s is to be given back, as was asked for meanwhile", want.Node)
+	case completes, is.Status.ObservedGeneration != is.Generation: // the next request is possible when this maintenance is gone
+		return nil
+	}
+	if text := refusal(is.Status); text != "" && !begun(is) {
+		return request.Refuse(schemas.ReceiptRefused, "%s; nothing is done", text)
+	}
+	for _, n := range is.Status.Nodes {
+		if n.Name == want.Node {
+			return reached(want, n)
+		}
+	}
+	return nil
+}
+
+// notHeld is the receipt for giving back a node that requests do not hold. other is the maintenance that does; empty: none.
+func notHeld(node, other string) *request.Rejection {
+	if other == "" {
+		return request.Refuse(schemas.ReceiptNothingToDo, "node %s is not maintained", node)
+	}
+	return heldBy(other, node)
+}
+
+func heldBy(other, node string) *request.Rejection {
+	next := ": complete that"
+	if other == schemas.SignMaintenance(node) {
+		next = " until its sign is gone from the node"
+	}
+	return request.Refuse(schemas.ReceiptHeldByAnother, "node %s stays cordoned: maintenance %s holds it%s", node, other, next)
+}
+
+// begun says whether a node of the maintenance was ever claimed.
+func begun(is *v1alpha1.NodeMaintenance) bool {
+	for _, n := range is.Status.Nodes {
+		if n.Start != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// reached says why a request is over whose node has that status. nil: it is not.
+func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection {
+	drains := want.Stage == v1alpha1.Drain
+	done := func(text string) *request.Rejection {
+		return request.Refuse(schemas.ReceiptDone, "node %s %s", n.Name, text)
+	}
+	switch n.Stage {
+	case v1alpha1.Waiting, v1alpha1.Claimed, v1alpha1.Returning:
+		return nil
+	case v1alpha1.Cordoned, v1alpha1.Draining:
+		if drains {
+			return nil
+		}
+	case v1alpha1.Held:
+		if drains {
+			return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s stays cordoned: %s", n.Name, n.Message)
+		}
+	case v1alpha1.Returned:
+		switch {
+		case drains && n.DrainedAt == nil:
+			return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s was given back before it was drained", n.Name)
+		case drains:
+			return done("was drained, and is given back")
+		}
+		return done("was given back already")
+	case v1alpha1.Gone:
+		return done("has left the cluster")
+	case v1alpha1.IsDrained:
+		if n.Pods != nil {
+			pods := "pods have"
+			if n.Pods.Moved == 1 {
+				pods = "pod has"
+			}
+			return done(fmt.Sprintf("is %s: %d %s left, %d not to move", reachedWord(want.Stage), n.Pods.Moved, pods, n.Pods.Staying))
+		}
+	}
+	return done("is " + reachedWord(want.Stage))
+}
+
+// late is the receipt of a request whose deadline has passed.
+func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.Rejection {
+	text := ""
+	if is != nil && is.Status.Summary.Message != "" {
+		text = ": " + is.Status.Summary.Message
+	}
+	return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s is not %s yet%s%s", want.Node, reachedWord(want.Stage), text, goesOn(is))
+}
+
+// goesOn says how the maintenance of a request goes on without it. nil: it is not known.
+func goesOn(is *v1alpha1.NodeMaintenance) string {
+	text := "; its maintenance goes on until Complete is asked for"
+	switch {
+	case is == nil:
+	case is.Spec.Stage == v1alpha1.Complete:
+		return "; the node is given back as soon as that can be done"
+	case is.Spec.Deadline == nil:
+	case is.Spec.OnDeadline == v1alpha1.Hold:
+		return fmt.Sprintf("%s; when the drain has taken %v no more pods move", text, is.Spec.Deadline.Duration)
+	case is.Spec.OnDeadline == v1alpha1.Release:
+		return fmt.Sprintf("%s, or the drain has taken %v: then the node is given back", text, is.Spec.Deadline.Duration)
+	}
+	return text
+}
+
+// reachedWord is the state of a node that has reached a stage.
+func reachedWord(stage v1alpha1.Stage) string {
+	switch stage {
+	case v1alpha1.Cordon:
+		return "cordoned"
+	case v1alpha1.Drain:
+		return "drained"
+	default:
+		return "given back"
+	}
+}
