@@ -1,3 +1,44 @@
+// Package maintenance is the role that maintains nodes: it cordons them, has their pods moved, and gives them back, as
+// NodeMaintenances, requests, and drain triggers ask.
+//
+//	informers, kinds (objects.go), table ──▶ nodeChanged, podChanged, maintenanceChanged … (watch.go)
+//	verdicts ──▶ session.verdict (verdicts.go)                     │
+//	                                                               ▼ name
+//	                                                           workqueue (controller.go)
+//	                                                               │
+//	requests ──▶ requests.reconcile (requests.go) ──────▶ table    ▼
+//	drain triggers ──▶ triggers.reconcile (triggers.go) ▶ table   session.Reconcile (reconcile.go)
+//	                                                               ├─ facts       also gates.go
+//	                                                               ├─ plan.Decide package plan, pure
+//	                                                               ├─ withdraw    drains.go: pods that stay
+//	                                                               ├─ apply.Do    package apply: status, finalizer, nodes
+//	                                                               ├─ announce    event.go; report (report.go)
+//	                                                               └─ publish     drains.go: pods to move
+//
+// # Reconcile
+//
+// Reconcile reads the state now and takes one step; calling it twice does no harm. A conflict, or a change of anything that the
+// step depends on, enqueues the maintenance again. The status is written before a node is touched, the finalizer before that, and
+// pods are listed for the actuator after both. A process without a valid lease writes and publishes nothing. See package apply for
+// the guarantees on nodes.
+//
+// # Intents
+//
+// The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the pods to
+// move change; the actuator cancels the intents that a newer message does not list. Before a node is given back, the role waits
+// for the verdict or the expiry of each intent for a pod on it, so that no pod is moved off a node that was given back. Intents
+// without a verdict are renewed every five minutes; after a verdict that began no move, the pod is listed again when the object
+// that blocked it changes, or after a growing delay.
+//
+// # State
+//
+// The status is in the object, the mark on the node, and the pods to move in the message. A new leader reads all three. Memory
+// holds only the last verdicts on pods, the last events, and the attempts of each intent; losing it costs one retry.
+//
+// # Requests
+//
+// The watcher and this role both follow the requests, and each answers its own actions: this role those with the action maintain,
+// and the cancellation of one of them.
 package maintenance
 
 import (
@@ -23,7 +64,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// View is the role's view of the cluster: package cluster implements it.
+// View is the role's view of the cluster, implemented by package cluster.
 type View interface {
 	Node(name string) *corev1.Node
 	AllNodes(selector labels.Selector) []*corev1.Node
@@ -36,9 +77,9 @@ type View interface {
 	WaitForSync(ctx context.Context) bool
 }
 
-// Bus is what the role needs of the bus.
+// Bus is the part of the bus that the role uses.
 type Bus interface {
-	// Publish stores an event. An error that wraps [schemas.ErrInvalid] does not go away.
+	// Publish stores an event. An error that wraps [schemas.ErrInvalid] is permanent.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 	// Answer replaces the intents message of its key, unless the stored one is newer.
 	Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error
@@ -46,9 +87,9 @@ type Bus interface {
 	Intents(ctx context.Context, channel string) (schemas.Event, error)
 	// IntentsSequence is the number of the last intents message that was stored. A later message has a higher one.
 	IntentsSequence(ctx context.Context) (uint64, error)
-	// FollowVerdicts hands over every verdict since a time, and each new one, in order, until ctx ends.
+	// FollowVerdicts calls handle for every verdict since a time, and each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// FollowRequests hands over every open request, and each new one, until ctx ends; see the bus.
+	// FollowRequests calls handle for every open request, and each new one, until ctx ends.
 	FollowRequests(
 		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 	) error
@@ -60,11 +101,11 @@ type Bus interface {
 	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
 }
 
-// Table is where the maintenances are kept that requests and drain triggers ask for. Its errors are those of the API server.
+// Table keeps the maintenances that requests and drain triggers ask for. Its errors are those of the API server.
 type Table interface {
 	apply.Table
-	// Follow hands over every maintenance, calls synced, and then hands over each change, one at a time, until ctx ends. is is nil
-	// for one that was removed.
+	// Follow calls changed for every maintenance, then synced, and then changed for each change, one at a time, until ctx ends. is is
+	// nil for one that was removed.
 	Follow(ctx context.Context, changed func(name string, is *v1alpha1.NodeMaintenance), synced func()) error
 }
 
@@ -75,7 +116,7 @@ type Prometheus interface {
 	Close()
 }
 
-// Config is what a [Controller] is made of.
+// Config is the configuration of a [Controller].
 type Config struct {
 	// Client needs the rights to get and patch nodes; it patches nodes/status and creates events if that is allowed.
 	Client kubernetes.Interface
@@ -86,25 +127,30 @@ type Config struct {
 	Bus     Bus
 	Table   Table
 	Policy  policy.Policy
-	// Prometheus makes a client for the server of a policy. It returns nil if the policy names none.
+	// Prometheus makes a client for the server of a policy, or nil if the policy names none.
 	Prometheus func(policy.Metrics) (Prometheus, error)
-	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each write to the API
+	// LeaseValid says whether this process still holds its lease, by its own clock. It is called right before each write to the API
 	// server, and before intents are published. nil: always.
 	LeaseValid func() bool
 	// Source is the CloudEvents source of the role's events.
 	Source string
 	// DryRun changes nothing in the cluster and nothing in the table.
-	DryRun bool
-	// Now is the clock. nil: [time.Now].
-	Now func() time.Time
-	// Log may be nil: nothing is logged.
-	Log *slog.Logger
-	// Metrics may be nil: nothing is registered.
-	Metrics prometheus.Registerer
+	DryRun  bool
+	Now     func() time.Time      // nil: [time.Now]
+	Log     *slog.Logger          // nil: nothing is logged
+	Metrics prometheus.Registerer // nil: nothing is registered
 }
 
-// workers is how many keys are reconciled at once.
-const workers = 4
+const (
+	// workers is how many keys are reconciled at once.
+	workers = 4
+	// resync is how often everything is reconciled.
+	resync = time.Minute
+	// overlap is how long before its start a session reads verdicts, for clocks that differ.
+	overlap = 5 * time.Second
+	// firstBackoff and maxBackoff are the delays between failed attempts of one key.
+	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
+)
 
 // Controller is the maintenance role. [New] makes one.
 type Controller struct {
@@ -116,13 +162,13 @@ type Controller struct {
 	kinds   *kinds
 	apply   *apply.Steps
 	metrics metrics
-	// tableSynced: every maintenance of the table is in the index.
+	// tableSynced: every maintenance of the table is in objects.
 	tableSynced atomic.Bool
 	session     atomic.Pointer[session] // nil: this process does not lead
 	replaced    chan struct{}           // capacity 1: the policy was replaced
 }
 
-// session is the state of one leader session. Package workqueue makes sure that no key is reconciled twice at the same time.
+// session is the state of one leader session with one policy. The workqueue never reconciles a key twice at the same time.
 type session struct {
 	*Controller
 	queue    workqueue.TypedRateLimitingInterface[key]
@@ -135,7 +181,7 @@ type session struct {
 	events   *recorder
 }
 
-// key is what one call of Reconcile is about.
+// key is what one reconcile is about.
 type key struct {
 	kind keyKind
 	name string
@@ -157,10 +203,14 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{
-		cfg: cfg, log: cfg.Log, now: cfg.Now, objects: newObjects(), metrics: newMetrics(cfg.Metrics), replaced: make(chan struct{}, 1),
-	}
+	c := &Controller{cfg: cfg, log: cfg.Log, now: cfg.Now, objects: newObjects(), replaced: make(chan struct{}, 1)}
 	c.policy.Store(&cfg.Policy)
+	c.metrics = newMetrics(cfg.Metrics, nodeCollector{func() []*v1alpha1.NodeMaintenance {
+		if c.session.Load() == nil {
+			return nil
+		}
+		return c.objects.list()
+	}})
 	c.kinds = newKinds(c)
 	c.apply = apply.New(apply.Config{
 		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, LeaseValid: cfg.LeaseValid, DryRun: cfg.DryRun, Log: cfg.Log,
@@ -179,26 +229,24 @@ func (c *Controller) SetPolicy(p policy.Policy) {
 
 // Run watches the kinds of maintenances and follows the table until ctx ends. It returns nil.
 func (c *Controller) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	if !c.cfg.View.WaitForSync(ctx) {
 		return nil
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	wg.Go(func() { c.kinds.run(ctx) })
-	wg.Go(func() {
-		err := c.cfg.Table.Follow(ctx, c.tableChanged, func() {
-			c.tableSynced.Store(true)
-			c.enqueueAll()
-		})
-		if err != nil && ctx.Err() == nil {
-			c.log.Error("maintenances of the bus cannot be followed", "error", err)
-		}
+	err := c.cfg.Table.Follow(ctx, c.tableChanged, func() {
+		c.tableSynced.Store(true)
+		c.enqueueAll()
 	})
+	if err != nil && ctx.Err() == nil {
+		c.log.Error("maintenances of the bus cannot be followed", "error", err)
+	}
 	<-ctx.Done()
 	return nil
 }
 
-// Ready says what keeps the role from working. nil: nothing.
+// Ready says why the role does not work. nil: it does.
 func (c *Controller) Ready() error {
 	if err := c.kinds.ready(); err != nil {
 		return err
@@ -230,9 +278,7 @@ func (c *Controller) Lead(ctx context.Context) error {
 func (c *Controller) lead(ctx context.Context, s *session) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stopEvents := s.events.start()
-	defer stopEvents()
-	defer c.metrics.forget()
+	defer s.events.start()()
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	c.enqueueAll()
@@ -270,15 +316,6 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 	}
 }
 
-const (
-	// resync is how often everything is reconciled.
-	resync = time.Minute
-	// overlap is how long before its start a session reads verdicts, for clocks that differ.
-	overlap = 5 * time.Second
-	// firstBackoff and maxBackoff are the delays between failed attempts of one key.
-	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
-)
-
 // newSession makes a session. It takes over what the one before, with another policy, knew of pods and had published.
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
@@ -310,13 +347,11 @@ func (s *session) enqueue(kind keyKind, names ...string) {
 
 // enqueueAll enqueues every maintenance, every node that may have a drain trigger, and every open request.
 func (c *Controller) enqueueAll() {
-	s := c.session.Load()
-	if s == nil {
-		return
+	if s := c.session.Load(); s != nil {
+		s.enqueue(maintenanceKey, c.objects.names()...)
+		s.triggers.enqueueAll()
+		s.requests.enqueueAll()
 	}
-	s.enqueue(maintenanceKey, c.objects.names()...)
-	s.triggers.enqueueAll()
-	s.requests.enqueueAll()
 }
 
 // next reconciles the next key. false: the queue is shut down.

@@ -22,7 +22,6 @@ func (s *session) verdict(e schemas.Event) {
 		return
 	}
 	now := s.now()
-	own := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind
 	switch {
 	case v.Outcome == schemas.Settled:
 		by := []schemas.ObjectRef{blocker("Node", "", v.Intent.Node), blocker("Namespace", "", v.Intent.Pod.Namespace)}
@@ -30,7 +29,7 @@ func (s *session) verdict(e schemas.Event) {
 			by = append(by, blocker(w.Kind, w.Namespace, w.Name))
 		}
 		s.enqueue(maintenanceKey, s.drains.freed(by...)...)
-	case own:
+	case v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind:
 		s.drains.verdict(v, func(b schemas.ObjectRef) bool {
 			budget := s.cfg.View.Budget(b.Namespace, b.Name)
 			return budget == nil || allows(budget)
@@ -58,7 +57,7 @@ func (s *session) verdict(e schemas.Event) {
 }
 
 // podStates are the last verdicts on the pods of nodes in progress. A new leader begins without them: trying again brings them
-// back. Its methods may be called from many goroutines.
+// back. Methods may be called from many goroutines.
 type podStates struct {
 	mu   sync.Mutex
 	pods map[types.UID]podState
@@ -83,8 +82,7 @@ func (m *podStates) of(uid types.UID) podState {
 func (m *podStates) note(v schemas.Verdict, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	uid := v.Intent.Pod.UID
-	was := m.pods[uid]
+	was := m.pods[v.Intent.Pod.UID]
 	is := was
 	switch {
 	case v.DryRun && v.Outcome.Moves():
@@ -106,7 +104,7 @@ func (m *podStates) note(v schemas.Verdict, now time.Time) bool {
 	default:
 		return false
 	}
-	m.pods[uid] = is
+	m.pods[v.Intent.Pod.UID] = is
 	return was.moving != is.moving || !sameVerdict(was.held, is.held)
 }
 

@@ -17,17 +17,26 @@ import (
 )
 
 const (
-	// profile is in the intents of maintenances, which belong to no profile of the policy.
-	profile = "default"
 	// lifetime is how long an intent is valid. One that the actuator still has is renewed after half of it.
 	lifetime = 10 * time.Minute
 	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout, and the way of the verdict.
 	inFlightFor = 15 * time.Second
-	// waitingFor is how often a maintenance looks whether withdrawn intents are settled.
-	waitingFor = time.Second
+	// settleInterval is how often a maintenance checks whether withdrawn intents are settled.
+	settleInterval = time.Second
 )
 
-// drains are the intents that the actuator has from each maintenance. Its methods may be called from many goroutines.
+// The delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
+const (
+	firstRetry = 15 * time.Second
+	lastRetry  = 10 * time.Minute
+	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status may
+	// lag behind the state that the API server enforces.
+	freedRetry = 250 * time.Millisecond
+	// outageRetry is the first delay if the API server could not be reached or was busy.
+	outageRetry = time.Second
+)
+
+// drains are the intents that the actuator has from each maintenance. Methods may be called from many goroutines.
 type drains struct {
 	mu     sync.Mutex
 	byName map[string]*drain
@@ -48,7 +57,7 @@ type entry struct {
 	open, uncertain bool
 	// withdrawn: the newest message does not list the pod.
 	withdrawn bool
-	// renew: the intent is published again with the next message, whatever its age.
+	// renew: the next message has the intent again, at any age.
 	renew bool
 	// sequence is that of the newest message that lists the pod.
 	sequence uint64
@@ -76,7 +85,7 @@ func (d *drains) forget(name string) {
 	delete(d.byName, name)
 }
 
-// load reads the message that a leader before has published, once in a session. Its intents are open, and are published again or
+// load reads the message that the leader before has published, once in a session. Its intents are open, and are published again or
 // withdrawn.
 func (s *session) load(ctx context.Context, name string) error {
 	if s.drains.of(name) != nil {
@@ -102,15 +111,16 @@ func (s *session) load(ctx context.Context, name string) error {
 	return nil
 }
 
+// intentsOf is an empty message of a maintenance. Maintenances belong to no profile of the policy.
 func intentsOf(name string) schemas.Intents {
 	return schemas.Intents{
-		Profile: profile, Strategy: schemas.MaintenanceStrategy, Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name},
+		Profile: "default", Strategy: schemas.MaintenanceStrategy, Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name},
 		Intents: []schemas.Intent{},
 	}
 }
 
-// inFlight are the intents of the newest message whose pods are on the move, and still should leave. Each further message lists them
-// as they are: the actuator cancels a move in flight that a newer message does not list.
+// inFlight are the intents of the newest message whose pods are in flight, and still should leave. Each further message lists them
+// unchanged: the actuator cancels a move in flight that a newer message does not list.
 func (x *drain) inFlight(moving map[types.UID]bool) (list []schemas.Intent) {
 	for uid, e := range x.entries {
 		if moving[uid] && !e.withdrawn && !e.mayMove() {
@@ -124,7 +134,7 @@ func (x *drain) inFlight(moving map[types.UID]bool) (list []schemas.Intent) {
 func byPod(a, b schemas.Intent) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) }
 
 // withdraw publishes a message without the pods that are not wanted any more, if the actuator may still execute one of them. moving
-// are the pods on the move that still should leave.
+// are the pods in flight that still should leave.
 func (s *session) withdraw(
 	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
 ) error {
@@ -167,13 +177,11 @@ func (s *session) publish(
 	for _, i := range wanted {
 		e := x.entries[i.Pod.UID]
 		switch {
-		case e == nil:
-			due = true
-		case e.open:
+		case e != nil && e.open:
 			renewal := e.intent.Expires.Add(-lifetime / 2)
 			due = due || e.renew || !now.Before(renewal)
 			next = earlier(next, renewal)
-		case now.Before(e.retryAt):
+		case e != nil && now.Before(e.retryAt):
 			next = earlier(next, e.retryAt)
 			continue
 		default:
@@ -192,12 +200,9 @@ func (s *session) publish(
 	return earlier(next, now.Add(lifetime/2)), nil
 }
 
-// send publishes a message that lists these pods, with new intents, and those in flight, and notes that the actuator has them.
+// send publishes a message that lists these pods, with new intents, and those in flight.
 func (s *session) send(ctx context.Context, name string, x *drain, list, inFlight []schemas.Intent, now time.Time) error {
 	sequence, err := s.cfg.Bus.IntentsSequence(ctx)
-	if err != nil {
-		return fmt.Errorf("publish the intents of maintenance %s: %w", name, err)
-	}
 	a := intentsOf(name)
 	id := fmt.Sprintf("maintenance.%d", sequence)
 	a.Scope.Event, a.Scope.Sequence, a.Scope.Since, a.Scope.Now = id, sequence, now.UTC(), now.UTC()
@@ -205,9 +210,11 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		i.ID, i.Expires = id+"."+string(i.Pod.UID), now.Add(lifetime).UTC()
 		a.Intents = append(a.Intents, i)
 	}
-	renewed := len(a.Intents)
 	a.Intents = append(a.Intents, inFlight...)
-	e, err := schemas.NewEvent(s.cfg.Source, a, now, schemas.Event{})
+	var e schemas.Event
+	if err == nil {
+		e, err = schemas.NewEvent(s.cfg.Source, a, now, schemas.Event{})
+	}
 	if err == nil && s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
 		err = apply.ErrNotLeading
 	}
@@ -220,29 +227,24 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 	s.drains.mu.Lock()
 	defer s.drains.mu.Unlock()
 	x.read = time.Time{}
-	listed := map[types.UID]bool{}
-	for n, i := range a.Intents {
-		uid := i.Pod.UID
-		listed[uid] = true
-		if n >= renewed {
-			if is := x.entries[uid]; is != nil {
-				is.sequence = sequence
-			}
-			continue
-		}
-		if x.entries[uid] == nil {
-			x.entries[uid] = &entry{}
-		}
-		was := x.entries[uid]
-		*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts}
+	for _, is := range x.entries {
+		is.withdrawn = true
 	}
-	for uid, e := range x.entries {
-		e.withdrawn = !listed[uid]
+	for n, i := range a.Intents {
+		was := x.entries[i.Pod.UID]
+		switch {
+		case n < len(list) && was == nil:
+			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
+		case n < len(list):
+			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts}
+		case was != nil:
+			was.withdrawn, was.sequence = false, sequence
+		}
 	}
 	return nil
 }
 
-// withhold takes the steps out of a decision that give back a node while the actuator may still move a pod off it. It returns
+// withhold removes the steps from a decision that give back a node while the actuator may still move a pod off it. It returns
 // whether there are any.
 func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, now time.Time) (withheld bool, err error) {
 	busy := func(n plan.NodeStep) bool { return n.Action == schemas.NodeReturn && s.drains.busy(name, n.Name, now) }
@@ -271,8 +273,7 @@ func (d *drains) busy(name, node string, now time.Time) bool {
 	return false
 }
 
-// settled notes whether the actuator has read the newest message. Withdrawn intents without a verdict by then, it either never
-// read, or executes at that moment.
+// settled notes whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent any more.
 func (d *drains) settled(name string, read bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -302,12 +303,16 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 	case v.Outcome == schemas.Expired, v.Outcome == schemas.Withdrawn:
 		e.retryAt = now
 		return
-	case v.Outcome.Moves(): // the pod goes, or the move is taken back
+	case v.Outcome.Moves(): // the pod goes, or the move is cancelled
 		e.retryAt = now.Add(firstRetry)
 		return
 	}
 	e.attempts++
-	delay := doubled(firstDelay(v.Reason), e.attempts)
+	first := firstRetry
+	if v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
+		first = outageRetry
+	}
+	delay := doubled(first, e.attempts)
 	if !v.Again.IsZero() {
 		delay = max(v.Again.Sub(now), freedRetry)
 	}
@@ -320,7 +325,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 	e.retryAt = now.Add(delay)
 }
 
-// freed lets the pods be tried again that one of these objects held, and returns their maintenances, sorted.
+// freed makes the pods retry now that one of these objects blocked, and returns their maintenances, sorted.
 func (d *drains) freed(by ...schemas.ObjectRef) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -335,36 +340,13 @@ func (d *drains) freed(by ...schemas.ObjectRef) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// blocker is an object that holds a pod, whichever object has that name.
+// blocker is an object that blocks a pod, with any UID.
 func blocker(kind, namespace, name string) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }
 
-// The delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
-const (
-	firstRetry = 15 * time.Second
-	lastRetry  = 10 * time.Minute
-	// freedRetry is the first delay if the budget that held the pod allows a disruption by the time of the verdict. Its status may
-	// lag behind the state that the API server enforces.
-	freedRetry = 250 * time.Millisecond
-	// outageRetry is the first delay if the API server could not be reached or was busy.
-	outageRetry = time.Second
-)
-
-func firstDelay(reason schemas.ReasonCode) time.Duration {
-	switch reason {
-	case schemas.ReasonAPIUnavailable, schemas.ReasonThrottled:
-		return outageRetry
-	}
-	return firstRetry
-}
-
 func doubled(first time.Duration, attempt int) time.Duration {
-	d := first
-	for i := 1; i < attempt && d < lastRetry; i++ {
-		d *= 2
-	}
-	return min(d, lastRetry)
+	return min(first<<min(attempt-1, 20), lastRetry)
 }
 
 // earlier is the earlier of two times, of which zero is none.

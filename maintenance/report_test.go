@@ -1,0 +1,94 @@
+package maintenance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+func TestMetrics(t *testing.T) {
+	stored := func(name string, finalizer, isCompleted bool, stages ...v1alpha1.NodeStage) *v1alpha1.NodeMaintenance {
+		m := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if finalizer {
+			m.Finalizers = []string{schemas.MaintenanceFinalizer}
+		}
+		if isCompleted {
+			m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Completed, Status: metav1.ConditionTrue}}
+		}
+		for _, stage := range stages {
+			m.Status.Nodes = append(m.Status.Nodes, v1alpha1.NodeStatus{Stage: stage})
+		}
+		return m
+	}
+	const head = `# HELP rehome_maintenance_nodes Nodes by stage of each maintenance that was accepted and is not completed, for at most 100 maintenances.
+# TYPE rehome_maintenance_nodes gauge
+`
+	for _, tt := range []struct {
+		name string
+		list []*v1alpha1.NodeMaintenance
+		want string
+	}{
+		{"nodes by stage", []*v1alpha1.NodeMaintenance{
+			stored("disks", true, true, v1alpha1.Returned),
+			stored("kernel", true, false, v1alpha1.Waiting, v1alpha1.Claimed, v1alpha1.Waiting),
+			stored("refused", false, false, v1alpha1.Waiting),
+		}, head + `rehome_maintenance_nodes{maintenance="kernel",stage="Claimed"} 1
+rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 2
+`},
+		{"none while another process leads", nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := prometheus.NewRegistry()
+			newMetrics(r, nodeCollector{func() []*v1alpha1.NodeMaintenance { return tt.list }})
+			if err := testutil.GatherAndCompare(r, strings.NewReader(tt.want), "rehome_maintenance_nodes"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("a bounded number of maintenances", func(t *testing.T) {
+		c := nodeCollector{func() (list []*v1alpha1.NodeMaintenance) {
+			for i := range 2 * mostMaintenances {
+				list = append(list, stored(fmt.Sprintf("m%03d", i), true, false, v1alpha1.Waiting))
+			}
+			return list
+		}}
+		if got := testutil.CollectAndCount(c); got != mostMaintenances {
+			t.Errorf("got %d series, want %d", got, mostMaintenances)
+		}
+	})
+	t.Run("steps by outcome", func(t *testing.T) {
+		r := prometheus.NewRegistry()
+		m := newMetrics(r, nodeCollector{func() []*v1alpha1.NodeMaintenance { return nil }})
+		d, found := plan.Decision{Name: "kernel"}, &v1alpha1.NodeMaintenance{}
+		step := func(action schemas.NodeAction, outcome apply.Outcome) []apply.Done {
+			return []apply.Done{{NodeStep: plan.NodeStep{Action: action}, Outcome: outcome}}
+		}
+		m.observe(d, apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeCordon, apply.Changed)}, nil)
+		m.observe(d, apply.Result{Before: found}, nil)
+		m.observe(d, apply.Result{Dropped: "it has changed"}, nil)
+		m.observe(d, apply.Result{}, errors.New("away"))
+		m.observe(d, apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeReturn, apply.Failed)}, errors.New("denied"))
+		const want = `# HELP rehome_maintenance_steps_total Steps of maintenances other than moves, by outcome, including dry runs.
+# TYPE rehome_maintenance_steps_total counter
+rehome_maintenance_steps_total{action="cordon",outcome="changed"} 1
+rehome_maintenance_steps_total{action="return",outcome="failed"} 1
+rehome_maintenance_steps_total{action="status",outcome="changed"} 2
+rehome_maintenance_steps_total{action="status",outcome="failed"} 1
+rehome_maintenance_steps_total{action="status",outcome="outdated"} 1
+rehome_maintenance_steps_total{action="status",outcome="unchanged"} 1
+`
+		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_maintenance_steps_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}

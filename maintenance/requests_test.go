@@ -1,0 +1,136 @@
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/request"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+)
+
+// ask publishes a request, reconciles it, and returns its last receipt in short. Empty: another role answers.
+func (d *desk) ask(r schemas.Request) string {
+	d.Helper()
+	ctx, end := context.WithCancel(d.Context())
+	defer end()
+	if r.Reason == "" {
+		r.Reason = "new kernel"
+	}
+	e, err := schemas.NewEvent("/test", r, d.clock, schemas.Event{})
+	d.must(err)
+	_, err = d.cfg.Bus.Publish(ctx, e)
+	d.must(err)
+	key, ended := r.Sender+"/"+r.Name, make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = d.cfg.Bus.FollowRequests(ctx, d.requests.add)
+	}()
+	defer func() { end(); <-ended }()
+	bustest.Eventually(d.T, "the request is read", func() bool { x, _ := d.requests.get(key); return x != nil })
+	_, err = d.requests.reconcile(ctx, key)
+	d.must(err)
+	return d.receipt(r.Sender, r.Name)
+}
+
+// receipt is the last receipt in short.
+func (d *desk) receipt(sender, name string) string {
+	d.Helper()
+	_, got, err := d.requests.lastReceipt(d.Context(), sender, name)
+	d.must(err)
+	if got.State == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %s: %s", got.State, got.Reason, got.Message)
+}
+
+func toMaintain(name, node string, stage v1alpha1.Stage) schemas.Request {
+	return schemas.Request{
+		Sender: "ops", Name: name, Action: schemas.ActionMaintain, Maintenance: &schemas.NodeRequest{Node: node, Stage: stage},
+	}
+}
+
+func TestNodeRequests(t *testing.T) {
+	senders := func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{
+			{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}, {Name: "dev", PerMinute: 600, Open: 2},
+		}}
+	}
+	d := newDesk(t, senders)
+	d.node("n1", false, "", "")
+	d.node("n2", false, "disks", "u2")
+	dev := toMaintain("a", "n1", v1alpha1.Drain)
+	dev.Sender = "dev"
+	for _, tt := range []struct {
+		name    string
+		request schemas.Request
+		want    string
+	}{
+		{"a drain", toMaintain("drain", "n1", v1alpha1.Drain), "accepted Accepted: node n1 is to be drained"},
+		{"an earlier stage", toMaintain("cordon", "n1", v1alpha1.Cordon),
+			"rejected Conflict: the stage cannot go from Drain to Cordon, only forwards; when the node is given back, it can be asked for anew"},
+		{"a node that does not exist", toMaintain("gone", "n9", v1alpha1.Drain), "rejected UnknownTarget: there is no node n9"},
+		{"a node that another maintenance holds", toMaintain("other", "n2", v1alpha1.Complete),
+			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it: complete that"},
+		{"a sender without the right", dev, "rejected NotAllowed: the policy does not let dev ask for the pods of a node"},
+		{"an action of the watcher", schemas.Request{Sender: "ops", Name: "evaluate", Action: schemas.ActionEvaluate}, ""},
+		{"a cancellation", schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"},
+			"finished Done: request drain is given up"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d.T = t
+			if got := d.ask(tt.request); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	d.T = t
+	if got, want := d.wanted("node/n1"), (&wanted{specOf("n1", v1alpha1.Drain, "new kernel"), 1}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the table has %+v, want %+v", got, want)
+	}
+	_, err := d.requests.reconcile(t.Context(), "ops/drain")
+	d.must(err)
+	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until Complete is asked for"
+	if got := d.receipt("ops", "drain"); got != cancelled {
+		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	drain := schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain}
+	giveBack := schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete}
+	in := func(n v1alpha1.NodeStatus) *v1alpha1.NodeMaintenance {
+		n.Name = "n1"
+		return &v1alpha1.NodeMaintenance{Spec: specOf("n1", v1alpha1.Drain, ""), Status: v1alpha1.NodeMaintenanceStatus{Nodes: []v1alpha1.NodeStatus{n}}}
+	}
+	late := in(v1alpha1.NodeStatus{Stage: v1alpha1.Held, Message: "3 pods left"})
+	completing := in(v1alpha1.NodeStatus{Stage: v1alpha1.Draining})
+	completing.Spec.Stage = v1alpha1.Complete
+	for _, tt := range []struct {
+		name  string
+		want  schemas.NodeRequest
+		is    *v1alpha1.NodeMaintenance
+		other string
+		end   *request.Rejection
+	}{
+		{"draining", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.Draining}), "", nil},
+		{"drained", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.IsDrained, Pods: &v1alpha1.PodCounts{Moved: 1, Staying: 2}}), "",
+			&request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 not to move"}},
+		{"late", drain, late, "", &request.Rejection{Reason: schemas.ReceiptDeadlineExceeded, Message: "node n1 stays cordoned: 3 pods left"}},
+		{"completed meanwhile", drain, completing, "",
+			&request.Rejection{Reason: schemas.ReceiptCancelled, Message: "node n1 is to be given back, as was asked for meanwhile"}},
+		{"given back", giveBack, nil, "", &request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is given back"}},
+		{"held by a drain trigger", giveBack, nil, "sign/n1", &request.Rejection{Reason: schemas.ReceiptHeldByAnother,
+			Message: "node n1 stays cordoned: maintenance sign/n1 holds it until its sign is gone from the node"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := judge(tt.want, "", tt.is, tt.other); !reflect.DeepEqual(got, tt.end) {
+				t.Errorf("got %+v, want %+v", got, tt.end)
+			}
+		})
+	}
+}
