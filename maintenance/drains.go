@@ -25,7 +25,7 @@ const (
 	settleInterval = time.Second
 )
 
-// The delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
+// Delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
 const (
 	firstRetry = 15 * time.Second
 	lastRetry  = 10 * time.Minute
@@ -44,7 +44,7 @@ type drains struct {
 
 // drain is one maintenance.
 type drain struct {
-	// entries are the pods of the newest message, and those of earlier ones whose intents may still be executed.
+	// entries are the pods of the newest message, and pods of earlier ones whose intents may still be executed.
 	entries map[types.UID]*entry
 	// read is when the actuator was seen to have read the newest message. Zero: it was not.
 	read time.Time
@@ -59,7 +59,7 @@ type entry struct {
 	withdrawn bool
 	// renew: the next message has the intent again, at any age.
 	renew bool
-	// sequence is that of the newest message that lists the pod.
+	// sequence is the number of the newest message that lists the pod.
 	sequence uint64
 	// attempts counts verdicts that began no move, and retryAt is when the intent is published again after one.
 	attempts int

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// told is what the events of maintenances have said, by the name of the maintenance. Methods may be called from many goroutines.
+// told remembers the content of the last events, by the name of the maintenance. Methods may be called from many goroutines.
 type told struct {
 	mu      sync.Mutex
 	last    map[string]*lastTold
@@ -93,7 +93,7 @@ func headOf(d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, dryRun bool) sch
 	return m
 }
 
-// changedNodes are the nodes that have changed, and the names of those that are gone.
+// changedNodes are the nodes that have changed, and the names of nodes that are gone.
 func changedNodes(was, is []v1alpha1.NodeStatus) (changed []v1alpha1.NodeStatus, forgotten []string) {
 	before := make(map[string]v1alpha1.NodeStatus, len(was))
 	for _, n := range was {
@@ -120,7 +120,7 @@ func changesOf(nodes []apply.Done) (list []schemas.NodeChange) {
 		switch {
 		case n.Outcome != apply.Changed:
 		case n.Again:
-			c.Message = "somebody has uncordoned it while it is maintained; it is cordoned again"
+			c.Message = "it was uncordoned during its maintenance, and is cordoned again"
 			list = append(list, c)
 		case n.Action == schemas.NodeReturn && n.Message != "" && !n.Mark.CordonedBefore:
 			list = append(list, c)

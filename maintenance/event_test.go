@@ -136,7 +136,7 @@ func TestAnEventOfAMaintenanceTellsOfTheChangesOfNodesThatNoStatusTells(t *testi
 		{"a cordon is told by the status", step(schemas.NodeCordon, apply.Changed, ""), nil},
 		{"a cordon of what was cordoned is told by the status", step(schemas.NodeCordon, apply.Changed, "it was"), nil},
 		{"a cordon after somebody has uncordoned the node is told", again,
-			change(schemas.NodeCordon, "somebody has uncordoned it while it is maintained; it is cordoned again")},
+			change(schemas.NodeCordon, "it was uncordoned during its maintenance, and is cordoned again")},
 		{"a return is told by the status", step(schemas.NodeReturn, apply.Changed, ""), nil},
 		{"a return to how it was before is told by the status", before, nil},
 		{"a return of what somebody else has cordoned is told", step(schemas.NodeReturn, apply.Changed, stays),

@@ -39,7 +39,7 @@ type gates struct {
 
 // gateQuery is one query and its last answer.
 type gateQuery struct {
-	maintenances map[string]bool // those that wait for it
+	maintenances map[string]bool // that wait for it
 	called       time.Time       // zero: never
 	open         bool
 	message      string // why it is closed
@@ -80,14 +80,14 @@ func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin
 // answer is the last answer to a query.
 func (g *gates) answer(name, query string) plan.Gate {
 	if g.server == nil {
-		return plan.Gate{Name: name, Message: "its query cannot be asked: the policy names no Prometheus"}
+		return plan.Gate{Name: name, Message: "its query cannot be sent: the policy names no Prometheus"}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if q := g.queries[query]; q != nil && !q.called.IsZero() {
 		return plan.Gate{Name: name, Open: q.open, Message: q.message}
 	}
-	return plan.Gate{Name: name, Message: "its query was not asked yet"}
+	return plan.Gate{Name: name, Message: "its query was not sent yet"}
 }
 
 // want replaces the queries that a maintenance waits for.
@@ -191,7 +191,7 @@ func answered(values []float64, err error) (open bool, message string) {
 	unreachable, is := errors.AsType[*url.Error](err)
 	switch {
 	case is:
-		return false, fmt.Sprintf("Prometheus cannot be asked: %v", unreachable.Err)
+		return false, fmt.Sprintf("Prometheus cannot be reached: %v", unreachable.Err)
 	case err != nil:
 		return false, fmt.Sprintf("Prometheus cannot answer its query: %v", err)
 	case len(values) == 0:

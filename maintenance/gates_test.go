@@ -137,7 +137,7 @@ func TestGateQueries(t *testing.T) {
 			if got := told(); got != 1 {
 				t.Errorf("told %d times, want once", got)
 			}
-			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be asked: connection refused"}
+			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be reached: connection refused"}
 			for _, query := range []string{healthy1, healthy2} {
 				if got := g.answer("storage", query); got != want {
 					t.Errorf("%s: got %+v, want %+v", query, got, want)

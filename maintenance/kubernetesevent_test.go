@@ -57,9 +57,9 @@ func TestKubernetesEventsOfMaintenance(t *testing.T) {
 	want := []string{
 		"Node/d Normal NodeCordoned: cordoned: new kernel; words (maintenance kernel)",
 		"NodeMaintenance/kernel Normal NodeCordoned: node d: cordoned: new kernel; words",
-		"Node/e Warning CordonedAgain: somebody has uncordoned the node while it is maintained; it is cordoned again: new kernel " +
+		"Node/e Warning CordonedAgain: the node was uncordoned during its maintenance, and is cordoned again: new kernel " +
 			"(maintenance kernel)",
-		"NodeMaintenance/kernel Warning CordonedAgain: node e: somebody has uncordoned the node while it is maintained; it is " +
+		"NodeMaintenance/kernel Warning CordonedAgain: node e: the node was uncordoned during its maintenance, and is " +
 			"cordoned again: new kernel",
 		"Node/f Normal NodeReturned: given back; words (maintenance kernel)",
 		"NodeMaintenance/kernel Normal NodeReturned: node f: given back; words",

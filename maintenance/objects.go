@@ -84,7 +84,7 @@ func (x objects) workingOn(nodes ...string) (names []string) {
 	return slices.Compact(names)
 }
 
-// rulesOf are the rules of some namespaces, and then those of the cluster, each by name.
+// rulesOf are the rules of some namespaces, and then the rules of the cluster, each by name.
 func (x objects) rulesOf(namespaces []string) (list []plan.Rule) {
 	if len(namespaces) == 0 {
 		return nil // without pods

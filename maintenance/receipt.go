@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// judge says why a request for a node is over. nil: it is not. is is the maintenance; nil: there is none. uid is that of the
-// maintenance that the request made; empty: it is not known. other is another one whose mark is on the node; empty: none is. It is
+// judge says why a request for a node is over. nil: it is not. is is the maintenance; nil: there is none. uid identifies the
+// maintenance of the request; empty: it is not known. other is another maintenance whose mark is on the node; empty: none. It is
 // a pure function.
 func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.Rejection {
 	completes := want.Stage == v1alpha1.Complete
@@ -24,7 +24,7 @@ func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance
 	case gone:
 		return request.Refuse(schemas.ReceiptCancelled, "the maintenance of node %s is over", want.Node)
 	case is.Spec.Stage == v1alpha1.Complete && !completes:
-		return request.Refuse(schemas.ReceiptCancelled, "node %s is to be given back, as was asked for meanwhile", want.Node)
+		return request.Refuse(schemas.ReceiptCancelled, "node %s is given back, as a later request asks", want.Node)
 	case completes, is.Status.ObservedGeneration != is.Generation: // the next request is possible when this maintenance is gone
 		return nil
 	}
@@ -50,7 +50,7 @@ func notHeld(node, other string) *request.Rejection {
 func heldBy(other, node string) *request.Rejection {
 	next := ": complete that"
 	if other == schemas.SignMaintenance(node) {
-		next = " until its sign is gone from the node"
+		next = " until the drain trigger is gone from the node"
 	}
 	return request.Refuse(schemas.ReceiptHeldByAnother, "node %s stays cordoned: maintenance %s holds it%s", node, other, next)
 }
@@ -110,12 +110,13 @@ func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.Rejec
 	if is != nil && is.Status.Summary.Message != "" {
 		text = ": " + is.Status.Summary.Message
 	}
-	return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s is not %s yet%s%s", want.Node, reachedWord(want.Stage), text, goesOn(is))
+	return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s is not %s yet%s%s",
+		want.Node, reachedWord(want.Stage), text, goesOn(is))
 }
 
 // goesOn says how the maintenance of a request goes on without it. nil: it is not known.
 func goesOn(is *v1alpha1.NodeMaintenance) string {
-	text := "; its maintenance goes on until Complete is asked for"
+	text := "; its maintenance goes on until a request for Complete"
 	switch {
 	case is == nil:
 	case is.Spec.Stage == v1alpha1.Complete:

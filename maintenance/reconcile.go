@@ -96,7 +96,7 @@ func stored(r apply.Result, err error) bool {
 	return r.Before != nil && r.Dropped == "" && (r.Wrote || err == nil || len(r.Nodes) > 0)
 }
 
-// movable are the intents without those of nodes that could not be cordoned or given back. Conditions that could not be set hold no
+// movable drops the intents for nodes that could not be cordoned or given back. Conditions that could not be set hold no
 // pod, since they are for people and other programs.
 func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
 	failed := map[string]bool{}

@@ -174,7 +174,7 @@ func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")
 }
 
-// stepEvents are about nodes that were changed, and those that another maintenance holds.
+// stepEvents are about nodes that were changed, and nodes that another maintenance holds.
 func stepEvents(d plan.Decision, r apply.Result) (list []notice) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	for _, n := range r.Nodes {
@@ -185,7 +185,7 @@ func stepEvents(d plan.Decision, r apply.Result) (list []notice) {
 		case n.Outcome != apply.Changed:
 		case n.Again:
 			list = append(list, onBoth(d, n.Name, n.UID, warning, "CordonedAgain",
-				"somebody has uncordoned the node while it is maintained; it is cordoned again: "+r.Before.Spec.Reason)...)
+				"the node was uncordoned during its maintenance, and is cordoned again: "+r.Before.Spec.Reason)...)
 		case n.Action == schemas.NodeCordon:
 			list = append(list, onBoth(d, n.Name, n.UID, normal, "NodeCordoned", join("cordoned: "+r.Before.Spec.Reason, n.Message))...)
 		case n.Action == schemas.NodeReturn:
@@ -195,7 +195,7 @@ func stepEvents(d plan.Decision, r apply.Result) (list []notice) {
 	return list
 }
 
-// newlyFailed are the steps that have failed and did not at the attempt before, and those that have failed for an hour.
+// newlyFailed are the failed steps that succeeded at the attempt before, or were last reported an hour ago.
 func (r *recorder) newlyFailed(d plan.Decision, result apply.Result) (list []apply.Done) {
 	for _, n := range result.Nodes {
 		key := fmt.Sprintf("%s/%s/%s", d.UID, n.Name, n.Action)
@@ -239,7 +239,8 @@ func statusEvents(d plan.Decision, r apply.Result) (list []notice) {
 		case n.Stage == v1alpha1.IsDrained:
 			list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeNormal, "NodeDrained", "drained: "+why)...)
 		case n.Stage == v1alpha1.Held:
-			list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeWarning, "NodeDeadline", join("its deadline has passed", n.Message))...)
+			text := join("its deadline has passed", n.Message)
+			list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeWarning, "NodeDeadline", text)...)
 		}
 	}
 	return list
@@ -336,7 +337,8 @@ func (c nodeCollector) Collect(series chan<- prometheus.Metric) {
 		if counted == mostMaintenances {
 			return
 		}
-		if !slices.Contains(m.Finalizers, schemas.MaintenanceFinalizer) || meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Completed) {
+		accepted := slices.Contains(m.Finalizers, schemas.MaintenanceFinalizer)
+		if !accepted || meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Completed) {
 			continue
 		}
 		counted++

@@ -25,7 +25,7 @@ type requests struct {
 
 	mu    sync.Mutex
 	open  map[string]*nodeRequest  // by SENDER/NAME
-	rates map[string]*rate.Limiter // by sender; those that the policy does not know share one
+	rates map[string]*rate.Limiter // by sender; senders that the policy does not know share one
 }
 
 // nodeRequest is one open request. Mutable fields are guarded by requests.mu.
@@ -33,9 +33,9 @@ type nodeRequest struct {
 	event  schemas.Event // without data; before it is read it has a channel and a sequence
 	stored time.Time
 	read   func() schemas.Event // nil: it was read
-	// accepted is the receipt that says so. nil: it is not accepted yet.
+	// accepted is the receipt. nil: the request is not accepted yet.
 	accepted *schemas.Receipt
-	// uid is that of the maintenance. Empty: it is not known.
+	// uid identifies the maintenance. Empty: it is not known.
 	uid types.UID
 	// end is why the request is over. nil: it is not.
 	end *request.Rejection
@@ -193,7 +193,9 @@ func (r *requests) accept(ctx context.Context, sender, name string, x *nodeReque
 	if no == nil {
 		no = mayAsk(r.policy.Load().Asking(), q)
 	}
-	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun, Target: q.Target}
+	answer := schemas.Receipt{
+		Sender: sender, Name: name, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun, Target: q.Target,
+	}
 	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
 		return false, err
 	}
@@ -211,7 +213,8 @@ func (r *requests) accept(ctx context.Context, sender, name string, x *nodeReque
 	case before.ID == "" || last.State != schemas.RequestFinished:
 		return r.do(ctx, x, e, answer, q)
 	case last.Fingerprint != answer.Fingerprint: // the name was used before
-		return true, r.reject(ctx, e, answer, request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
+		no = request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another")
+		return true, r.reject(ctx, e, answer, no)
 	}
 	return true, r.close(ctx, e, last)
 }
@@ -222,7 +225,8 @@ func (r *requests) do(
 ) (done bool, err error) {
 	s, _ := r.policy.Load().Asking().Sender(q.Sender)
 	if r.openOf(s.Name) >= s.Open {
-		return true, r.reject(ctx, e, answer, request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
+		no := request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
+		return true, r.reject(ctx, e, answer, no)
 	}
 	wanted := *q.Maintenance
 	node, no := r.node(wanted)
@@ -255,7 +259,7 @@ func (r *requests) do(
 		return true, r.close(ctx, e, answer)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, request.Deadline(q, x.stored)
-	answer.Message = fmt.Sprintf("node %s is to be %s", wanted.Node, reachedWord(wanted.Stage))
+	answer.Message = fmt.Sprintf("node %s will be %s", wanted.Node, reachedWord(wanted.Stage))
 	if err := r.answer(ctx, e, answer); err != nil {
 		return false, err
 	}
@@ -316,7 +320,8 @@ func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection
 	case 1:
 		return found[0], nil
 	}
-	return nil, request.Refuse(schemas.ReceiptUnknownTarget, "%d nodes have the provider ID %s: name the node", len(found), q.ProviderID)
+	return nil, request.Refuse(schemas.ReceiptUnknownTarget,
+		"%d nodes have the provider ID %s: name the node", len(found), q.ProviderID)
 }
 
 // otherHolder is the maintenance that has cordoned a node, if it is not the one of requests. Empty: there is none.
@@ -331,8 +336,8 @@ func (r *requests) otherHolder(node string) string {
 	return ""
 }
 
-// over says why an accepted request is over. nil: it is not. A refused maintenance that has begun nothing is completed: otherwise it
-// would begin unexpectedly as soon as the guard accepts it.
+// over says why an accepted request is over. nil: it is not. A refused maintenance that has begun nothing is completed; otherwise
+// it would begin unexpectedly, as soon as the guard accepts it.
 func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
 	want := *x.accepted.Maintenance
 	name := schemas.RequestedMaintenance(want.Node)

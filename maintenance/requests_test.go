@@ -70,9 +70,9 @@ func TestNodeRequests(t *testing.T) {
 		request schemas.Request
 		want    string
 	}{
-		{"a drain", toMaintain("drain", "n1", v1alpha1.Drain), "accepted Accepted: node n1 is to be drained"},
+		{"a drain", toMaintain("drain", "n1", v1alpha1.Drain), "accepted Accepted: node n1 will be drained"},
 		{"an earlier stage", toMaintain("cordon", "n1", v1alpha1.Cordon),
-			"rejected Conflict: the stage cannot go from Drain to Cordon, only forwards; when the node is given back, it can be asked for anew"},
+			"rejected Conflict: the stage cannot go from Drain to Cordon, only forwards; ask again when the node is given back"},
 		{"a node that does not exist", toMaintain("gone", "n9", v1alpha1.Drain), "rejected UnknownTarget: there is no node n9"},
 		{"a node that another maintenance holds", toMaintain("other", "n2", v1alpha1.Complete),
 			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it: complete that"},
@@ -94,7 +94,7 @@ func TestNodeRequests(t *testing.T) {
 	}
 	_, err := d.requests.reconcile(t.Context(), "ops/drain")
 	d.must(err)
-	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until Complete is asked for"
+	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
 	if got := d.receipt("ops", "drain"); got != cancelled {
 		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)
 	}
@@ -122,10 +122,10 @@ func TestJudge(t *testing.T) {
 			&request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 not to move"}},
 		{"late", drain, late, "", &request.Rejection{Reason: schemas.ReceiptDeadlineExceeded, Message: "node n1 stays cordoned: 3 pods left"}},
 		{"completed meanwhile", drain, completing, "",
-			&request.Rejection{Reason: schemas.ReceiptCancelled, Message: "node n1 is to be given back, as was asked for meanwhile"}},
+			&request.Rejection{Reason: schemas.ReceiptCancelled, Message: "node n1 is given back, as a later request asks"}},
 		{"given back", giveBack, nil, "", &request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is given back"}},
 		{"held by a drain trigger", giveBack, nil, "sign/n1", &request.Rejection{Reason: schemas.ReceiptHeldByAnother,
-			Message: "node n1 stays cordoned: maintenance sign/n1 holds it until its sign is gone from the node"}},
+			Message: "node n1 stays cordoned: maintenance sign/n1 holds it until the drain trigger is gone from the node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := judge(tt.want, "", tt.is, tt.other); !reflect.DeepEqual(got, tt.end) {

@@ -26,8 +26,8 @@ import (
 // register again.
 const absentFor = 10 * time.Minute
 
-// triggers make maintenances of nodes that show a drain trigger of the policy, and complete those whose trigger or node is gone. The
-// mark on a node outlives a table that is lost with the bus.
+// triggers make maintenances of nodes with a drain trigger of the policy, and complete them when the trigger or the node is gone.
+// The mark on a node outlives a table that is lost with the bus.
 type triggers struct {
 	*session
 
@@ -45,7 +45,7 @@ func triggerOn(n *corev1.Node, m policy.Maintenance) string {
 	return m.Started(withoutOwnConditions(n))
 }
 
-// enqueueAll enqueues all nodes with a trigger or with the mark of one, and those of all maintenances of the table.
+// enqueueAll enqueues all nodes with a trigger, the mark of one, or a maintenance in the table.
 func (t *triggers) enqueueAll() {
 	m := t.policy.Load().Maintenance
 	for _, n := range t.cfg.View.AllNodes(labels.Everything()) {
@@ -120,7 +120,7 @@ func (t *triggers) complete(ctx context.Context, name string) error {
 
 // desired is the desired state of a node, which a request or a drain trigger asks for.
 type desired struct {
-	name, node, reason string // name is that of the maintenance
+	name, node, reason string // name: of the maintenance
 	schemas.NodeRequest
 	uid types.UID // of a new maintenance. Empty: any
 }
@@ -138,7 +138,7 @@ func (d desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.Node
 	}
 	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
 		return nil, request.Refuse(schemas.ReceiptConflict,
-			"the stage cannot go from %s to %s, only forwards; when the node is given back, it can be asked for anew",
+			"the stage cannot go from %s to %s, only forwards; ask again when the node is given back",
 			is.Spec.Stage, d.Stage)
 	}
 	next := is.DeepCopy()
@@ -189,9 +189,9 @@ func reasonOf(r schemas.Request) string {
 	return text
 }
 
-// change stores the result of want in the table. want gets the stored maintenance, nil for none, returns nil to change nothing, and is called
-// again after a conflict. The result is the maintenance as it is then. A dry run changes nothing: another process would carry the
-// change out.
+// change stores the result of want in the table. want gets the stored maintenance, nil for none, returns nil to change nothing, and
+// is called again after a conflict. The result is the maintenance after that. A dry run changes nothing: another process would
+// carry the change out.
 func (s *session) change(
 	ctx context.Context, name string,
 	want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection),

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// verdictDebounce is how long a maintenance waits after a verdict, so that those on the pods of a node are seen together.
+// verdictDebounce is how long a maintenance waits after a verdict for verdicts on other pods of the node.
 const verdictDebounce = time.Second
 
 // verdict is called for every verdict.
@@ -63,7 +63,7 @@ type podStates struct {
 	pods map[types.UID]podState
 }
 
-// podState is what the last verdicts on a pod say.
+// podState summarizes the last verdicts on a pod.
 type podState struct {
 	held   *plan.LastVerdict
 	moving bool
@@ -77,8 +77,8 @@ func (m *podStates) of(uid types.UID) podState {
 	return m.pods[uid]
 }
 
-// note takes a verdict into account, and says whether it changes the state; another message alone does not. All verdicts say
-// whether a pod moves, but only those on maintenances why it does not.
+// note takes a verdict into account, and says whether it changes the state; another message alone does not. All verdicts count for
+// moving; for the reason why a pod does not move, only verdicts on intents of maintenances do.
 func (m *podStates) note(v schemas.Verdict, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -96,7 +96,7 @@ func (c *Controller) namespaceChanged(namespace string) {
 	}
 }
 
-// nodeChanged enqueues every maintenance: those that select or hold the node, and by the state of the control plane any other.
+// nodeChanged enqueues every maintenance: any can depend on the state of the control plane.
 func (c *Controller) nodeChanged(old, new *corev1.Node) {
 	s := c.session.Load()
 	if s == nil || old != nil && new != nil && !nodeDiffers(old, new) {

@@ -112,7 +112,7 @@ func giveBack(n plan.NodeStep, live *corev1.Node, patch []operation) ([]operatio
 	other := cordonedBy(live)
 	switch {
 	case !live.Spec.Unschedulable:
-		return patch, Changed, "somebody had uncordoned it"
+		return patch, Changed, "it had been uncordoned"
 	case n.Mark.CordonedBefore:
 		return patch, Changed, "it stays cordoned, as it was before"
 	case other != "":

@@ -46,13 +46,13 @@ func (w *work) guarded() *Problem {
 	case len(meant) == 0:
 	case len(meant) > MostNodes:
 		return &Problem{v1alpha1.ReasonTooManyNodes, "spec.nodes", fmt.Sprintf(
-			"means more than %d nodes; make several maintenances, such as one for each pool of nodes", MostNodes)}
+			"selects more than %d nodes; make several maintenances, such as one for each pool of nodes", MostNodes)}
 	case w.Cluster.Nodes == 1:
-		return refuse(v1alpha1.SingleNode, "means the only node of the cluster: its pods have nowhere to go")
+		return refuse(v1alpha1.SingleNode, "selects the only node of the cluster: its pods have nowhere to go")
 	case len(meant) >= w.Cluster.Nodes && !slices.Contains(w.spec.Force, v1alpha1.AllNodes):
-		return refuse(v1alpha1.AllNodes, "means all %d nodes of the cluster", len(meant))
+		return refuse(v1alpha1.AllNodes, "selects all %d nodes of the cluster", len(meant))
 	case ofControlPlane > 0 && ofControlPlane >= len(w.Cluster.ControlPlane):
-		return refuse(v1alpha1.ControlPlane, "means every node of the control plane (%d)", ofControlPlane)
+		return refuse(v1alpha1.ControlPlane, "selects every node of the control plane (%d)", ofControlPlane)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func Validate(spec v1alpha1.NodeMaintenanceSpec) []Problem {
 	}
 	switch s := spec.Nodes.Selector; {
 	case s == nil && len(spec.Nodes.Names) == 0:
-		found = append(found, Problem{v1alpha1.ReasonEmptySelector, "spec.nodes", "means no node; want names or a selector"})
+		found = append(found, Problem{v1alpha1.ReasonEmptySelector, "spec.nodes", "selects no node; want names or a selector"})
 	case s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0:
 		found = append(found, Problem{v1alpha1.ReasonEmptySelector, "spec.nodes.selector",
 			"is empty, which would be every node; want at least one label"})

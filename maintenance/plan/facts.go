@@ -14,8 +14,7 @@ import (
 type Facts struct {
 	Now         time.Time
 	Maintenance v1alpha1.NodeMaintenance
-	// Nodes are the nodes that the maintenance selects, those in its status that exist, and those with its mark or conditions, by
-	// name.
+	// Nodes are the nodes that the maintenance selects, that its status has, or that have its mark or conditions, by name.
 	Nodes   []NodeFacts
 	Cluster ClusterFacts
 	// Others are the other maintenances, by name.
@@ -90,8 +89,8 @@ type Rule struct {
 	Spec      v1alpha1.ClusterDrainRuleSpec
 }
 
-// Decision is what to do for a maintenance besides moving pods: the status first, if the object has not changed since, then the
-// finalizer, then the nodes in their order.
+// Decision is everything to do for a maintenance except moving pods: first the status, if the object has not changed since, then
+// the finalizer, then the nodes in their order.
 type Decision struct {
 	Name            string
 	UID             types.UID
@@ -112,6 +111,6 @@ type NodeStep struct {
 	// Unschedulable and Marked are the state of the node that the step depends on.
 	Unschedulable bool
 	Marked        *schemas.CordonMark
-	// Conditions are those of the Kubernetes node life cycle that the node needs and does not have.
+	// Conditions are the missing conditions of the Kubernetes node life cycle.
 	Conditions []corev1.NodeCondition
 }

@@ -95,7 +95,7 @@ func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string)
 		}
 		return false, fmt.Sprintf("annotation %s is %.100q, want %q", gate.Annotation.Key, is, gate.Annotation.Value)
 	}
-	return false, "its query was not asked"
+	return false, "its query was not sent"
 }
 
 // WorkedOn says whether a node of that stage is in progress: claimed, and not given back yet.

@@ -58,7 +58,7 @@ func (w *work) atOnce() int {
 	return max(1, most)
 }
 
-// holdsUp is why a node cannot be begun beside those that are, apart from their number. Empty: it can.
+// holdsUp is why a node cannot be begun, apart from the number of nodes in progress. Empty: it can.
 func (w *work) holdsUp(n *node, begun []*node) string {
 	switch {
 	case !w.InWindow && w.NextWindow.IsZero():
@@ -66,7 +66,7 @@ func (w *work) holdsUp(n *node, begun []*node) string {
 	case !w.InWindow:
 		return "outside of the window, which opens at " + clock(w.NextWindow)
 	case len(n.in.Locks) > 0:
-		return n.in.Locks[0].Tool + " is at work on it: " + n.in.Locks[0].Sign
+		return n.in.Locks[0].Tool + " works on it: " + n.in.Locks[0].Sign
 	}
 	for _, o := range n.others {
 		if Holds(o.node) {
@@ -82,7 +82,7 @@ func (w *work) holdsUp(n *node, begun []*node) string {
 	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun))
 }
 
-// beside is what speaks against a node beside those that are begun: the control plane, or another value of the topology. A node
+// beside is why a node cannot be begun beside the nodes in progress: the control plane, or another value of the topology. A node
 // without the label shares its value with no other.
 func (w *work) beside(n *node, begun []*node) string {
 	value, has := n.in.Node.Labels[w.spec.Topology]
@@ -94,7 +94,7 @@ func (w *work) beside(n *node, begun []*node) string {
 	for _, o := range begun {
 		other, hasToo := o.in.Node.Labels[w.spec.Topology]
 		if w.spec.Topology != "" && (!has || !hasToo || other != value) {
-			return fmt.Sprintf("node %s of another %s is worked on", o.is.Name, w.spec.Topology)
+			return fmt.Sprintf("node %s of another %s is in progress", o.is.Name, w.spec.Topology)
 		}
 	}
 	return ""
@@ -104,7 +104,7 @@ func (w *work) beside(n *node, begun []*node) string {
 // Two maintenances that do not see each other's status yet can claim one each. Neither cordons its node then, and the younger
 // maintenance gives its claim up.
 
-const alone = "of the control plane is worked on, which is done one at a time"
+const alone = "of the control plane is in progress, which are maintained one at a time"
 
 // quorum is why the control plane cannot spare the node. Empty: it can, or the node is not part of it.
 func (w *work) quorum(n *node) string {

@@ -114,7 +114,7 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 	switch {
 	case p.fate == ends && w.overdue(&p.Pod):
 		b.Reason, b.Since = v1alpha1.BlockedTerminating, second(p.Pod.DeletionTimestamp.Time)
-		b.Message = "it is terminating, and was to be gone at " + clock(p.Pod.DeletionTimestamp.Time)
+		b.Message = "it is terminating, and should be gone since " + clock(p.Pod.DeletionTimestamp.Time)
 		if len(p.Pod.Finalizers) > 0 {
 			b.Message += "; it has the finalizer " + p.Pod.Finalizers[0]
 		}
@@ -122,7 +122,7 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 		return nil, false
 	case invalid != nil:
 		b.Reason, b.By, barred = v1alpha1.BlockedInvalidRule, ruleName(invalid), true
-		b.Message = "a selector of the rule cannot be read: it may be meant for this pod"
+		b.Message = "a selector of the rule is invalid: the rule may be about this pod"
 	case len(p.Protected) > 0:
 		b.Reason, b.Message, barred = v1alpha1.BlockedProtected, p.Protected[0].Rule+": "+p.Protected[0].Detail, true
 	case p.Held != nil && p.Held.blocks():

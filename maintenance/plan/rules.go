@@ -23,7 +23,7 @@ type rule struct {
 	pods, namespaces labels.Selector // nil: invalid
 }
 
-// NewRules reads rules. The first that selects a pod counts, those of its namespace before those of the cluster.
+// NewRules reads rules. The first that selects a pod counts, rules of its namespace before rules of the cluster.
 func NewRules(facts []Rule) Rules {
 	var ofNamespaces, ofCluster Rules
 	for i := range facts {

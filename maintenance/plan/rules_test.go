@@ -70,7 +70,7 @@ func TestAGateLooksAtTheNode(t *testing.T) {
 		{"an annotation with the value", annotation("ceph", "healthy"), true, ""},
 		{"one with another value", annotation("ceph", "ill"), false, `annotation ceph is "healthy", want "ill"`},
 		{"an empty value is not a missing one", annotation("none", ""), false, `the node has no annotation none, want ""`},
-		{"a query is asked elsewhere", v1alpha1.Gate{Query: "up"}, false, "its query was not asked"},
+		{"a query is asked elsewhere", v1alpha1.Gate{Query: "up"}, false, "its query was not sent"},
 	} {
 		if open, why := GateOpen(c.gate, node); open != c.open || why != c.why {
 			t.Errorf("%s: got %v, %q; want %v, %q", c.name, open, why, c.open, c.why)
@@ -152,7 +152,7 @@ func TestWhatIsWrongWithASpecIsNamed(t *testing.T) {
 		want []Problem
 	}{
 		{"nothing", steps(), nil},
-		{"no nodes", v1alpha1.NodeMaintenanceSpec{}, []Problem{{"EmptySelector", "spec.nodes", "means no node; want names or a selector"}}},
+		{"no nodes", v1alpha1.NodeMaintenanceSpec{}, []Problem{{"EmptySelector", "spec.nodes", "selects no node; want names or a selector"}}},
 		{"an empty selector", v1alpha1.NodeMaintenanceSpec{Nodes: v1alpha1.NodeSet{Selector: &metav1.LabelSelector{}}},
 			[]Problem{{"EmptySelector", "spec.nodes.selector", "is empty, which would be every node; want at least one label"}}},
 		{"a selector that cannot be read", v1alpha1.NodeMaintenanceSpec{Nodes: v1alpha1.NodeSet{Selector: broken()}},

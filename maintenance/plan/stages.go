@@ -140,7 +140,7 @@ func (w *work) message(n *node) string {
 	case n.is.Stage == v1alpha1.Returned && n.is.Start != nil && n.is.DrainedAt == nil:
 		return "given back before it was drained"
 	case n.is.Stage == v1alpha1.Gone:
-		return "it is not meant any more"
+		return "it is not selected any more"
 	}
 	return ""
 }
@@ -149,9 +149,9 @@ func (w *work) message(n *node) string {
 func (w *work) hindrance(n *node) string {
 	switch {
 	case n.is.Stage == v1alpha1.Claimed && w.releases(n):
-		return "is given up, once it is certain that it was not cordoned"
+		return "is released, once it is certain that it was not cordoned"
 	case n.is.Stage == v1alpha1.Claimed && !n.mine && n.contested() != "":
-		return "maintenance " + n.contested() + " has claimed it too, and is older"
+		return "maintenance " + n.contested() + " has claimed it, too, and is older"
 	case n.is.Stage == v1alpha1.Claimed && !n.mine:
 		return w.quorum(n)
 	case n.is.Stage == v1alpha1.Claimed:
@@ -159,7 +159,7 @@ func (w *work) hindrance(n *node) string {
 	case n.lost():
 		return "maintenance " + n.in.Mark.Name + " has taken it"
 	case !n.cordoned():
-		return "somebody has uncordoned it; it is cordoned again"
+		return "it was uncordoned, and is cordoned again"
 	case n.is.Stage == v1alpha1.Held:
 		return fmt.Sprintf("it stays cordoned with %d pods left", n.left())
 	case w.stage == v1alpha1.Drain && n.is.Stage != v1alpha1.IsDrained:

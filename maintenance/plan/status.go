@@ -42,7 +42,7 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	return s
 }
 
-// stages adds the desired stage to those that were begun. A refused maintenance begins none.
+// stages adds the desired stage to the stages that were begun. A refused maintenance begins none.
 func (w *work) stages() []v1alpha1.StageTime {
 	list := slices.Clone(w.Maintenance.Status.Stages)
 	known := slices.ContainsFunc(list, func(s v1alpha1.StageTime) bool { return s.Stage == w.stage })
@@ -105,11 +105,11 @@ func (w *work) counts() (c counts) {
 
 func (w *work) accepted() metav1.Condition {
 	if w.refused == nil {
-		return yes(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "nothing speaks against it")
+		return yes(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "it can be carried out")
 	}
 	message := w.refused.Error()
 	if w.some(WorkedOn) {
-		message += "; nodes that were begun before are led to their end"
+		message += "; nodes that were begun before are finished"
 	}
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
 }
@@ -121,7 +121,7 @@ func (w *work) drained(c counts) metav1.Condition {
 	case w.stage == v1alpha1.Complete:
 		return no(v1alpha1.Drained, v1alpha1.ReasonCompleted, "the nodes are given back")
 	case c.all == 0:
-		return no(v1alpha1.Drained, v1alpha1.ReasonNoNodes, "it means no node that there is")
+		return no(v1alpha1.Drained, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	case c.drained < c.all:
 		return no(v1alpha1.Drained, v1alpha1.ReasonNodesLeft, message)
 	}
@@ -137,7 +137,7 @@ func (w *work) completed(c counts) metav1.Condition {
 	return yes(v1alpha1.Completed, v1alpha1.ReasonCompleted, message)
 }
 
-// progressing says what is done, or what has to happen first.
+// progressing names the changes in progress, or the reason for waiting.
 func (w *work) progressing() metav1.Condition {
 	const name = v1alpha1.Progressing
 	c, doing, blocked, waits := w.counts(), w.doing(), w.blocked(), w.waits()
@@ -151,9 +151,9 @@ func (w *work) progressing() metav1.Condition {
 	case w.stage == v1alpha1.Complete && c.done == c.all:
 		return no(name, v1alpha1.ReasonCompleted, "every node was given back")
 	case c.all == 0:
-		return no(name, v1alpha1.ReasonNoNodes, "it means no node that there is")
+		return no(name, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	case w.stage == v1alpha1.Idle:
-		return no(name, v1alpha1.ReasonIdle, "nothing is wanted yet: spec.stage is Idle")
+		return no(name, v1alpha1.ReasonIdle, "it begins no node: spec.stage is Idle")
 	case waits != "":
 		return no(name, v1alpha1.ReasonWaiting, waits)
 	}
@@ -180,7 +180,7 @@ func (w *work) doing() string {
 	return strings.Join(parts, ", ")
 }
 
-// verb is what is done with a node now. Empty: nothing.
+// verb is the change of a node that is in progress. Empty: none.
 func (w *work) verb(n *node) string {
 	switch n.is.Stage {
 	case v1alpha1.Claimed:

@@ -31,26 +31,26 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 		accepted string
 		node     string
 	}{
-		{"not some nodes of many", scene(with("a", v1alpha1.Waiting)), "Accepted True Accepted: nothing speaks against it", begins},
+		{"not some nodes of many", scene(with("a", v1alpha1.Waiting)), "Accepted True Accepted: it can be carried out", begins},
 		{"all nodes", scene(cluster(2, 0), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
-			"Accepted False AllNodes: spec.nodes: means all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force", waits},
+			"Accepted False AllNodes: spec.nodes: selects all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force", waits},
 		{"unless that is wanted", scene(cluster(2, 0), force(v1alpha1.AllNodes), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
-			"Accepted True Accepted: nothing speaks against it", begins},
+			"Accepted True Accepted: it can be carried out", begins},
 		{"the whole control plane", scene(cluster(5, 1), with("a", v1alpha1.Waiting, leader)),
-			"Accepted False ControlPlane: spec.nodes: means every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
+			"Accepted False ControlPlane: spec.nodes: selects every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
 		{"unless that is wanted too", scene(cluster(5, 1), force(v1alpha1.ControlPlane), with("a", v1alpha1.Waiting, leader)),
-			"Accepted True Accepted: nothing speaks against it", begins},
+			"Accepted True Accepted: it can be carried out", begins},
 		{"also among all nodes", scene(cluster(2, 1), force(v1alpha1.AllNodes), with("a", v1alpha1.Waiting, leader), with("b", v1alpha1.Waiting)),
-			"Accepted False ControlPlane: spec.nodes: means every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
-		{"a part of the control plane is not", scene(cluster(5, 3), with("a", v1alpha1.Waiting, leader)), "Accepted True Accepted: nothing speaks against it", begins},
+			"Accepted False ControlPlane: spec.nodes: selects every node of the control plane (1)" + ifWanted + "ControlPlane to spec.force", waits},
+		{"a part of the control plane is not", scene(cluster(5, 3), with("a", v1alpha1.Waiting, leader)), "Accepted True Accepted: it can be carried out", begins},
 		{"the only node", scene(cluster(1, 1), with("a", v1alpha1.Waiting, leader)),
-			"Accepted False SingleNode: spec.nodes: means the only node of the cluster: its pods have nowhere to go" + ifWanted + "SingleNode to spec.force", waits},
+			"Accepted False SingleNode: spec.nodes: selects the only node of the cluster: its pods have nowhere to go" + ifWanted + "SingleNode to spec.force", waits},
 		{"unless that is wanted as well", scene(cluster(1, 1), force(v1alpha1.SingleNode), with("a", v1alpha1.Waiting, leader)),
-			"Accepted True Accepted: nothing speaks against it", begins},
+			"Accepted True Accepted: it can be carried out", begins},
 		{"a window that is over", scene(over, with("a", v1alpha1.Waiting)),
 			"Accepted False WindowPast: spec.window: is over since 2026-05-04T11:00:00Z, and no node was begun", waits},
 		{"but not once a node was begun", scene(over, with("a", v1alpha1.Waiting), with("b", v1alpha1.Returned, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("10:30") }))),
-			"Accepted True Accepted: nothing speaks against it", "a Waiting: the window is over"},
+			"Accepted True Accepted: it can be carried out", "a Waiting: the window is over"},
 		{"a plan that contradicts itself", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), with("a", v1alpha1.Waiting)),
 			"Accepted False PlanContradiction: spec.plan[1]: can never select a pod: spec.plan[0] selects all that it does; " +
 				"leave it out or move it before that one", waits},
@@ -62,12 +62,12 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 		{"an empty selector", scene(spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes.Selector = &metav1.LabelSelector{} }), with("a", v1alpha1.Waiting)),
 			"Accepted False EmptySelector: spec.nodes.selector: is empty, which would be every node; want at least one label", waits},
 		{"too many nodes, of which none is listed that was not begun", scene(crowd(MostNodes), with("a", v1alpha1.Draining, pods(one("x")))),
-			"Accepted False TooManyNodes: spec.nodes: means more than 1000 nodes; make several maintenances, such as one for each pool of " +
-				"nodes; nodes that were begun before are led to their end", "a Draining moved=0 left=1 blocked=0 staying=0"},
-		{"not as many as can be", scene(crowd(MostNodes)), "Accepted True Accepted: nothing speaks against it", "n-0000 Claimed"},
+			"Accepted False TooManyNodes: spec.nodes: selects more than 1000 nodes; make several maintenances, such as one for each pool of " +
+				"nodes; nodes that were begun before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
+		{"not as many as can be", scene(crowd(MostNodes)), "Accepted True Accepted: it can be carried out", "n-0000 Claimed"},
 		{"nodes that were begun go on", scene(cluster(2, 0), with("a", v1alpha1.Draining, pods(one("x"))), with("b", v1alpha1.Waiting)),
-			"Accepted False AllNodes: spec.nodes: means all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force; " +
-				"nodes that were begun before are led to their end", "a Draining moved=0 left=1 blocked=0 staying=0"},
+			"Accepted False AllNodes: spec.nodes: selects all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force; " +
+				"nodes that were begun before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			intents, steps := Decide(c.scope)
@@ -105,7 +105,7 @@ func TestWhatWasSaidOfTooManyNodesIsTakenBackAndThenTheyAreNotListed(t *testing.
 }
 
 func TestTheConditionsSayHowFarItIs(t *testing.T) {
-	const accepted = "Accepted True Accepted: nothing speaks against it"
+	const accepted = "Accepted True Accepted: it can be carried out"
 	nothing := func(s *Facts) { s.Nodes, s.Maintenance.Status.Nodes = nil, nil }
 	for _, c := range []struct {
 		name  string
@@ -113,20 +113,20 @@ func TestTheConditionsSayHowFarItIs(t *testing.T) {
 		want  []string
 	}{
 		{"no node is meant", scene(nothing), []string{
-			accepted, "Progressing False NoNodes: it means no node that there is", "Drained False NoNodes: it means no node that there is",
-			"Completed False NodesLeft: 0 of 0 nodes were given back", "0/0 left=0 blocked=0: it means no node that there is",
+			accepted, "Progressing False NoNodes: it selects no node that exists", "Drained False NoNodes: it selects no node that exists",
+			"Completed False NodesLeft: 0 of 0 nodes were given back", "0/0 left=0 blocked=0: it selects no node that exists",
 		}},
 		{"nothing is wanted yet", scene(wants(v1alpha1.Idle), with("a", v1alpha1.Waiting)), []string{
-			accepted, "Progressing False Idle: nothing is wanted yet: spec.stage is Idle", "Drained False NodesLeft: 0 of 1 nodes are drained",
-			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: nothing is wanted yet: spec.stage is Idle",
+			accepted, "Progressing False Idle: it begins no node: spec.stage is Idle", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: it begins no node: spec.stage is Idle",
 		}},
 		{"refused", scene(func(s *Facts) { s.Cluster.Nodes = 1 }, with("a", v1alpha1.Waiting)), []string{
-			"Accepted False SingleNode: spec.nodes: means the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
+			"Accepted False SingleNode: spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
 				"add SingleNode to spec.force",
-			"Progressing False Refused: it is not accepted: spec.nodes: means the only node of the cluster: its pods have nowhere to go; " +
+			"Progressing False Refused: it is not accepted: spec.nodes: selects the only node of the cluster: its pods have nowhere to go; " +
 				"if that is what you want, add SingleNode to spec.force",
 			"Drained False NodesLeft: 0 of 1 nodes are drained", "Completed False NodesLeft: 0 of 1 nodes were given back",
-			"0/1 left=0 blocked=0: spec.nodes: means the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
+			"0/1 left=0 blocked=0: spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
 				"add SingleNode to spec.force",
 		}},
 		{"several nodes in several stages", scene(with("a", v1alpha1.Claimed), with("b", v1alpha1.Claimed), with("c", v1alpha1.Claimed),

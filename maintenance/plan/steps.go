@@ -61,8 +61,7 @@ func (w *work) staysCordoned(n *node) bool {
 	return n.is.CordonedBefore && n.in.Node.Spec.Unschedulable
 }
 
-// conditions are those of the node to change. The maintenance that owns them says how the node is; the others only take their own
-// back.
+// conditions are the changes of the node's conditions. The maintenance that owns them sets them; the others only reset their own.
 func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 	owns, want := w.ownsConditions(n), said(n.is.Stage)
 	for _, name := range []corev1.NodeConditionType{

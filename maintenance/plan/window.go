@@ -11,13 +11,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// mostSpans bounds how many times of a schedule that follow each other without a gap are looked at.
+// mostSpans bounds how many times of a schedule without gaps are merged.
 const mostSpans = 200
 
-// Open says whether nodes may be begun now by the window of a maintenance that was made at created, which is where a window
-// without a start begins. next is when that changes; zero: never. For times of a schedule that follow each other without a
-// gap for long, next is a moment at which to ask again, and nothing changes before it. It fails when the schedule cannot be
-// read; then nothing is open, and never.
+// Open says whether nodes may be begun now by the window of a maintenance that was made at created, where a window without a start
+// begins. next is when that changes; zero: never. For times of a schedule without gaps, next may be earlier than the change. It
+// fails for an invalid schedule.
 func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
@@ -122,46 +121,60 @@ func parseCron(text string, zone *time.Location) (cron.Schedule, error) {
 	if !is || schedule.Next(time.Unix(0, 0)).IsZero() {
 		return nil, errors.New("never comes: none of its months has one of its days")
 	}
-	schedule.Location = zone
-	return once{schedule}, nil
+	schedule.Location = time.UTC
+	return wallClock{schedule, zone}, nil
 }
 
-// once leaves out the second of two times with the same hour and minute, which comes when clocks are set back. The library leaves
-// out a time that the clocks skip.
-type once struct{ *cron.SpecSchedule }
+// wallClock is a schedule in a time zone. The library computes with times of a clock that is never changed; its own arithmetic
+// counts a time twice when clocks are set back, and misses times when that is by half an hour.
+type wallClock struct {
+	schedule cron.Schedule
+	zone     *time.Location
+}
 
-// Next is the first time after a moment. Zero: there is none in the next five years.
-func (s once) Next(after time.Time) time.Time {
+// Next is the first time after a moment. A time that clocks skip is left out, and one that comes twice counts the first time. Zero:
+// there is none in the next five years.
+func (s wallClock) Next(after time.Time) time.Time {
+	const mostChange = 3 * time.Hour // clocks are never set back by more
+	local := after.In(s.zone)
+	wall := time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), 0, 0, time.UTC).Add(-mostChange)
 	for {
-		at := s.SpecSchedule.Next(after)
-		if at.IsZero() || !repeated(at.In(s.Location)) {
+		if wall = s.schedule.Next(wall); wall.IsZero() {
+			return wall
+		}
+		at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), 0, 0, s.zone)
+		if at.Hour() != wall.Hour() || at.Minute() != wall.Minute() {
+			continue
+		}
+		if at = firstOf(at); at.After(after) {
 			return at
 		}
-		after = at
 	}
 }
 
-// repeated says whether clocks showed the same hour and minute before the last change of the zone.
-func repeated(at time.Time) bool {
+// firstOf is the first of the two moments at which clocks show a time before and after they are set back.
+func firstOf(at time.Time) time.Time {
 	changed, _ := at.ZoneBounds()
 	if changed.IsZero() {
-		return false
+		return at
 	}
 	_, offset := at.Zone()
 	_, before := changed.Add(-1).Zone()
-	return at.Add(time.Duration(offset-before) * time.Second).Before(changed)
+	if earlier := at.Add(time.Duration(offset-before) * time.Second); earlier.Before(changed) {
+		return earlier
+	}
+	return at
 }
 
-// Grace is how long several things are waited for that take a moment: that a claimed node is seen cordoned before it is given
-// up, that a pod is gone after the end of its grace period, and that a node that somebody uncordoned is cordoned again.
+// Grace is how long a claimed node may take to be seen cordoned before it is released, a pod to be gone after its grace period, and
+// an uncordoned node to be cordoned again.
 const Grace = time.Minute
 
-// Settle is how long a maintenance is kept after it is to be completed: what was done just before has to be seen, so that it
-// can be taken back.
+// Settle is how long a maintenance is kept at the stage Complete, until the last changes of its nodes are seen and can be undone.
 const Settle = 10 * time.Second
 
-// Deadline is when the drain of a node is to be over: spec.deadline after it was claimed, or after Drain was wanted if that
-// was later. Zero: there is no deadline, or it has not begun.
+// Deadline is the end of spec.deadline, which begins when the node was claimed, or at the stage Drain if that was later. Zero:
+// there is none, or it has not begun.
 func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	if m.Spec.Deadline == nil || n.Start == nil {
 		return time.Time{}
@@ -179,8 +192,7 @@ func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	return time.Time{}
 }
 
-// Due is the first moment after scope.Now at which the drain function may decide differently though nothing but the time has
-// changed. Zero: there is none.
+// Due is the next time at which Decide may return another result with the same facts. Zero: never.
 func Due(scope Facts) time.Time {
 	d := due{now: scope.Now}
 	d.at(scope.NextWindow)

@@ -115,6 +115,7 @@ func TestAScheduleIsReadLikeCron(t *testing.T) {
 		{"a whole hour that comes twice counts once", "*/30 2-3 * * *", "Europe/Berlin", "2026-10-24T23:59:00Z",
 			"[2026-10-25T00:00Z 2026-10-25T00:30Z 2026-10-25T02:00Z 2026-10-25T02:30Z 2026-10-26T01:00Z]"},
 		{"clocks that change by half an hour", "45 1 * * *", "Australia/Lord_Howe", "2026-04-03T20:00:00Z", "[2026-04-04T14:45Z 2026-04-05T15:15Z]"},
+		{"after clocks change by half an hour", "14 0 * * *", "Australia/Lord_Howe", "2026-04-04T20:00:00Z", "[2026-04-05T13:44Z 2026-04-06T13:44Z]"},
 		{"midnight that does not exist", "0 0 * * *", "Africa/Cairo", "2026-04-22T23:00:00Z", "[2026-04-24T21:00Z 2026-04-25T21:00Z]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestAMaintenanceThatEndsInItsMiddleGivesBackWhatItBeganAndBeginsNothingMore
 			p.wants(v1alpha1.Complete)
 			m := p.untilStages(allIn(v1alpha1.Returned, p.old...))
 			want := map[string]string{
-				v1alpha1.Accepted:    "True Accepted: nothing speaks against it",
+				v1alpha1.Accepted:    "True Accepted: it can be carried out",
 				v1alpha1.Progressing: "False Completed: every node was given back",
 				v1alpha1.Drained:     "False Completed: the nodes are given back",
 				v1alpha1.Completed:   "True Completed: 4 of 4 nodes were given back",

@@ -35,11 +35,11 @@ func TestAMaintenanceThatWouldHurtIsRefusedWithAReasonAndNoNodeIsTouched(t *test
 		progress string
 		nodes    []string
 	}{
-		{"NoNodes", []string{u.ofPool("none")}, "", "False NoNodes: it means no node that there is", nil},
+		{"NoNodes", []string{u.ofPool("none")}, "", "False NoNodes: it selects no node that exists", nil},
 		{"AllNodes", []string{fmt.Sprintf("nodes: {selector: {matchLabels: {scene: %s}}}", u.namespace)},
-			"spec.nodes: means all 5 nodes of the cluster; if that is what you want, add AllNodes to spec.force", "", u.nodes},
+			"spec.nodes: selects all 5 nodes of the cluster; if that is what you want, add AllNodes to spec.force", "", u.nodes},
 		{"ControlPlane", []string{u.ofPool("control")},
-			"spec.nodes: means every node of the control plane (2); if that is what you want, add ControlPlane to spec.force", "",
+			"spec.nodes: selects every node of the control plane (2); if that is what you want, add ControlPlane to spec.force", "",
 			u.nodes[:2]},
 		{"WindowPast", []string{u.ofPool("work"), "window: {end: " + past.Format(time.RFC3339) + "}"},
 			"spec.window: is over since " + past.Format(time.RFC3339) + ", and no node was begun", "", u.nodes[2:]},
@@ -53,7 +53,7 @@ func TestAMaintenanceThatWouldHurtIsRefusedWithAReasonAndNoNodeIsTouched(t *test
 			u := &upkeep{&part, u.kinds}
 			u.apply(append(c.spec, "stage: Drain", "reason: new kernel")...)
 			want := map[string]string{
-				v1alpha1.Accepted: "True Accepted: nothing speaks against it", v1alpha1.Progressing: c.progress,
+				v1alpha1.Accepted: "True Accepted: it can be carried out", v1alpha1.Progressing: c.progress,
 				v1alpha1.Drained:   fmt.Sprintf("False NodesLeft: 0 of %d nodes are drained", len(c.nodes)),
 				v1alpha1.Completed: fmt.Sprintf("False NodesLeft: 0 of %d nodes were given back", len(c.nodes)),
 			}
@@ -61,7 +61,7 @@ func TestAMaintenanceThatWouldHurtIsRefusedWithAReasonAndNoNodeIsTouched(t *test
 				want[v1alpha1.Accepted] = "False " + c.name + ": " + c.accepted
 				want[v1alpha1.Progressing] = "False Refused: " + refused + c.accepted
 			} else {
-				want[v1alpha1.Drained] = "False NoNodes: it means no node that there is"
+				want[v1alpha1.Drained] = "False NoNodes: it selects no node that exists"
 			}
 			m := u.until("it says why", func(m *v1alpha1.NodeMaintenance) bool { return maps.Equal(conditionsOf(m), want) })
 			if got := stages(m); !maps.Equal(got, allIn(v1alpha1.Waiting, c.nodes...)) {
@@ -124,7 +124,7 @@ func TestTheOnlyNodeIsMaintainedWhenItIsForced(t *testing.T) {
 	before, states := u.pods(u.nodes[0]), u.states()
 	u.rehome(u.quiet(), store(t)).leads()
 	u.apply(u.ofPool("old"), "stage: Drain", "reason: new kernel")
-	const why = "spec.nodes: means the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
+	const why = "spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
 		"add SingleNode to spec.force"
 	u.until("it is refused", func(m *v1alpha1.NodeMaintenance) bool {
 		return conditionsOf(m)[v1alpha1.Accepted] == "False SingleNode: "+why

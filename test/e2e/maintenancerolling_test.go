@@ -187,7 +187,7 @@ func (u *upkeep) isCompleted(m *v1alpha1.NodeMaintenance, nodes []string) {
 		u.t.Errorf("the status says\n%s\nwant\n%s", inJSON(got), inJSON(want))
 	}
 	got, said := conditionsOf(m), map[string]string{
-		v1alpha1.Accepted:    "True Accepted: nothing speaks against it",
+		v1alpha1.Accepted:    "True Accepted: it can be carried out",
 		v1alpha1.Progressing: "False Completed: every node was given back",
 		v1alpha1.Drained:     "False Completed: the nodes are given back",
 		v1alpha1.Completed:   "True Completed: 30 of 30 nodes were given back",
