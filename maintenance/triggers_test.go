@@ -34,7 +34,7 @@ func newDesk(t *testing.T, change ...func(*Config)) *desk {
 	b := natsBus{bustest.New(t)}
 	cfg := Config{
 		View: d.cache, Bus: b, Table: b.Maintenances(), Source: "/test/maintenance", Now: func() time.Time { return d.clock },
-		Policy: policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{{Taint: policy.TaintSign{Key: interruption}}}}},
+		Policy: policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{{Taint: interruption}}}},
 	}
 	for _, c := range change {
 		c(&cfg)
