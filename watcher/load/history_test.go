@@ -94,15 +94,15 @@ func TestThePodsUsageIsTheSumOfItsContainers(t *testing.T) {
 	none := corev1.ResourceList{}
 	for _, c := range []struct {
 		name       string
-		containers []containerMetrics
+		containers []corev1.ResourceList
 		want       corev1.ResourceList
 	}{
-		{"of all of them", []containerMetrics{{using("1", "1Gi")}, {using("250m", "1Mi")}, {using("1m", "1")}}, using("1251m", "1074790401")},
+		{"of all of them", []corev1.ResourceList{using("1", "1Gi"), using("250m", "1Mi"), using("1m", "1")}, using("1251m", "1074790401")},
 		{"without one there is none", nil, nil},
-		{"without the figures of one there is none", []containerMetrics{{using("1", "1Gi")}, {none}}, nil},
-		{"whichever it is", []containerMetrics{{corev1.ResourceList{"cpu": resource.MustParse("1")}}, {using("1", "1Gi")}}, nil},
+		{"without the figures of one there is none", []corev1.ResourceList{using("1", "1Gi"), none}, nil},
+		{"whichever it is", []corev1.ResourceList{{"cpu": resource.MustParse("1")}, using("1", "1Gi")}, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) { same(t, "sum", sum(c.containers), c.want) })
+		t.Run(c.name, func(t *testing.T) { same(t, "sum", sum(c.containers...), c.want) })
 	}
 }
 
@@ -133,11 +133,11 @@ func TestTheSharesOfAVector(t *testing.T) {
 		{"are none of nothing", "", nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all, err := vector([]byte(`{"status":"success","data":{"resultType":"vector","result":[` + c.series + `]}}`))
+			all, err := vector([]byte(`{"status":"success","data":{"resultType":"vector","result":[`+c.series+`]}}`), 200)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, odd := shares(all)
+			got, odd := nodePercentages(all)
 			if c.want == nil {
 				c.want = map[string]int64{}
 			}

@@ -10,36 +10,45 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // mostBytes bounds an answer: some hundred bytes for each of more nodes than a cluster has.
 const mostBytes = 64 << 20
 
-// Prometheus puts one query to a Prometheus server. [NewPrometheus] makes one.
+// Prometheus sends one query to a Prometheus server. Make one with [NewPrometheus].
 type Prometheus struct {
-	api    *url.URL
-	client *http.Client
-	login  login
-	now    func() time.Time
-	oddities
+	api       *url.URL
+	client    *http.Client
+	query     string
+	now       func() time.Time
+	log       *slog.Logger
+	reported  map[string]string // what was wrong with the last figures, by node
+	readToken Token
+	token     string
+	tokenGood time.Time
 }
 
-// NewPrometheus makes the source for a query to the server whose API begins at address. Its certificate must be signed by
-// an authority of the system or by that of the cluster that this process runs in. now is the clock of the sampler.
+// NewPrometheus makes the source for a query to the server whose API is below address. Its certificate must be signed by an authority
+// of the system or of the cluster that this process runs in. now is the clock of the sampler.
 func NewPrometheus(address, query string, token Token, now func() time.Time, log *slog.Logger) (*Prometheus, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("prometheus %q: %w", address, err)
 	}
-	u = u.JoinPath("api", "v1", "query")
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1, IdleConnTimeout: time.Minute}
 	if u.Scheme == "https" {
 		roots, err := authorities(account + "ca.crt")
@@ -50,15 +59,14 @@ func NewPrometheus(address, query string, token Token, now func() time.Time, log
 		transport.ForceAttemptHTTP2 = true
 	}
 	return &Prometheus{
-		api: u, now: now, login: login{read: token, now: now},
+		api: u.JoinPath("api", "v1", "query"), query: query, now: now, log: log, readToken: token,
 		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the token is for this server
 		}},
-		oddities: oddities{log: log, query: query},
 	}, nil
 }
 
-// authorities are those of the system and those in the file, if there is one.
+// authorities are the authorities of the system and of the file, if there is one.
 func authorities(file string) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -76,50 +84,81 @@ func authorities(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Nodes implements [Source] with [schemas.LoadMetric] in percent, cut off to whole ones as in the peer.
+// Nodes implements [Source] with [schemas.LoadMetric] in whole percent, rounded down as in kubernetes-sigs/descheduler. It logs once
+// what is wrong with the figure of a node.
 func (p *Prometheus) Nodes(ctx context.Context) (map[string]Sample, error) {
-	data, err := p.ask(ctx, p.query)
+	series, err := p.ask(ctx, p.query)
 	if err != nil {
 		return nil, fmt.Errorf("query to Prometheus: %w", err)
 	}
-	series, err := vector(data)
-	if err != nil {
-		return nil, fmt.Errorf("query to Prometheus: %w", err)
+	percentages, wrong := nodePercentages(series)
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		if _, known := p.reported[name]; !known {
+			p.log.Warn("a query does not say what the load of a node is", "node", name, "gives", wrong[name], "query", p.query)
+		}
 	}
-	shares, odd := shares(series)
-	p.tell(odd)
-	good := p.now().Add(maxAge)
-	samples := make(map[string]Sample, len(shares))
-	for name, percent := range shares {
-		samples[name] = Sample{Used: percents(percent), Good: good}
+	p.reported = wrong
+	samples := make(map[string]Sample, len(percentages))
+	for name, percent := range percentages {
+		samples[name] = Sample{Used: percents(percent), Good: p.now().Add(maxAge)}
 	}
 	return samples, nil
 }
 
-// Values puts another query to the server, and returns the values of the samples of its answer, in no order. One goroutine at
-// a time may call it. When there is no answer, the error is a [url.Error]; it is another one when there is an answer that says
-// no values.
-func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error) {
-	data, err := p.ask(ctx, query)
-	if err != nil {
-		return nil, err
+func percents(percent int64) corev1.ResourceList {
+	return corev1.ResourceList{schemas.LoadMetric: *resource.NewQuantity(percent, resource.DecimalSI)}
+}
+
+// nodePercentages are the percentages of the nodes by name, and what is wrong with the others; the empty name stands for series without
+// one.
+func nodePercentages(all []series) (percentages map[string]int64, wrong map[string]string) {
+	percentages, wrong = map[string]int64{}, map[string]string{}
+	for _, s := range all {
+		name := s.Metric["instance"]
+		_, twice := percentages[name]
+		text, why := s.text()
+		value, err := strconv.ParseFloat(text, 64)
+		if why == "" && (err != nil || !(value >= 0 && value <= 1)) { // written so that NaN is wrong, too
+			why = fmt.Sprintf("the value %s; want one from 0 to 1", text)
+		}
+		switch {
+		case name == "":
+			wrong[""] = "a figure without the label instance, which has to be the name of the node"
+		case twice || wrong[name] != "":
+			wrong[name] = "more than one figure"
+			delete(percentages, name)
+		case why != "":
+			wrong[name] = why
+		default:
+			percentages[name] = int64(value * 100)
+		}
 	}
-	series, err := vector(data)
+	return percentages, wrong
+}
+
+// Values sends another query to the server, and returns the values of the samples of its answer, in no order. One goroutine at a time
+// may call it. The error is a [url.Error] if there is no answer, and another one if the answer has no values.
+func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error) {
+	series, err := p.ask(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	values := make([]float64, 0, len(series))
 	for _, s := range series {
-		value, err := s.value()
+		text, wrong := s.text()
+		if wrong != "" {
+			return nil, errors.New("the answer has " + wrong)
+		}
+		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the answer has the value %q, which is no number", text)
 		}
 		values = append(values, value)
 	}
 	return values, nil
 }
 
-// Pods implements [Source]: what a pod causes of the result of a query is not known.
+// Pods implements [Source]: a query does not say what pods use.
 func (*Prometheus) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
 	return nil, nil
 }
@@ -130,35 +169,85 @@ func (*Prometheus) Smooth() bool { return false }
 // Close implements [Source].
 func (p *Prometheus) Close() { p.client.CloseIdleConnections() }
 
-// ask returns the answer to the query. A token that the server does not take is read again, and tried once more.
-func (p *Prometheus) ask(ctx context.Context, query string) ([]byte, error) {
+// answer is how Prometheus answers a query.
+type answer struct {
+	Status string `json:"status"`
+	Error  string `json:"error"`
+	Data   struct {
+		Type   string          `json:"resultType"`
+		Result json.RawMessage `json:"result"`
+	} `json:"data"`
+}
+
+// series is one element of a vector.
+type series struct {
+	Metric map[string]string `json:"metric"`
+	// Value is a time, and the value as text. A histogram has none.
+	Value []json.RawMessage `json:"value"`
+}
+
+// text is the value as it is written, or what is wrong with it.
+func (s series) text() (text, wrong string) {
+	if len(s.Value) != 2 {
+		return "", "no single figure"
+	}
+	if err := json.Unmarshal(s.Value[1], &text); err != nil {
+		return "", "a value that is no text"
+	}
+	return text, ""
+}
+
+// ask returns the vector that answers a query. It reads a token that the server refuses again, and tries once more.
+func (p *Prometheus) ask(ctx context.Context, query string) ([]series, error) {
 	data, status, err := p.get(ctx, query)
 	if err == nil && (status == http.StatusUnauthorized || status == http.StatusForbidden) {
-		p.login.forget()
+		p.tokenGood = time.Time{}
 		data, status, err = p.get(ctx, query)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("answered %d %s%s", status, http.StatusText(status), complaint(data))
+	return vector(data, status)
+}
+
+// vector reads an answer.
+func vector(data []byte, status int) (all []series, err error) {
+	var a answer
+	err = json.Unmarshal(data, &a)
+	switch {
+	case status != http.StatusOK:
+		return nil, errors.New(strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", status, http.StatusText(status), a.Error), ": "))
+	case err != nil:
+	case a.Status == "error":
+		return nil, errors.New(a.Error)
+	case a.Status != "success":
+		err = fmt.Errorf("its status is %q", a.Status)
+	case a.Data.Type != "vector":
+		return nil, fmt.Errorf("the result is a %s; want a vector, with one figure for each node", a.Data.Type)
+	default:
+		err = json.Unmarshal(a.Data.Result, &all)
 	}
-	return data, nil
+	if err != nil {
+		return nil, fmt.Errorf("the answer is not that of a Prometheus server: %w", err)
+	}
+	return all, nil
 }
 
 func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status int, err error) {
+	if !p.now().Before(p.tokenGood) {
+		if p.token, err = p.readToken(ctx); err != nil {
+			return nil, 0, err
+		}
+		p.tokenGood = p.now().Add(tokenAge)
+	}
 	u := *p.api
 	u.RawQuery = url.Values{"query": {query}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return nil, 0, err
 	}
-	token, err := p.login.get(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
+	if p.token != "" {
+		request.Header.Set("Authorization", "Bearer "+p.token)
 	}
 	response, err := p.client.Do(request)
 	if err != nil {
@@ -172,13 +261,4 @@ func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status
 		return nil, 0, fmt.Errorf("answered with more than %d bytes", mostBytes)
 	}
 	return data, response.StatusCode, nil
-}
-
-// complaint is what a server says about a query that it refuses; empty if it says nothing.
-func complaint(data []byte) string {
-	var a answer
-	if json.Unmarshal(data, &a) != nil || a.Error == "" {
-		return ""
-	}
-	return ": " + strings.TrimSpace(a.Error)
 }

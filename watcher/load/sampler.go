@@ -1,33 +1,41 @@
+// Package load measures the usage of nodes and pods.
+//
+// A [Sampler] asks each [Source] every five seconds and keeps the newest figures: [Kubernetes], the metrics API, for the cpu and memory
+// of nodes and pods, and [Prometheus], for one figure per node. It smooths the figures of nodes as kubernetes-sigs/descheduler does. A
+// figure that is older than a minute is unknown.
 package load
 
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 )
 
 const (
-	// interval is how often each source is asked, as in the peer.
 	interval = 5 * time.Second
-	// patience is how long one request may take.
-	patience = 10 * time.Second
+	timeout  = 10 * time.Second
+	maxAge   = time.Minute
+	// weight is the share of the figure before in a smoothed figure.
+	weight = 0.9
 )
 
 // Source measures usage. A [Sampler] calls it from one goroutine at a time.
 type Source interface {
-	// Nodes are the newest samples of nodes by their names. A node of which nothing sensible is known is not among them.
+	// Nodes are the newest samples of nodes by name, without the nodes whose usage is unknown.
 	Nodes(ctx context.Context) (map[string]Sample, error)
-	// Pods is what pods use now. A source that does not know it returns nil.
+	// Pods is what pods use now; nil if the source does not know it.
 	Pods(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error)
 	// Smooth says whether samples of nodes are smoothed.
 	Smooth() bool
-	// Close ends what the source keeps open.
+	// Close closes connections.
 	Close()
 }
 
@@ -38,14 +46,14 @@ type Sample struct {
 	Good time.Time
 }
 
-// Config is what a sampler is made of. All but Sources may be left zero.
+// Config configures a sampler. All but Sources may be zero.
 type Config struct {
 	Sources map[policy.Load]Source
-	// NeedsPods is asked in each round, when the nodes of a source are known, whether somebody needs its pods. nil: nobody.
+	// NeedsPods says, after the nodes of a source are known, whether the usage of its pods is needed.
 	NeedsPods func(policy.Load) bool
-	// Sampled is called after each round of a source, whether or not it answered, from its goroutine. nil: nobody listens.
+	// Sampled is called after each round of a source, also of a failed one, from its goroutine.
 	Sampled func(policy.Load)
-	// Before is the sampler that this one replaces. What it smoothed is smoothed on. nil: none.
+	// Before is the sampler that this one replaces. Its figures are smoothed on.
 	Before *Sampler
 	// Now is the clock by which samples grow old. nil: [time.Now].
 	Now func() time.Time
@@ -53,7 +61,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Sampler knows the newest usage. Its methods may be called from many goroutines. [New] makes one.
+// Sampler knows the newest usage. Its methods may be called from many goroutines. Make one with [New].
 type Sampler struct {
 	config Config
 	known  map[policy.Load]*known // never changed
@@ -70,7 +78,7 @@ type known struct {
 	failed bool
 }
 
-// New makes a sampler that knows nothing yet.
+// New makes a sampler.
 func New(c Config) *Sampler {
 	if c.NeedsPods == nil {
 		c.NeedsPods = func(policy.Load) bool { return false }
@@ -88,53 +96,64 @@ func New(c Config) *Sampler {
 	for from, source := range c.Sources {
 		s.known[from] = &known{source: source}
 		if c.Before != nil {
-			s.known[from].nodes = c.Before.history(from)
+			c.Before.read(from, func(k *known) { s.known[from].nodes = k.nodes })
 		}
 	}
 	s.config.Before = nil
 	return s
 }
 
-// Run samples all sources, each at once and then every five seconds, until ctx ends. It closes them.
+// read calls f with what a source said, if the sampler has the source.
+func (s *Sampler) read(from policy.Load, f func(*known)) {
+	if k := s.known[from]; k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		f(k)
+	}
+}
+
+// Run samples all sources every five seconds until ctx ends. It closes them.
 func (s *Sampler) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for from, k := range s.known {
 		wg.Go(func() {
 			defer k.source.Close()
-			s.follow(ctx, from, k)
+			ticker := time.NewTicker(interval)
+			defer ticker.Stop()
+			for {
+				s.round(ctx, from, k)
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+			}
 		})
 	}
 }
 
-func (s *Sampler) follow(ctx context.Context, from policy.Load, k *known) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		s.round(ctx, from, k)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// round asks one source once.
+// round asks one source once, and logs when it begins to fail and when it answers again.
 func (s *Sampler) round(ctx context.Context, from policy.Load, k *known) {
-	err := s.nodes(ctx, k)
+	err := s.sampleNodes(ctx, k)
 	if err == nil {
-		err = s.pods(ctx, from, k)
+		err = s.samplePods(ctx, from, k)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return
+	case err != nil && !k.failed:
+		s.config.Log.Warn("load is not measured; nodes whose load is not known neither lose nor take pods because of it",
+			"source", from.Source, "query", from.Query, "error", err)
+	case err == nil && k.failed:
+		s.config.Log.Info("load is measured again", "source", from.Source, "query", from.Query)
 	}
-	s.report(from, k, err)
+	k.failed = err != nil
 	s.config.Sampled(from)
 }
 
-func (s *Sampler) nodes(ctx context.Context, k *known) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (s *Sampler) sampleNodes(ctx context.Context, k *known) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	samples, err := k.source.Nodes(ctx)
 	k.mu.Lock()
@@ -147,17 +166,15 @@ func (s *Sampler) nodes(ctx context.Context, k *known) error {
 	return nil
 }
 
-// pods asks for the pods if they are needed. Otherwise they are forgotten.
-func (s *Sampler) pods(ctx context.Context, from policy.Load, k *known) error {
+// samplePods forgets the pods if their usage is not needed.
+func (s *Sampler) samplePods(ctx context.Context, from policy.Load, k *known) (err error) {
 	var pods map[types.NamespacedName]corev1.ResourceList
-	var err error
 	if s.config.NeedsPods(from) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		pods, err = k.source.Pods(ctx)
-	}
-	if err != nil {
-		return err
+		if pods, err = k.source.Pods(ctx); err != nil {
+			return err
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,62 +182,67 @@ func (s *Sampler) pods(ctx context.Context, from policy.Load, k *known) error {
 	return nil
 }
 
-// report logs when a source begins to fail, and when it answers again.
-func (s *Sampler) report(from policy.Load, k *known, err error) {
-	switch {
-	case err != nil && !k.failed:
-		s.config.Log.Warn("load is not measured; nodes whose load is not known neither lose nor take pods because of it",
-			"source", from.Source, "query", from.Query, "error", err)
-	case err == nil && k.failed:
-		s.config.Log.Info("load is measured again", "source", from.Source, "query", from.Query)
+// history is what is known of nodes, by name: all samples up to now as one. It is never changed.
+type history map[string]Sample
+
+// next is the history after another round. It forgets the nodes without a sample.
+func (h history) next(samples map[string]Sample, smooth bool) history {
+	all := make(history, len(samples))
+	for name, sample := range samples {
+		if before, known := h[name]; known && smooth {
+			sample.Used = smoothed(before.Used, sample.Used)
+		}
+		all[name] = sample
 	}
-	k.failed = err != nil
+	return all
 }
 
-// Asked says whether a source has answered once, or failed to: before that nobody can say that a load is not known. It is
-// true for a source that the sampler does not have.
+// at is what a node uses; nil if that is unknown at the time now.
+func (h history) at(name string, now time.Time) corev1.ResourceList {
+	if sample, known := h[name]; known && now.Before(sample.Good) {
+		return sample.Used.DeepCopy()
+	}
+	return nil
+}
+
+// smoothed is the usage after a new sample: of cpu in thousandths, of everything else in whole units.
+func smoothed(before, sample corev1.ResourceList) corev1.ResourceList {
+	mean := func(a, b int64) int64 { return int64(math.Round(weight*float64(a) + (1-weight)*float64(b))) }
+	used := make(corev1.ResourceList, len(sample))
+	for name, new := range sample {
+		old, known := before[name]
+		switch {
+		case !known:
+			used[name] = new
+		case name == corev1.ResourceCPU:
+			used[name] = *resource.NewMilliQuantity(mean(old.MilliValue(), new.MilliValue()), new.Format)
+		default:
+			used[name] = *resource.NewQuantity(mean(old.Value(), new.Value()), new.Format)
+		}
+	}
+	return used
+}
+
+// Asked says whether a source was asked once: before that a load is not unknown, but not measured yet. It is true for a source that
+// the sampler does not have.
 func (s *Sampler) Asked(from policy.Load) bool {
-	k := s.known[from]
-	if k == nil {
-		return true
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.asked
+	asked := true
+	s.read(from, func(k *known) { asked = k.asked })
+	return asked
 }
 
-// history is what is known of the nodes of a source.
-func (s *Sampler) history(from policy.Load) history {
-	k := s.known[from]
-	if k == nil {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.nodes
+// Node is the usage of a node; nil if it is unknown. The caller may change it.
+func (s *Sampler) Node(from policy.Load, name string) (used corev1.ResourceList) {
+	s.read(from, func(k *known) { used = k.nodes.at(name, s.config.Now()) })
+	return used
 }
 
-// Node is the usage of a node; nil if it is not known. The caller may change it.
-func (s *Sampler) Node(from policy.Load, name string) corev1.ResourceList {
-	k := s.known[from]
-	if k == nil {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.nodes.at(name, s.config.Now())
-}
-
-// Pod is the usage of a pod; nil if it is not known. The caller may change it.
-func (s *Sampler) Pod(from policy.Load, namespace, name string) corev1.ResourceList {
-	k := s.known[from]
-	if k == nil {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !s.config.Now().Before(k.good) {
-		return nil
-	}
-	return k.pods[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+// Pod is the usage of a pod; nil if it is unknown. The caller may change it.
+func (s *Sampler) Pod(from policy.Load, namespace, name string) (used corev1.ResourceList) {
+	s.read(from, func(k *known) {
+		if s.config.Now().Before(k.good) {
+			used = k.pods[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+		}
+	})
+	return used
 }

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// account is where a pod finds what its service account is given.
+	// account is the directory of the service account in a pod.
 	account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	// tokenKey is the key of the token in a Secret.
 	tokenKey = "prometheusAuthToken"
-	// tokenAge is how long a token is used without looking for another.
+	// tokenAge is how long a token is used before it is read again.
 	tokenAge = time.Minute
 )
 
-// Token reads a token to log in with. Empty: there is none, and nobody logs in.
+// Token reads a bearer token. Empty: none is sent.
 type Token func(ctx context.Context) (string, error)
 
 // SecretToken reads the token from a Secret. A Secret without one is an error.
@@ -42,38 +42,11 @@ func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
 	}
 }
 
-// AccountToken reads the token of the service account of the pod that this process runs in; outside of a pod there is
-// none.
+// AccountToken reads the token of the service account of this pod; outside of a pod there is none.
 func AccountToken(context.Context) (string, error) {
 	token, err := os.ReadFile(account + "token")
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("token for Prometheus: %w", err)
 	}
 	return strings.TrimSpace(string(token)), nil
 }
-
-// login remembers a token for a while.
-type login struct {
-	read  Token
-	now   func() time.Time
-	token string
-	until time.Time
-}
-
-func (l *login) get(ctx context.Context) (string, error) {
-	if l.now().Before(l.until) {
-		return l.token, nil
-	}
-	token, err := l.read(ctx)
-	if err != nil {
-		return "", err
-	}
-	l.token, l.until = token, l.now().Add(tokenAge)
-	return token, nil
-}
-
-// forget makes the token be read again.
-func (l *login) forget() { l.until = time.Time{} }
