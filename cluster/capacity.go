@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,64 +33,47 @@ type capacity struct {
 
 func newCapacity(known bool) *capacity { return &capacity{known: known, fit: fit.New()} }
 
-// The changes. old is nil for an object that is new, new for one that is gone.
+// change takes the changes of one kind. old is nil for an object that is new, new for one that is gone.
+func change[T any, P interface {
+	*T
+	metav1.Object
+}](r *capacity, set func(*T), remove func(types.NamespacedName)) func(old, new *T) {
+	return func(old, new *T) {
+		r.add(func() {
+			if new != nil {
+				set(new)
+			} else if old != nil {
+				remove(types.NamespacedName{Namespace: P(old).GetNamespace(), Name: P(old).GetName()})
+			}
+		})
+	}
+}
+
+// byName removes an object without a namespace.
+func byName(remove func(string)) func(types.NamespacedName) {
+	return func(name types.NamespacedName) { remove(name.Name) }
+}
 
 func (r *capacity) node(old, new *corev1.Node) {
-	change(r, old, new, r.fit.SetNode, func(n *corev1.Node) { r.fit.RemoveNode(n.Name) })
+	change(r, r.fit.SetNode, byName(r.fit.RemoveNode))(old, new)
 }
 
 func (r *capacity) pod(old, new *corev1.Pod) {
-	if old != nil && new != nil && samePlacement(old, new) {
-		return
+	switch {
+	case new == nil:
+		r.add(func() { r.fit.RemovePod(fit.UID(old)) })
+	case old == nil || !samePlacement(old, new):
+		r.add(func() { r.fit.SetPod(new) })
 	}
-	change(r, old, new, r.fit.SetPod, func(p *corev1.Pod) { r.fit.RemovePod(fit.UID(p)) })
 }
 
-func (r *capacity) namespace(old, new *corev1.Namespace) {
-	change(r, old, new, r.fit.SetNamespace, func(n *corev1.Namespace) { r.fit.RemoveNamespace(n.Name) })
-}
-
-func (r *capacity) claim(old, new *corev1.PersistentVolumeClaim) {
-	change(r, old, new, r.fit.SetClaim, func(c *corev1.PersistentVolumeClaim) { r.fit.RemoveClaim(nameOf(c)) })
-}
-
-func (r *capacity) volume(old, new *corev1.PersistentVolume) {
-	change(r, old, new, r.fit.SetVolume, func(v *corev1.PersistentVolume) { r.fit.RemoveVolume(v.Name) })
-}
-
-func (r *capacity) storageClass(old, new *storagev1.StorageClass) {
-	change(r, old, new, r.fit.SetStorageClass, func(s *storagev1.StorageClass) { r.fit.RemoveStorageClass(s.Name) })
-}
-
-func (r *capacity) csiNode(old, new *storagev1.CSINode) {
-	change(r, old, new, r.fit.SetCSINode, func(n *storagev1.CSINode) { r.fit.RemoveCSINode(n.Name) })
-}
-
-func (r *capacity) csiDriver(old, new *storagev1.CSIDriver) {
-	change(r, old, new, r.fit.SetCSIDriver, func(d *storagev1.CSIDriver) { r.fit.RemoveCSIDriver(d.Name) })
-}
-
-func (r *capacity) storageCapacity(old, new *storagev1.CSIStorageCapacity) {
-	change(r, old, new, r.fit.SetCapacity, func(c *storagev1.CSIStorageCapacity) { r.fit.RemoveCapacity(nameOf(c)) })
-}
-
-func (r *capacity) attachment(old, new *storagev1.VolumeAttachment) {
-	change(r, old, new, r.fit.SetAttachment, func(a *storagev1.VolumeAttachment) { r.fit.RemoveAttachment(a.Name) })
-}
-
-func change[T any](r *capacity, old, new *T, set, remove func(*T)) {
+// add applies a change, now or before the next question.
+func (r *capacity) add(apply func()) {
 	if !r.known {
 		return
 	}
 	r.changes.Lock()
-	r.pending = append(r.pending, func() {
-		switch {
-		case new != nil:
-			set(new)
-		case old != nil:
-			remove(old)
-		}
-	})
+	r.pending = append(r.pending, apply)
 	r.changes.Unlock()
 	if r.mu.TryLock() {
 		r.apply()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -10,8 +11,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -64,19 +65,20 @@ type held struct {
 
 // add makes the cache hold the kind of objects O, which it keeps as T, if the configuration wants it. update are the indexes.
 func add[O, T any](
-	c *Cache, kind Kind, informer func(informers.SharedInformerFactory) cache.SharedIndexInformer, indexers cache.Indexers,
-	update ...func(old, new *T, initial bool),
+	c *Cache, group schema.GroupVersion, kind Kind, indexers cache.Indexers, update ...func(old, new *T, initial bool),
 ) error {
 	if !c.wants(kind) {
 		return nil
 	}
 	h := &held{kind: kind, object: reflect.TypeFor[*O]()}
 	if c.factory == nil {
-		h.indexer = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
-			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
-		})
+		h.indexer = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	} else {
-		h.informer = informer(c.factory)
+		informer, err := c.factory.ForResource(group.WithResource(string(kind)))
+		if err != nil {
+			return fmt.Errorf("informer of %s: %w", kind, err)
+		}
+		h.informer = informer.Informer()
 		h.indexer = h.informer.GetIndexer()
 	}
 	if err := h.indexer.AddIndexers(indexers); err != nil {
@@ -132,56 +134,29 @@ func (c *Cache) handler(h *held) cache.ResourceEventHandler {
 
 // hold makes the cache hold the kinds that the configuration wants.
 func (c *Cache) hold() error {
-	type factory = informers.SharedInformerFactory
-	type informer = cache.SharedIndexInformer
+	core, apps, storage := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion, storagev1.SchemeGroupVersion
 	r, w := c.capacity, c.workloads
-	for _, err := range []error{
-		add[corev1.Node](c, Nodes, func(f factory) informer { return f.Core().V1().Nodes().Informer() }, nil,
-			every(r.node), w.nodeChanged),
-		add[corev1.Pod](c, Pods, func(f factory) informer { return f.Core().V1().Pods().Informer() },
-			cache.Indexers{byNode: nodeOf, byOwner: ownersOf}, every(r.pod), every(w.podChanged)),
-		add[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, func(f factory) informer {
-			return f.Policy().V1().PodDisruptionBudgets().Informer()
-		}, nil, every(w.budgetChanged)),
-		add[corev1.Namespace](c, Namespaces, func(f factory) informer { return f.Core().V1().Namespaces().Informer() }, nil,
-			every(r.namespace)),
-		add[schedulingv1.PriorityClass, schedulingv1.PriorityClass](c, PriorityClasses, func(f factory) informer {
-			return f.Scheduling().V1().PriorityClasses().Informer()
-		}, nil),
-		add[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, func(f factory) informer {
-			return f.Core().V1().PersistentVolumeClaims().Informer()
-		}, nil, every(r.claim)),
-		add[corev1.PersistentVolume](c, PersistentVolumes, func(f factory) informer {
-			return f.Core().V1().PersistentVolumes().Informer()
-		}, nil, every(r.volume)),
-		add[storagev1.StorageClass](c, StorageClasses, func(f factory) informer {
-			return f.Storage().V1().StorageClasses().Informer()
-		}, nil, every(r.storageClass)),
-		add[storagev1.CSINode](c, CSINodes, func(f factory) informer { return f.Storage().V1().CSINodes().Informer() }, nil,
-			every(r.csiNode)),
-		add[storagev1.CSIDriver](c, CSIDrivers, func(f factory) informer { return f.Storage().V1().CSIDrivers().Informer() }, nil,
-			every(r.csiDriver)),
-		add[storagev1.CSIStorageCapacity](c, CSIStorageCapacities, func(f factory) informer {
-			return f.Storage().V1().CSIStorageCapacities().Informer()
-		}, nil, every(r.storageCapacity)),
-		add[storagev1.VolumeAttachment](c, VolumeAttachments, func(f factory) informer {
-			return f.Storage().V1().VolumeAttachments().Informer()
-		}, nil, every(r.attachment)),
-		add[appsv1.ReplicaSet](c, ReplicaSets, func(f factory) informer { return f.Apps().V1().ReplicaSets().Informer() }, nil,
-			every(w.controllerChanged)),
-		add[appsv1.Deployment](c, Deployments, func(f factory) informer { return f.Apps().V1().Deployments().Informer() }, nil,
-			every(w.controllerChanged)),
-		add[appsv1.StatefulSet](c, StatefulSets, func(f factory) informer { return f.Apps().V1().StatefulSets().Informer() }, nil,
-			every(w.controllerChanged)),
-		add[corev1.ReplicationController](c, ReplicationControllers, func(f factory) informer {
-			return f.Core().V1().ReplicationControllers().Informer()
-		}, nil, every(w.controllerChanged)),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	f := r.fit
+	return errors.Join(
+		add[corev1.Node](c, core, Nodes, nil, every(r.node), w.nodeChanged),
+		add[corev1.Pod](c, core, Pods, cache.Indexers{byNode: nodeOf, byOwner: ownersOf}, every(r.pod), every(w.podChanged)),
+		add[policyv1.PodDisruptionBudget](c, policyv1.SchemeGroupVersion, PodDisruptionBudgets, nil, every(w.budgetChanged)),
+		add[corev1.Namespace](c, core, Namespaces, nil, every(change(r, f.SetNamespace, byName(f.RemoveNamespace)))),
+		add[schedulingv1.PriorityClass, schedulingv1.PriorityClass](c, schedulingv1.SchemeGroupVersion, PriorityClasses, nil),
+		add[corev1.PersistentVolumeClaim](c, core, PersistentVolumeClaims, nil, every(change(r, f.SetClaim, f.RemoveClaim))),
+		add[corev1.PersistentVolume](c, core, PersistentVolumes, nil, every(change(r, f.SetVolume, byName(f.RemoveVolume)))),
+		add[storagev1.StorageClass](c, storage, StorageClasses, nil, every(change(r, f.SetStorageClass, byName(f.RemoveStorageClass)))),
+		add[storagev1.CSINode](c, storage, CSINodes, nil, every(change(r, f.SetCSINode, byName(f.RemoveCSINode)))),
+		add[storagev1.CSIDriver](c, storage, CSIDrivers, nil, every(change(r, f.SetCSIDriver, byName(f.RemoveCSIDriver)))),
+		add[storagev1.CSIStorageCapacity](c, storage, CSIStorageCapacities, nil,
+			every(change(r, f.SetCapacity, f.RemoveCapacity))),
+		add[storagev1.VolumeAttachment](c, storage, VolumeAttachments, nil,
+			every(change(r, f.SetAttachment, byName(f.RemoveAttachment)))),
+		add[appsv1.ReplicaSet](c, apps, ReplicaSets, nil, every(w.controllerChanged)),
+		add[appsv1.Deployment](c, apps, Deployments, nil, every(w.controllerChanged)),
+		add[appsv1.StatefulSet](c, apps, StatefulSets, nil, every(w.controllerChanged)),
+		add[corev1.ReplicationController](c, core, ReplicationControllers, nil, every(w.controllerChanged)),
+	)
 }
 
 // object is an object that has a UID.
