@@ -248,28 +248,31 @@ func (e Evictor) Rules() []Rule {
 	if e.targets != nil {
 		room += fmt.Sprintf(" and has labels that match %q", e.targets)
 	}
+	on, usual := func(rule, words string, on bool) Rule { return Rule{rule, words, on, false} },
+		func(rule, words string, on bool) Rule { return Rule{rule, words, on, true} }
+	a := &e.args
 	rules := []Rule{
-		{MirrorPods, "mirrors a pod that the kubelet runs from its own files", true, true},
-		{StaticPods, "is run by the kubelet from its own files", true, true},
-		{TerminatingPods, "is being deleted already", true, true},
-		{SystemCriticalPods, fmt.Sprintf("has a priority of %d or more", SystemCritical),
-			!e.moves(SystemCriticalPods, e.args.EvictSystemCriticalPods), true},
-		{PriorityThresholdRule, threshold, threshold != "", false},
-		{FailedBarePods, bare, true, true},
-		{PodsWithLocalStorage, "has a volume of the kind hostPath or emptyDir",
-			!e.moves(PodsWithLocalStorage, e.args.EvictLocalStoragePods), true},
-		{DaemonSetPods, "belongs to a DaemonSet", !e.moves(DaemonSetPods, e.args.EvictDaemonSetPods), true},
-		{PodsWithPVC, claim, e.protects(PodsWithPVC, e.args.IgnorePVCPods), false},
-		{PodsWithoutPDB, "is selected by no PodDisruptionBudget", e.protects(PodsWithoutPDB, e.args.IgnorePodsWithoutPDB), false},
-		{PodsWithResourceClaims, "has a resource claim", e.protects(PodsWithResourceClaims, false), false},
-		{LabelSelectorRule, fmt.Sprintf("has labels that do not match %q", e.selector), e.selector != nil && !e.selector.Empty(), false},
-		{MinPodAgeRule, fmt.Sprintf("has not started, or less than %s ago", e.args.MinPodAge.Duration), e.args.MinPodAge.Duration > 0, false},
-		{MinReplicasRule, fmt.Sprintf("has exactly one owner, and that owner fewer than %d pods", e.args.MinReplicas), e.args.MinReplicas > 1, false},
-		{PreferNoEvictionRule, "has the annotation " + PreferNoEviction, e.args.NoEvictionPolicy == Mandatory, false},
+		usual(MirrorPods, "mirrors a pod that the kubelet runs from its own files", true),
+		usual(StaticPods, "is run by the kubelet from its own files", true),
+		usual(TerminatingPods, "is being deleted already", true),
+		usual(SystemCriticalPods, fmt.Sprintf("has a priority of %d or more", SystemCritical),
+			!e.moves(SystemCriticalPods, a.EvictSystemCriticalPods)),
+		on(PriorityThresholdRule, threshold, threshold != ""),
+		usual(FailedBarePods, bare, true),
+		usual(PodsWithLocalStorage, "has a volume of the kind hostPath or emptyDir",
+			!e.moves(PodsWithLocalStorage, a.EvictLocalStoragePods)),
+		usual(DaemonSetPods, "belongs to a DaemonSet", !e.moves(DaemonSetPods, a.EvictDaemonSetPods)),
+		on(PodsWithPVC, claim, e.protects(PodsWithPVC, a.IgnorePVCPods)),
+		on(PodsWithoutPDB, "is selected by no PodDisruptionBudget", e.protects(PodsWithoutPDB, a.IgnorePodsWithoutPDB)),
+		on(PodsWithResourceClaims, "has a resource claim", e.protects(PodsWithResourceClaims, false)),
+		on(LabelSelectorRule, fmt.Sprintf("has labels that do not match %q", e.selector), e.selector != nil && !e.selector.Empty()),
+		on(MinPodAgeRule, fmt.Sprintf("has not started, or less than %s ago", a.MinPodAge.Duration), a.MinPodAge.Duration > 0),
+		on(MinReplicasRule, fmt.Sprintf("has exactly one owner, and that owner fewer than %d pods", a.MinReplicas), a.MinReplicas > 1),
+		on(PreferNoEvictionRule, "has the annotation "+PreferNoEviction, a.NoEvictionPolicy == Mandatory),
 	}
 	rules = append(rules, e.signals.Rules(Protect)...)
 	return append(rules,
-		Rule{NamespaceSelectorRule, fmt.Sprintf("is in a namespace with labels that do not match %q", e.namespaces), e.namespaces != nil, false},
-		Rule{EvictAnnotationFalseRule, fmt.Sprintf("has the annotation %s with the value \"false\"", EvictAnnotation), true, true},
-		Rule{NodeFitRule, room, e.args.NodeFit, false})
+		on(NamespaceSelectorRule, fmt.Sprintf("is in a namespace with labels that do not match %q", e.namespaces), e.namespaces != nil),
+		usual(EvictAnnotationFalseRule, fmt.Sprintf("has the annotation %s with the value \"false\"", EvictAnnotation), true),
+		on(NodeFitRule, room, a.NodeFit))
 }

@@ -56,10 +56,8 @@ func MaintenanceRules() []string {
 // signals and rules as it does elsewhere. Drain rules and drain labels are the business of package maintenance; so the
 // label of Cluster API does not protect a pod that has [v1alpha1.LabelDrain] too.
 func (m Maintenance) Protects(pod *corev1.Pod, now time.Time) []schemas.Protection {
-	all := Evictor{
-		args:    EvictorArgs{NoEvictionPolicy: Mandatory, PodProtections: PodProtections{ExtraEnabled: []string{PodsWithPVC, PodsWithResourceClaims}}},
-		signals: m.signals,
-	}
+	protections := PodProtections{ExtraEnabled: []string{PodsWithPVC, PodsWithResourceClaims}}
+	all := Evictor{args: EvictorArgs{NoEvictionPolicy: Mandatory, PodProtections: protections}, signals: m.signals}
 	if _, own := pod.Labels[v1alpha1.LabelDrain]; own {
 		all.signals = m.signals.without("cluster.x-k8s.io/drain")
 	}

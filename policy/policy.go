@@ -144,11 +144,16 @@ func (p Policy) Traits(strategy string) Traits {
 
 // Types of package strict that other packages use.
 type (
+	// FieldError is one mistake in a value.
 	FieldError = strict.FieldError
-	Percent    = strict.Percent
-	Findings   = strict.Findings
-	Problem    = strict.Problem
-	Problems   = strict.Problems
+	// Findings are the mistakes that a Validate method finds.
+	Findings = strict.Findings
+	// Problem is one mistake in a file.
+	Problem = strict.Problem
+	// Problems are the error of [Parse].
+	Problems = strict.Problems
+	// Percent is a whole percentage, such as 30%.
+	Percent = strict.Percent
 )
 
 // Item is the path of an item of a list, below the list.

@@ -75,12 +75,8 @@ type usageProfile struct {
 }
 
 func newOpenShift() openshift {
-	var d strict.Decoder
 	var o openshift
-	d.Decode(d.Document(presetsYAML, ""), reflect.ValueOf(&o).Elem(), strict.Place{})
-	if len(d.Unreadable) > 0 {
-		panic(d.Unreadable) // a mistake in presets.yaml
-	}
+	strict.Embedded(presetsYAML, &o)
 	return o
 }
 
@@ -92,8 +88,9 @@ type Customizations struct {
 	Namespaces                       customizedNamespaces `json:"namespaces"`
 	DevLowNodeUtilizationThresholds  string               `json:"devLowNodeUtilizationThresholds" enum:"Low,Medium,High"`
 	DevHighNodeUtilizationThresholds string               `json:"devHighNodeUtilizationThresholds" enum:"Minimal,Modest,Moderate"`
-	DevDeviationThresholds           string               `json:"devDeviationThresholds" enum:"Low,Medium,High,AsymmetricLow,AsymmetricMedium,AsymmetricHigh"`
 	DevActualUtilizationProfile      string               `json:"devActualUtilizationProfile"`
+
+	DevDeviation string `json:"devDeviationThresholds" enum:"Low,Medium,High,AsymmetricLow,AsymmetricMedium,AsymmetricHigh"`
 
 	// The rest is read, so that a file need not be changed, and has no effect; see idle.
 	DevEnableEvictionsInBackground bool           `json:"devEnableEvictionsInBackground"`
@@ -147,8 +144,8 @@ func (c Customizations) Validate() error {
 			}
 		}
 	}
-	if c.DevLowNodeUtilizationThresholds != "" && c.DevDeviationThresholds != "" {
-		found.Add("devDeviationThresholds", c.DevDeviationThresholds,
+	if c.DevLowNodeUtilizationThresholds != "" && c.DevDeviation != "" {
+		found.Add("devDeviationThresholds", c.DevDeviation,
 			"cannot be used together with devLowNodeUtilizationThresholds", "keep one")
 	}
 	if p := c.DevActualUtilizationProfile; p != "" && o.query(p) == "" {
@@ -280,7 +277,7 @@ func (c Customizations) useless(all []chosen) error {
 	check("devLowNodeUtilizationThresholds", c.DevLowNodeUtilizationThresholds != "", low,
 		func(u presetUse) bool { return !u.Utilization.Deviation })
 	check("devHighNodeUtilizationThresholds", c.DevHighNodeUtilizationThresholds != "", high, always)
-	check("devDeviationThresholds", c.DevDeviationThresholds != "", low, always)
+	check("devDeviationThresholds", c.DevDeviation != "", low, always)
 	check("devActualUtilizationProfile", c.DevActualUtilizationProfile != "", low, always)
 	return found.Err()
 }
@@ -288,8 +285,7 @@ func (c Customizations) useless(all []chosen) error {
 // checkUtilization reports presets that look at whole nodes while the file includes only some namespaces, and those that
 // measure nodes by a query while the file has no server for it.
 func (r *reader) checkUtilization(all []chosen, c Customizations) {
-	ask := r.metrics.Prometheus() == nil && !slices.ContainsFunc(r.metrics, func(m MetricsProvider) bool { return m.Source == LoadPrometheus }) &&
-		!r.Unread("metricsProviders")
+	ask := r.metrics.provider(LoadPrometheus) == nil && !r.Unread("metricsProviders")
 	byCustom := false
 	for _, one := range all {
 		i := slices.IndexFunc(one.Uses, func(u presetUse) bool { return u.Utilization != nil })
@@ -426,7 +422,7 @@ func (o openshift) customized(u presetUse, c Customizations) utilization {
 	if !t.Deviation {
 		level("devLowNodeUtilizationThresholds", c.DevLowNodeUtilizationThresholds)
 	}
-	level("devDeviationThresholds", c.DevDeviationThresholds)
+	level("devDeviationThresholds", c.DevDeviation)
 	if c.DevActualUtilizationProfile != "" {
 		t.Profile = c.DevActualUtilizationProfile
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,208 +52,188 @@ const (
 // Nothing: it may be moved.
 //
 // With nil facts it looks at the pod alone, and the rules that ask for [Facts] do not apply: that is the second look, at
-// a pod that was judged by all rules before. NodeFit is asked last, and only about a pod that nothing else protects.
-// Whether the pod has ended, and whether a PodDisruptionBudget allows a disruption, is not its business.
+// a pod that was judged by all rules before. NodeFit is asked last, and only about a pod that nothing else protects. It
+// does not look at whether the pod has ended, or whether a PodDisruptionBudget allows a disruption.
 func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	return e.ProtectsBut(nil, pod, now, facts)
 }
 
 // ProtectsBut is [Evictor.Protects] without the rules that are overridden. Those that are not [Overridable] hold all the same.
 func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
-	forced, refused := evictAnnotation(pod)
-	found := physical(pod)
-	if !forced {
-		found = e.configured(found, pod, now, facts)
+	l := look{e: &e, pod: pod, now: now, facts: facts}
+	value, annotated := pod.Annotations[EvictAnnotation]
+	refused := annotated && strings.EqualFold(value, "false")
+	l.unmovable()
+	if !annotated || refused { // else the annotation lifts them
+		l.priority()
+		l.owner()
+		l.volumes()
+		l.others()
+		l.age()
+		l.replicas()
+		if _, set := pod.Annotations[PreferNoEviction]; set && e.args.NoEvictionPolicy == Mandatory {
+			l.add(PreferNoEvictionRule, "it has the annotation %s", PreferNoEviction)
+		}
+		l.found = e.signals.protects(l.found, pod, now)
 	}
-	if detail := e.namespaceNotSelected(pod, facts); detail != "" {
-		found = append(found, schemas.Protection{Rule: NamespaceSelectorRule, Detail: detail})
-	}
+	l.namespace()
 	if refused {
-		found = append(found, schemas.Protection{Rule: EvictAnnotationFalseRule,
-			Detail: fmt.Sprintf("its annotation %s is %q", EvictAnnotation, pod.Annotations[EvictAnnotation])})
+		l.add(EvictAnnotationFalseRule, "its annotation %s is %q", EvictAnnotation, value)
 	}
-	found = without(found, overridden)
-	if slices.Contains(overridden, NodeFitRule) {
-		return found
+	if len(overridden) > 0 {
+		l.found = slices.DeleteFunc(l.found, func(p schemas.Protection) bool {
+			return slices.Contains(overridden, p.Rule) && slices.Contains(Overridable(), p.Rule)
+		})
 	}
-	if detail := e.fitsNowhere(found, pod, facts); detail != "" {
-		found = append(found, schemas.Protection{Rule: NodeFitRule, Detail: detail})
+	if e.args.NodeFit && facts != nil && len(l.found) == 0 && !slices.Contains(overridden, NodeFitRule) {
+		if fits, why := facts.Elsewhere(pod, e.targets); !fits { // costs more than all other rules together
+			l.add(NodeFitRule, "%s", why)
+		}
 	}
-	return found
+	return l.found
 }
 
-// without leaves out the protections by rules that are overridden and can be.
-func without(found []schemas.Protection, overridden []string) []schemas.Protection {
-	if len(overridden) == 0 {
-		return found
-	}
-	return slices.DeleteFunc(found, func(p schemas.Protection) bool {
-		return slices.Contains(overridden, p.Rule) && slices.Contains(Overridable(), p.Rule)
-	})
+// look is one look at one pod. Its methods append to found, in the order of [Evictor.Rules].
+type look struct {
+	e     *Evictor
+	pod   *corev1.Pod
+	now   time.Time
+	facts Facts
+	found []schemas.Protection
 }
 
-// evictAnnotation says whether the pod's owner wants it moved whatever the profile says, or not moved at all.
-func evictAnnotation(pod *corev1.Pod) (forced, refused bool) {
-	value, set := pod.Annotations[EvictAnnotation]
-	refused = set && strings.EqualFold(value, "false")
-	return set && !refused, refused
+func (l *look) add(rule, format string, values ...any) {
+	l.found = append(l.found, schemas.Protection{Rule: rule, Detail: fmt.Sprintf(format, values...)})
 }
 
-// physical are the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing: the
+// unmovable are the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing: the
 // kubelet runs the first two kinds from its own files, and the third is on its way out.
-func physical(pod *corev1.Pod) []schemas.Protection {
-	var found []schemas.Protection
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		found = append(found, schemas.Protection{Rule: MirrorPods, Detail: "it mirrors a static pod"})
+func (l *look) unmovable() {
+	if _, mirror := l.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		l.add(MirrorPods, "it mirrors a static pod")
 	}
-	if source, set := pod.Annotations[sourceAnnotation]; set && source != "api" {
-		found = append(found, schemas.Protection{Rule: StaticPods,
-			Detail: fmt.Sprintf("the kubelet runs it from its own source %q", source)})
+	const source = "kubernetes.io/config.source" // how the kubelet came to know of the pod
+	if from, set := l.pod.Annotations[source]; set && from != "api" {
+		l.add(StaticPods, "the kubelet runs it from its own source %q", from)
 	}
-	if pod.DeletionTimestamp != nil {
-		found = append(found, schemas.Protection{Rule: TerminatingPods, Detail: "it is being deleted already"})
+	if l.pod.DeletionTimestamp != nil {
+		l.add(TerminatingPods, "it is being deleted already")
 	}
-	return found
 }
 
-// sourceAnnotation is where the kubelet notes how it came to know of a pod.
-const sourceAnnotation = "kubernetes.io/config.source"
-
-// configured appends the rules that the profile sets.
-func (e Evictor) configured(
-	found []schemas.Protection, pod *corev1.Pod, now time.Time, facts Facts,
-) []schemas.Protection {
-	rules := [...]struct {
-		name   string
-		detail string
-	}{
-		{SystemCriticalPods, e.systemCritical(pod)},
-		{PriorityThresholdRule, e.priority(pod, facts)},
-		{FailedBarePods, e.bare(pod)},
-		{PodsWithLocalStorage, e.localStorage(pod)},
-		{DaemonSetPods, e.daemonSet(pod)},
-		{PodsWithPVC, e.claimsVolume(pod, facts)},
-		{PodsWithoutPDB, e.notBudgeted(pod, facts)},
-		{PodsWithResourceClaims, e.claimsResource(pod)},
-		{LabelSelectorRule, e.notSelected(pod)},
-		{MinPodAgeRule, e.tooYoung(pod, now)},
-		{MinReplicasRule, e.tooFew(pod, facts)},
-		{PreferNoEvictionRule, e.prefersNoEviction(pod)},
+func (l *look) priority() {
+	p := l.pod.Spec.Priority
+	if p != nil && *p >= SystemCritical && !l.e.moves(SystemCriticalPods, l.e.args.EvictSystemCriticalPods) {
+		l.add(SystemCriticalPods, "its priority %d is system-critical: at least %d", *p, SystemCritical)
 	}
-	for _, r := range rules {
-		if r.detail != "" {
-			found = append(found, schemas.Protection{Rule: r.name, Detail: r.detail})
+	switch t := l.e.args.PriorityThreshold; {
+	case t.Value != nil && p != nil && *p >= *t.Value:
+		l.add(PriorityThresholdRule, "its priority %d is not below the threshold %d", *p, *t.Value)
+	case t.Value == nil && t.Name != "" && l.facts != nil:
+		threshold, found := l.facts.Priority(t.Name)
+		if !found { // where the threshold is meant to be is not known
+			l.add(PriorityThresholdRule, "the PriorityClass %s, which is the threshold, does not exist", t.Name)
+		} else if p != nil && *p >= threshold {
+			l.add(PriorityThresholdRule, "its priority %d is not below the threshold %d, that of the PriorityClass %s",
+				*p, threshold, t.Name)
 		}
 	}
-	return e.signals.protects(found, pod, now)
 }
 
-// The rules. Each says what it found on the pod, or nothing when it does not apply.
-
-func (e Evictor) systemCritical(pod *corev1.Pod) string {
-	if p := pod.Spec.Priority; !e.moves(SystemCriticalPods, e.args.EvictSystemCriticalPods) && p != nil && *p >= SystemCritical {
-		return fmt.Sprintf("its priority %d is system-critical: at least %d", *p, SystemCritical)
-	}
-	return ""
-}
-
-func (e Evictor) priority(pod *corev1.Pod, facts Facts) string {
-	p, threshold := pod.Spec.Priority, e.args.PriorityThreshold.Value
-	if threshold == nil {
-		return e.priorityOfClass(pod, facts)
-	}
-	if p == nil || *p < *threshold {
-		return ""
-	}
-	return fmt.Sprintf("its priority %d is not below the threshold %d", *p, *threshold)
-}
-
-func (e Evictor) bare(pod *corev1.Pod) string {
-	switch {
-	case len(pod.OwnerReferences) > 0:
-		return ""
-	case !e.moves(FailedBarePods, e.args.EvictFailedBarePods):
-		return "it has no owner that would replace it"
-	case pod.Status.Phase != corev1.PodFailed:
-		return "it has no owner that would replace it, and has not failed"
-	}
-	return ""
-}
-
-func (e Evictor) localStorage(pod *corev1.Pod) string {
-	if e.moves(PodsWithLocalStorage, e.args.EvictLocalStoragePods) {
-		return ""
-	}
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.HostPath != nil:
-			return fmt.Sprintf("its volume %s is a hostPath", v.Name)
-		case v.EmptyDir != nil:
-			return fmt.Sprintf("its volume %s is an emptyDir", v.Name)
+func (l *look) owner() {
+	if len(l.pod.OwnerReferences) == 0 {
+		if !l.e.moves(FailedBarePods, l.e.args.EvictFailedBarePods) {
+			l.add(FailedBarePods, "it has no owner that would replace it")
+		} else if l.pod.Status.Phase != corev1.PodFailed {
+			l.add(FailedBarePods, "it has no owner that would replace it, and has not failed")
 		}
 	}
-	return ""
 }
 
-func (e Evictor) daemonSet(pod *corev1.Pod) string {
-	if e.moves(DaemonSetPods, e.args.EvictDaemonSetPods) {
-		return ""
+func (l *look) volumes() {
+	volumes := l.pod.Spec.Volumes
+	local := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.HostPath != nil || v.EmptyDir != nil })
+	if local >= 0 && !l.e.moves(PodsWithLocalStorage, l.e.args.EvictLocalStoragePods) {
+		kind := "a hostPath"
+		if volumes[local].EmptyDir != nil {
+			kind = "an emptyDir"
+		}
+		l.add(PodsWithLocalStorage, "its volume %s is %s", volumes[local].Name, kind)
 	}
-	for _, owner := range pod.OwnerReferences {
-		if owner.Kind == "DaemonSet" {
-			return fmt.Sprintf("it belongs to the DaemonSet %s", owner.Name)
+	daemon := slices.IndexFunc(l.pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
+	if daemon >= 0 && !l.e.moves(DaemonSetPods, l.e.args.EvictDaemonSetPods) {
+		l.add(DaemonSetPods, "it belongs to the DaemonSet %s", l.pod.OwnerReferences[daemon].Name)
+	}
+	if !l.e.protects(PodsWithPVC, l.e.args.IgnorePVCPods) {
+		return
+	}
+	for _, v := range volumes {
+		if v.PersistentVolumeClaim != nil && l.claim(v.Name, v.PersistentVolumeClaim.ClaimName) {
+			return
 		}
 	}
-	return ""
 }
 
-func (e Evictor) claimsVolume(pod *corev1.Pod, facts Facts) string {
-	switch {
-	case !e.protects(PodsWithPVC, e.args.IgnorePVCPods):
-		return ""
-	case len(e.classes()) > 0:
-		return e.claimsProtectedClass(pod, facts)
-	}
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			return fmt.Sprintf("its volume %s is the claim %s", v.Name, v.PersistentVolumeClaim.ClaimName)
+// claim looks at one claim, and says whether it protects the pod. A claim whose class is not known might be protected.
+func (l *look) claim(volume, claim string) bool {
+	before, classes := len(l.found), l.e.classes()
+	if len(classes) == 0 {
+		l.add(PodsWithPVC, "its volume %s is the claim %s", volume, claim)
+	} else if l.facts != nil {
+		switch class, found := l.facts.StorageClass(l.pod.Namespace, claim); {
+		case !found:
+			l.add(PodsWithPVC, "its volume %s is the claim %s, which does not exist", volume, claim)
+		case class == "":
+			l.add(PodsWithPVC, "its volume %s is the claim %s, which has no storage class", volume, claim)
+		case slices.Contains(classes, StorageClass{class}):
+			l.add(PodsWithPVC, "its volume %s is the claim %s of the storage class %s", volume, claim, class)
 		}
 	}
-	return ""
+	return len(l.found) > before
 }
 
-func (e Evictor) claimsResource(pod *corev1.Pod) string {
-	if !e.protects(PodsWithResourceClaims, false) || len(pod.Spec.ResourceClaims) == 0 {
-		return ""
+func (l *look) others() {
+	if l.e.protects(PodsWithoutPDB, l.e.args.IgnorePodsWithoutPDB) && l.facts != nil && !l.facts.Budgeted(l.pod) {
+		l.add(PodsWithoutPDB, "no PodDisruptionBudget selects it")
 	}
-	return fmt.Sprintf("it has the resource claim %s", pod.Spec.ResourceClaims[0].Name)
+	if claims := l.pod.Spec.ResourceClaims; len(claims) > 0 && l.e.protects(PodsWithResourceClaims, false) {
+		l.add(PodsWithResourceClaims, "it has the resource claim %s", claims[0].Name)
+	}
+	if l.e.selector != nil && !l.e.selector.Matches(labels.Set(l.pod.Labels)) {
+		l.add(LabelSelectorRule, "its labels do not match %s", l.e.selector)
+	}
 }
 
-func (e Evictor) notSelected(pod *corev1.Pod) string {
-	if e.selector == nil || e.selector.Matches(labels.Set(pod.Labels)) {
-		return ""
+func (l *look) age() {
+	if least := l.e.args.MinPodAge.Duration; least > 0 {
+		if started := l.pod.Status.StartTime; started == nil {
+			l.add(MinPodAgeRule, "it has not started")
+		} else if l.now.Sub(started.Time) < least {
+			l.add(MinPodAgeRule, "it started at %s, less than %s ago", started.UTC().Format(time.RFC3339), least)
+		}
 	}
-	return fmt.Sprintf("its labels do not match %s", e.selector)
 }
 
-func (e Evictor) tooYoung(pod *corev1.Pod, now time.Time) string {
-	least := e.args.MinPodAge.Duration
-	switch started := pod.Status.StartTime; {
-	case least <= 0:
-		return ""
-	case started == nil:
-		return "it has not started"
-	case now.Sub(started.Time) < least:
-		return fmt.Sprintf("it started at %s, less than %s ago", started.UTC().Format(time.RFC3339), least)
+func (l *look) replicas() {
+	least := l.e.args.MinReplicas
+	if least > 1 && l.facts != nil && len(l.pod.OwnerReferences) == 1 { // a pod of several owners is not one of a number
+		owner := l.pod.OwnerReferences[0]
+		if n := l.facts.Replicas(owner.UID); n >= 0 && uint(n) < least {
+			l.add(MinReplicasRule, "the %s %s has %d of the %d pods that it must have", owner.Kind, owner.Name, n, least)
+		}
 	}
-	return ""
 }
 
-func (e Evictor) prefersNoEviction(pod *corev1.Pod) string {
-	if _, set := pod.Annotations[PreferNoEviction]; set && e.args.NoEvictionPolicy == Mandatory {
-		return "it has the annotation " + PreferNoEviction
+func (l *look) namespace() {
+	if l.e.namespaces == nil || l.facts == nil {
+		return
 	}
-	return ""
+	switch of, found := l.facts.NamespaceLabels(l.pod.Namespace); {
+	case !found:
+		l.add(NamespaceSelectorRule, "its namespace %s is not known", l.pod.Namespace)
+	case !l.e.namespaces.Matches(of):
+		l.add(NamespaceSelectorRule, "the labels of its namespace %s do not match %s", l.pod.Namespace, l.e.namespaces)
+	}
 }
 
 // Facts answers what some protections need to know beyond the pod: look-ups in what is known of the cluster at the moment
@@ -291,95 +272,4 @@ func (e Evictor) Needs() Needs {
 		Namespaces:      e.namespaces != nil,
 		Room:            e.args.NodeFit,
 	}
-}
-
-// The rules that need to know more than the pod. Each says what it found, or nothing when it does not apply. Without
-// facts none of them applies.
-
-// priorityOfClass is for a threshold that is the name of a class. One that does not exist protects every pod: where the
-// threshold is meant to be is not known.
-func (e Evictor) priorityOfClass(pod *corev1.Pod, facts Facts) string {
-	name := e.args.PriorityThreshold.Name
-	if name == "" || facts == nil {
-		return ""
-	}
-	threshold, found := facts.Priority(name)
-	switch p := pod.Spec.Priority; {
-	case !found:
-		return fmt.Sprintf("the PriorityClass %s, which is the threshold, does not exist", name)
-	case p == nil || *p < threshold:
-		return ""
-	default:
-		return fmt.Sprintf("its priority %d is not below the threshold %d, that of the PriorityClass %s", *p, threshold, name)
-	}
-}
-
-// claimsProtectedClass is for claims of some storage classes only. A claim of which the class is not known might be one.
-func (e Evictor) claimsProtectedClass(pod *corev1.Pod, facts Facts) string {
-	if facts == nil {
-		return ""
-	}
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if v.PersistentVolumeClaim == nil {
-			continue
-		}
-		claim := v.PersistentVolumeClaim.ClaimName
-		class, found := facts.StorageClass(pod.Namespace, claim)
-		switch {
-		case !found:
-			return fmt.Sprintf("its volume %s is the claim %s, which does not exist", v.Name, claim)
-		case class == "":
-			return fmt.Sprintf("its volume %s is the claim %s, which has no storage class", v.Name, claim)
-		case slices.Contains(e.classes(), StorageClass{class}):
-			return fmt.Sprintf("its volume %s is the claim %s of the storage class %s", v.Name, claim, class)
-		}
-	}
-	return ""
-}
-
-func (e Evictor) notBudgeted(pod *corev1.Pod, facts Facts) string {
-	if !e.protects(PodsWithoutPDB, e.args.IgnorePodsWithoutPDB) || facts == nil || facts.Budgeted(pod) {
-		return ""
-	}
-	return "no PodDisruptionBudget selects it"
-}
-
-// tooFew asks for the pods of the only owner. A pod with several owners, or none, is not one of a number.
-func (e Evictor) tooFew(pod *corev1.Pod, facts Facts) string {
-	least := e.args.MinReplicas
-	if least <= 1 || facts == nil || len(pod.OwnerReferences) != 1 {
-		return ""
-	}
-	owner := pod.OwnerReferences[0]
-	n := facts.Replicas(owner.UID)
-	if n < 0 || uint(n) >= least {
-		return ""
-	}
-	return fmt.Sprintf("the %s %s has %d of the %d pods that it must have", owner.Kind, owner.Name, n, least)
-}
-
-func (e Evictor) namespaceNotSelected(pod *corev1.Pod, facts Facts) string {
-	if e.namespaces == nil || facts == nil {
-		return ""
-	}
-	of, found := facts.NamespaceLabels(pod.Namespace)
-	switch {
-	case !found:
-		return fmt.Sprintf("its namespace %s is not known", pod.Namespace)
-	case !e.namespaces.Matches(of):
-		return fmt.Sprintf("the labels of its namespace %s do not match %s", pod.Namespace, e.namespaces)
-	}
-	return ""
-}
-
-// fitsNowhere costs more than all other rules together, so it is asked of a pod that nothing else protects.
-func (e Evictor) fitsNowhere(found []schemas.Protection, pod *corev1.Pod, facts Facts) string {
-	if !e.args.NodeFit || facts == nil || len(found) > 0 {
-		return ""
-	}
-	if fits, why := facts.Elsewhere(pod, e.targets); !fits {
-		return why
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,14 +17,14 @@ import (
 // Signal is a mark by which another system, or a person, asks others to leave a pod or a node alone.
 type Signal struct {
 	// Where the mark is looked for. Of a pod with the effect [Protect], of a node with the others.
-	Where SignalPlace `json:"where" required:"true" enum:"annotation,label,taint,condition"`
+	Where SignalPlace `json:"where" enum:"annotation,label,taint,condition" required:"true"`
 	// Key is that of the annotation, label or taint, or the type of the condition. Of a taint it may be a prefix, which ends
 	// in a slash.
 	Key string `json:"key" required:"true"`
-	// Value is what the mark must have as its value. Empty: any.
+	// Value is the value that the mark must have. Empty: any.
 	Value string `json:"value,omitzero"`
-	// Duration says that the value is a length of time, such as 30m: the pod is protected until that long after its start,
-	// and before it. A value that is no length of time is no signal. Only with [Protect], and instead of Value.
+	// Duration: the value is a length of time, such as 30m, and the pod is protected until that long after its start, and
+	// before it. Another value is no signal. Only with [Protect], and instead of Value.
 	Duration bool         `json:"duration,omitzero"`
 	Effect   SignalEffect `json:"effect" enum:"protect,ignoreNode,ignoreTaint" required:"true"`
 }
@@ -49,48 +50,19 @@ const (
 	IgnoreTaint SignalEffect = "ignoreTaint" // the strategies do not see the taint
 )
 
+//go:embed signals.yaml
+var signalsYAML []byte
+
+// defaultSignals are read once, because Protects needs them for every pod.
+//
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var defaultSignals = func() (all []Signal) {
+	strict.Embedded(signalsYAML, &all)
+	return all
+}()
+
 // DefaultSignals are the signals that hold unless the policy switches them off, whatever the version of its file.
-func DefaultSignals() []Signal {
-	table := defaultSignals()
-	return table[:]
-}
-
-// signalTable is an array, so that asking for it anew for each pod costs no memory.
-type signalTable [18]Signal
-
-func defaultSignals() signalTable {
-	return signalTable{
-		// Karpenter: a pod that must not be disrupted, for ever or for some time after its start.
-		{Where: SignalAnnotation, Key: "karpenter.sh/do-not-disrupt", Value: "true", Effect: Protect},
-		{Where: SignalAnnotation, Key: "karpenter.sh/do-not-disrupt", Duration: true, Effect: Protect},
-		// Cluster Autoscaler.
-		{Where: SignalAnnotation, Key: "cluster-autoscaler.kubernetes.io/safe-to-evict", Value: "false", Effect: Protect},
-		// Cluster API: a pod that a drain leaves alone, or lets end by itself.
-		{Where: SignalLabel, Key: "cluster.x-k8s.io/drain", Value: "skip", Effect: Protect},
-		{Where: SignalLabel, Key: "cluster.x-k8s.io/drain", Value: "wait-completed", Effect: Protect},
-		// CAST AI, whose documentation names both.
-		{Where: SignalAnnotation, Key: "autoscaling.cast.ai/removal-disabled", Value: "true", Effect: Protect},
-		{Where: SignalLabel, Key: "autoscaling.cast.ai/removal-disabled", Value: "true", Effect: Protect},
-		// Koordinator: the highest cost means never.
-		{Where: SignalAnnotation, Key: "scheduling.koordinator.sh/eviction-cost", Value: "2147483647", Effect: Protect},
-
-		// Karpenter: a node that is going away, or has not arrived.
-		{Where: SignalTaint, Key: "karpenter.sh/disrupted", Effect: IgnoreNode},
-		{Where: SignalTaint, Key: "karpenter.sh/unregistered", Effect: IgnoreNode},
-		// Cluster Autoscaler: a node that it is deleting, and one that it is about to. It drains the node itself.
-		{Where: SignalTaint, Key: "ToBeDeletedByClusterAutoscaler", Effect: IgnoreNode},
-		{Where: SignalTaint, Key: "DeletionCandidateOfClusterAutoscaler", Effect: IgnoreNode},
-		// Medik8s and kured empty the node themselves.
-		{Where: SignalTaint, Key: "medik8s.io/drain", Effect: IgnoreNode},
-		{Where: SignalAnnotation, Key: "weave.works/kured-reboot-in-progress", Effect: IgnoreNode},
-		// Kubernetes, KEP-5683: the node is being emptied, is under maintenance, or shuts down.
-		{Where: SignalCondition, Key: "DrainInProgress", Value: "True", Effect: IgnoreNode},
-		{Where: SignalCondition, Key: "MaintenanceInProgress", Value: "True", Effect: IgnoreNode},
-		{Where: SignalCondition, Key: "GracefulNodeShutdownInProgress", Value: "True", Effect: IgnoreNode},
-		// Node Readiness Controller: a node that is not ready for new pods says nothing about those that it has.
-		{Where: SignalTaint, Key: "readiness.k8s.io/", Effect: IgnoreTaint},
-	}
-}
+func DefaultSignals() []Signal { return slices.Clone(defaultSignals) }
 
 // Signals are the signals of a policy. The zero value are [DefaultSignals].
 type Signals struct {
@@ -102,33 +74,24 @@ type Signals struct {
 	rows []Signal // those that hold; nil: DefaultSignals
 }
 
-// all lists the signals that hold. table is memory for the defaults.
-func (s Signals) all(table *signalTable) []Signal {
+// all lists the signals that hold.
+func (s Signals) all() []Signal {
 	if s.rows != nil {
 		return s.rows
 	}
-	*table = defaultSignals()
-	return table[:]
+	return defaultSignals
 }
 
 // without are the signals but those with the keys.
 func (s Signals) without(keys ...string) Signals {
-	var table signalTable
-	rows := make([]Signal, 0, len(table)) // not nil, which would be all defaults
-	for _, r := range s.all(&table) {
-		if !slices.Contains(keys, r.Key) {
-			rows = append(rows, r)
-		}
-	}
+	rows := slices.DeleteFunc(slices.Clone(s.all()), func(r Signal) bool { return slices.Contains(keys, r.Key) })
 	return Signals{rows: rows}
 }
 
 // IgnoresNode says why no pod may be moved from the node, or nothing when that does not follow from a signal.
 func (s Signals) IgnoresNode(n *corev1.Node) string {
-	var table signalTable
-	rows := s.all(&table)
-	for i := range rows {
-		if r := &rows[i]; r.Effect == IgnoreNode {
+	for _, r := range s.all() {
+		if r.Effect == IgnoreNode {
 			if value, set := r.onNode(n); set {
 				return fmt.Sprintf("its %s %s", r.Where, described(r.Key, value))
 			}
@@ -139,30 +102,17 @@ func (s Signals) IgnoresNode(n *corev1.Node) string {
 
 // Taints are the taints that strategies see. The list is taints itself when they see all of them.
 func (s Signals) Taints(taints []corev1.Taint) []corev1.Taint {
-	if len(taints) == 0 {
+	ignored := func(t corev1.Taint) bool {
+		return slices.ContainsFunc(s.all(), func(r Signal) bool { return r.Effect == IgnoreTaint && r.matchesTaint(t) })
+	}
+	if !slices.ContainsFunc(taints, ignored) {
 		return taints
 	}
-	var table signalTable
-	rows := s.all(&table)
-	var seen []corev1.Taint
-	for i := range taints {
-		if !ignored(rows, &taints[i]) {
-			seen = append(seen, taints[i])
-		}
-	}
-	if len(seen) == len(taints) {
-		return taints
+	seen := slices.DeleteFunc(slices.Clone(taints), ignored)
+	if len(seen) == 0 {
+		return nil
 	}
 	return seen
-}
-
-func ignored(rows []Signal, t *corev1.Taint) bool {
-	for i := range rows {
-		if r := &rows[i]; r.Effect == IgnoreTaint && r.matchesTaint(t) {
-			return true
-		}
-	}
-	return false
 }
 
 // protects appends the signals that forbid to move the pod at the time now.
@@ -170,10 +120,8 @@ func (s Signals) protects(found []schemas.Protection, pod *corev1.Pod, now time.
 	if len(pod.Annotations) == 0 && len(pod.Labels) == 0 {
 		return found
 	}
-	var table signalTable
-	rows := s.all(&table)
-	for i := range rows {
-		if r := &rows[i]; r.Effect == Protect {
+	for _, r := range s.all() {
+		if r.Effect == Protect {
 			if detail := r.onPod(pod, now); detail != "" {
 				found = append(found, schemas.Protection{Rule: SignalRule, Detail: detail})
 			}
@@ -184,14 +132,8 @@ func (s Signals) protects(found []schemas.Protection, pod *corev1.Pod, now time.
 
 // lapses is the first moment after now at which a signal on the pod, which has started, ends. Zero: none does.
 func (s Signals) lapses(pod *corev1.Pod, now time.Time) time.Time {
-	if len(pod.Annotations) == 0 && len(pod.Labels) == 0 {
-		return time.Time{}
-	}
-	var table signalTable
 	var first time.Time
-	rows := s.all(&table)
-	for i := range rows {
-		r := &rows[i]
+	for _, r := range s.all() {
 		if !r.Duration || r.onPod(pod, now) == "" {
 			continue
 		}
@@ -204,24 +146,21 @@ func (s Signals) lapses(pod *corev1.Pod, now time.Time) time.Time {
 }
 
 // marks are the annotations or the labels of the pod, wherever the signal is looked for.
-func (r *Signal) marks(pod *corev1.Pod) map[string]string {
+func (r Signal) marks(pod *corev1.Pod) map[string]string {
 	if r.Where == SignalLabel {
 		return pod.Labels
 	}
 	return pod.Annotations
 }
 
-// onPod says what was found on the pod, or nothing.
-func (r *Signal) onPod(pod *corev1.Pod, now time.Time) string {
+// onPod describes the signal on the pod. Empty: the pod does not have it.
+func (r Signal) onPod(pod *corev1.Pod, now time.Time) string {
 	value, set := r.marks(pod)[r.Key]
-	if !set {
+	if !set || r.Value != "" && r.Value != value {
 		return ""
 	}
 	detail := fmt.Sprintf("its %s %s", r.Where, described(r.Key, value))
 	if !r.Duration {
-		if r.Value != "" && r.Value != value {
-			return ""
-		}
 		return detail
 	}
 	length, err := time.ParseDuration(value)
@@ -237,17 +176,15 @@ func (r *Signal) onPod(pod *corev1.Pod, now time.Time) string {
 }
 
 // onNode returns the value of the signal on the node, and whether the node has it.
-func (r *Signal) onNode(n *corev1.Node) (value string, set bool) {
+func (r Signal) onNode(n *corev1.Node) (value string, set bool) {
 	switch r.Where {
 	case SignalAnnotation:
 		value, set = n.Annotations[r.Key]
 	case SignalLabel:
 		value, set = n.Labels[r.Key]
 	case SignalTaint:
-		for i := range n.Spec.Taints {
-			if t := &n.Spec.Taints[i]; r.matchesTaint(t) {
-				return t.Value, true
-			}
+		if i := slices.IndexFunc(n.Spec.Taints, r.matchesTaint); i >= 0 {
+			return n.Spec.Taints[i].Value, true
 		}
 	case SignalCondition:
 		for i := range n.Status.Conditions {
@@ -259,7 +196,7 @@ func (r *Signal) onNode(n *corev1.Node) (value string, set bool) {
 	return value, set && (r.Value == "" || r.Value == value)
 }
 
-func (r *Signal) matchesTaint(t *corev1.Taint) bool {
+func (r Signal) matchesTaint(t corev1.Taint) bool {
 	named := r.Key == t.Key || strings.HasSuffix(r.Key, "/") && strings.HasPrefix(t.Key, r.Key)
 	return named && (r.Value == "" || r.Value == t.Value)
 }
@@ -283,11 +220,10 @@ func (s *Signals) Complete() {
 func (s Signals) Validate() error {
 	var found Findings
 	var keys []string
-	for _, d := range DefaultSignals() {
-		if !slices.Contains(keys, d.Key) {
-			keys = append(keys, d.Key)
-		}
+	for _, d := range defaultSignals {
+		keys = append(keys, d.Key)
 	}
+	keys = slices.Compact(keys)
 	for i, key := range s.DefaultDisabled {
 		at := "defaultDisabled" + Item(i)
 		switch {
@@ -301,33 +237,29 @@ func (s Signals) Validate() error {
 }
 
 // Validate says what is wrong with the signal; each error in it is a *[FieldError].
-func (s Signal) Validate() error {
+func (r Signal) Validate() error {
 	var found Findings
-	if places := s.Effect.places(); places != nil && !slices.Contains(places, string(s.Where)) &&
-		slices.Contains(IgnoreNode.places(), string(s.Where)) {
-		found.Add("where", s.Where, fmt.Sprintf("cannot have the effect %s", s.Effect), "want "+strict.Either(places))
+	if places := r.Effect.places(); places != nil && !slices.Contains(places, string(r.Where)) &&
+		slices.Contains(IgnoreNode.places(), string(r.Where)) {
+		found.Add("where", r.Where, fmt.Sprintf("cannot have the effect %s", r.Effect), "want "+strict.Either(places))
 	}
-	name, isPrefix := s.Key, false
-	if s.Where == SignalTaint && strings.HasSuffix(s.Key, "/") {
-		name, isPrefix = s.Key+"x", true
+	prefix, isPrefix := strings.CutSuffix(r.Key, "/")
+	switch isPrefix = isPrefix && r.Where == SignalTaint; {
+	case isPrefix && len(validation.IsQualifiedName(prefix+"/x")) > 0:
+		found.Add("key", r.Key, "is not a prefix of keys", "write PREFIX/")
+	case !isPrefix && r.Key != "" && len(validation.IsQualifiedName(r.Key)) > 0:
+		found.Add("key", r.Key, "is not a key", "write NAME or PREFIX/NAME")
 	}
-	switch {
-	case s.Key == "":
-	case len(validation.IsQualifiedName(name)) > 0 && !isPrefix:
-		found.Add("key", s.Key, "is not a key", "write NAME or PREFIX/NAME")
-	case len(validation.IsQualifiedName(name)) > 0:
-		found.Add("key", s.Key, "is not a prefix of keys", "write PREFIX/")
+	if r.Duration && r.Effect != Protect {
+		found.Add("duration", r.Duration, "goes only with the effect "+string(Protect), "")
 	}
-	if s.Duration && s.Effect != Protect {
-		found.Add("duration", s.Duration, "goes only with the effect "+string(Protect), "")
-	}
-	if s.Duration && s.Value != "" {
-		found.Add("duration", s.Duration, "cannot be used together with value", "keep one")
+	if r.Duration && r.Value != "" {
+		found.Add("duration", r.Duration, "cannot be used together with value", "keep one")
 	}
 	return found.Err()
 }
 
-// places are where the effect may be looked for; nil for an effect that is not known.
+// places lists where the effect may be looked for; none for an unknown effect.
 func (e SignalEffect) places() []string {
 	switch e {
 	case Protect:
@@ -342,27 +274,21 @@ func (e SignalEffect) places() []string {
 
 // Rules lists the signals with that effect. Each describes the pod or the node that has it.
 func (s Signals) Rules(effect SignalEffect) []Rule {
-	var table signalTable
 	var rules []Rule
-	for _, r := range s.all(&table) {
-		if r.Effect == effect {
-			rules = append(rules, Rule{SignalRule, r.words(), true, false})
+	for _, r := range s.all() {
+		if r.Effect != effect {
+			continue
 		}
+		text := fmt.Sprintf("has the %s %s", r.Where, r.Key)
+		switch {
+		case strings.HasSuffix(r.Key, "/"):
+			text = fmt.Sprintf("has a %s that begins with %s", r.Where, r.Key)
+		case r.Duration:
+			text += " and has not started, or started less than its value ago"
+		case r.Value != "":
+			text += fmt.Sprintf(" with the value %q", r.Value)
+		}
+		rules = append(rules, Rule{SignalRule, text, true, false})
 	}
 	return rules
-}
-
-// words describe a pod or a node that has the signal.
-func (r *Signal) words() string {
-	text := fmt.Sprintf("has the %s %s", r.Where, r.Key)
-	if strings.HasSuffix(r.Key, "/") {
-		text = fmt.Sprintf("has a %s that begins with %s", r.Where, r.Key)
-	}
-	switch {
-	case r.Duration:
-		return text + " and has not started, or started less than its value ago"
-	case r.Value != "":
-		return fmt.Sprintf("%s with the value %q", text, r.Value)
-	}
-	return text
 }

@@ -21,53 +21,45 @@ func bounds(tag reflect.StructTag, v reflect.Value) error {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	var found Findings
 	if words, ok := tag.Lookup("enum"); ok {
-		known := strings.Split(words, ",")
-		for i, text := range texts(v) {
-			at := Item(i)
-			if v.Kind() == reflect.String {
-				at = ""
-			}
-			if !slices.Contains(known, text) && (text != "" || tag.Get("required") == "") {
-				found.Add(at, text, "is not known", "want "+Either(known))
-			}
-		}
+		return oneOf(strings.Split(words, ","), v, tag.Get("required") != "")
 	}
 	least, hasLeast := tag.Lookup("min")
 	most, hasMost := tag.Lookup("max")
 	above, hasAbove := tag.Lookup("above")
 	n := number(v)
-	tooSmall := hasLeast && n < limit(v, least) || hasAbove && n <= limit(v, above)
-	if !tooSmall && !(hasMost && n > limit(v, most)) {
-		return found.Err()
+	if !(hasLeast && n < limit(v, least)) && !(hasAbove && n <= limit(v, above)) && !(hasMost && n > limit(v, most)) {
+		return nil
 	}
-	reason := ""
+	reason := "must be at least " + least
 	switch {
 	case hasAbove:
 		reason = "must be greater than " + above
 	case least == "0" && !hasMost:
 		reason = "must not be negative"
-	default:
-		reason = "must be at least " + least
 	}
 	if hasMost {
 		reason += " and at most " + most
 	}
-	found.Add("", v.Interface(), reason, "")
-	return found.Err()
+	return &FieldError{Value: v.Interface(), Reason: reason}
 }
 
-// texts are the text that v is, or the items of the list that it is.
-func texts(v reflect.Value) []string {
+// oneOf checks text, or each item of a list of text. Empty text in a required field is missing, which structure reports.
+func oneOf(words []string, v reflect.Value, required bool) error {
+	var found Findings
+	check := func(at, text string) {
+		if !slices.Contains(words, text) && (text != "" || !required) {
+			found.Add(at, text, "is not known", "want "+Either(words))
+		}
+	}
 	if v.Kind() == reflect.String {
-		return []string{v.String()}
+		check("", v.String())
+		return found.Err()
 	}
-	var all []string
 	for i := range v.Len() {
-		all = append(all, v.Index(i).String())
+		check(Item(i), v.Index(i).String())
 	}
-	return all
+	return found.Err()
 }
 
 func number(v reflect.Value) float64 {

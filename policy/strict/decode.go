@@ -213,6 +213,19 @@ func (d *Decoder) mapping(n *yaml.Node, v reflect.Value, at Place) {
 	v.Set(values)
 }
 
+// Embedded reads a file of the program into what the pointer to points to. A mistake in it is a mistake in the program.
+func Embedded(data []byte, to any) {
+	var n yaml.Node
+	if err := yaml.Unmarshal(data, &n); err != nil {
+		panic(err)
+	}
+	var d Decoder
+	d.Decode(d.expand(n.Content[0], Place{}), reflect.ValueOf(to).Elem(), Place{})
+	if problems := append(d.Unreadable, d.Invalid...); len(problems) > 0 {
+		panic(problems)
+	}
+}
+
 // Object returns the fields of a JSON object, and none of anything else.
 func Object(data []byte) map[string]json.RawMessage {
 	fields := map[string]json.RawMessage{}

@@ -19,10 +19,10 @@ func Encode(value, defaults any) (*yaml.Node, error) {
 }
 
 func encode(v, is reflect.Value) (*yaml.Node, error) {
-	if n, ok := v.Interface().(*yaml.Node); ok {
+	if n, ok := reflect.TypeAssert[*yaml.Node](v); ok {
 		return n, nil
 	}
-	_, inJSON := v.Interface().(json.Marshaler)
+	_, inJSON := reflect.TypeAssert[json.Marshaler](v)
 	switch kind := v.Kind(); {
 	case inJSON:
 	case kind == reflect.Pointer:

@@ -158,17 +158,19 @@ func (d *Decoder) number(n *yaml.Node, v reflect.Value, at Place) {
 		}
 		text = strconv.FormatFloat(f, 'f', -1, 64)
 	}
-	switch err := json.Unmarshal([]byte(text), v.Addr().Interface()); {
-	case err == nil:
-	case v.CanUint() && text[0] == '-':
-		d.Report(at, "must not be negative", n.Value, "")
-	case v.CanUint():
-		d.Report(at, "is out of range", shorten(n.Value), fmt.Sprintf("want a number from 0 to %d", uint64(math.MaxUint64)>>(64-v.Type().Bits())))
-	default:
-		bits := v.Type().Bits()
-		d.Report(at, "is out of range", shorten(n.Value),
-			fmt.Sprintf("want a number from %d to %d", int64(-1)<<(bits-1), int64(math.MaxInt64)>>(64-bits)))
+	if json.Unmarshal([]byte(text), v.Addr().Interface()) == nil {
+		return
 	}
+	bits := v.Type().Bits()
+	right := fmt.Sprintf("want a number from %d to %d", int64(-1)<<(bits-1), int64(math.MaxInt64)>>(64-bits))
+	if v.CanUint() {
+		right = fmt.Sprintf("want a number from 0 to %d", uint64(math.MaxUint64)>>(64-bits))
+	}
+	if v.CanUint() && text[0] == '-' {
+		d.Report(at, "must not be negative", n.Value, "")
+		return
+	}
+	d.Report(at, "is out of range", shorten(n.Value), right)
 }
 
 // WrongType reports that n is not a t, in words that do not need Go.

@@ -61,6 +61,7 @@ func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
 // Extent says whether arguments are all that a strategy gets, or defaults to which more is added.
 type Extent bool
 
+// The extents.
 const (
 	Whole Extent = true
 	Part  Extent = false
@@ -88,9 +89,6 @@ func (s *Schema) Validate(fields map[string]json.RawMessage, e Extent) error {
 
 // asFields makes of the error of a schema one for each field that is wrong.
 func asFields(err error, e Extent) error {
-	if err == nil {
-		return nil
-	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
 		return err
@@ -106,65 +104,46 @@ func asFields(err error, e Extent) error {
 	return found.Err()
 }
 
-// failed lists what the keywords of a schema say that failed. Alternatives are one failure.
+// failed lists the keywords of a schema that failed. Alternatives are one failure.
 func failed(v *jsonschema.ValidationError, e Extent) []*FieldError {
-	switch k := v.ErrorKind.(type) {
-	case *kind.Required:
-		if len(v.InstanceLocation) == 0 && e == Part {
-			return nil
-		}
-		return eachOf(v.InstanceLocation, k.Missing, "is missing")
-	case *kind.AdditionalProperties:
-		return eachOf(v.InstanceLocation, k.Properties, "is not known")
-	case *kind.FalseSchema:
-		return []*FieldError{{Field: pathOf(v.InstanceLocation), Reason: "is not known"}}
+	here := "" // each step in brackets, as in any map
+	if len(v.InstanceLocation) > 0 {
+		here = "[" + strings.Join(v.InstanceLocation, "][") + "]"
 	}
-	if len(v.Causes) == 0 {
-		return []*FieldError{{Field: pathOf(v.InstanceLocation), Reason: v.BasicOutput().Error.String()}}
+	each := func(names []string, reason string) []*FieldError {
+		var all []*FieldError
+		for _, name := range names {
+			all = append(all, &FieldError{Field: here + "[" + name + "]", Reason: reason})
+		}
+		return all
 	}
 	var all []*FieldError
 	for _, cause := range v.Causes {
 		all = append(all, failed(cause, e)...)
 	}
-	switch v.ErrorKind.(type) {
+	switch k := v.ErrorKind.(type) {
+	case *kind.Required:
+		if here == "" && e == Part {
+			return nil
+		}
+		return each(k.Missing, "is missing")
+	case *kind.AdditionalProperties:
+		return each(k.Properties, "is not known")
+	case *kind.FalseSchema:
+		return []*FieldError{{Field: here, Reason: "is not known"}}
 	case *kind.AnyOf, *kind.OneOf:
-		return noneOf(v.InstanceLocation, all)
+		var reasons []string
+		for _, one := range all {
+			reasons = append(reasons, strings.TrimPrefix(strings.TrimPrefix(one.Field, here)+" "+one.Reason, " "))
+		}
+		slices.Sort(reasons)
+		if reasons = slices.Compact(reasons); len(reasons) == 0 {
+			return nil
+		}
+		return []*FieldError{{Field: here, Reason: strings.Join(reasons, "; or ")}}
+	}
+	if len(v.Causes) == 0 {
+		return []*FieldError{{Field: here, Reason: v.BasicOutput().Error.String()}}
 	}
 	return all
-}
-
-// eachOf is one error for each of the fields at a place.
-func eachOf(at, names []string, reason string) []*FieldError {
-	var all []*FieldError
-	for _, name := range names {
-		all = append(all, &FieldError{Field: pathOf(append(slices.Clone(at), name)), Reason: reason})
-	}
-	return all
-}
-
-// noneOf is one error about a value that is none of several things.
-func noneOf(at []string, all []*FieldError) []*FieldError {
-	here, reasons := pathOf(at), []string{}
-	for _, one := range all {
-		reason := one.Reason
-		if one.Field != here {
-			reason = strings.TrimPrefix(one.Field, here) + " " + reason
-		}
-		if !slices.Contains(reasons, reason) {
-			reasons = append(reasons, reason)
-		}
-	}
-	if len(reasons) == 0 {
-		return nil
-	}
-	return []*FieldError{{Field: here, Reason: strings.Join(reasons, "; or ")}}
-}
-
-// pathOf writes a place as the path of a field. Names stand in brackets, as the keys of any map do.
-func pathOf(at []string) string {
-	var b strings.Builder
-	for _, step := range at {
-		b.WriteString("[" + step + "]")
-	}
-	return b.String()
 }
