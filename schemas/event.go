@@ -97,15 +97,8 @@ func Decode[P Payload](e Event) (P, error) {
 	if want := p.EventType(); e.Type != want {
 		return p, fmt.Errorf("event %s: type is %q, want %q: %w", e.ID, e.Type, want, ErrInvalid)
 	}
-	list, lists := any(&p).(reserver)
-	if lists {
-		list.reserve(podsIn(e.Data))
-	}
 	if err := json.Unmarshal(e.Data, &p); err != nil {
 		return p, fmt.Errorf("event %s of type %s: %w: %w", e.ID, e.Type, ErrInvalid, err)
-	}
-	if lists {
-		list.reserve(0)
 	}
 	return p, nil
 }

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,4 +147,78 @@ func (p ScopedPod) Move(reason string) Intent {
 // Ended says whether the pod has succeeded or failed: its containers will not run again.
 func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// Scope is a scope of any kind.
+type Scope interface {
+	Payload
+	// Head returns what all scopes have in common.
+	Head() ScopeHead
+	// ScopedPods are all pods that the scope lists, in its order: those that an answer to it may name.
+	ScopedPods() []ScopedPod
+}
+
+// DecodeScope reads the data of e as the kind of scope that it says it is. It fails with an error that wraps [ErrInvalid]
+// when e is no scope, or one of a kind that this version does not know.
+func DecodeScope(e Event) (Scope, error) {
+	if e.Type != ScopeType {
+		return nil, fmt.Errorf("event %s: type is %q, want %q: %w", e.ID, e.Type, ScopeType, ErrInvalid)
+	}
+	var only struct {
+		Kind ScopeKind `json:"kind"`
+	}
+	if err := json.Unmarshal(e.Data, &only); err != nil {
+		return nil, fmt.Errorf("event %s of type %s: %w: %w", e.ID, e.Type, ErrInvalid, err)
+	}
+	decode := map[ScopeKind]func(Event) (Scope, error){
+		NodeKind: decodeScope[NodeScope], PodKind: decodeScope[PodScope], WorkloadKind: decodeScope[WorkloadScope],
+		SpreadKind: decodeScope[SpreadScope], DomainKind: decodeScope[DomainScope], UsageKind: decodeScope[UsageScope],
+	}[only.Kind]
+	if decode != nil {
+		return decode(e)
+	}
+	return nil, fmt.Errorf("event %s of type %s: kind is %q, which is not known: %w", e.ID, e.Type, only.Kind, ErrInvalid)
+}
+
+func decodeScope[S Scope](e Event) (Scope, error) {
+	s, err := Decode[S](e)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ScopedPods implements [Scope].
+func (s NodeScope) ScopedPods() []ScopedPod { return s.Pods }
+
+// ScopedPods implements [Scope].
+func (s PodScope) ScopedPods() []ScopedPod { return []ScopedPod{s.Pod} }
+
+// ScopedPods implements [Scope].
+func (s WorkloadScope) ScopedPods() []ScopedPod { return s.Pods }
+
+// ScopedPods implements [Scope].
+func (s SpreadScope) ScopedPods() (pods []ScopedPod) {
+	for _, d := range s.Domains {
+		for _, p := range d.Pods {
+			pods = append(pods, p.ScopedPod)
+		}
+	}
+	return pods
+}
+
+// ScopedPods implements [Scope].
+func (s DomainScope) ScopedPods() (pods []ScopedPod) {
+	for _, p := range s.Pods {
+		pods = append(pods, p.ScopedPod)
+	}
+	return pods
+}
+
+// ScopedPods implements [Scope].
+func (s UsageScope) ScopedPods() (pods []ScopedPod) {
+	for _, p := range s.Pods {
+		pods = append(pods, p.ScopedPod)
+	}
+	return pods
 }

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -37,26 +38,18 @@ func Token(s string) string {
 	if s == "" {
 		return "="
 	}
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = plainByte(s[i])
-	}
-	if plain {
+	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
 	}
-	const digits = "0123456789ABCDEF"
 	var b strings.Builder
-	b.Grow(len(s) + 8)
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case plainByte(c):
+	for _, c := range []byte(s) {
+		switch {
+		case plain(rune(c)):
 			b.WriteByte(c)
 		case c == '.':
 			b.WriteByte('_')
 		default:
-			b.WriteByte('=')
-			b.WriteByte(digits[c>>4])
-			b.WriteByte(digits[c&15])
+			fmt.Fprintf(&b, "=%02X", c)
 		}
 	}
 	return b.String()
@@ -70,7 +63,7 @@ func FromToken(token string) (s string, ok bool) {
 	text := make([]byte, 0, len(token))
 	for i := 0; i < len(token); i++ {
 		switch c := token[i]; {
-		case plainByte(c):
+		case plain(rune(c)):
 			text = append(text, c)
 		case c == '_':
 			text = append(text, '.')
@@ -88,20 +81,15 @@ func FromToken(token string) (s string, ok bool) {
 	return string(text), token != "" && Token(string(text)) == token
 }
 
-func plainByte(c byte) bool {
+func plain(c rune) bool {
 	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// channel joins the prefix, fixed words and names to a NATS subject. Words are written as they are; names go through
-// [Token].
+// channel joins the prefix, fixed words, and names to a NATS subject. Names go through [Token].
 func channel(words string, names ...string) string {
-	var b strings.Builder
-	b.WriteString(Prefix)
-	b.WriteByte('.')
-	b.WriteString(words)
+	subject := Prefix + "." + words
 	for _, n := range names {
-		b.WriteByte('.')
-		b.WriteString(Token(n))
+		subject += "." + Token(n)
 	}
-	return b.String()
+	return subject
 }

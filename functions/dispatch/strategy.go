@@ -61,7 +61,7 @@ func (s *strategy) tell(c change) {
 // handle has one scope answered. ended ends when no further scope should begin, and with it the wait of a scope for the
 // breaker; handling ends when everything must stop.
 func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) error {
-	head, err := schemas.DecodeHead(scope)
+	head, err := schemas.Decode[schemas.ScopeHead](scope)
 	if err != nil {
 		return err
 	}

@@ -136,28 +136,22 @@ func readBatch(body []byte) ([]schemas.Event, error) {
 
 // writeEvents sends events in a mode. It returns an error only before it sends anything.
 func writeEvents(w http.ResponseWriter, m mode, events []schemas.Event) error {
-	var media string
 	var body []byte
 	var err error
 	switch m {
 	case batched:
-		media = cloudevent.BatchJSON
+		w.Header().Set("Content-Type", cloudevent.BatchJSON)
 		body, err = writeBatch(events)
 	case structured:
-		media = cloudevent.StructuredJSON
+		w.Header().Set("Content-Type", cloudevent.StructuredJSON)
 		body, err = cloudevent.WriteStructured(events[0])
 	default:
-		media, body = cloudevent.JSON, events[0].Data
-		err = cloudevent.WriteAttributes(events[0], func(name, value string) {
-			if name != "datacontenttype" { // over HTTP it is the Content-Type
-				w.Header().Set(cloudevent.HeaderPrefix+name, value)
-			}
-		})
+		body = events[0].Data
+		err = cloudevent.SetHeaders(events[0], w.Header())
 	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body) // a failure means that the client is gone
 	return nil

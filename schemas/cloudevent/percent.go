@@ -2,67 +2,45 @@ package cloudevent
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// HeaderValue writes s as the value of a header: printable ASCII but for space, quote and percent sign, all else as %XX.
+// HeaderValue writes s as the value of a header: printable ASCII except space, quote, and percent sign; all else as %XX.
 func HeaderValue(s string) string {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = plainByte(s[i])
-	}
-	if plain {
+	encoded := func(c rune) bool { return c < 0x21 || c > 0x7E || c == '"' || c == '%' }
+	if strings.IndexFunc(s, encoded) < 0 {
 		return s
 	}
-	const digits = "0123456789ABCDEF"
 	var b strings.Builder
-	b.Grow(len(s) + 16)
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; plainByte(c) {
-			b.WriteByte(c)
+	for _, c := range []byte(s) {
+		if encoded(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
-			b.WriteByte('%')
-			b.WriteByte(digits[c>>4])
-			b.WriteByte(digits[c&15])
+			b.WriteByte(c)
 		}
 	}
 	return b.String()
 }
 
-func plainByte(c byte) bool { return 0x21 <= c && c <= 0x7E && c != '"' && c != '%' }
-
-// percentDecode reverses HeaderValue. A percent sign that two hexadecimal digits do not follow stands for itself, as
-// publishers that do not encode write it.
+// percentDecode reverses HeaderValue. A percent sign without two hexadecimal digits stands for itself: some publishers do not
+// encode it.
 func percentDecode(s string) (string, error) {
-	if strings.IndexByte(s, '%') >= 0 {
-		var b strings.Builder
-		b.Grow(len(s))
-		for i := 0; i < len(s); i++ {
-			if s[i] == '%' && i+2 < len(s) && hex(s[i+1]) >= 0 && hex(s[i+2]) >= 0 {
-				b.WriteByte(byte(hex(s[i+1])<<4 | hex(s[i+2])))
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' && i+2 < len(s) {
+			if code, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				c = byte(code)
 				i += 2
-			} else {
-				b.WriteByte(s[i])
 			}
 		}
-		s = b.String()
+		b.WriteByte(c)
 	}
-	if !utf8.ValidString(s) {
+	if !utf8.ValidString(b.String()) {
 		return "", errors.New("not UTF-8")
 	}
-	return s, nil
-}
-
-// hex is the value of a hexadecimal digit, and -1 for any other byte.
-func hex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
+	return b.String(), nil
 }

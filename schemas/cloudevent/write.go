@@ -3,6 +3,7 @@ package cloudevent
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 
 	"github.com/cloudevents/sdk-go/v2/types"
 
@@ -44,6 +45,16 @@ func WriteAttributes(e schemas.Event, set func(name, value string)) error {
 		given(name, text)
 	}
 	return nil
+}
+
+// SetHeaders sets the headers of e in binary mode over HTTP. The body is e.Data. It fails as [WriteAttributes] does.
+func SetHeaders(e schemas.Event, header http.Header) error {
+	header.Set("Content-Type", JSON)
+	return WriteAttributes(e, func(name, value string) {
+		if name != "datacontenttype" { // over HTTP it is the Content-Type
+			header.Set(HeaderPrefix+name, value)
+		}
+	})
 }
 
 // WriteStructured writes e as a CloudEvent in structured mode: one JSON object on one line. It fails with an error that

@@ -71,30 +71,32 @@ func (u *Undelivered) Unwrap() error { return u.Err }
 // be taken, each of which wraps [schemas.ErrInvalid]; nil: there are none. rest is all else, which is worth another try; nil:
 // there is nothing else.
 func Refused(err error) (refused map[string]error, rest error) {
-	var several []error
-	switch e := any(err).(type) { // what err itself is, and not what one of several wraps
-	case *Undelivered:
-		if errors.Is(e, schemas.ErrInvalid) {
-			return map[string]error{e.ID: e.Err}, nil
-		}
-	case interface{ Unwrap() []error }:
-		several = e.Unwrap()
-	}
+	refused = map[string]error{}
 	var left []error
-	for _, one := range several {
-		some, other := Refused(one)
-		left = append(left, other)
-		for id, why := range some {
-			if refused == nil {
-				refused = make(map[string]error)
-			}
-			refused[id] = why
+	for _, one := range each(err) {
+		if u, ok := any(one).(*Undelivered); ok && errors.Is(u, schemas.ErrInvalid) {
+			refused[u.ID] = u.Err
+		} else {
+			left = append(left, one)
 		}
 	}
-	if refused == nil {
+	if len(refused) == 0 {
 		return nil, err
 	}
 	return refused, errors.Join(left...)
+}
+
+// each returns the errors that err joins. It does not look at what they wrap, which errors.As would do.
+func each(err error) []error {
+	joined, ok := any(err).(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, one := range joined.Unwrap() {
+		all = append(all, each(one)...)
+	}
+	return all
 }
 
 // After is how long the other side asks to be left alone, as far as err says so. Zero: it did not say.

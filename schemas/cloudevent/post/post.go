@@ -225,12 +225,7 @@ func (c *Client) write(e schemas.Event, header http.Header) ([]byte, error) {
 		}
 		return cloudevent.Extend(document, c.config.Extensions)
 	}
-	header.Set("Content-Type", cloudevent.JSON)
-	err := cloudevent.WriteAttributes(e, func(name, value string) {
-		if name != "datacontenttype" { // over HTTP it is the Content-Type
-			header.Set(cloudevent.HeaderPrefix+name, value)
-		}
-	})
+	err := cloudevent.SetHeaders(e, header)
 	for name, value := range c.config.Extensions {
 		header.Set(cloudevent.HeaderPrefix+name, cloudevent.HeaderValue(value))
 	}
