@@ -13,40 +13,43 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// What one answer may be at most. A scope has some hundreds of pods, and everything is evaluated again twice an hour.
+// The limits of one message. A scope has some hundreds of pods, and everything is evaluated again twice an hour.
 const (
 	mostIntents   = 5000
 	longestIntent = time.Hour
 )
 
-// readMessage reads the answer that e carries. It fails with an error that wraps [schemas.ErrInvalid] when e is not an
-// answer that can be worked on; one wrong intent spoils the whole answer, since a strategy that writes one is broken.
-//
-// What decides about who may publish an answer is the subject. So the data has to be about the same, and its pods have to
-// be such as its scope can have.
-func readMessage(e schemas.Event) (schemas.Intents, error) {
+// Accept takes one intents message: its intents become entries, and their pods are enqueued.
+func (s *session) Accept(_ context.Context, e schemas.Event) error {
+	now := s.cfg.Now()
+	a, err := readMessage(e, now)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancelUnlisted(a)
+	s.apply(s.entries.accept(a, e, now))
+	return nil
+}
+
+// readMessage reads the message in e. The error wraps [schemas.ErrInvalid]; one wrong intent spoils the whole message. NATS
+// permissions are about subjects, so the data must match the subject, and the pods must match the scope.
+func readMessage(e schemas.Event, now time.Time) (schemas.Intents, error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil {
 		return a, err
 	}
-	if err := checkMessage(a, e); err != nil {
+	if err := checkMessage(a, e, now); err != nil {
 		return a, fmt.Errorf("event %s: %w: %w", e.ID, schemas.ErrInvalid, err)
 	}
 	return a, nil
 }
 
-// timely says what is wrong with the times of an answer that is taken up now; the error wraps [schemas.ErrInvalid].
-func timely(a schemas.Intents, e schemas.Event, now time.Time) error {
-	if err := checkExpiry(a, now); err != nil {
-		return fmt.Errorf("event %s: %w: %w", e.ID, schemas.ErrInvalid, err)
-	}
-	return nil
-}
-
-func checkMessage(a schemas.Intents, e schemas.Event) error {
+func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 	switch {
 	case a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "":
-		return errors.New("an answer needs profile, strategy, scope.kind and scope.key")
+		return errors.New("an intents message needs profile, strategy, scope.kind and scope.key")
 	case e.Channel != a.Channel():
 		return fmt.Errorf("it came on %s, and its profile, strategy, scope.kind and scope.key belong on %s", e.Channel, a.Channel())
 	case len(a.Intents) > mostIntents:
@@ -55,18 +58,10 @@ func checkMessage(a schemas.Intents, e schemas.Event) error {
 	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
 		return fmt.Errorf("strategy %s and a scope of kind %s do not go together", a.Strategy, a.Scope.Kind)
 	}
-	if err := checkIntents(a); err != nil {
-		return err
+	if e.Time.IsZero() || e.Time.After(now) {
+		e.Time = now
 	}
-	if e.Time.IsZero() {
-		return nil // who takes it up knows the time
-	}
-	return checkExpiry(a, e.Time)
-}
-
-func checkIntents(a schemas.Intents) error {
-	ids := make(map[string]bool, len(a.Intents))
-	uids := make(map[types.UID]bool, len(a.Intents))
+	ids, uids := make(map[string]bool, len(a.Intents)), make(map[types.UID]bool, len(a.Intents))
 	for i, intent := range a.Intents {
 		switch {
 		case intent.ID == "":
@@ -84,6 +79,8 @@ func checkIntents(a schemas.Intents) error {
 			return fmt.Errorf("intents[%d] has no node", i)
 		case intent.Expires.IsZero():
 			return fmt.Errorf("intents[%d] never expires", i)
+		case intent.Expires.After(e.Time.Add(longestIntent)):
+			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent, clock(e.Time))
 		}
 		if err := belongs(intent, a.Scope); err != nil {
 			return fmt.Errorf("intents[%d]%w", i, err)
@@ -93,7 +90,7 @@ func checkIntents(a schemas.Intents) error {
 	return nil
 }
 
-// belongs says why the scope cannot have the pod of an intent, as far as its key tells.
+// belongs returns why the pod of an intent cannot be in the scope, as far as the key of the scope tells.
 func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 	namespace, _, _ := strings.Cut(scope.Key, "/")
 	switch scope.Kind {
@@ -111,32 +108,5 @@ func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 		}
 	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind, schemas.MaintenanceKind: // pods of any node and namespace
 	}
-	return nil
-}
-
-// checkExpiry refuses intents that live too long from a moment on: they would be true after everybody has forgotten why.
-func checkExpiry(a schemas.Intents, from time.Time) error {
-	for i, intent := range a.Intents {
-		if intent.Expires.After(from.Add(longestIntent)) {
-			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent, clock(from))
-		}
-	}
-	return nil
-}
-
-// Accept takes one intents message: its intents become entries, and their pods are enqueued.
-func (s *session) Accept(_ context.Context, e schemas.Event) error {
-	a, err := readMessage(e)
-	if err != nil {
-		return err
-	}
-	now := s.cfg.Now()
-	if err := timely(a, e, now); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cancelUnlisted(a)
-	s.apply(s.entries.accept(a, e, now))
 	return nil
 }

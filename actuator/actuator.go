@@ -1,3 +1,45 @@
+// Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts Deployments. It is a
+// controller keyed by pod UID:
+//
+//	Accept (accept.go) ──▶ queue (queue.go) ──▶ Reconcile (reconcile.go) ──▶ admit (admit.go) ──▶ execute (execute.go)
+//	  ──▶ Gates (gates.go) ──▶ startMove (execute.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
+//	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
+//
+//	Changed ──▶ learn (track.go) ──▶ queue ──▶ Reconcile ──▶ track (track.go) ──▶ Step or Cancel, arrive ──▶ publishEnd (report.go)
+//
+// # Intents
+//
+// The actuator follows the table of intents messages and keeps one open entry for each pod (entries.go). A message whose intents
+// all have a verdict is dropped from the table. A newer message of the same scope withdraws the waiting intents that it does not
+// list, and cancels moves in flight whose method has more steps to take.
+//
+// # Admission
+//
+// The queue orders pods by the [policy.Priority] of the strategy, then low pod priority first, then the lower quality of service.
+// An intent is deferred at once while a circuit breaker is open, the limit of a window is reached, or its decision is stale. It is
+// parked, for at most a minute, while too many moves of its node, namespace or workload are in flight, its workload is cooling
+// down or has too few pods available, or its namespace has no token. Otherwise it waits for a token of the rate. Package
+// [github.com/rehome-dev/rehome/actuator/limit] counts.
+//
+// # Moves
+//
+// Right before a move, the actuator reads the live pod, applies every gate again, and stores a record in the [Ledger]. It asks
+// [Config.LeaseValid] between the record and the call. A move is in flight (moves.go) until its replacement is ready, until there
+// is none to wait for, or for ten minutes; then a second verdict, [schemas.Settled], says how it ended. Without a View, and in a
+// dry run, moves are over when they are accepted.
+//
+// # Recovery
+//
+// A new leader reads the ledger, and then the table of intents messages; it replays no stream (recover.go). A move that was begun
+// and has no verdict in the ledger gets the verdict that may be lost if its pod is gone or terminating, or if its method has more
+// steps to take. Otherwise it was never made, and the intent is tried again. The ID of a verdict's event is that of the intent
+// with the outcome, so a verdict that is stored twice is one event. A record that cannot be read is set aside, and named in the
+// log, in a metric and in [Actuator.Ready].
+//
+// # Outages
+//
+// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is back.
+// While the bus takes no verdicts or the ledger takes no records, nothing is moved beyond what is being executed.
 package actuator
 
 import (
@@ -24,70 +66,64 @@ import (
 
 // Bus is what the actuator needs of the bus.
 type Bus interface {
-	// FollowIntents hands over every answer in the table and then each new one, in order. It may hand over the same one
-	// again. It returns when ctx ends. An error of handle that wraps [schemas.ErrInvalid] sends the event to the dead
-	// letters.
+	// FollowIntents hands over every intents message in the table and then each new one, in order. It may hand over the same one
+	// again. It returns when ctx ends. An error of handle that wraps [schemas.ErrInvalid] sends the event to the dead letters.
 	FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error
-	// DropIntents removes a settled answer from the table. nil, too, when it was replaced or is gone.
-	DropIntents(ctx context.Context, answer schemas.Event) error
+	// DropIntents removes an intents message from the table. nil, too, when it was replaced or is gone.
+	DropIntents(ctx context.Context, message schemas.Event) error
 	// Publish returns when e is stored.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 }
 
-// DefaultParallel is how many intents are worked on at once when [Config] does not say. Each of them is looked at, claimed in
-// the ledger and evicted in turn, so that somewhat more than half of them are inside the API server at a time. Where that
-// has no more processors than Rehome, 48 did not always reach nine tenths of what 32 bare calls at once reach.
+// DefaultParallel is how many intents are executed at once by default. Somewhat more than half of them are inside the API server
+// at a time; 48 did not always reach nine tenths of the throughput of 32 bare calls at once.
 const DefaultParallel = 64
 
-// Config is what an [Actuator] is made of.
+// Config configures an [Actuator].
 type Config struct {
 	// Client asks the API server. It needs: get pods, create pods/eviction, list poddisruptionbudgets, create and patch
 	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
 	Client kubernetes.Interface
 	Bus    Bus
-	// Ledger remembers what has to outlive the process. nil: nothing does. A dry run uses none.
+	// Ledger remembers what has to outlive the process. nil, and in a dry run: nothing does.
 	Ledger Ledger
-	// View is what is known of the cluster; it is asked from when Lead begins. nil: nothing is known, so that no workload is
-	// spared and no move is followed beyond its acceptance. [Actuator.Changed] is to be told of its changes.
+	// View is the cluster without asking the API server. Call [Actuator.Changed] for its changes. nil: nothing is known, so no
+	// workload is spared and no move is followed beyond its acceptance.
 	View View
-	// Policy says what is enabled, what is protected, the grace period and the rate. A zero rate is
-	// [policy.DefaultRate]. [Actuator.SetPolicy] replaces it.
+	// Policy is the first policy, see [Actuator.SetPolicy]. A zero rate is [policy.DefaultRate].
 	Policy policy.Policy
 	// Source is the source of the events of verdicts, such as /clusters/default/actuator.
 	Source string
-	// Room is asked before a workload makes a replacement first, which needs room for two. nil: the scheduler will say, and
-	// what finds no node is taken back.
+	// Room says whether there is capacity for a replacement that is made first. nil: the scheduler decides.
 	Room restart.Room
-	// Facts are what the protections of the policy ask about other objects than the pod. nil: such protections are not checked
-	// again right before a move.
+	// Facts are other objects that the protections of the policy ask about. nil: such protections are not checked again.
 	Facts policy.Facts
 	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each write to the
 	// cluster. nil: always.
 	LeaseValid func() bool
-	// Self is the object that Kubernetes Events about the actuator as a whole are on. Without a name there are none.
+	// Self is the object of Kubernetes Events about the actuator as a whole. Without a name there are none.
 	Self corev1.ObjectReference
-	// DryRun asks the API server with dryRun=All: everything is verdictOn, nothing is changed, and no Kubernetes Event is
-	// recorded.
+	// DryRun sends each call with dryRun=All: nothing is changed, and no Kubernetes Event is recorded.
 	DryRun bool
-	// Parallel is how many intents are worked on at once. 0: [DefaultParallel].
+	// Parallel is how many intents are executed at once. 0: [DefaultParallel].
 	Parallel int
 	// Log gets one line for each verdict. nil: slog.Default().
 	Log *slog.Logger
-	// Metrics is where the actuator's metrics are registered, once for each call of [New]. nil: nowhere.
+	// Metrics is where the metrics are registered, once for each call of [New]. nil: nowhere.
 	Metrics prometheus.Registerer
 	// Now is the clock. nil: time.Now.
 	Now func() time.Time
 }
 
-// Actuator turns intents into verdicts. [New] makes one. Its methods may be called from several goroutines at once,
-// but only one Lead may run at a time, in the whole cluster.
+// Actuator turns intents into verdicts. [New] makes one. It is safe for concurrent use, but only one Lead may run at a time, in the
+// whole cluster.
 type Actuator struct {
 	cfg     Config
-	policy  atomic.Pointer[policy.Policy] // the newest; Config.Policy is the first
+	policy  atomic.Pointer[policy.Policy] // the newest
 	session atomic.Pointer[session]       // nil: not leading
 	metrics metrics
 	health  apiHealth
-	bad     atomic.Pointer[[]error] // what of the ledger could not be read
+	invalid atomic.Pointer[[]error] // ledger records that were set aside
 	rights  sync.Map                // by method, the error that names a missing right
 	windows *limit.Windows          // used by the session alone, and outlives it
 	ledger  Ledger
@@ -110,13 +146,11 @@ func New(cfg Config) *Actuator {
 		cfg.Now = time.Now
 	}
 	if cfg.View == nil {
-		cfg.View = blank{}
+		cfg.View = noView{}
 	}
-	a := &Actuator{
-		cfg: cfg, metrics: newMetrics(cfg.Metrics), windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger,
-	}
+	a := &Actuator{cfg: cfg, metrics: newMetrics(cfg.Metrics), windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger}
 	if cfg.Ledger == nil || cfg.DryRun {
-		a.ledger = newShortLedger()
+		a.ledger = &memoryLedger{entries: map[string][]byte{}}
 	}
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {
@@ -138,19 +172,28 @@ func New(cfg Config) *Actuator {
 	return a
 }
 
-// ErrNotLeading is the cause with which the context of [Actuator.Lead] ends when this process may not lead any more:
-// somebody else may be leading by now.
+// SetPolicy replaces the policy at once. Waiting intents of a profile or a strategy that the new one does not have are rejected.
+// A new rate begins with a full bucket. Moves that were counted count against new limits.
+func (a *Actuator) SetPolicy(p policy.Policy) {
+	if p.Rate == (policy.Rate{}) {
+		p.Rate = policy.DefaultRate()
+	}
+	a.policy.Store(&p)
+	if s := a.session.Load(); s != nil {
+		s.policyReplaced()
+	}
+}
+
+// ErrNotLeading is the cause with which the context of [Actuator.Lead] ends when another process may lead by now.
 var ErrNotLeading = errors.New("another process may lead")
 
-// lostLead says whether ctx ended because of [ErrNotLeading].
-func lostLead(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }
+func lostLease(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }
 
-// detached is a context that the end of ctx does not end, unless this process may not lead any more. cancel frees what it
-// takes.
+// detached returns a context that the end of ctx does not end, unless another process may lead.
 func detached(ctx context.Context) (out context.Context, cancel func()) {
 	out, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if lostLead(ctx) {
+		if lostLease(ctx) {
 			end()
 		}
 	})
@@ -160,18 +203,16 @@ func detached(ctx context.Context) (out context.Context, cancel func()) {
 	}
 }
 
-// Lead works on the table of answers until ctx ends. It then starts nothing new, waits for the calls in flight and the
-// storing of their verdicts, at most about [DrainTimeout], and returns nil. What has no verdict by then stays in the
-// table for the next leader. If it ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing
-// is stored any more; the next leader finds out what became of them.
+// Lead works on the table of intents messages until ctx ends. It then starts nothing new, waits for the calls in flight and the
+// storing of their verdicts, at most about [DrainTimeout], and returns nil. Intents without a verdict stay in the table for the
+// next leader. If ctx ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing is stored any more; the
+// next leader finds out what became of them.
 //
-// It returns earlier, with an error, only when the bus ends the stream of answers.
-func (a *Actuator) Lead(ctx context.Context) error {
-	return a.lead(ctx, a.executeOpen)
-}
+// It returns earlier, with an error, only when the bus ends the stream of intents messages.
+func (a *Actuator) Lead(ctx context.Context) error { return a.lead(ctx, a.execute) }
 
-// DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call
-// may take, and with it fits into the 30 seconds that Kubernetes gives a process to end.
+// DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call may take, and
+// with it fits into the 30 seconds that Kubernetes gives a process to end.
 const DrainTimeout = eviction.Timeout + 5*time.Second
 
 func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
@@ -180,7 +221,7 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	saving, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	defer context.AfterFunc(ctx, func() {
-		if lostLead(ctx) {
+		if lostLease(ctx) {
 			abandon()
 			return
 		}
@@ -193,21 +234,20 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
-	s := newSession(saving, func() bool { return lostLead(ctx) }, a, execute, events)
+	s := newSession(saving, func() bool { return lostLease(ctx) }, a, execute, events)
 	a.session.Store(s)
 	defer a.session.Store(nil)
-	s.policyReplaced() // perhaps, before the session could be told
+	s.policyReplaced() // it may have been replaced before the session was stored
 	defer a.metrics.open.Set(0)
-
 	return s.run(ctx, stop)
 }
 
-// Ready says whether the API server answered the last time it was asked, and which ledger records were set aside. nil: all
-// is well, or nothing was asked or read yet.
+// Ready returns what is wrong: the API server did not answer the last time it was asked, ledger records were set aside, or a right
+// is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
-	if bad := a.bad.Load(); bad != nil {
-		err = errors.Join(append([]error{err}, *bad...)...)
+	if invalid := a.invalid.Load(); invalid != nil {
+		err = errors.Join(append([]error{err}, *invalid...)...)
 	}
 	a.rights.Range(func(_, missing any) bool {
 		err = errors.Join(err, missing.(error))

@@ -21,8 +21,8 @@ func free() candidate {
 		v.pods[p.Ref.UID] = p
 		v.order = append(v.order, p.Ref.UID)
 	}
-	c := candidate{open: wish(), moves: newMoves(), view: v, now: noon, limits: policy.Limits{Unavailable: most("100%")}}
-	c.at = keysOf(c.open, v)
+	c := candidate{intent: wish(), moves: newMoves(), view: v, now: noon, limits: policy.Limits{Unavailable: most("100%")}}
+	c.at = keysOf(c.intent, v)
 	c.moves.add(onTheWay("uid-1", c.at, -20), v)
 	c.moves.add(onTheWay("uid-2", c.at, -10), v)
 	c.moves.last["uid-api"] = noon.Add(-10 * time.Second)
@@ -37,7 +37,7 @@ func most(share string) *intstr.IntOrString {
 
 // heldForNow is the hold that a rule should come to.
 func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, message string) parked {
-	return parked{by: by, blockers: []schemas.ObjectRef{ref}, why: Objection{schemas.Deferred, reason, message}}
+	return parked{by: by, blockers: []schemas.ObjectRef{ref}, why: Rejection{schemas.Deferred, reason, message}}
 }
 
 func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
@@ -75,7 +75,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 		want parked // the zero value: nothing holds
 	}{
 		{"as many pods on the move as may be at all", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(2) }},
-			parked{by: blocker{kind: "everything"}, why: Objection{schemas.Deferred, schemas.ReasonMovingTotal,
+			parked{by: blocker{kind: "everything"}, why: Rejection{schemas.Deferred, schemas.ReasonMovingTotal,
 				"2 pods are on the move, as many as may be"}}},
 		{"fewer than that", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(3) }}, parked{}},
 		{"without limits in flight nothing holds", nil, parked{}},

@@ -7,37 +7,35 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// parkedFor is how long an intent is parked until it is deferred, which tells everybody why. What blocks it mostly passes within
-// seconds, when a replacement is ready; a new evaluation each time would cost more than waiting.
+// parkedFor is how long an intent is parked until it is deferred. What blocks it mostly passes within seconds, when a replacement is
+// ready; a new evaluation each time would cost more.
 const parkedFor = time.Minute
 
-// blocker is what intents are parked under: a node, a namespace or a workload, by name or UID, that can take no more for now.
+// blocker is what intents are parked under: a node, a namespace or a workload, by name or UID, or all of them.
 type blocker struct{ kind, name string }
-
-// everything blocks whatever it is about.
-func everything() blocker { return blocker{kind: "everything"} }
 
 func workloadBlocker(workload types.UID) blocker { return blocker{"workload", string(workload)} }
 
-// parked says why an entry waits beside the queue.
+// parked is why an entry waits beside the queue.
 type parked struct {
 	by  blocker
-	why Objection
+	why Rejection
 	// until is when it may be over without a change of what blocks it. Zero: a change ends it.
 	until time.Time
-	// blockers are what the verdict names, if it comes to one.
+	// blockers are what the verdict names.
 	blockers []schemas.ObjectRef
 }
 
-// candidate is everything that the rules of admission look at: the intent whose turn it is, and what is on the move.
+// candidate is what the rules of admission look at: an intent, and the moves in flight.
 type candidate struct {
-	open   Open
+	intent Intent
 	at     limitKeys
 	moves  *moves
 	view   View
@@ -45,21 +43,13 @@ type candidate struct {
 	now    time.Time
 }
 
-// rules park an intent until something that is on the move arrives, in this order. The first one counts. They are pure.
-func rules() []func(candidate) (parked, bool) {
-	return []func(candidate) (parked, bool){
-		totalMoving,     // no more at once at all
-		nodeMoving,      // no more at once off one node
-		namespaceMoving, // or out of one namespace
-		workloadMoving,  // or of one workload
-		coolingDown,     // one move of a workload after the other, where the policy asks for it
-		enoughAvailable, // of a workload without a budget some pods stay available, whatever else happens to it
-	}
-}
-
-// blocked returns the first rule that parks the candidate, and whether there is one.
+// blocked returns the first rule that parks the candidate, and whether there is one. The rules are pure.
 func blocked(c candidate) (parked, bool) {
-	for _, rule := range rules() {
+	for _, rule := range []func(candidate) (parked, bool){
+		tooManyInFlight, // in all, off one node, out of one namespace, or of one workload
+		coolingDown,     // a workload has one move after the other, where the policy says so
+		unavailable,     // of a workload without a budget some pods stay available
+	} {
 		if p, blocks := rule(c); blocks {
 			return p, true
 		}
@@ -67,46 +57,34 @@ func blocked(c candidate) (parked, bool) {
 	return parked{}, false
 }
 
-func totalMoving(c candidate) (parked, bool) {
-	most := c.limits.InFlight.Total
-	if most == nil || uint(len(c.moves.all)) < *most {
-		return parked{}, false
+func tooManyInFlight(c candidate) (parked, bool) {
+	most := c.limits.InFlight
+	reached := func(n int, most *uint) bool { return most != nil && uint(n) >= *most }
+	park := func(by blocker, reason schemas.ReasonCode, of string, most uint, refs ...schemas.ObjectRef) (parked, bool) {
+		words := fmt.Sprintf("%s%d pods are on the move, as many as may be", of, most)
+		if most == 1 {
+			words = of + "1 pod is on the move, as many as may be"
+		}
+		return parked{by: by, why: Rejection{schemas.Deferred, reason, words}, blockers: refs}, true
 	}
-	return parked{by: everything(), why: Objection{schemas.Deferred, schemas.ReasonMovingTotal, onTheMove(*most)}}, true
+	w := c.moves.workloads[c.at.workload]
+	switch {
+	case reached(len(c.moves.all), most.Total):
+		return park(blocker{kind: "everything"}, schemas.ReasonMovingTotal, "", *most.Total)
+	case reached(c.moves.nodes[c.at.node], most.PerNode):
+		return park(blocker{"node", c.at.node}, schemas.ReasonMovingNode, "of node "+c.at.node+" ", *most.PerNode,
+			schemas.ObjectRef{Kind: "Node", Name: c.at.node})
+	case reached(c.moves.namespaces[c.at.namespace], most.PerNamespace):
+		return park(blocker{"namespace", c.at.namespace}, schemas.ReasonMovingNamespace, "of namespace "+c.at.namespace+" ",
+			*most.PerNamespace, schemas.ObjectRef{Kind: "Namespace", Name: c.at.namespace})
+	case w != nil && reached(len(w.moves), most.PerWorkload):
+		ref := c.workload()
+		return park(workloadBlocker(c.at.workload), schemas.ReasonMovingWorkload, fmt.Sprintf("of %s ", ref), *most.PerWorkload, ref)
+	}
+	return parked{}, false
 }
 
-func nodeMoving(c candidate) (parked, bool) {
-	most := c.limits.InFlight.PerNode
-	if most == nil || uint(c.moves.nodes[c.at.node]) < *most {
-		return parked{}, false
-	}
-	return parked{
-		by: blocker{"node", c.at.node}, blockers: []schemas.ObjectRef{{Kind: "Node", Name: c.at.node}},
-		why: Objection{schemas.Deferred, schemas.ReasonMovingNode, "of node " + c.at.node + " " + onTheMove(*most)},
-	}, true
-}
-
-func namespaceMoving(c candidate) (parked, bool) {
-	most := c.limits.InFlight.PerNamespace
-	if most == nil || uint(c.moves.namespaces[c.at.namespace]) < *most {
-		return parked{}, false
-	}
-	return parked{
-		by: blocker{"namespace", c.at.namespace}, blockers: []schemas.ObjectRef{{Kind: "Namespace", Name: c.at.namespace}},
-		why: Objection{schemas.Deferred, schemas.ReasonMovingNamespace, "of namespace " + c.at.namespace + " " + onTheMove(*most)},
-	}, true
-}
-
-func workloadMoving(c candidate) (parked, bool) {
-	most := c.limits.InFlight.PerWorkload
-	if w := c.moves.workloads[c.at.workload]; most == nil || w == nil || uint(len(w.moves)) < *most {
-		return parked{}, false
-	}
-	return c.byWorkload(schemas.ReasonMovingWorkload, "of %s "+onTheMove(*most)), true
-}
-
-// coolingDown counts from when a move was accepted. One that is asked for may take any time until it is, and has its cooldown
-// before it.
+// coolingDown counts from when a move was accepted. A move that is only asked for has its cooldown before it.
 func coolingDown(c candidate) (parked, bool) {
 	if c.limits.Pause <= 0 || c.at.workload == "" {
 		return parked{}, false
@@ -123,10 +101,10 @@ func coolingDown(c candidate) (parked, bool) {
 	return p, true
 }
 
-// enoughAvailable counts every pod that is wanted and not ready as unavailable, whatever the cause, and every one that is
-// about to go. A pod that is not ready itself can go: it makes nothing worse.
-func enoughAvailable(c candidate) (parked, bool) {
-	pod, known := c.view.Pod(c.open.Intent.Pod.UID)
+// unavailable counts every pod that is wanted and not ready, whatever the cause, and every one that is about to go. A pod that is
+// not ready itself can go: it makes nothing worse.
+func unavailable(c candidate) (parked, bool) {
+	pod, known := c.view.Pod(c.intent.Pod.UID)
 	if !known || pod.Budgeted || !pod.Ready || c.at.workload == "" {
 		return parked{}, false
 	}
@@ -146,26 +124,23 @@ func enoughAvailable(c candidate) (parked, bool) {
 
 // byWorkload parks under the workload, whose name takes the place of %s in the message.
 func (c candidate) byWorkload(reason schemas.ReasonCode, message string) parked {
-	ref := schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
-	if w := workloadOf(c.view, c.open.Intent.Pod.UID); w != nil {
-		ref = *w
-	}
+	ref := c.workload()
 	return parked{
 		by: workloadBlocker(c.at.workload), blockers: []schemas.ObjectRef{ref},
-		why: Objection{schemas.Deferred, reason, fmt.Sprintf(message, ref)},
+		why: Rejection{schemas.Deferred, reason, fmt.Sprintf(message, ref)},
 	}
 }
 
-func onTheMove(most uint) string {
-	if most == 1 {
-		return "1 pod is on the move, as many as may be"
+func (c candidate) workload() schemas.ObjectRef {
+	if w := workloadOf(c.view, c.intent.Pod.UID); w != nil {
+		return *w
 	}
-	return fmt.Sprintf("%d pods are on the move, as many as may be", most)
+	return schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
 }
 
 // admit gives the open intent of a pod a verdict, parks it, or begins its execution. wait is how long it takes until there is
 // capacity to execute it, if that is all that is missing. The caller holds mu.
-func (s *session) admit(e *entry, now time.Time) (x *execution, wait time.Duration) {
+func (s *session) admit(e *entry, now time.Time) (x *inFlight, wait time.Duration) {
 	was := e.parked
 	s.unpark(e)
 	defer func() {
@@ -173,30 +148,23 @@ func (s *session) admit(e *entry, now time.Time) (x *execution, wait time.Durati
 			s.release(was.by) // it is not blocked any more: perhaps the next one is not either
 		}
 	}()
-	if expired(e.open.Intent, now) {
-		s.settle(e, Objection{schemas.Expired, schemas.ReasonExpired, expiredMessage(e.open.Intent)})
-		return nil, 0
-	}
-	if o, under := s.underWay(e); under {
-		s.settle(e, o)
-		return nil, 0
-	}
-	if o, again, forbids := s.forbidden(e, now); forbids {
-		v := e.open.Verdict(o.Outcome, o.Reason, o.Message)
-		v.Workload = workloadOf(s.cfg.View, e.uid())
-		if !again.IsZero() {
-			v.Again = again.UTC()
+	at := keysOf(e.intent, s.cfg.View)
+	if r, again, forbidden := s.forbidden(e, at, now); forbidden {
+		c := s.entries.settle(e, r)
+		if r.Outcome == schemas.Deferred {
+			c.verdicts[0].verdict.Workload = workloadOf(s.cfg.View, e.uid())
 		}
-		s.entries.settle(e)
-		s.apply(changes{verdicts: []verdictOn{{entry: e, verdict: v}}})
+		if !again.IsZero() {
+			c.verdicts[0].verdict.Again = again.UTC()
+		}
+		s.apply(c)
 		return nil, 0
 	}
-	at := keysOf(e.open, s.cfg.View)
-	p, blocks := blocked(candidate{open: e.open, at: at, moves: s.moves, view: s.cfg.View, limits: s.policy.Load().Limits, now: now})
-	if space := s.space(at.namespace).Wait(now); !blocks && space > 0 {
+	p, blocks := blocked(candidate{e.intent, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
+	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
 		blocks, p = true, parked{
-			by: blocker{"namespace", at.namespace}, until: now.Add(space),
-			why: Objection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
+			by: blocker{"namespace", at.namespace}, until: now.Add(rate),
+			why: Rejection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
 		}
 	}
 	if blocks {
@@ -206,69 +174,68 @@ func (s *session) admit(e *entry, now time.Time) (x *execution, wait time.Durati
 	if wait = s.capacityWait(now); wait > 0 {
 		return nil, wait
 	}
-	return s.begin(e, now), 0
+	return s.begin(e, at, now), 0
 }
 
-// settle gives an intent a verdict that needs no execution. The caller holds mu.
-func (s *session) settle(e *entry, o Objection) {
-	s.apply(changes{verdicts: []verdictOn{s.entries.verdict(e, o.Outcome, o.Reason, o.Message)}})
-}
-
-// underWay says why an intent is rejected whose pod was moved already: a message can come late. To begin the move anew would take
-// the place of what is remembered of it.
-func (s *session) underWay(e *entry) (Objection, bool) {
-	uid := e.uid()
-	pod, known := s.cfg.View.Pod(uid)
-	switch x := s.moves.all[uid]; {
-	case x != nil:
-		return Objection{schemas.Rejected, schemas.ReasonMoving,
-			fmt.Sprintf("on the move for %s of profile %s", x.Open.Strategy, x.Open.Profile)}, true
-	case s.kept[uid] != nil && !known:
-		return Objection{schemas.Rejected, schemas.ReasonPodGone, "the pod was moved, and is gone"}, true
-	case s.kept[uid] != nil && pod.Leaving:
-		return Objection{schemas.Rejected, schemas.ReasonPodTerminating, "the pod was moved, and is being deleted"}, true
-	}
-	return Objection{}, false
-}
-
-// forbidden says why an intent has to be decided about again later, and when at the earliest.
-func (s *session) forbidden(e *entry, now time.Time) (why Objection, again time.Time, ok bool) {
-	if len(s.open) > 0 {
-		return Objection{schemas.Deferred, s.open[0].Reason, s.open[0].Message}, now.Add(policy.StormPause), true
-	}
-	if why, until := s.cluster.Refuses(e.open.Intent.Pod.Namespace, now); why != "" {
-		return Objection{schemas.Deferred, schemas.ReasonStormFailures, why}, until, true
-	}
-	workload := keysOf(e.open, s.cfg.View).workload
-	if why, stale := s.departures.stale(e.message, workload); stale {
+// forbidden returns why an intent is not executed, and when to try again at the earliest.
+func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
+	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
 		return why, time.Time{}, true
 	}
-	key := limit.BreakerKey{Workload: workload, Strategy: e.open.Strategy, Node: e.open.Intent.Node}
-	if until := s.loop.Holds(key, now); !until.IsZero() {
-		return Objection{schemas.Deferred, schemas.ReasonLoop, fmt.Sprintf(
-			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", key.Node, clock(until),
-		)}, until, true
+	if why, ok = s.alreadyMoved(e.uid()); ok {
+		return why, time.Time{}, true
 	}
-	reason, message, wait := s.windows.Admits(originOf(e.open), now)
+	deferred := func(reason schemas.ReasonCode, message string, again time.Time) (Rejection, time.Time, bool) {
+		return Rejection{schemas.Deferred, reason, message}, again, true
+	}
+	if open := s.cluster.Open(); len(open) > 0 {
+		return deferred(open[0].Reason, open[0].Message, now.Add(policy.StormPause))
+	}
+	if why, until := s.cluster.Refuses(at.namespace, now); why != "" {
+		return deferred(schemas.ReasonStormFailures, why, until)
+	}
+	if why, ok = s.departures.stale(e.message, at.workload); ok {
+		return why, time.Time{}, true
+	}
+	if until := s.loop.Holds(limit.BreakerKey{Workload: at.workload, Strategy: e.intent.Strategy, Node: at.node}, now); !until.IsZero() {
+		return deferred(schemas.ReasonLoop, fmt.Sprintf(
+			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", at.node, clock(until)), until)
+	}
+	reason, message, wait := s.windows.Admits(e.intent.origin(), now)
 	if wait == 0 {
-		return Objection{}, time.Time{}, false
+		return Rejection{}, time.Time{}, false
 	}
 	if wait != limit.Never {
 		again = now.Add(wait)
 	}
-	return Objection{schemas.Deferred, reason, message + "; " + limit.RoomAgain(wait, now)}, again, true
+	return deferred(reason, message+"; "+limit.RoomAgain(wait, now), again)
 }
 
-// space is the bucket of a namespace. nil: the policy has no rate for each of them.
-func (s *session) space(namespace string) *limit.Bucket {
+// alreadyMoved returns why an intent is rejected whose pod was moved already: a message can come late, and a new move would take the
+// place of the record.
+func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
+	pod, known := s.cfg.View.Pod(uid)
+	switch x := s.moves.all[uid]; {
+	case x != nil:
+		return rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile)
+	case s.settled[uid] != nil && !known:
+		return rejected(schemas.ReasonPodGone, "the pod was moved, and is gone")
+	case s.settled[uid] != nil && pod.Leaving:
+		return rejected(schemas.ReasonPodTerminating, "the pod was moved, and is being deleted")
+	}
+	return Rejection{}, false
+}
+
+// namespaceBucket is the bucket of a namespace. nil: the policy has no rate for each of them.
+func (s *session) namespaceBucket(namespace string) *limit.Bucket {
 	r := s.policy.Load().Rate.PerNamespace
 	if r == nil {
 		return nil
 	}
-	if s.spaces[namespace] == nil {
-		s.spaces[namespace] = limit.NewBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
+	if s.namespaces[namespace] == nil {
+		s.namespaces[namespace] = limit.NewBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
 	}
-	return s.spaces[namespace]
+	return s.namespaces[namespace]
 }
 
 // park lets an entry wait beside the queue, for a minute in all. The caller holds mu.
@@ -276,20 +243,26 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 	if e.since.IsZero() {
 		e.since = now
 	}
-	e.parked = &p
 	if !now.Before(e.since.Add(parkedFor)) {
-		s.giveUp(e)
+		s.giveUp(e, p)
 		return
 	}
+	e.parked = &p
 	list := s.parked[p.by]
-	i, _ := slices.BinarySearchFunc(list, e, inOrder)
+	i, _ := slices.BinarySearchFunc(list, e, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.number, b.number))
+	})
 	s.parked[p.by] = slices.Insert(list, i, e)
-	s.setTimer(e, now)
+	if !p.until.IsZero() {
+		s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority), After: p.until.Sub(now)}, e.uid())
+	}
 }
 
-// inOrder orders parked entries as the queue would.
-func inOrder(a, b *entry) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.number, b.number))
+// giveUp defers an entry that was parked for too long.
+func (s *session) giveUp(e *entry, p parked) {
+	c := s.entries.settle(e, p.why)
+	c.verdicts[0].verdict.Blockers = p.blockers
+	s.apply(c)
 }
 
 // unpark takes an entry out of those that are parked.
@@ -299,8 +272,7 @@ func (s *session) unpark(e *entry) {
 	}
 	by := e.parked.by
 	e.parked = nil
-	list := slices.DeleteFunc(s.parked[by], func(o *entry) bool { return o == e })
-	if s.parked[by] = list; len(list) == 0 {
+	if s.parked[by] = slices.DeleteFunc(s.parked[by], func(o *entry) bool { return o == e }); len(s.parked[by]) == 0 {
 		delete(s.parked, by)
 	}
 }
@@ -312,63 +284,40 @@ func (s *session) release(by blocker) {
 	}
 }
 
-// releaseFor lets entries try again that a move blocked which is over. The caller holds mu.
+// releaseFor enqueues entries that a move blocked which is over. The caller holds mu.
 func (s *session) releaseFor(at limitKeys) {
-	s.release(everything())
-	s.release(blocker{"node", at.node})
-	s.release(blocker{"namespace", at.namespace})
-	if at.workload != "" {
-		s.release(workloadBlocker(at.workload))
+	for _, by := range []blocker{{kind: "everything"}, {"node", at.node}, {"namespace", at.namespace}, workloadBlocker(at.workload)} {
+		s.release(by)
 	}
 	s.freed()
 }
 
+// releaseAll enqueues all parked entries. The caller holds mu.
+func (s *session) releaseAll() {
+	for _, list := range s.parked {
+		for _, e := range list {
+			s.enqueue(e)
+		}
+	}
+}
+
 // enqueue lets the dispatcher reconcile the pod of an entry.
 func (s *session) enqueue(e *entry) {
-	s.queues.wanted.AddWithOpts(addOpts(e.priority), e.uid())
+	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority)}, e.uid())
 }
 
-// giveUp defers an entry that was parked for too long. The caller holds mu.
-func (s *session) giveUp(e *entry) {
-	p := *e.parked
-	v := s.entries.verdict(e, p.why.Outcome, p.why.Reason, p.why.Message)
-	s.unpark(e)
-	v.verdict.Blockers = p.blockers
-	s.apply(changes{verdicts: []verdictOn{v}})
-}
-
-// setTimer lets an entry be looked at when it expires, and when it was parked for long enough. The caller holds mu.
-func (s *session) setTimer(e *entry, now time.Time) {
-	due := e.open.Intent.Expires
-	if e.parked != nil {
-		due = sooner(sooner(due, e.since.Add(parkedFor)), e.parked.until)
-	}
-	if e.timer != nil {
-		e.timer.Stop()
-	}
-	e.timer = time.AfterFunc(due.Sub(now), func() { s.due(e) })
-}
-
-// due looks at an entry that waits, because a time has come: it expires, or it was parked for long enough.
-func (s *session) due(e *entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.cfg.Now()
-	if e.state != entryWaiting || s.closed {
-		return
-	}
-	p := e.parked
-	switch {
-	case expired(e.open.Intent, now):
-		s.unpark(e)
-		s.settle(e, Objection{schemas.Expired, schemas.ReasonExpired, expiredMessage(e.open.Intent)})
-	case p != nil && !now.Before(e.since.Add(parkedFor)):
-		s.giveUp(e)
-	case p != nil && !p.until.IsZero() && !now.Before(p.until):
-		s.release(p.by)
-		s.enqueue(e)
-	}
-	if e.state == entryWaiting {
-		s.setTimer(e, now)
+// expire gives the entries a verdict that have expired, or were parked for too long. The caller holds mu.
+func (s *session) expire(now time.Time) {
+	for _, list := range s.entries.pods {
+		for _, e := range slices.Clone(list) {
+			switch {
+			case e.state != entryWaiting:
+			case e.intent.expired(now):
+				r, _ := notExpired(Situation{Intent: e.intent, Now: now})
+				s.apply(s.entries.settle(e, r))
+			case e.parked != nil && !now.Before(e.since.Add(parkedFor)):
+				s.giveUp(e, *e.parked)
+			}
+		}
 	}
 }

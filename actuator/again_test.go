@@ -16,7 +16,7 @@ import (
 // gates evict each pod once, and say that it is gone when they are asked again.
 func gates() executeFunc {
 	gone := map[types.UID]bool{}
-	return func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	return func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if gone[o.Intent.Pod.UID] {
 			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 		}
@@ -47,7 +47,7 @@ func TestAPodOnTheMoveIsNotTakenUpAgainForAnAnswerThatCameLate(t *testing.T) {
 		records, _, _, bad := readLedger(entries)
 		remembered := map[string]bool{}
 		for _, r := range records {
-			remembered[r.Open.Intent.ID] = !r.Moved.IsZero()
+			remembered[r.Intent.ID] = !r.Moved.IsZero()
 		}
 		check(t, "unreadable entries", bad, nil)
 		check(t, "moves in the ledger", remembered, map[string]bool{"A-1.1": true, "C-1.2": true})

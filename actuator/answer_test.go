@@ -34,7 +34,7 @@ func manyIntents(n int) func(*schemas.Intents) {
 func readAs(t *testing.T, change func(*schemas.Intents)) error {
 	t.Helper()
 	a, good := answerTo("A", 1, "1", "2")
-	if _, err := readMessage(good); err != nil {
+	if _, err := readMessage(good, noon); err != nil {
 		t.Fatal(err)
 	}
 	change(&a)
@@ -43,12 +43,12 @@ func readAs(t *testing.T, change func(*schemas.Intents)) error {
 		t.Fatal(err)
 	}
 	e.ID = "x"
-	_, err = readMessage(e)
+	_, err = readMessage(e, noon)
 	return err
 }
 
 func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
-	const incomplete = "an answer needs profile, strategy, scope.kind and scope.key"
+	const incomplete = "an intents message needs profile, strategy, scope.kind and scope.key"
 	for _, c := range []struct {
 		name  string
 		spoil func(*schemas.Intents)
@@ -138,7 +138,7 @@ func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
 			forged.Channel = other.Channel()
 			want := fmt.Sprintf("event %s: invalid event: it came on %s, and its profile, strategy, scope.kind and scope.key "+
 				"belong on rehome.intents.A.default.node.worker-1", e.ID, forged.Channel)
-			if _, err := readMessage(forged); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+			if _, err := readMessage(forged, noon); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 				t.Errorf("got  %v\nwant %s, that wraps ErrInvalid", err, want)
 			}
 		})

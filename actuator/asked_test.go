@@ -14,7 +14,7 @@ import (
 )
 
 // requested is wish as an intent of a request that says more.
-func requested(asked schemas.Asked) Open {
+func requested(asked schemas.Asked) Intent {
 	o := wish()
 	o.Strategy, o.Intent.Asked = schemas.RequestStrategy, &asked
 	return o
@@ -36,9 +36,9 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 		protections  []schemas.Protection
 		priority     policy.Priority
 	}
-	look := func(o Open) seen {
+	look := func(o Intent) seen {
 		s := a.situation(o, pod)
-		return seen{a.pretended(o), s.Enabled, s.Protections, a.policy.Load().Traits(o.Strategy).Priority}
+		return seen{a.isDryRun(o), s.Enabled, s.Protections, a.policy.Load().Traits(o.Strategy).Priority}
 	}
 	daemon := []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet d"}}
 	foreign := requested(everything)
@@ -57,29 +57,31 @@ func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
 	a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 	var got []int
-	for _, o := range []Open{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
-		got = append(got, len(a.ways(o))-1)
+	for _, o := range []Intent{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
+		got = append(got, len(a.choices(o))-1)
 	}
 	if want := []int{1, 1, 0}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v ways before an eviction, want %v", got, want)
 	}
 }
 
-func TestAReplacementComesFirstInAMaintenanceUnlessThePolicySaysOtherwise(t *testing.T) {
-	o := wish()
-	other := o.Strategy
+func TestMaintenancePrefersRestart(t *testing.T) {
+	i := wish()
+	other := i.Strategy
 	for _, c := range []struct {
 		strategy string
 		policy   policy.Maintenance
-		want     bool
+		want     int
 	}{
-		{schemas.MaintenanceStrategy, policy.Maintenance{}, true},
-		{schemas.MaintenanceStrategy, policy.Maintenance{Restart: new(bool)}, false},
-		{other, policy.Maintenance{}, false},
+		{schemas.MaintenanceStrategy, policy.Maintenance{}, 2},
+		{schemas.MaintenanceStrategy, policy.Maintenance{Restart: new(bool)}, 1},
+		{other, policy.Maintenance{}, 1},
 	} {
-		o.Strategy = c.strategy
-		if got := prefersRestart(&policy.Policy{Maintenance: c.policy}, o); got != c.want {
-			t.Errorf("%s with %+v: got %v, want %v", c.strategy, c.policy, got, c.want)
+		a := New(Config{Policy: policy.Policy{Maintenance: c.policy}})
+		a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
+		i.Strategy = c.strategy
+		if got := len(a.choices(i)); got != c.want {
+			t.Errorf("%s with %+v: got %d methods, want %d", c.strategy, c.policy, got, c.want)
 		}
 	}
 }

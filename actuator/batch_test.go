@@ -17,10 +17,10 @@ import (
 )
 
 // batchOf is what a caller has at hand: intents of one strategy for the pods 1 to n.
-func batchOf(n int) []Open {
-	var list []Open
+func batchOf(n int) []Intent {
+	var list []Intent
 	for i := range n {
-		list = append(list, Open{
+		list = append(list, Intent{
 			Profile: "default", Strategy: "S", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1"},
 			Intent: schemas.Intent{
 				ID: fmt.Sprint("intent-", i+1), Pod: schemas.PodRef{Namespace: "web", Name: fmt.Sprint("pod-", i+1), UID: types.UID(fmt.Sprint("uid-", i+1))},
@@ -36,7 +36,7 @@ func TestBatchesAreCarriedOutAtOneRateWithoutTheLimitsOfAWindow(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var after []time.Duration
-		handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+		handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			after = append(after, time.Since(began))
@@ -47,7 +47,7 @@ func TestBatchesAreCarriedOutAtOneRateWithoutTheLimitsOfAWindow(t *testing.T) {
 		}}).batches(handle)
 		defer b.Close()
 		opens := batchOf(5)
-		for i, batch := range [][]Open{opens[:3], opens[3:]} {
+		for i, batch := range [][]Intent{opens[:3], opens[3:]} {
 			got, err := b.Handle(t.Context(), batch)
 			if err != nil {
 				t.Fatal(err)

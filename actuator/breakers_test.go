@@ -17,7 +17,7 @@ import (
 
 // pendingView is a view of one Deployment whose replacements come, and become ready when a test says so.
 type pendingView struct {
-	blank
+	noView
 
 	mu   sync.Mutex
 	pods []cluster.Pod
@@ -83,12 +83,12 @@ func TestClusterBreaker(t *testing.T) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			check(t, "open", len(b.session.Load().open), 1)
+			check(t, "open", len(b.session.Load().cluster.Open()), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			b.Changed(cluster.Change{Workload: api.UID})
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(b.session.Load().open), 0)
+			check(t, "open when it is ready", len(b.session.Load().cluster.Open()), 0)
 		})
 	})
 	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
@@ -99,16 +99,16 @@ func TestClusterBreaker(t *testing.T) {
 			synctest.Wait()
 			check(t, "moves in flight", len(b.session.Load().moves.all), 0)
 			synctest.Wait()
-			check(t, "open", len(b.session.Load().open), 1)
+			check(t, "open", len(b.session.Load().cluster.Open()), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(b.session.Load().open), 0)
+			check(t, "open when it is ready", len(b.session.Load().cluster.Open()), 0)
 		})
 	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, Brakes: policy.Brakes{Storm: policy.Storm{Failures: 50}}}
-		refuses := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			switch {
 			case o.Intent.Pod.Namespace == "web":
 				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil

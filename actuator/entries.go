@@ -8,42 +8,78 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// entries are the intents that have no verdict yet, by the pod and by the message that brought them. It decides nothing about
-// the cluster and asks no clock. It is not safe for concurrent use. newEntries makes one.
+// Intent is one intent with the message that brought it.
+type Intent struct {
+	schemas.Intent
+	Profile  string           `json:"profile"`
+	Strategy string           `json:"strategy"`
+	Scope    schemas.ScopeRef `json:"scope"`
+	// Message is the event that brought the intent, without its data: the cause of the verdict.
+	Message schemas.Event `json:"message"`
+}
+
+// intentOf returns an intent of the message a, which came with the event e.
+func intentOf(a schemas.Intents, i schemas.Intent, e schemas.Event) Intent {
+	return Intent{Intent: i, Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Message: e}
+}
+
+// Verdict returns a verdict on the intent.
+func (i Intent) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
+	return schemas.Verdict{
+		Outcome: outcome, Reason: reason, Message: message,
+		Profile: i.Profile, Strategy: i.Strategy, Scope: i.Scope, Intent: i.Intent,
+	}
+}
+
+// asked is what a request says about the move. Of other strategies it does not count.
+func (i Intent) asked() schemas.Asked {
+	if i.Strategy != schemas.RequestStrategy || i.Asked == nil {
+		return schemas.Asked{}
+	}
+	return *i.Asked
+}
+
+func (i Intent) origin() limit.Origin { return limit.Origin{Node: i.Node, Namespace: i.Pod.Namespace} }
+
+func (i Intent) scopeKey() scopeKey {
+	return scopeKey{i.Profile, i.Strategy, i.Scope.Kind, i.Scope.Key}
+}
+
+// expired says whether the intent's time is over: at the moment it expires, and after.
+func (i Intent) expired(now time.Time) bool { return !now.Before(i.Expires) }
+
+// entries are the intents that have no verdict yet, by pod and by message. They know nothing about the cluster. Not safe for
+// concurrent use. newEntries makes one.
 //
 //   - An intent that was accepted ends in exactly one verdict.
-//   - Of all intents for one pod, one is open at a time: the first of its entries. When it ends without a move, the next one
-//     becomes the open one. When it ends with a move, the others are rejected.
-//   - An intent that a newer message of the same scope lists again renews its entry: it keeps the ID that it was accepted under,
-//     and takes over the newer Reason, Node and Expires. The newer ID gets no verdict.
+//   - One intent for each pod is open at a time: the first of its entries. When it ends without a move, the next one becomes the
+//     open one. When it ends with a move, the others are rejected.
+//   - An intent that a newer message of the same scope lists again renews its entry: it keeps its ID, and takes over the newer
+//     Reason, Node and Expires. The newer ID gets no verdict.
 //   - An entry is not withdrawn while it is executed.
 type entries struct {
 	messages map[scopeKey]*message
 	pods     map[types.UID][]*entry // never empty lists
-	done     []doneMessage          // the one that was done first comes first
 	open     int                    // entries without a verdict
 
 	// begun returns the move that this process or one before it began for an intent. nil: none is known.
-	begun func(Open) *inFlight
-	// added is told of each new entry, changed of each that may have to be reconciled now, and settled of each that has a verdict.
-	added, changed, settled func(*entry)
+	begun func(Intent) *inFlight
 }
 
 // entry is an intent that has no verdict yet.
 type entry struct {
-	open    Open
-	key     scopeKey
+	intent  Intent
 	message *message // the newest that lists the pod; it was replaced when it is not the one in entries.messages
 	state   entryState
-	number  uint64 // in the order of arrival
 
-	priority int         // in the queue
-	parked   *parked     // what it waits for beside the queue; nil: nothing
-	since    time.Time   // when it was parked first
-	timer    *time.Timer // when it has to be looked at by itself
+	number   uint64    // in the order of arrival
+	priority int       // in the queue
+	parked   *parked   // what blocks it; nil: nothing
+	since    time.Time // when it was parked first
 }
 
 type entryState int
@@ -54,7 +90,7 @@ const (
 	entryDone
 )
 
-func (e *entry) uid() types.UID { return e.open.Intent.Pod.UID }
+func (e *entry) uid() types.UID { return e.intent.Pod.UID }
 
 // scopeKey identifies the messages of which a newer one replaces an older one.
 type scopeKey struct {
@@ -63,30 +99,24 @@ type scopeKey struct {
 	key               string
 }
 
-func keyOf(a schemas.Intents) scopeKey {
-	return scopeKey{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
-}
-
 // message is the newest intents message of a scope.
 type message struct {
 	scope      schemas.ScopeRef
 	event      schemas.Event      // without data; what is dropped from the bus
 	entries    []*entry           // in the order of the message
-	lists      map[types.UID]bool // its pods, if what is decided about them depends on each other; else nil
-	unreported int                // entries whose verdict is not stored yet, and one for what else is still to be done
+	lists      map[types.UID]bool // its pods, if the decisions about them depend on each other; else nil
+	unreported int                // entries whose verdict is not stored yet
 	closed     bool               // all is done, or a newer message replaced it
+	doneAt     time.Time          // when all was done
 }
 
-// doneMessage is a message that was done at a time.
-type doneMessage struct {
-	key     scopeKey
-	message *message
-	at      time.Time
-}
-
-// remember is how long a message that is done is remembered, so that an older one that comes late is recognized. After
-// that time what the late one lists has expired: intents live for ten minutes from the time of their scope.
+// remember is how long a message that is done is remembered, so that an older one that comes late is recognized. An older one has
+// expired after that.
 const remember = 10 * time.Minute
+
+func (m *message) forgettable(now time.Time) bool {
+	return !m.doneAt.IsZero() && now.Sub(m.doneAt) >= remember
+}
 
 // verdictOn is a verdict on an entry, and the move that it began.
 type verdictOn struct {
@@ -95,29 +125,28 @@ type verdictOn struct {
 	move    *inFlight // nil: none
 }
 
-// changes is what follows from a change of the entries: verdicts to be stored, and messages to be dropped.
+// changes is what follows from a change of the entries.
 type changes struct {
-	verdicts []verdictOn
-	drop     []schemas.Event
+	verdicts []verdictOn     // to be stored
+	drop     []schemas.Event // messages to be dropped
+	ready    []*entry        // entries that are new, renewed or open now
 }
 
 func newEntries() *entries {
 	return &entries{
-		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{},
-		begun: func(Open) *inFlight { return nil }, added: func(*entry) {}, changed: func(*entry) {},
-		settled: func(*entry) {},
+		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, begun: func(Intent) *inFlight { return nil },
 	}
 }
 
-// accept takes a message that readMessage has read from e. An older one than the known message of its scope is dropped; the
-// same one again changes nothing.
-func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
-	t.forget(now)
+// accept adds the intents of the message a in e. An older message than the known one of its scope is dropped; the same one again
+// changes nothing.
+func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) (c changes) {
 	e.Data = nil
-	k := keyOf(a)
+	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	old := t.messages[k]
 	switch {
-	case old == nil:
+	case old == nil || old.forgettable(now):
+		old = nil
 	case a.Scope.Sequence < old.scope.Sequence:
 		return changes{drop: []schemas.Event{e}}
 	case a.Scope.Sequence == old.scope.Sequence && a.Scope.Event == old.scope.Event:
@@ -129,51 +158,50 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) chan
 		}
 		return changes{}
 	}
-	next := &message{scope: a.Scope, event: e, lists: listed(a)}
+	next := &message{scope: a.Scope, event: e}
+	if countsTogether(a.Scope.Kind) {
+		next.lists = map[types.UID]bool{}
+		for _, i := range a.Intents {
+			next.lists[i.Pod.UID] = true
+		}
+	}
 	t.messages[k] = next
 	for _, intent := range a.Intents {
-		open := openOf(a, intent, e)
-		if x := t.begun(open); x != nil {
+		i := intentOf(a, intent, e)
+		if x := t.begun(i); x != nil {
 			x.message = next // its verdict was stored, or is about to be
 			continue
 		}
-		next.entries = append(next.entries, t.renew(k, next, open))
+		one := t.of(k, i.Pod.UID)
+		if one == nil {
+			one = &entry{intent: i}
+			t.pods[i.Pod.UID] = append(t.pods[i.Pod.UID], one)
+			t.open++
+		}
+		one.message = next
+		one.intent.Reason, one.intent.Node, one.intent.Expires, one.intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
+		next.entries = append(next.entries, one)
+		c.ready = append(c.ready, one)
 	}
 	next.unreported = len(next.entries)
-	var c changes
 	if old != nil {
 		old.closed = true
-		for _, is := range old.entries {
-			if is.message == old && is.state == entryWaiting {
-				c.verdicts = append(c.verdicts, t.withdrawn(is, next.scope))
+		for _, e := range old.entries {
+			if e.message == old && e.state == entryWaiting {
+				c.add(t.withdraw(e, next.scope))
 			}
 		}
 	}
 	if next.unreported == 0 {
-		c.drop = append(c.drop, t.closeMessage(k, next, now))
+		c.drop = append(c.drop, next.close(now))
 	}
 	return c
-}
-
-// renew renews the entry of the same scope for the same pod, or adds a new one.
-func (t *entries) renew(k scopeKey, m *message, o Open) *entry {
-	if e := t.of(k, o.Intent.Pod.UID); e != nil {
-		e.message, e.open = m, e.open.renewed(o.Intent)
-		t.changed(e)
-		return e
-	}
-	e := &entry{open: o, key: k, message: m}
-	t.pods[e.uid()] = append(t.pods[e.uid()], e)
-	t.open++
-	t.added(e)
-	t.changed(e)
-	return e
 }
 
 // of returns the entry of a scope for a pod. nil: there is none.
 func (t *entries) of(k scopeKey, pod types.UID) *entry {
 	for _, e := range t.pods[pod] {
-		if e.key == k {
+		if e.intent.scopeKey() == k {
 			return e
 		}
 	}
@@ -188,94 +216,63 @@ func (t *entries) front(pod types.UID) *entry {
 	return nil
 }
 
-// withdrawn settles an entry whose pod a newer evaluation does not list.
-func (t *entries) withdrawn(e *entry, by schemas.ScopeRef) verdictOn {
-	return t.verdict(e, schemas.Withdrawn, schemas.ReasonSuperseded,
-		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.key.kind, e.key.key))
-}
-
-// withdrawUnlisted withdraws what waits of the scope of a message and is not listed by it, before it is accepted, and says
-// whether something else that it does not list is still executed.
-func (t *entries) withdrawUnlisted(a schemas.Intents) (c changes, executing bool) {
-	k, wanted := keyOf(a), map[types.UID]bool{}
-	for _, intent := range a.Intents {
-		wanted[intent.Pod.UID] = true
-	}
-	for uid := range t.pods {
-		switch e := t.of(k, uid); {
-		case e == nil || wanted[uid]:
-		case e.state == entryExecuting:
-			executing = true
-		default:
-			c.verdicts = append(c.verdicts, t.withdrawn(e, a.Scope))
-		}
-	}
-	sortByID(c.verdicts)
-	return c, executing
-}
-
-func sortByID(list []verdictOn) {
-	slices.SortFunc(list, func(a, b verdictOn) int { return cmp.Compare(a.verdict.Intent.ID, b.verdict.Intent.ID) })
+// withdraw settles an entry whose pod a newer evaluation does not list.
+func (t *entries) withdraw(e *entry, by schemas.ScopeRef) changes {
+	return t.settle(e, Rejection{schemas.Withdrawn, schemas.ReasonSuperseded,
+		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)})
 }
 
 // putBack ends the execution of an entry without a verdict: it waits again, or is withdrawn when its message was replaced.
 func (t *entries) putBack(e *entry) changes {
 	e.state = entryWaiting
-	if newest := t.messages[e.key]; newest != e.message {
-		if newest == nil {
-			newest = e.message
-		}
-		return changes{verdicts: []verdictOn{t.withdrawn(e, newest.scope)}}
+	if newest := t.messages[e.intent.scopeKey()]; newest != e.message {
+		return t.withdraw(e, cmp.Or(newest, e.message).scope)
 	}
-	t.changed(e)
-	return changes{}
+	return changes{ready: []*entry{e}}
 }
 
-// finish ends the execution of an entry with a verdict. When that begins a move it returns the other entries of the pod, rejected.
+// finish ends the execution of an entry with a verdict. When that begins a move, it rejects the other entries of the pod.
 func (t *entries) finish(e *entry, outcome schemas.Outcome) changes {
-	t.settle(e)
+	c := t.remove(e)
 	if !outcome.Moves() {
-		return changes{}
+		return c
 	}
+	c.ready = nil
 	reason := schemas.ReasonMoving
 	if outcome == schemas.Evicted {
 		reason = schemas.ReasonPodTerminating
 	}
-	var out changes
 	for other := t.front(e.uid()); other != nil; other = t.front(e.uid()) {
-		out.verdicts = append(out.verdicts, t.verdict(other, schemas.Rejected, reason,
-			fmt.Sprintf("%s for %s of profile %s", outcome, e.open.Strategy, e.open.Profile)))
+		c.add(t.settle(other, Rejection{schemas.Rejected, reason,
+			fmt.Sprintf("%s for %s of profile %s", outcome, e.intent.Strategy, e.intent.Profile)}))
 	}
-	return out
+	c.ready = nil
+	return c
 }
 
-// verdict settles an entry with a verdict.
-func (t *entries) verdict(e *entry, outcome schemas.Outcome, reason schemas.ReasonCode, message string) verdictOn {
-	t.settle(e)
-	return verdictOn{entry: e, verdict: e.open.Verdict(outcome, reason, message)}
+// settle gives an entry a verdict.
+func (t *entries) settle(e *entry, r Rejection) changes {
+	c := t.remove(e)
+	c.verdicts = []verdictOn{{entry: e, verdict: e.intent.Verdict(r.Outcome, r.Reason, r.Message)}}
+	return c
 }
 
-// reject settles the waiting entries for which there is an objection, in the order of their IDs.
-func (t *entries) reject(objection func(Open) (Objection, bool)) changes {
-	var out changes
+// settleAll settles the waiting entries for which there is a rejection, in the order of their IDs.
+func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) (c changes) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
-			if o, objects := objection(e.open); objects && e.state == entryWaiting {
-				out.verdicts = append(out.verdicts, t.verdict(e, o.Outcome, o.Reason, o.Message))
+			if r, rejected := reject(e); rejected && e.state == entryWaiting {
+				c.add(t.settle(e, r))
 			}
 		}
 	}
-	sortByID(out.verdicts)
-	return out
+	slices.SortFunc(c.verdicts, func(a, b verdictOn) int { return cmp.Compare(a.entry.intent.ID, b.entry.intent.ID) })
+	return c
 }
 
-// settle takes an entry off its pod. The next one becomes the open one.
-func (t *entries) settle(e *entry) {
+// remove takes an entry off its pod. The next one becomes the open one.
+func (t *entries) remove(e *entry) (c changes) {
 	e.state = entryDone
-	if e.timer != nil {
-		e.timer.Stop()
-	}
-	t.settled(e)
 	t.open--
 	uid := e.uid()
 	first := t.pods[uid][0] == e
@@ -284,38 +281,51 @@ func (t *entries) settle(e *entry) {
 	case len(t.pods[uid]) == 0:
 		delete(t.pods, uid)
 	case first:
-		t.changed(t.pods[uid][0])
+		c.ready = []*entry{t.pods[uid][0]}
 	}
+	return c
 }
 
-// reported says that the verdict on an entry is stored. It returns the message of the entry when that was its last one.
+// reported records that the verdict on an entry is stored. It returns the message of the entry when that was its last one.
 func (t *entries) reported(e *entry, now time.Time) (schemas.Event, bool) {
-	if e.message == nil || t.messages[e.key] != e.message {
+	m := e.message
+	if m == nil || t.messages[e.intent.scopeKey()] != m {
 		return schemas.Event{}, false
 	}
-	return t.lessUnreported(e.key, e.message, now)
-}
-
-func (t *entries) lessUnreported(k scopeKey, m *message, now time.Time) (schemas.Event, bool) {
 	if m.unreported--; m.unreported > 0 {
 		return schemas.Event{}, false
 	}
-	return t.closeMessage(k, m, now), true
+	return m.close(now), true
 }
 
-// closeMessage notes that a message is done, and returns what is to be dropped.
-func (t *entries) closeMessage(k scopeKey, m *message, now time.Time) schemas.Event {
-	m.entries, m.closed = nil, true
-	t.done = append(t.done, doneMessage{k, m, now})
+// close records that all is done, and returns the event to be dropped.
+func (m *message) close(now time.Time) schemas.Event {
+	m.entries, m.closed, m.doneAt = nil, true, now
 	return m.event
 }
 
-// forget drops what was remembered for long enough.
+// forget deletes the messages that were remembered for long enough.
 func (t *entries) forget(now time.Time) {
-	for len(t.done) > 0 && now.Sub(t.done[0].at) >= remember {
-		if d := t.done[0]; t.messages[d.key] == d.message {
-			delete(t.messages, d.key)
+	for k, m := range t.messages {
+		if m.forgettable(now) {
+			delete(t.messages, k)
 		}
-		t.done = t.done[1:]
 	}
+}
+
+func (c *changes) add(other changes) {
+	c.verdicts = append(c.verdicts, other.verdicts...)
+	c.drop = append(c.drop, other.drop...)
+	c.ready = append(c.ready, other.ready...)
+}
+
+// countsTogether says whether the decisions about the pods of such a scope depend on how many there are. These are the groups
+// for which the watcher has a cooldown after a pod left. In a domain each pod is compared with those that stay.
+func countsTogether(k schemas.ScopeKind) bool {
+	switch k {
+	case schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind:
+		return true
+	case schemas.NodeKind, schemas.PodKind, schemas.DomainKind, schemas.RequestKind, schemas.MaintenanceKind:
+	}
+	return false
 }

@@ -59,7 +59,7 @@ func turns(t *lined, n int) []string {
 	var out []string
 	for range n {
 		if c := t.next(); c != nil {
-			out = append(out, c.open.Intent.ID)
+			out = append(out, c.intent.ID)
 		}
 	}
 	return out
@@ -105,10 +105,10 @@ func TestAnIntentThatIsListedAgainKeepsItsIDAndPlaceAndTakesOverTheNewerWords(t 
 	check(t, "changes", x.accept(a, e, noon), changes{})
 
 	old, oldEvent := answerTo("A", 1, "1")
-	oldEvent.ID = x.front("1").open.Answer.ID // IDs are random
-	want := Open{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Answer: x.front("1").open.Answer}
+	oldEvent.ID = x.front("1").intent.Message.ID // IDs are random
+	want := Intent{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Message: x.front("1").intent.Message}
 	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
-	check(t, "the open intent", x.next().open, want)
+	check(t, "the open intent", x.next().intent, want)
 	check(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
 }
 
@@ -279,20 +279,29 @@ type lined struct {
 	order []types.UID
 }
 
-func newLined() *lined {
-	x := &lined{entries: newEntries()}
-	x.changed = func(e *entry) {
+// line takes up what is ready, and returns the other changes.
+func (x *lined) line(c changes) changes {
+	x.order = slices.DeleteFunc(x.order, func(uid types.UID) bool { return x.front(uid) == nil })
+	for _, e := range c.ready {
 		if x.front(e.uid()) == e && e.state == entryWaiting && !slices.Contains(x.order, e.uid()) {
 			x.order = append(x.order, e.uid())
 		}
 	}
-	x.settled = func(e *entry) {
-		if len(x.pods[e.uid()]) == 1 {
-			x.order = slices.DeleteFunc(x.order, func(uid types.UID) bool { return uid == e.uid() })
-		}
-	}
-	return x
+	c.ready = nil
+	return c
 }
+
+func (x *lined) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
+	return x.line(x.entries.accept(a, e, now))
+}
+
+func (x *lined) finish(e *entry, outcome schemas.Outcome) changes {
+	return x.line(x.entries.finish(e, outcome))
+}
+
+func (x *lined) putBack(e *entry) changes { return x.line(x.entries.putBack(e)) }
+
+func newLined() *lined { return &lined{entries: newEntries()} }
 
 // next lets the open entry of the next pod be executed.
 func (x *lined) next() *entry {
@@ -309,15 +318,9 @@ func (x *lined) next() *entry {
 
 // expire settles what waits and has expired.
 func (x *lined) expire(now time.Time) changes {
-	var out changes
-	for _, list := range x.pods {
-		for _, e := range slices.Clone(list) {
-			if e.state == entryWaiting && expired(e.open.Intent, now) {
-				out.verdicts = append(out.verdicts, x.verdict(e, schemas.Expired, schemas.ReasonExpired, ""))
-			}
-		}
-	}
-	return out
+	return x.line(x.settleAll(func(e *entry) (Rejection, bool) {
+		return notExpired(Situation{Intent: e.intent, Now: now})
+	}))
 }
 
 // model is the table again, written for being obviously right: one list of wishes, searched from end to end.
@@ -508,9 +511,9 @@ func (h *history) compare(got changes, want []string, outcome schemas.Outcome) {
 }
 
 func (h *history) wish(c *entry) *modelWish {
-	i := slices.IndexFunc(h.m.wishes, func(w *modelWish) bool { return w.id == c.open.Intent.ID })
+	i := slices.IndexFunc(h.m.wishes, func(w *modelWish) bool { return w.id == c.intent.ID })
 	if i < 0 {
-		h.t.Fatalf("intent %s was never accepted", c.open.Intent.ID)
+		h.t.Fatalf("intent %s was never accepted", c.intent.ID)
 	}
 	return h.m.wishes[i]
 }
@@ -519,12 +522,12 @@ func (h *history) next() {
 	c := h.x.next()
 	if len(h.m.order) == 0 {
 		if c != nil {
-			h.t.Errorf("next is %s, want none", c.open.Intent.ID)
+			h.t.Errorf("next is %s, want none", c.intent.ID)
 		}
 		return
 	}
 	w := h.m.claims[h.m.order[0]][0]
-	if c == nil || c.open.Intent.ID != w.id {
+	if c == nil || c.intent.ID != w.id {
 		h.t.Errorf("next is %v, want %s", c, w.id)
 		return
 	}
@@ -625,7 +628,7 @@ func (h *history) expire() {
 	}
 	got := h.x.expire(h.now)
 	slices.SortFunc(got.verdicts, func(a, b verdictOn) int { // of those due together any order will do
-		return slices.Index(want, a.entry.open.Intent.ID) - slices.Index(want, b.entry.open.Intent.ID)
+		return slices.Index(want, a.entry.intent.ID) - slices.Index(want, b.entry.intent.ID)
 	})
 	h.compare(got, want, schemas.Expired)
 }

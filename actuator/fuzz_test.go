@@ -22,13 +22,13 @@ func FuzzLedger(f *testing.F) {
 	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	intent := schemas.Intent{ID: "1.uid", Pod: schemas.PodRef{Namespace: "shop", Name: "cart-0", UID: "uid"}, Node: "worker-7", Expires: at}
-	r := record{Open: Open{Profile: "default", Strategy: "A", Intent: intent}, Method: schemas.MethodSurge, Begun: at, Moved: at, State: json.RawMessage(`{"a":1}`)}
+	r := record{Intent: Intent{Profile: "default", Strategy: "A", Intent: intent}, Method: schemas.MethodSurge, Begun: at, Moved: at, State: json.RawMessage(`{"a":1}`)}
 	add(r.key(), r)
-	add(loopKey(limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}), loopRecord{BreakerEntry: limit.BreakerEntry{
+	add(loopKey(limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}), LoopBreaker{
 		BreakerKey: limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}, BreakerRecord: limit.BreakerRecord{Returns: 3}, Until: at,
-	}})
+	})
 	add(keyStorm, stormRecord{Conditions: []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "many", Since: at}}})
-	f.Add(keyMove, []byte(`{"open":null,"state":null,"cause":{"Data":7}}`))
+	f.Add(keyMove, []byte(`{"intent":null,"state":null,"cause":{"Data":7}}`))
 	f.Add(keyLoop+"\x00", []byte(`{"returns":-1,"Returns":9}`))
 	f.Add("what", []byte(`{`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {

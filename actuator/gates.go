@@ -13,8 +13,8 @@ import (
 
 // Situation is everything the gates look at: the intent, and the cluster as it is now.
 type Situation struct {
-	Now  time.Time
-	Open Open
+	Now    time.Time
+	Intent Intent
 	// Pod is the live pod of the intent's namespace and name. nil: there is none.
 	Pod *corev1.Pod
 	// Enabled: the policy has the intent's profile, with its strategy.
@@ -23,110 +23,102 @@ type Situation struct {
 	Protections []schemas.Protection
 }
 
-// Objection is why an intent is not carried out.
-type Objection struct {
+// Rejection is why an intent is not executed, now or at all.
+type Rejection struct {
 	Outcome schemas.Outcome
 	Reason  schemas.ReasonCode
 	Message string
 }
 
-// Gate says whether something speaks against the intent. It is a pure function.
-type Gate func(Situation) (Objection, bool)
+// Gate returns a rejection, and whether there is one. It is a pure function.
+type Gate func(Situation) (Rejection, bool)
 
-// Gates are what an intent passes before its pod is evicted, in this order. The first objection is the verdict; a gate
-// may rely on the ones before it.
+// Gates are what an intent passes before its pod is moved, in this order. The first rejection is the verdict; a gate may rely on the
+// ones before it.
 func Gates() []Gate {
 	return []Gate{
 		notExpired,     // nothing stale is done
-		enabled,        // the policy may have changed since the strategy verdictOn
+		enabled,        // the policy may have changed since the strategy decided
 		exists,         // the same pod, not another one of its name
 		notTerminating, // it leaves by itself
-		notEnded,       // a pod that ended by itself occupies nothing, unless just that is why it is to go
+		notEnded,       // a pod that has ended occupies nothing, unless the strategy removes such pods
 		notMoved,       // a decision about another node says nothing about this one
-		notProtected,   // it may have become protected since the strategy verdictOn
+		notProtected,   // it may have become protected since the strategy decided
 	}
 }
 
-// ask returns the first objection, and whether there is one.
-func ask(gates []Gate, s Situation) (Objection, bool) {
+// ask returns the first rejection, and whether there is one.
+func ask(gates []Gate, s Situation) (Rejection, bool) {
 	for _, gate := range gates {
-		if objection, objects := gate(s); objects {
-			return objection, true
+		if r, rejected := gate(s); rejected {
+			return r, true
 		}
 	}
-	return Objection{}, false
+	return Rejection{}, false
 }
 
-// expired says whether the intent's time is over: at the moment it expires, and after.
-func expired(i schemas.Intent, now time.Time) bool { return !now.Before(i.Expires) }
-
-func expiredMessage(i schemas.Intent) string {
-	return "expired at " + clock(i.Expires) + " before its turn came"
+func rejected(reason schemas.ReasonCode, format string, args ...any) (Rejection, bool) {
+	return Rejection{schemas.Rejected, reason, fmt.Sprintf(format, args...)}, true
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func notExpired(s Situation) (Objection, bool) {
-	if !expired(s.Open.Intent, s.Now) {
-		return Objection{}, false
+func notExpired(s Situation) (Rejection, bool) {
+	if !s.Intent.expired(s.Now) {
+		return Rejection{}, false
 	}
-	return Objection{schemas.Expired, schemas.ReasonExpired, expiredMessage(s.Open.Intent)}, true
+	return Rejection{schemas.Expired, schemas.ReasonExpired, "expired at " + clock(s.Intent.Expires) + " before its turn came"}, true
 }
 
-func enabled(s Situation) (Objection, bool) {
+func enabled(s Situation) (Rejection, bool) {
 	if s.Enabled {
-		return Objection{}, false
+		return Rejection{}, false
 	}
-	return Objection{schemas.Rejected, schemas.ReasonProfileUnknown,
-		fmt.Sprintf("the policy has no profile %q with strategy %q", s.Open.Profile, s.Open.Strategy)}, true
+	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q", s.Intent.Profile, s.Intent.Strategy)
 }
 
-func exists(s Situation) (Objection, bool) {
-	switch want := s.Open.Intent.Pod; {
+func exists(s Situation) (Rejection, bool) {
+	switch {
 	case s.Pod == nil:
-		return Objection{schemas.Rejected, schemas.ReasonPodGone, "the pod is gone"}, true
-	case s.Pod.UID != want.UID:
-		return Objection{schemas.Rejected, schemas.ReasonPodGone,
-			fmt.Sprintf("the pod is gone; another one of its name has UID %s", s.Pod.UID)}, true
+		return rejected(schemas.ReasonPodGone, "the pod is gone")
+	case s.Pod.UID != s.Intent.Pod.UID:
+		return rejected(schemas.ReasonPodGone, "the pod is gone; another one of its name has UID %s", s.Pod.UID)
 	}
-	return Objection{}, false
+	return Rejection{}, false
 }
 
-func notTerminating(s Situation) (Objection, bool) {
+func notTerminating(s Situation) (Rejection, bool) {
 	if s.Pod.DeletionTimestamp == nil {
-		return Objection{}, false
+		return Rejection{}, false
 	}
-	return Objection{schemas.Rejected, schemas.ReasonPodTerminating,
-		"the pod is being deleted, until " + clock(s.Pod.DeletionTimestamp.Time)}, true
+	return rejected(schemas.ReasonPodTerminating, "the pod is being deleted, until %s", clock(s.Pod.DeletionTimestamp.Time))
 }
 
-func notEnded(s Situation) (Objection, bool) {
-	if s.Open.Intent.Ended || !schemas.Ended(s.Pod) {
-		return Objection{}, false
+func notEnded(s Situation) (Rejection, bool) {
+	if s.Intent.Ended || !schemas.Ended(s.Pod) {
+		return Rejection{}, false
 	}
-	return Objection{schemas.Rejected, schemas.ReasonPodEnded,
-		"the pod has " + strings.ToLower(string(s.Pod.Status.Phase))}, true
+	return rejected(schemas.ReasonPodEnded, "the pod has %s", strings.ToLower(string(s.Pod.Status.Phase)))
 }
 
-func notMoved(s Situation) (Objection, bool) {
-	if s.Pod.Spec.NodeName == s.Open.Intent.Node {
-		return Objection{}, false
+func notMoved(s Situation) (Rejection, bool) {
+	if s.Pod.Spec.NodeName == s.Intent.Node {
+		return Rejection{}, false
 	}
-	return Objection{schemas.Rejected, schemas.ReasonPodMoved,
-		fmt.Sprintf("the pod is on node %q, not on %q", s.Pod.Spec.NodeName, s.Open.Intent.Node)}, true
+	return rejected(schemas.ReasonPodMoved, "the pod is on node %q, not on %q", s.Pod.Spec.NodeName, s.Intent.Node)
 }
 
-func notProtected(s Situation) (Objection, bool) {
+func notProtected(s Situation) (Rejection, bool) {
 	if len(s.Protections) == 0 {
-		return Objection{}, false
+		return Rejection{}, false
 	}
 	rules := make([]string, len(s.Protections))
 	for i, p := range s.Protections {
 		rules[i] = p.Rule + ": " + p.Detail
 	}
 	if len(s.Protections) == 1 && s.Protections[0].Rule == policy.NodeFitRule {
-		// There was room on another node when the strategy decided, and there may be again: it decides anew.
-		return Objection{schemas.Deferred, schemas.ReasonOutdated, rules[0]}, true
+		// Another node had capacity when the strategy decided, and may have it again: the strategy decides anew.
+		return Rejection{schemas.Deferred, schemas.ReasonOutdated, rules[0]}, true
 	}
-	return Objection{schemas.Rejected, schemas.ReasonProtected, strings.Join(rules, "; ")}, true
+	return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
 }

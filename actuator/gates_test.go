@@ -14,22 +14,22 @@ import (
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // wish is an open intent about pod web/api-0 on worker-1 that expires ten minutes after noon.
-func wish() Open {
-	return Open{
+func wish() Intent {
+	return Intent{
 		Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
 		Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Event: "scope-7", Sequence: 7, Since: noon.Add(-time.Second)},
 		Intent: schemas.Intent{
 			ID: "scope-7.uid-0", Pod: schemas.PodRef{Namespace: "web", Name: "api-0", UID: "uid-0"}, Node: "worker-1",
 			Reason: "does not tolerate dedicated=gpu:NoSchedule", Expires: noon.Add(10 * time.Minute),
 		},
-		Answer: schemas.Event{ID: "answer-7", CorrelationID: "delta-1"},
+		Message: schemas.Event{ID: "answer-7", CorrelationID: "delta-1"},
 	}
 }
 
 // calm is a situation in which nothing speaks against wish.
 func calm() Situation {
 	return Situation{
-		Now: noon, Open: wish(), Enabled: true,
+		Now: noon, Intent: wish(), Enabled: true,
 		Pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api-0", UID: "uid-0"},
 			Spec:       corev1.PodSpec{NodeName: "worker-1"},
@@ -39,7 +39,7 @@ func calm() Situation {
 }
 
 // decidedOn is the verdict that wish should get.
-func decidedOn(o Open, outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
+func decidedOn(o Intent, outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
 	return schemas.Verdict{
 		Outcome: outcome, Reason: reason, Message: message,
 		Profile: o.Profile, Strategy: o.Strategy, Scope: o.Scope, Intent: o.Intent,
@@ -116,7 +116,7 @@ func TestTheFirstGateThatObjectsGivesTheVerdict(t *testing.T) {
 			if objects != (tt.outcome != "") {
 				t.Fatalf("objects = %v with %+v, want an objection: %v", objects, objection, tt.outcome != "")
 			}
-			got := New(Config{}).verdict(s.Open, objection)
+			got := New(Config{}).verdict(s.Intent, objection)
 			want := decidedOn(wish(), tt.outcome, tt.reason, tt.message)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("verdict\n got %+v\nwant %+v", got, want)
@@ -129,7 +129,7 @@ func TestAPodThatHadEndedWhenTheStrategyDecidedIsRemoved(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		s := calm()
 		s.Pod.Status.Phase = phase
-		s.Open.Intent.Ended = true
+		s.Intent.Ended = true
 		if objection, objects := ask(Gates(), s); objects {
 			t.Errorf("%s: objects with %+v", phase, objection)
 		}
@@ -137,7 +137,7 @@ func TestAPodThatHadEndedWhenTheStrategyDecidedIsRemoved(t *testing.T) {
 }
 
 func TestAVerdictOfADryRunSaysSo(t *testing.T) {
-	got := New(Config{DryRun: true}).verdict(wish(), Objection{schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted"})
+	got := New(Config{DryRun: true}).verdict(wish(), Rejection{schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted"})
 	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
 	want.DryRun = true
 	if !reflect.DeepEqual(got, want) {

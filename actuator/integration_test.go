@@ -128,7 +128,7 @@ func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBud
 }
 
 // open is the intent to evict pod.
-func (p *place) open(pod corev1.Pod) Open {
+func (p *place) open(pod corev1.Pod) Intent {
 	o := wish()
 	o.Intent.Pod = schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	o.Intent.ID, o.Intent.Node, o.Intent.Expires = "scope."+string(pod.UID), pod.Spec.NodeName, time.Now().Add(time.Minute)
@@ -154,9 +154,9 @@ func (p *place) actuator(change ...func(*Config)) *Actuator {
 }
 
 // handle has the actuator handle an intent.
-func (p *place) handle(a *Actuator, o Open) schemas.Verdict {
+func (p *place) handle(a *Actuator, o Intent) schemas.Verdict {
 	p.Helper()
-	v, err := a.Handle(p.Context(), o)
+	v, err := a.execute(p.Context(), o, unsaved)
 	p.must(err)
 	return v
 }
@@ -394,7 +394,7 @@ func testNamespaceEnds(p *place) {
 }
 
 // evictedBy is the verdict on a pod that the API server agreed to evict.
-func evictedBy(o Open) schemas.Verdict {
+func evictedBy(o Intent) schemas.Verdict {
 	v := decidedOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
 	v.Method = schemas.MethodEviction
 	return v

@@ -34,7 +34,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, err := readMessage(e); err != nil {
+				if _, err := readMessage(e, noon); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -89,7 +89,7 @@ func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
 			if len(final[i.ID]) > 0 || w.replacedUnread(e, place) {
 				continue
 			}
-			if !slices.ContainsFunc(of[demand{keyOf(a), i.Pod.UID}], func(v judged) bool {
+			if !slices.ContainsFunc(of[demand{scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}, i.Pod.UID}], func(v judged) bool {
 				overtaken := v.Outcome == schemas.Withdrawn || v.Outcome == schemas.Expired
 				return v.later(e, place) && (!overtaken || !v.Intent.Expires.Before(i.Expires))
 			}) {

@@ -131,7 +131,7 @@ func (w *world) begin(t *testing.T, all *sync.WaitGroup, calls int) *life {
 			}
 			close(l.ended)
 		}()
-		if err := a.lead(ctx, a.executeOpen); err != nil {
+		if err := a.lead(ctx, a.execute); err != nil {
 			t.Errorf("Lead: %v", err)
 		}
 	})

@@ -324,11 +324,14 @@ var fast = policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000
 
 // always is an API server that gives every intent the same outcome after some time.
 func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) executeFunc {
-	return func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	return func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		time.Sleep(after)
 		return o.Verdict(outcome, reason, ""), nil
 	}
 }
+
+// unsaved is for executions that remember nothing.
+func unsaved(context.Context, record) error { return nil }
 
 const ms = time.Millisecond
 
@@ -349,7 +352,7 @@ func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
 
 func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.1, Burst: 1}}}
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Strategy == "Stale" {
 			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 		}
@@ -416,7 +419,7 @@ func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T
 	var mu sync.Mutex
 	running, most, tries := 0, 0, 0
 	back := time.Now()
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		mu.Lock()
 		running++
 		defer func() { running--; mu.Unlock() }()
@@ -464,7 +467,7 @@ func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T
 }
 
 func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
 		}
@@ -480,7 +483,7 @@ func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
 }
 
 func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
 		}
@@ -503,7 +506,7 @@ func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 }
 
 func TestAtTheEndCallsInFlightGetTheirVerdictAndWhatWaitsStaysInTheTable(t *testing.T) {
-	handle := func(ctx context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(ctx context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "2" { // not evicted yet when the end comes
 			<-ctx.Done()
 			return schemas.Verdict{}, ctx.Err()
@@ -548,7 +551,7 @@ func TestTheNextLeaderWorksOnWhatHasNoVerdictYet(t *testing.T) {
 
 func TestAVerdictIsStoredAsSoonAsTheBusTakesItAndNothingIsEvictedMeanwhile(t *testing.T) {
 	var evicted []types.UID
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		evicted = append(evicted, o.Intent.Pod.UID)
 		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 	}
@@ -589,7 +592,7 @@ func TestWhoMayNotLeadAnyMoreGivesUpCallsInFlightAtOnceAndStoresNothing(t *testi
 		b := &bench{bus: newMemory(), start: time.Now()}
 		b.Actuator = New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
 		var gaveUp time.Duration
-		handle := func(ctx context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+		handle := func(ctx context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			calling, end := detached(ctx)
 			defer end()
 			select {

@@ -1,7 +1,9 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,13 +15,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/workqueue"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Ledger remembers, by key, what has to outlive the process: the moves that count against a limit or are in flight, and
-// what the loop breaker knows. It holds nothing that grows without end: what is over is deleted.
+// Ledger remembers, by key, what has to outlive the process: the moves that are in flight or count against a limit, and the state of
+// the circuit breakers. Nothing in it grows without end.
 type Ledger interface {
 	// Entries returns everything that is remembered.
 	Entries(ctx context.Context) (map[string][]byte, error)
@@ -34,14 +38,16 @@ type Ledger interface {
 // The keys of the ledger begin with what they are about.
 const (
 	keyMove  = "move."  // and the pod's UID: a record
-	keyLoop  = "loop."  // and a token of its key: a loopRecord
-	keyClear = "clear." // and the UID of a workload, or a word: somebody wants its loop breakers cleared
-	keyStorm = "storm"  // alone: a stormRecord, while the storm brake is open
+	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a LoopBreaker
+	keyClear = "clear." // and the UID of a workload or everyWorkload: a request to close its circuit breakers
+	keyStorm = "storm"  // alone: a stormRecord, while the cluster breaker is open
+
+	everyWorkload = "all"
 )
 
-// record is what is remembered of a move, from before anything is changed until it neither is in flight nor counts.
+// record is the in-flight record of a move, from before anything is changed until it neither is in flight nor counts.
 type record struct {
-	Open     Open               `json:"open"`
+	Intent   Intent             `json:"intent"`
 	Method   schemas.Method     `json:"method"`
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 	Instead  *schemas.Instead   `json:"instead,omitempty"`
@@ -58,21 +64,75 @@ type record struct {
 	Pending bool `json:"pending,omitempty"`
 	// Canceled: its cause is gone, and its method undoes it.
 	Canceled bool `json:"canceled,omitempty"`
-	// State is what its method is told at the next step. nil: an eviction, which needs none.
+	// State is what its method gets at the next step. nil: an eviction, which has none.
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began it, without data.
 	Cause schemas.Event `json:"cause"`
 }
 
-func (r record) key() string { return keyMove + string(r.Open.Intent.Pod.UID) }
+func (r record) key() string { return keyMove + string(r.Intent.Pod.UID) }
 
-// stormRecord is what the ledger has of the storm brake.
+// older orders moves by when they began.
+func (r record) older(o record) int {
+	return cmp.Or(r.Begun.Compare(o.Begun), cmp.Compare(r.Intent.ID, o.Intent.ID))
+}
+
+// check returns what is wrong with a record that was stored under the key.
+func (r record) check(key string) error {
+	i := r.Intent
+	switch {
+	case r.key() != key:
+		return fmt.Errorf("it is about the pod with UID %q", i.Pod.UID)
+	case i.ID == "" || i.Node == "" || i.Profile == "" || i.Strategy == "":
+		return errors.New("it names no intent")
+	case len(validation.IsDNS1123Label(i.Pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(i.Pod.Name)) > 0:
+		return fmt.Errorf("its pod is named %q", i.Pod)
+	case r.Begun.IsZero():
+		return errors.New("it does not say when the move began")
+	}
+	return nil
+}
+
+// waitsFor is what has to happen next. Empty: the move is settled.
+func (r record) waitsFor() string {
+	switch {
+	case r.Settled:
+		return ""
+	case r.State != nil && (r.Method == schemas.MethodRestart || r.Method == schemas.MethodSurge):
+		return "the replacement that comes first"
+	case r.State != nil && r.Method == schemas.MethodBackground:
+		return "the webhook that took over the eviction"
+	case r.State != nil:
+		return "an answer to the EvictionRequest"
+	case r.Moved.IsZero():
+		return "the API server"
+	case r.Workload == nil:
+		return "the pod to be gone"
+	}
+	return "a replacement that is ready"
+}
+
+// LoopBreaker keeps a strategy from moving the pods of a workload off a node.
+type LoopBreaker = limit.BreakerEntry
+
+// StormCondition is why nothing is moved.
+type StormCondition = limit.Condition
+
+// stormRecord is the state of the cluster breaker.
 type stormRecord struct {
 	Conditions []StormCondition `json:"conditions"`
 }
 
-// readLedger reads what is remembered. What is not a record that this program wrote is named in bad, and left out.
-func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, storm stormRecord, bad []error) {
+func loopKey(k limit.BreakerKey) string {
+	return keyLoop + string(k.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(k.Strategy+"\x00"+k.Node))
+}
+
+// ClearKey is the key of a [Ledger] under which anything is put to close the circuit breakers of a workload, or all of them for the
+// empty UID. The actuator that leads deletes the key when it has done so.
+func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
+
+// readLedger reads the entries of a ledger. It leaves out invalid records, and names them.
+func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker, storm stormRecord, invalid []error) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[key]
 		var err error
@@ -86,12 +146,12 @@ func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, 
 				moves = append(moves, r)
 			}
 		case strings.HasPrefix(key, keyLoop):
-			var r loopRecord
-			if err = json.Unmarshal(value, &r); err == nil && (r.Workload == "" || loopKey(r.BreakerKey) != key) {
+			var b LoopBreaker
+			if err = json.Unmarshal(value, &b); err == nil && (b.Workload == "" || loopKey(b.BreakerKey) != key) {
 				err = errors.New("it is not about the workload, strategy and node of its key")
 			}
 			if err == nil {
-				loops = append(loops, r)
+				loops = append(loops, b)
 			}
 		case key == keyStorm:
 			err = json.Unmarshal(value, &storm)
@@ -99,67 +159,201 @@ func readLedger(entries map[string][]byte) (moves []record, loops []loopRecord, 
 			err = errors.New("the key is unknown")
 		}
 		if err != nil {
-			bad = append(bad, fmt.Errorf("ledger record %s is set aside: %w", key, err))
+			invalid = append(invalid, fmt.Errorf("ledger record %s is set aside: %w", key, err))
 		}
 	}
-	return moves, loops, storm, bad
+	slices.SortFunc(moves, record.older)
+	slices.SortFunc(loops, LoopBreaker.Compare)
+	return moves, loops, storm, invalid
 }
 
-// check says what is wrong with a record that was stored under the key.
-func (r record) check(key string) error {
-	i := r.Open.Intent
-	switch {
-	case r.key() != key:
-		return fmt.Errorf("it is about the pod with UID %q", i.Pod.UID)
-	case i.ID == "" || i.Node == "" || r.Open.Profile == "" || r.Open.Strategy == "":
-		return errors.New("it names no intent")
-	case len(validation.IsDNS1123Label(i.Pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(i.Pod.Name)) > 0:
-		return fmt.Errorf("its pod is named %q", i.Pod)
-	case r.Begun.IsZero():
-		return errors.New("it does not say when the move began")
+// Remembered is the content of a [Ledger], for people to look at. It changes while it is read: each part is true by itself.
+type Remembered struct {
+	// Moves are those in flight and those that are settled and still matter to a limit or a cooldown, by when they began.
+	Moves []Move
+	// Loops are the circuit breakers of workloads that are open or were a short time ago, by workload, strategy and node.
+	Loops []LoopBreaker
+	// Storm are the conditions of the cluster breaker that hold. None: it is closed, or there is no leader.
+	Storm []StormCondition
+}
+
+// Move is a move that was begun.
+type Move struct {
+	Pod      schemas.PodRef     `json:"pod"`
+	Node     string             `json:"node"` // that it leaves
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+	Profile  string             `json:"profile"`
+	Strategy string             `json:"strategy"`
+	Intent   string             `json:"intent"` // its ID
+	Method   schemas.Method     `json:"method"`
+	Begun    time.Time          `json:"begun"`
+	// Moved is when it was accepted, from which on it counts against the limits of a window. Zero: it is not yet.
+	Moved time.Time `json:"moved,omitzero"`
+	// WaitsFor is what has to happen next. Empty: the move is settled.
+	WaitsFor string `json:"waitsFor,omitempty"`
+}
+
+func (r record) move() Move {
+	i := r.Intent
+	return Move{
+		Pod: i.Pod, Node: i.Node, Workload: r.Workload, Profile: i.Profile, Strategy: i.Strategy, Intent: i.ID,
+		Method: r.Method, Begun: r.Begun, Moved: r.Moved, WaitsFor: r.waitsFor(),
+	}
+}
+
+// InFlight says whether the move is not settled.
+func (m Move) InFlight() bool { return m.WaitsFor != "" }
+
+// ReadLedger reads what [Ledger.Entries] returned. It leaves out invalid records, and names them in the errors.
+func ReadLedger(entries map[string][]byte) (Remembered, []error) {
+	moves, loops, storm, invalid := readLedger(entries)
+	out := Remembered{Storm: storm.Conditions}
+	for _, r := range moves {
+		out.Moves = append(out.Moves, r.move())
+	}
+	for _, l := range loops {
+		if l.Returns > 0 { // else pods were moved off the node, and none returned
+			out.Loops = append(out.Loops, l)
+		}
+	}
+	return out, invalid
+}
+
+// ledgerWriter writes changes of a ledger in the background. Of several changes of one key that wait, only the newest is written.
+type ledgerWriter struct {
+	write func(key string, value any) error // returns when the change is made or never will be
+	queue workqueue.TypedInterface[string]
+
+	mu   sync.Mutex
+	next map[string]*ledgerChange // the changes that are not being written yet
+}
+
+// ledgerChange is a new value of a key. nil deletes it.
+type ledgerChange struct {
+	value any
+	done  chan struct{}
+	err   error // set before done is closed
+}
+
+func newLedgerWriter(write func(string, any) error) *ledgerWriter {
+	return &ledgerWriter{write: write, queue: workqueue.NewTyped[string](), next: map[string]*ledgerChange{}}
+}
+
+// set queues a change.
+func (w *ledgerWriter) set(key string, value any) *ledgerChange {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.next[key]
+	if c == nil {
+		c = &ledgerChange{done: make(chan struct{})}
+		w.next[key] = c
+	}
+	c.value = value
+	w.queue.Add(key)
+	return c
+}
+
+// run writes changes until the queue is shut down and empty. It may run several times at once.
+func (w *ledgerWriter) run() {
+	for {
+		key, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		w.mu.Lock()
+		c := w.next[key]
+		delete(w.next, key)
+		w.mu.Unlock()
+		if c != nil {
+			c.err = w.write(key, c.value)
+			close(c.done)
+		}
+		w.queue.Done(key)
+	}
+}
+
+// wait returns when the change is written, or ctx ends.
+func (c *ledgerChange) wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// writeLedger makes a change of the ledger, trying again until it is made or the session is over.
+func (s *session) writeLedger(key string, value any) error {
+	if s.lost() {
+		return ErrNotLeading
+	}
+	var text []byte
+	if value != nil {
+		var err error
+		if text, err = json.Marshal(value); err != nil {
+			return fmt.Errorf("ledger key %s: %w", key, err)
+		}
+	}
+	return persist(s.saving, func() error {
+		if text == nil {
+			return s.ledger.Delete(s.saving, key)
+		}
+		return s.ledger.Put(s.saving, key, text)
+	}, isInvalid, func(err error) {
+		if s.busAway.CompareAndSwap(false, true) {
+			s.cfg.Log.Warn("ledger cannot be written, trying again", "key", key, "error", err)
+		}
+	})
+}
+
+// save stores the record of a move before a call. It fails when the record is not stored, or the lease is not valid any more:
+// nothing may be changed then.
+func (s *session) save(ctx context.Context, x *inFlight, r record) error {
+	s.mu.Lock()
+	r.Begun, r.Newest, r.Workload = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload)
+	x.record, x.saved = r, true
+	s.mu.Unlock()
+	if err := s.ledgerWrites.set(r.key(), r).wait(ctx); err != nil {
+		return fmt.Errorf("ledger key %s: %w", r.key(), err)
+	}
+	return s.checkLease(r.Intent.Pod)
+}
+
+func (s *session) checkLease(pod schemas.PodRef) error {
+	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
+		return fmt.Errorf("move pod %s: %w", pod, ErrNotLeading)
 	}
 	return nil
 }
 
-// setBadRecords names the records that were set aside, in the log, in a metric, and in [Actuator.Ready].
-func (a *Actuator) setBadRecords(bad []error) {
-	for _, err := range bad {
-		a.cfg.Log.Error("ledger record is set aside; delete it from the bucket", "error", err)
-	}
-	a.metrics.bad.Set(float64(len(bad)))
-	a.bad.Store(&bad)
-}
-
-// shortLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.
-type shortLedger struct {
+// memoryLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.
+type memoryLedger struct {
 	mu      sync.Mutex
 	entries map[string][]byte
 }
 
-func newShortLedger() *shortLedger { return &shortLedger{entries: map[string][]byte{}} }
-
-func (l *shortLedger) Entries(context.Context) (map[string][]byte, error) {
+func (l *memoryLedger) Entries(context.Context) (map[string][]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.entries), nil
 }
 
-func (l *shortLedger) Put(_ context.Context, key string, value []byte) error {
+func (l *memoryLedger) Put(_ context.Context, key string, value []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries[key] = value
 	return nil
 }
 
-func (l *shortLedger) Delete(_ context.Context, key string) error {
+func (l *memoryLedger) Delete(_ context.Context, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.entries, key)
 	return nil
 }
 
-// Follow waits for the end of ctx: nobody else reaches this ledger.
-func (l *shortLedger) Follow(ctx context.Context, _ string, _ func(string)) error {
+// Follow waits for the end of ctx: no other process reaches this ledger.
+func (l *memoryLedger) Follow(ctx context.Context, _ string, _ func(string)) error {
 	<-ctx.Done()
 	return nil
 }

@@ -16,7 +16,7 @@ func TestLedgerRecord(t *testing.T) {
 	for _, c := range []struct{ name, key, value, says string }{
 		{"empty_object", "move.1", `{}`, `ledger record move.1 is set aside: it is about the pod with UID ""`},
 		{"garbage", "move.1", "\x00garbage", `ledger record move.1 is set aside: invalid character '\x00' looking for beginning of value`},
-		{"of_another_pod", "move.9", `{"open":{"Intent":{"pod":{"namespace":"web","name":"a","uid":"1"}}}}`,
+		{"of_another_pod", "move.9", `{"intent":{"pod":{"namespace":"web","name":"a","uid":"1"}}}`,
 			`ledger record move.9 is set aside: it is about the pod with UID "1"`},
 		{"of_nobody", "loop.x", `{}`, "ledger record loop.x is set aside: it is not about the workload, strategy and node of its key"},
 		{"foreign_key", "strange", `1`, "ledger record strange is set aside: the key is unknown"},
@@ -35,7 +35,7 @@ func TestLedgerRecord(t *testing.T) {
 				if err := a.Ready(); err == nil || err.Error() != c.says {
 					t.Errorf("readiness: got %v, want %s", err, c.says)
 				}
-				check(t, "metric", testutil.ToFloat64(a.metrics.bad), 1)
+				check(t, "metric", testutil.ToFloat64(a.metrics.invalid), 1)
 				end()
 			})
 		})

@@ -13,7 +13,7 @@ import (
 func TestAPodThatALimitHoldsIsDeferredAndHoldsBackNoOther(t *testing.T) {
 	evicted, rejected := schemas.ReasonEvictionAccepted, schemas.ReasonPodGone
 	limited := func(l policy.Limits) Config { return Config{Policy: policy.Policy{Rate: fast.Rate, Limits: l}} }
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		time.Sleep(time.Second)
 		if o.Strategy == "Stale" {
 			return o.Verdict(schemas.Rejected, rejected, ""), nil

@@ -30,7 +30,7 @@ import (
 
 // crowd is a view of pods of one workload, in the order in which they were seen.
 type crowd struct {
-	blank
+	noView
 
 	mu   sync.Mutex
 	list []cluster.Pod
@@ -102,8 +102,8 @@ func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
 	var tries int
 	var during []string
 	bus := newMemory()
-	handle := func(ctx context.Context, o Open, note saveFunc) (schemas.Verdict, error) {
-		if err := note(ctx, record{Open: o, Method: schemas.MethodEviction}); err != nil {
+	handle := func(ctx context.Context, o Intent, note saveFunc) (schemas.Verdict, error) {
+		if err := note(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
 			return schemas.Verdict{}, err
 		}
 		if tries++; tries == 1 {
@@ -128,7 +128,7 @@ func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
 func TestAPodThatTheGatesRejectIsNotClaimed(t *testing.T) {
 	var during []string
 	var b *bench
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		during = b.bus.keys()
 		return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 	}
@@ -272,10 +272,10 @@ func TestAnEvictionOfWhichTheAPIServerDiedIsLookedForUntilItIsBack(t *testing.T)
 			return answer, nil
 		}).client(t)
 		a := New(Config{Client: client, View: w, Policy: enabledPolicy(), Log: slog.New(slog.DiscardHandler)})
-		o := Open{Profile: "default", Strategy: "A", Intent: schemas.Intent{
+		o := Intent{Profile: "default", Strategy: "A", Intent: schemas.Intent{
 			ID: "1", Pod: p.Ref, Node: p.Node, Expires: time.Now().Add(time.Minute),
 		}}
-		v, err := a.Handle(t.Context(), o)
+		v, err := a.execute(t.Context(), o, unsaved)
 		check(t, "error", err, nil)
 		check(t, "gone", p.gone, true)
 		check(t, "outcome", v.Outcome, schemas.Evicted)
@@ -299,12 +299,12 @@ func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
 		}, err
 	}).client(t)
 	a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
-	term := newSession(t.Context(), func() bool { return false }, a, a.executeOpen, recorder{})
+	term := newSession(t.Context(), func() bool { return false }, a, a.execute, recorder{})
 	answer, e := answerTo("A", 1, "1", "2")
-	records := []record{{Open: openOf(answer, answer.Intents[0], e)}, {Open: openOf(answer, answer.Intents[1], e)}}
+	records := []record{{Intent: intentOf(answer, answer.Intents[0], e)}, {Intent: intentOf(answer, answer.Intents[1], e)}}
 	_, _, _, err := term.resolve(t.Context(), records)
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
 	}
-	check(t, "changes of the ledger", len(term.ledgerQueue), 0)
+	check(t, "changes of the ledger", len(term.ledgerWrites.next), 0)
 }

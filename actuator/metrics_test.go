@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -30,20 +31,27 @@ descheduler_pods_evicted_total{namespace="web",profile="p",result="success",stra
 	}
 }
 
-func TestAnIntentIsCountedOnceForAsLongAsItIsOpen(t *testing.T) {
+func TestIntentsMetric(t *testing.T) {
 	r := prometheus.NewRegistry()
-	m := newMetrics(r)
-	table := newLined()
-	table.added = func(e *entry) { m.taken(e.open) }
-	take(table, "A", 1, "p1", "p2")
-	take(table, "A", 2, "p1", "p2", "p3") // again, and one more
-	take(table, "B", 3, "p1")             // of another strategy
-	take(table, "A", 4)
-	take(table, "A", 5, "p1") // it was withdrawn meanwhile
-	want := `# HELP rehome_intents_total Intents that were taken up, each once for as long as it is open; again by the next leader.
+	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}, Metrics: r}
+	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		b.put("C", 1, "0") // takes the only token
+		time.Sleep(time.Second)
+		b.put("A", 2, "p1", "p2")
+		time.Sleep(time.Second)
+		b.put("A", 3, "p1", "p2", "p3") // again, and one more
+		b.put("B", 4, "p1")             // of another strategy
+		time.Sleep(time.Second)
+		b.put("A", 5)
+		time.Sleep(time.Second)
+		b.put("A", 6, "p1") // it was withdrawn meanwhile
+		time.Sleep(time.Second)
+	})
+	want := `# HELP rehome_intents_total Intents that were accepted, each once for as long as it is open; again by the next leader.
 # TYPE rehome_intents_total counter
 rehome_intents_total{profile="default",strategy="A"} 4
 rehome_intents_total{profile="default",strategy="B"} 1
+rehome_intents_total{profile="default",strategy="C"} 1
 `
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_intents_total"); err != nil {
 		t.Error(err)

@@ -15,19 +15,19 @@ func onTheWay(uid types.UID, at limitKeys, seconds int) *inFlight {
 	o := wish()
 	o.Intent.ID, o.Intent.Pod.UID = string(uid), uid
 	began := noon.Add(time.Duration(seconds) * time.Second)
-	return &inFlight{record: record{Open: o, Begun: began, Moved: began}, at: at}
+	return &inFlight{record: record{Intent: o, Begun: began, Moved: began}, at: at}
 }
 
 func TestMovesCountAgainstTheirNodeNamespaceAndWorkload(t *testing.T) {
 	one := onTheWay("1", limitKeys{"worker-1", "web", "uid-api"}, 0)
 	two := onTheWay("2", limitKeys{"worker-1", "shop", ""}, 1)
 	m := newMoves()
-	m.add(one, blank{})
-	m.add(two, blank{})
+	m.add(one, noView{})
+	m.add(two, noView{})
 	want := newMoves()
 	want.all = map[types.UID]*inFlight{"1": one, "2": two}
 	want.workloads = map[types.UID]*workloadMoves{"uid-api": {
-		moves: map[types.UID]*inFlight{"1": one}, stepping: map[types.UID]*inFlight{}, going: map[types.UID]bool{},
+		moves: map[types.UID]*inFlight{"1": one}, going: map[types.UID]bool{}, replacements: map[types.UID]*inFlight{},
 	}}
 	want.nodes = map[string]int{"worker-1": 2}
 	want.namespaces = map[string]int{"web": 1, "shop": 1}
@@ -45,8 +45,8 @@ func TestAMoveIsMarkedByWhatTheIntentAndTheViewSay(t *testing.T) {
 	v := given{pods: map[types.UID]cluster.Pod{"uid-0": replica("0", "worker-9", 0)}}
 	check(t, "mark", keysOf(wish(), v), limitKeys{"worker-1", "web", "uid-api"})
 	check(t, "workload", workloadOf(v, "uid-0"), &api)
-	check(t, "mark of a pod that is not known", keysOf(wish(), blank{}), limitKeys{"worker-1", "web", ""})
-	check(t, "workload of a pod that is not known", workloadOf(blank{}, "uid-0"), nil)
+	check(t, "mark of a pod that is not known", keysOf(wish(), noView{}), limitKeys{"worker-1", "web", ""})
+	check(t, "workload of a pod that is not known", workloadOf(noView{}, "uid-0"), nil)
 	alone := v.pods["uid-0"]
 	alone.Workload = schemas.ObjectRef{}
 	check(t, "workload of a pod that has none", workloadOf(given{pods: map[types.UID]cluster.Pod{"uid-0": alone}}, "uid-0"), nil)

@@ -15,26 +15,32 @@ func scopeAt(kind schemas.ScopeKind, event string, after time.Duration) schemas.
 	return schemas.ScopeRef{Kind: kind, Key: "zone", Event: event, Now: noon.Add(after)}
 }
 
+// departed is the move of a pod for a scope. A zero time: it is asked for.
+func departed(of schemas.ScopeRef, workload types.UID, at time.Time) *inFlight {
+	x := &inFlight{scope: of, at: limitKeys{workload: workload}}
+	x.Intent.Pod.UID, x.Moved = "gone", at
+	return x
+}
+
 func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 	const spread, none = schemas.SpreadKind, types.UID("")
 	first := scopeAt(spread, "first", 0)
-	left := func(of schemas.ScopeRef, workload types.UID, after time.Duration) func(*departures) {
-		return func(d *departures) {
-			d.begin("gone", of, workload)
-			d.end("gone", of, workload, noon.Add(after))
+	left := func(of schemas.ScopeRef, workload types.UID, after time.Duration) func(departures) {
+		return func(d departures) {
+			d.add(departed(of, workload, noon.Add(after)))
 		}
 	}
-	both := func(a, b func(*departures)) func(*departures) {
-		return func(d *departures) { a(d); b(d) }
+	both := func(a, b func(departures)) func(departures) {
+		return func(d departures) { a(d); b(d) }
 	}
 	for _, c := range []struct {
 		name     string
-		before   func(*departures)
+		before   func(departures)
 		asked    schemas.ScopeRef
 		workload types.UID
 		want     bool
 	}{
-		{"nothing has left", func(*departures) {}, scopeAt(spread, "second", 0), "w", false},
+		{"nothing has left", func(departures) {}, scopeAt(spread, "second", 0), "w", false},
 		{"a pod left for an evaluation before", left(first, none, 2*time.Second), scopeAt(spread, "second", time.Second), none, true},
 		{"a scope made right after a pod left may not know of it", left(first, none, time.Second),
 			scopeAt(spread, "second", time.Second+unseen-1), none, true},
@@ -49,17 +55,21 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 		{"a pod is verdictOn about by itself", left(first, "w", time.Second), scopeAt(schemas.PodKind, "second", 0), "w", false},
 		{"so is each of a node", left(first, "w", time.Second), scopeAt(schemas.NodeKind, "second", 0), "w", false},
 		{"the answer does not tell its time", left(first, "w", time.Second), schemas.ScopeRef{Kind: spread, Key: "zone", Event: "x"}, "w", false},
-		{"a pod is being asked to leave", func(d *departures) { d.begin("gone", first, none) }, scopeAt(spread, "second", time.Hour), none, true},
-		{"the same, by the evaluation itself", func(d *departures) { d.begin("gone", first, none) }, first, none, false},
-		{"a pod was asked and stayed", func(d *departures) { d.begin("gone", first, none); d.end("gone", first, none, time.Time{}) },
+		{"a pod is being asked to leave", func(d departures) { d.add(departed(first, none, time.Time{})) }, scopeAt(spread, "second", time.Hour), none, true},
+		{"the same, by the evaluation itself", func(d departures) { d.add(departed(first, none, time.Time{})) }, first, none, false},
+		{"a pod was asked and stayed", func(d departures) {
+			x := departed(first, none, time.Time{})
+			d.add(x)
+			d.remove(x)
+		},
 			scopeAt(spread, "second", 0), none, false},
-		{"it is long ago, and forgotten", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(longestIntent + time.Second)) }),
+		{"it is long ago, and forgotten", both(left(first, none, time.Second), func(d departures) { d.forget(noon.Add(longestIntent + time.Second)) }),
 			scopeAt(spread, "second", 0), none, false},
-		{"it is not quite as long ago", both(left(first, none, time.Second), func(d *departures) { d.forget(noon.Add(longestIntent)) }),
+		{"it is not quite as long ago", both(left(first, none, time.Second), func(d departures) { d.forget(noon.Add(longestIntent)) }),
 			scopeAt(spread, "second", 0), none, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := newDepartures()
+			d := departures{}
 			c.before(d)
 			_, got := d.stale(&message{scope: c.asked, lists: map[types.UID]bool{"stays": true}}, c.workload)
 			check(t, "outdated", got, c.want)
@@ -68,11 +78,12 @@ func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
 }
 
 func TestAnAnswerThatListsThePodThatLeftHasThoughtOfIt(t *testing.T) {
-	d := newDepartures()
-	d.begin("gone", scopeAt(schemas.SpreadKind, "first", 0), "w")
+	d := departures{}
+	x := departed(scopeAt(schemas.SpreadKind, "first", 0), "w", time.Time{})
+	d.add(x)
 	a := &message{scope: scopeAt(schemas.SpreadKind, "second", 0), lists: map[types.UID]bool{"gone": true, "other": true}}
 	_, asked := d.stale(a, "w")
-	d.end("gone", scopeAt(schemas.SpreadKind, "first", 0), "w", noon.Add(time.Second))
+	x.Moved = noon.Add(time.Second)
 	_, left := d.stale(a, "w")
 	a.lists = map[types.UID]bool{"other": true}
 	_, without := d.stale(a, "w")

@@ -14,7 +14,7 @@ import (
 )
 
 // oneWorkload is a cluster in which all pods belong to one Deployment, with a budget, and none has a replacement.
-type oneWorkload struct{ blank }
+type oneWorkload struct{ noView }
 
 func (oneWorkload) Pod(uid types.UID) (cluster.Pod, bool) {
 	return cluster.Pod{
@@ -56,7 +56,7 @@ func TestAMoveThatDoesNotComeAboutIsNoReasonForAPause(t *testing.T) {
 func TestThePauseOutlivesTheProcess(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		view View // blank: the moves are over when they are accepted
+		view View // noView: the moves are over when they are accepted
 	}{
 		{"while the first move is in flight", oneWorkload{}},
 		{"when the first move is settled", settling{}},

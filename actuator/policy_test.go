@@ -76,12 +76,12 @@ func TestAPolicyWithoutARateHasTheDefault(t *testing.T) {
 func TestAProfileWithTheStrategyIsFoundForAnIntent(t *testing.T) {
 	p := enabling(slow, "A")
 	for _, c := range []struct {
-		open Open
+		open Intent
 		want bool
 	}{
-		{Open{Profile: "default", Strategy: "A"}, true},
-		{Open{Profile: "default", Strategy: "B"}, false},
-		{Open{Profile: "other", Strategy: "A"}, false},
+		{Intent{Profile: "default", Strategy: "A"}, true},
+		{Intent{Profile: "default", Strategy: "B"}, false},
+		{Intent{Profile: "other", Strategy: "A"}, false},
 	} {
 		if _, got := enables(&p, c.open); got != c.want {
 			t.Errorf("%s of %s: got %v, want %v", c.open.Strategy, c.open.Profile, got, c.want)

@@ -24,7 +24,7 @@ type queues struct {
 	wanted priorityqueue.PriorityQueue[types.UID]
 	// inFlight are pods on the move.
 	inFlight workqueue.TypedDelayingInterface[types.UID]
-	// changes are what informers told.
+	// changes are the changes that informers reported.
 	changes workqueue.TypedInterface[cluster.Change]
 }
 
@@ -56,7 +56,7 @@ func priorityOf(t policy.Traits, p cluster.Pod) int {
 	return (len(policy.Priorities())-strategy)<<40 + (math.MaxInt32-int(p.Priority))<<2 + quality
 }
 
-// apiHealth is what is known about the way to the API server. The zero value is healthy. It is safe for concurrent use.
+// apiHealth says whether the API server answers. The zero value is healthy. It is safe for concurrent use.
 type apiHealth struct {
 	mu      sync.Mutex
 	failure error // nil: up
@@ -65,71 +65,70 @@ type apiHealth struct {
 	retry   time.Time // not to be tried before
 }
 
-// fail says that the API server could not be asked, and returns whether that is news.
-func (l *apiHealth) fail(now time.Time, err error) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	news := l.failure == nil
+// fail records that the API server could not be asked, and returns whether that is news.
+func (h *apiHealth) fail(now time.Time, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news := h.failure == nil
 	if news {
-		l.since, l.tries = now, 0
+		h.since, h.tries = now, 0
 	}
-	l.failure = err
-	if !now.Before(l.retry) { // of calls that fail together only the first counts
-		l.retry = now.Add(backoff(l.tries))
-		l.tries++
+	h.failure = err
+	if !now.Before(h.retry) { // of calls that fail together only the first counts
+		h.retry = now.Add(backoff(h.tries))
+		h.tries++
 	}
 	return news
 }
 
-// succeed says that the API server answered, and returns for how long it had not.
-func (l *apiHealth) succeed(now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == nil {
+// succeed records that the API server answered, and returns the duration of the outage.
+func (h *apiHealth) succeed(now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
 		return 0
 	}
-	l.failure, l.retry = nil, time.Time{}
-	return now.Sub(l.since)
+	h.failure, h.retry = nil, time.Time{}
+	return now.Sub(h.since)
 }
 
 // wait returns whether the API server is away, and how long until it may be tried again.
-func (l *apiHealth) wait(now time.Time) (wait time.Duration, down bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == nil {
+func (h *apiHealth) wait(now time.Time) (wait time.Duration, down bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
 		return 0, false
 	}
-	return max(l.retry.Sub(now), 0), true
+	return max(h.retry.Sub(now), 0), true
 }
 
-func (l *apiHealth) ready() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == nil {
+func (h *apiHealth) ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
 		return nil
 	}
-	return fmt.Errorf("API server cannot be asked since %s: %w", clock(l.since), l.failure)
+	return fmt.Errorf("API server cannot be asked since %s: %w", clock(h.since), h.failure)
 }
 
-// maxBackoff is the longest pause between two tries. An outage ends unnoticed for no longer than that.
+// maxBackoff bounds how long the end of an outage goes unnoticed.
 const maxBackoff = 5 * time.Second
 
-// backoff is the pause after the given number of tries: 100 ms doubled each time, up to maxBackoff, shortened by up to
-// a half so that several processes do not try together.
+// backoff is the delay after so many tries: 100 ms doubled each time, up to maxBackoff, less a jitter of up to a half.
 func backoff(tries int) time.Duration {
 	d := min(100*time.Millisecond<<min(tries, 10), maxBackoff)
 	return d - rand.N(d/2)
 }
 
-// persist calls f until it succeeds, fails for good, or ctx ends, and returns the last error. f is not called when ctx has
-// ended before. first is told about the first failure that does not end it.
-func persist(ctx context.Context, f func() error, forGood func(error) bool, first func(error)) error {
+// persist calls f until it succeeds, fails with a permanent error, or ctx ends, and returns the last error. f is not called when ctx
+// has ended before. It reports the first error that does not end it to first.
+func persist(ctx context.Context, f func() error, permanent func(error) bool, first func(error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for tries := 0; ; tries++ {
 		err := f()
-		if err == nil || forGood(err) || ctx.Err() != nil {
+		if err == nil || permanent(err) || ctx.Err() != nil {
 			return err
 		}
 		if tries == 0 {

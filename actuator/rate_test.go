@@ -28,7 +28,7 @@ func TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var mu sync.Mutex
 			began := []time.Time{}
-			handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+			handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 				mu.Lock()
 				began = append(began, time.Now())
 				mu.Unlock()

@@ -3,7 +3,6 @@ package actuator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,17 +10,6 @@ import (
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
-
-// execution is an entry that is executed, with its intent as it was when that began: a newer message may change it meanwhile.
-type execution struct {
-	entry *entry
-	open  Open
-	move  *inFlight
-	// scope is that of the newest message that lists the pod.
-	scope schemas.ScopeRef
-	// all and space are the buckets of its tokens; space is nil when its namespace has no rate of its own.
-	all, space *limit.Bucket
-}
 
 // dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes one when
 // there is capacity to execute it, so a pod of higher priority that arrives while capacity is missing goes first.
@@ -50,11 +38,34 @@ func (s *session) awaitCapacity(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// missingCapacity is capacityWait for callers that do not hold mu.
 func (s *session) missingCapacity() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.capacityWait(s.cfg.Now())
+}
+
+// mostStoring bounds the verdicts that are on their way to the bus at once.
+const mostStoring = 256
+
+// capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be now. The
+// caller holds mu.
+func (s *session) capacityWait(now time.Time) time.Duration {
+	wait, down := s.health.wait(now)
+	switch {
+	case s.running >= s.cfg.Parallel, s.storing > mostStoring,
+		// While the API server or the bus is away, one intent at a time tries it.
+		down && s.running > 0, s.busAway.Load() && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
+		return time.Hour // the end of one of them frees capacity
+	}
+	return max(wait, s.bucket.Wait(now))
+}
+
+// freed lets the dispatcher look again whether there is capacity.
+func (s *session) freed() {
+	select {
+	case s.capacity <- struct{}{}:
+	default:
+	}
 }
 
 // trackAll follows the moves in flight until the queue is shut down.
@@ -65,117 +76,85 @@ func (s *session) trackAll(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
-		moves, e := s.moves.all[uid] != nil, s.entries.front(uid)
+		x, e := s.moves.all[uid], s.entries.front(uid)
 		s.mu.Unlock()
-		if moves && e != nil {
+		if x != nil && e != nil {
 			s.Reconcile(ctx, uid) // rejects the intent, since its pod is on the move
 		}
-		if moves {
+		if x != nil {
 			s.Reconcile(ctx, uid)
 		}
 		s.queues.inFlight.Done(uid)
 	}
 }
 
-// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict,
-// parks it under what blocks it, or executes it; without one it follows the move in flight. It returns after which time it is to be called
-// again at the latest, because the capacity to execute the intent is missing; 0: something else will call it.
-func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
+// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict, parks
+// it, or executes it; without an open intent it follows the move in flight. It returns after which time to call it again at the
+// latest, because capacity is missing; 0: something else calls it.
+func (s *session) Reconcile(ctx context.Context, uid types.UID) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
 	now := s.cfg.Now()
 	s.mu.Lock()
-	m, e := s.moves.all[uid], s.entries.front(uid)
-	s.refresh(now)
-	if e != nil && e.state == entryWaiting {
-		x, wait := s.admit(e, now)
+	x, e := s.moves.all[uid], s.entries.front(uid)
+	s.checkCluster(now)
+	if e == nil || e.state != entryWaiting {
 		s.mu.Unlock()
 		if x != nil {
-			s.workers.Go(func() { s.work(ctx, *x) })
+			s.track(ctx, x)
 		}
-		return wait
+		return 0
 	}
+	x, wait := s.admit(e, now)
 	s.mu.Unlock()
-	if m != nil {
-		s.track(ctx, m)
+	if x != nil {
+		i := e.intent // a newer message may change it meanwhile
+		save := func(ctx context.Context, r record) error { return s.save(ctx, x, r) }
+		if i.asked().DryRun {
+			save = func(context.Context, record) error { return nil }
+		}
+		s.workers.Go(func() {
+			v, err := s.execute(ctx, i, save)
+			s.finish(ctx, e, x, v, err)
+		})
 	}
-	return 0
-}
-
-// capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be now.
-func (s *session) capacityWait(now time.Time) time.Duration {
-	wait, down := s.health.wait(now)
-	switch {
-	case s.running >= s.cfg.Parallel, s.storing > storingMost,
-		// While the API server or the bus is away, one intent at a time tries it.
-		down && s.running > 0, s.busAway.Load() && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
-		return time.Hour // the end of one of them calls
-	}
-	return max(wait, s.bucket.Wait(now))
-}
-
-// storingMost bounds the verdicts that are on their way to the bus at once.
-const storingMost = 256
-
-// freed lets the dispatcher look again whether there is capacity.
-func (s *session) freed() {
-	select {
-	case s.capacity <- struct{}{}:
-	default:
-	}
+	return wait
 }
 
 // begin takes what the execution of an entry needs. The caller holds mu.
-func (s *session) begin(e *entry, now time.Time) *execution {
-	at := keysOf(e.open, s.cfg.View)
+func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	e.state = entryExecuting
-	s.unpark(e)
-	s.windows.Begin(originOf(e.open))
-	space := s.space(at.namespace)
+	s.windows.Begin(e.intent.origin())
 	s.bucket.Take()
-	space.Take()
+	s.namespaceBucket(at.namespace).Take()
 	x := &inFlight{
-		record: record{
-			Open: e.open, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(s.cfg.View, e.uid()),
-		},
-		at: at, seen: s.cfg.View.Latest(),
+		record: record{Intent: e.intent, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(s.cfg.View, e.uid())},
+		at:     at, scope: e.message.scope, seen: s.cfg.View.Latest(), buckets: [2]*limit.Bucket{s.bucket, s.namespaceBucket(at.namespace)},
 	}
 	s.moves.add(x, s.cfg.View)
-	x.Newest = s.moves.newest(at.workload)
-	s.departures.begin(e.uid(), e.message.scope, at.workload)
+	if w := s.moves.workloads[at.workload]; w != nil {
+		x.Newest = w.newest
+	}
+	s.departures.add(x)
 	s.running++
-	return &execution{e, e.open, x, e.message.scope, s.bucket, space}
+	return x
 }
 
 // retryAfter is how long an intent waits that could not be executed for another reason than the API server.
 const retryAfter = 500 * time.Millisecond
 
-// work takes one intent to its verdict, or puts it back.
-func (s *session) work(ctx context.Context, x execution) {
-	verdict, err := s.executeIntent(ctx, x)
-	now := s.cfg.Now()
+// finish ends an execution: it stores the verdict, or puts the entry back after an error.
+func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.Verdict, err error) {
 	if err != nil {
-		if ctx.Err() == nil && errors.Is(err, ErrUnavailable) && s.health.fail(now, err) {
-			s.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", x.open.Intent.Pod.String(), "error", err)
-		}
-		if !errors.Is(err, ErrUnavailable) { // the pod changed again and again, or the lease is not valid
-			select {
-			case <-time.After(retryAfter):
-			case <-ctx.Done():
-			}
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.running--
-		x.tokens(false, false, now)
-		s.departures.end(x.open.Intent.Pod.UID, x.scope, x.move.at.workload, time.Time{})
-		s.abandon(x.move, now)
-		s.apply(s.entries.putBack(x.entry))
-		s.freed()
+		s.putBack(ctx, e, x, err)
 		return
 	}
-	if verdict.Reason != schemas.ReasonAPIUnavailable {
+	now := s.cfg.Now()
+	if v.Workload == nil {
+		v.Workload = x.Workload
+	}
+	if v.Reason != schemas.ReasonAPIUnavailable {
 		if outage := s.health.succeed(now); outage > 0 {
 			s.cfg.Log.Info("API server answers again", "after", outage)
 		}
@@ -183,131 +162,101 @@ func (s *session) work(ctx context.Context, x execution) {
 	s.mu.Lock()
 	s.running--
 	s.storing++
-	behind := s.finish(x, verdict, now)
+	next := s.executed(e, x, v, now)
 	s.mu.Unlock()
 	s.freed()
-	v := verdictOn{x.entry, verdict, x.move}
-	if x.open.asked().DryRun {
-		v.move = nil // nothing is on the move
+	on := verdictOn{e, v, x}
+	if x.Intent.asked().DryRun {
+		on.move = nil // nothing is on the move
 	}
-	s.conclude(v)
+	s.conclude(on)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storing--
-	s.apply(behind)
+	s.apply(next)
 	s.freed()
 }
 
-// executeIntent executes the intent. The move is in the ledger when nothing speaks against it and before anything is changed.
-func (s *session) executeIntent(ctx context.Context, x execution) (schemas.Verdict, error) {
-	save := func(ctx context.Context, r record) error { return s.save(ctx, x.move, r) }
-	if x.open.asked().DryRun {
-		save = unsaved
-	}
-	v, err := s.execute(ctx, x.open, save)
-	if err == nil && v.Workload == nil {
-		v.Workload = x.move.Workload
-	}
-	return v, err
-}
-
-// save stores the record of a move, trying again until it is stored or ctx ends. What is queued for the same pod, such as the
-// end of a try before, is written first. It fails when the lease is not valid any more: nothing may be changed then.
-func (s *session) save(ctx context.Context, x *inFlight, r record) error {
-	if err := s.awaitWritten(ctx, r.key()); err != nil {
-		return err
+func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
+	if errors.Is(err, ErrUnavailable) {
+		if ctx.Err() == nil && s.health.fail(s.cfg.Now(), err) {
+			s.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", x.Intent.Pod.String(), "error", err)
+		}
+	} else { // the pod changed again and again, or the lease is not valid
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+		}
 	}
 	s.mu.Lock()
-	r.Begun, r.Newest = x.Begun, x.Newest
-	if r.Workload == nil {
-		r.Workload = x.Workload
-	}
-	x.record, x.saved = r, true
-	s.moves.setState(x, r.State)
-	s.mu.Unlock()
-	if err := s.write(ctx, ledgerChange{key: r.key(), value: r}); err != nil {
-		return err
-	}
-	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
-		return fmt.Errorf("move pod %s: %w", r.Open.Intent.Pod, ErrNotLeading)
-	}
-	return nil
+	defer s.mu.Unlock()
+	s.running--
+	x.returnTokens(false, false, s.cfg.Now())
+	s.abandon(x, s.cfg.Now())
+	s.apply(s.entries.putBack(e))
+	s.freed()
 }
 
-// finish takes note of the verdict of an execution, and returns what follows from it for other intents. The caller holds mu.
-func (s *session) finish(x execution, v schemas.Verdict, now time.Time) changes {
-	dryRun := x.open.asked().DryRun
+// executed records the verdict of an execution, and returns what follows from it for other intents. The caller holds mu.
+func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Time) changes {
+	dryRun := x.Intent.asked().DryRun
 	moved := v.Outcome.Moves() && !dryRun
-	x.tokens(spent(v.Outcome), moved, now)
-	if r := resultOf(v); r != noCall {
-		s.cluster.Called(x.move.at.namespace, r != callFailed, now)
-		s.cluster.Refused(x.move.at.namespace, r == callRefused || r == callFailed, now)
-		s.breakerDue = now
+	// Gates cost no token, since the API server only read the pod. Only moves cost one of the namespace.
+	x.returnTokens(v.Outcome != schemas.Rejected && v.Outcome != schemas.Expired, moved, now)
+	if called, failed, refused := callOf(v); called {
+		s.cluster.Called(x.at.namespace, failed, refused, now)
+		s.clusterDue = true
 	}
-	s.departures.end(x.open.Intent.Pod.UID, x.scope, x.move.at.workload, departed(v, now))
 	if !moved {
-		s.abandon(x.move, now)
+		s.abandon(x, now)
 		if dryRun {
-			s.entries.settle(x.entry) // other entries of the pod stay
-			return changes{}
+			return s.entries.remove(e) // other entries of the pod stay
 		}
-		return s.entries.finish(x.entry, v.Outcome)
+		return s.entries.finish(e, v.Outcome)
 	}
-	s.windows.End(originOf(x.open), true, now)
-	x.move.message = x.entry.message
-	s.moves.accepted(x.move, now)
-	s.release(workloadBlocker(x.move.at.workload)) // until when the others wait is known only now
-	s.leaves(x.move, now)
+	if s.cfg.DryRun {
+		s.departures.remove(x)
+	}
+	s.windows.End(x.Intent.origin(), true, now)
+	x.message = e.message
+	s.moves.accepted(x, now)
+	s.release(workloadBlocker(x.at.workload)) // its cooldown is known only now
+	s.movedOff(x, now)
 	s.metrics.moving.Set(float64(len(s.moves.all)))
-	return s.entries.finish(x.entry, v.Outcome)
+	return s.entries.finish(e, v.Outcome)
 }
 
 // abandon undoes what the beginning of a move has counted. The caller holds mu.
 func (s *session) abandon(x *inFlight, now time.Time) {
-	s.windows.End(originOf(x.Open), false, now)
+	s.windows.End(x.Intent.origin(), false, now)
+	s.departures.remove(x)
 	s.moves.remove(x)
 	s.releaseFor(x.at)
-	if x.saved {
-		s.change(s.keptEntry(x.Open.Intent.Pod.UID))
+	switch before := s.settled[x.uid()]; {
+	case !x.saved:
+	case before != nil: // an earlier move of the pod still counts
+		s.change(before.key(), before.record)
+	default:
+		s.change(x.key(), nil)
 	}
 }
 
-// tokens ends what the execution holds of the rates. A token of the namespace is spent by moves alone.
-func (x execution) tokens(spent, moved bool, now time.Time) {
-	if spent {
-		x.all.Spend(now)
-	} else {
-		x.all.GiveBack()
-	}
-	if moved {
-		x.space.Spend(now)
-	} else {
-		x.space.GiveBack()
-	}
+// returnTokens returns the tokens that the move holds: that of the cluster, and that of its namespace.
+func (x *inFlight) returnTokens(spent, spentOfNamespace bool, now time.Time) {
+	x.buckets[0].Return(spent, now)
+	x.buckets[1].Return(spentOfNamespace, now)
 }
 
-// spent says whether a verdict costs a token. One that the gates gave does not: the API server only read the pod.
-func spent(o schemas.Outcome) bool { return o != schemas.Rejected && o != schemas.Expired }
-
-// callResult is how an eviction call ended, for the circuit breakers.
-type callResult int
-
-const (
-	noCall callResult = iota
-	callAnswered
-	callRefused // for good: by several budgets, an admission policy, or a missing right
-	callFailed  // the API server itself failed
-)
-
-// resultOf is how the eviction call of a verdict ended. A budget and a server that is busy refuse only for now.
-func resultOf(v schemas.Verdict) callResult {
+// callOf returns how the eviction call of a verdict ended, for the circuit breakers. A budget and a server that is busy refuse only
+// for now.
+func callOf(v schemas.Verdict) (called, failed, refused bool) {
 	switch {
 	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:
-		return callAnswered
+		return true, false, false
 	case v.Outcome == schemas.Failed:
-		return callRefused
+		return true, false, true
 	case v.Reason == schemas.ReasonAPIUnavailable:
-		return callFailed
+		return true, true, true
 	}
-	return noCall
+	return false, false, false
 }

@@ -47,8 +47,8 @@ func (m *stepped) Cancel(context.Context, move.State, time.Time) (move.Progress,
 }
 
 // stepping begins each move with a method that has more steps to take.
-func stepping(ctx context.Context, o Open, save saveFunc) (schemas.Verdict, error) {
-	err := save(ctx, record{Open: o, Method: schemas.MethodBackground, Workload: &api, State: move.State(`{}`)})
+func stepping(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+	err := save(ctx, record{Intent: o, Method: schemas.MethodBackground, Workload: &api, State: move.State(`{}`)})
 	v := o.Verdict(schemas.Requested, schemas.ReasonBackgroundAccepted, "")
 	v.Method = schemas.MethodBackground
 	return v, err
@@ -145,7 +145,7 @@ func TestTracking(t *testing.T) {
 			o := wish()
 			o.Intent.Pod.UID = types.UID(fmt.Sprint("uid-", i))
 			o.Intent.ID = fmt.Sprint(i)
-			x := &inFlight{record: record{Open: o, Begun: noon, Workload: &api}, at: keysOf(o, &v), seen: uint64(workloads * replicas), told: true}
+			x := &inFlight{record: record{Intent: o, Begun: noon, Workload: &api}, at: keysOf(o, &v), seen: uint64(workloads * replicas), reported: true}
 			s.moves.add(x, &v)
 			s.moves.accepted(x, noon)
 			moves = append(moves, x)
@@ -156,7 +156,11 @@ func TestTracking(t *testing.T) {
 			s.learn(cluster.Change{Workload: x.at.workload, Pod: uid})
 			s.learn(cluster.Change{Workload: x.at.workload, Pod: x.uid()})
 		}
-		check(t, "replacements that were found", len(s.moves.replacing), 270)
+		found := 0
+		for _, w := range s.moves.workloads {
+			found += len(w.replacements)
+		}
+		check(t, "replacements that were found", found, 270)
 		return asked
 	}
 	t.Run("cost_per_move_not_per_workload", func(t *testing.T) {
@@ -202,7 +206,7 @@ func TestVerdicts(t *testing.T) {
 			s := a.session.Load()
 			time.Sleep(100 * ms)
 			s.mu.Lock()
-			s.change(ledgerChange{key: "loop.x", value: 1})
+			s.change("loop.x", 1)
 			s.mu.Unlock()
 			time.Sleep(100 * ms)
 			m.mu.Lock()
@@ -221,8 +225,8 @@ func TestLease(t *testing.T) {
 	valid := false
 	called := false
 	cfg := Config{Policy: fast, LeaseValid: func() bool { return valid }}
-	execute := func(ctx context.Context, o Open, save saveFunc) (schemas.Verdict, error) {
-		if err := save(ctx, record{Open: o, Method: schemas.MethodEviction}); err != nil {
+	execute := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+		if err := save(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
 			return schemas.Verdict{}, err
 		}
 		called = true

@@ -1,42 +1,39 @@
 package actuator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// remember queues what the ledger is to know of a move. The caller holds mu.
+// remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.
 func (s *session) remember(x *inFlight, now time.Time) {
-	e := ledgerChange{key: x.key(), value: x.record}
 	if x.Settled {
-		if due := s.forgottenAt(x, now); now.Before(due) {
-			s.kept[x.Open.Intent.Pod.UID] = x
-			s.forgetAt = sooner(s.forgetAt, due)
-		} else {
-			e.value = nil
+		due := s.forgottenAt(x, now)
+		if !now.Before(due) {
+			s.change(x.key(), nil)
+			return
 		}
+		s.settled[x.uid()] = x
+		s.forgetAt = sooner(s.forgetAt, due)
 	}
-	s.change(e)
+	s.change(x.key(), x.record)
 }
 
-// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from
-// it, and the intents message that asked for it is out of the table, from which the next leader would else carry it out again.
+// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it, and
+// the intents message that asked for it is out of the table, from which the next leader would else execute it again.
 func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 	due := x.Moved.Add(s.windows.Pause)
 	if s.windows.Any() {
 		due = x.Moved.Add(max(s.windows.Over(), s.windows.Pause))
 	}
 	inTable := x.message != nil && !x.message.closed
-	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // which it must not end under the next leader
+	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // which the replacement must not end under the next leader
 	if (inTable || others || x.Pending || x.ending) && due.Before(now.Add(sweepEvery)) {
 		due = now.Add(sweepEvery)
 	}
@@ -54,46 +51,38 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// forgetKept deletes the settled moves that nothing follows from any more. The caller holds mu.
-func (s *session) forgetKept(now time.Time) {
+// forgetSettled deletes the settled moves that nothing follows from any more. The caller holds mu.
+func (s *session) forgetSettled(now time.Time) {
 	if s.forgetAt.IsZero() || now.Before(s.forgetAt) {
 		return
 	}
 	s.forgetAt = time.Time{}
-	for uid, x := range s.kept {
+	for uid, x := range s.settled {
 		if due := s.forgottenAt(x, now); now.Before(due) {
 			s.forgetAt = sooner(s.forgetAt, due)
 			continue
 		}
-		delete(s.kept, uid)
-		if s.moves.all[uid] == nil { // else it is moved again, and the entry is of that
-			s.change(ledgerChange{key: x.key()})
+		delete(s.settled, uid)
+		if s.moves.all[uid] == nil { // else it is moved again, and the record is of that
+			s.change(x.key(), nil)
 		}
 	}
 }
 
-// keptEntry is what the ledger is to have of a pod of which no move is in flight.
-func (s *session) keptEntry(pod types.UID) ledgerChange {
-	if x := s.kept[pod]; x != nil {
-		return ledgerChange{key: x.key(), value: x.record}
-	}
-	return ledgerChange{key: keyMove + string(pod)}
-}
-
 // begun returns the move that was begun for an intent. nil: none is remembered.
-func (s *session) begun(o Open) *inFlight {
-	for _, x := range []*inFlight{s.moves.all[o.Intent.Pod.UID], s.kept[o.Intent.Pod.UID]} {
-		if x != nil && x.Open.Intent.ID == o.Intent.ID {
+func (s *session) begun(i Intent) *inFlight {
+	for _, x := range []*inFlight{s.moves.all[i.Pod.UID], s.settled[i.Pod.UID]} {
+		if x != nil && x.Intent.ID == i.ID {
 			return x
 		}
 	}
 	return nil
 }
 
-// recover begins the session with what the ledger has of the ones before, trying again until it has it or ctx ends.
+// recover begins the session with the ledger, trying again until it is read or ctx ends.
 func (s *session) recover(ctx context.Context) error {
 	return persist(ctx, func() error { return s.recoverOnce(ctx) }, func(error) bool { return false }, func(err error) {
-		s.cfg.Log.Warn("what was going on cannot be read yet, trying again", "error", err)
+		s.cfg.Log.Warn("moves in flight cannot be read yet, trying again", "error", err)
 	})
 }
 
@@ -102,8 +91,8 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the ledger: %w", err)
 	}
-	records, loops, storm, bad := readLedger(entries)
-	s.setBadRecords(bad)
+	records, loops, storm, invalid := readLedger(entries)
+	s.setInvalidRecords(invalid)
 	moves, verdicts, never, err := s.resolve(ctx, records)
 	if err != nil {
 		return err
@@ -111,40 +100,52 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range never {
-		s.change(ledgerChange{key: r.key()})
+		s.change(r.key(), nil)
 	}
-	s.restore(moves, loops)
+	s.restore(moves)
+	for _, l := range loops {
+		s.loop.Restore(l.BreakerKey, l.BreakerRecord)
+		s.storeLoop(l.BreakerKey)
+	}
 	s.apply(changes{verdicts: verdicts})
 	for key := range entries {
 		if strings.HasPrefix(key, keyClear) {
-			s.clear(key) // a wish that nobody was there to hear
+			s.clear(key) // requested while there was no leader
 		}
 	}
-	s.refresh(s.cfg.Now())
-	if len(storm.Conditions) > 0 && len(s.open) == 0 {
-		s.change(ledgerChange{key: keyStorm}) // that brake is looked at anew
+	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
+	s.checkCluster(s.cfg.Now())
+	if len(storm.Conditions) > 0 && len(s.cluster.Open()) == 0 {
+		s.change(keyStorm, nil)
 	}
 	return nil
 }
 
-// readTableWithin is how long after its beginning a term has surely read the table of intents messages.
+// setInvalidRecords names the records that were set aside, in the log, in a metric, and in [Actuator.Ready].
+func (a *Actuator) setInvalidRecords(invalid []error) {
+	for _, err := range invalid {
+		a.cfg.Log.Error("ledger record is set aside; delete it from the bucket", "error", err)
+	}
+	a.metrics.invalid.Set(float64(len(invalid)))
+	a.invalid.Store(&invalid)
+}
+
+// readTableWithin is how long after its beginning a session has surely read the table of intents messages.
 const readTableWithin = time.Minute
 
-// resolve finds out what became of the moves in the ledger: which are to be followed or counted, which of them need the
-// verdict that may be lost, and which were never made. It changes nothing.
+// resolve finds out what became of the moves in the ledger: which are followed or counted, which of them need the verdict that may
+// be lost, and which were never made. It changes nothing.
 func (s *session) resolve(ctx context.Context, records []record) (open []*inFlight, verdicts []verdictOn, never []record, err error) {
-	slices.SortFunc(records, func(a, b record) int {
-		return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.Open.Intent.ID, b.Open.Intent.ID))
-	})
 	for _, r := range records {
 		x := &inFlight{
-			record: r, at: keysOf(r.Open, s.cfg.View), saved: true, told: true, recovered: s.cfg.Now().Add(readTableWithin),
+			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, saved: true, reported: true,
+			recovered: s.cfg.Now().Add(readTableWithin),
 		}
 		if x.at.workload == "" && r.Workload != nil {
 			x.at.workload = r.Workload.UID
 		}
 		if r.Moved.IsZero() {
-			v, happened, err := s.doubtful(ctx, r)
+			v, happened, err := s.lostVerdict(ctx, r)
 			if err != nil {
 				return nil, nil, nil, err
 			}
@@ -152,70 +153,68 @@ func (s *session) resolve(ctx context.Context, records []record) (open []*inFlig
 				never = append(never, r)
 				continue
 			}
-			x.Moved, x.told = s.cfg.Now(), false // not yet in flight: moves are counted by restore
-			verdicts = append(verdicts, verdictOn{&entry{open: r.Open, state: entryDone}, v, x})
+			x.Moved, x.reported = s.cfg.Now(), false
+			verdicts = append(verdicts, verdictOn{&entry{intent: r.Intent, state: entryDone}, v, x})
 		}
 		open = append(open, x)
 	}
 	return open, verdicts, never, nil
 }
 
-// doubtful says what became of a move that was begun and has no verdict: it happened if the pod is gone or going, or if
-// its method has more steps to take.
-func (s *session) doubtful(ctx context.Context, r record) (schemas.Verdict, bool, error) {
+// lostVerdict returns the verdict on a move that was begun and has none. The move happened if the pod is gone or going, or if its
+// method has more steps to take.
+func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict, happened bool, err error) {
 	if r.State != nil {
 		outcome, reason := move.Accepted(r.Method)
-		v := r.Open.Verdict(outcome, reason, "begun before a restart of the actuator")
-		v.Method, v.Workload, v.Instead = r.Method, r.Workload, r.Instead
-		return v, true, nil
+		v = r.Intent.Verdict(outcome, reason, "begun before a restart of the actuator")
+		v.Method = r.Method
+	} else {
+		pod, err := s.look(ctx, r.Intent.Pod, latest)
+		if err != nil {
+			return v, false, fmt.Errorf("look at pod %s: %w: %w", r.Intent.Pod, ErrUnavailable, err)
+		}
+		if _, going := ask([]Gate{exists, notTerminating}, Situation{Intent: r.Intent, Pod: pod}); !going {
+			return v, false, nil
+		}
+		v = r.Intent.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted,
+			"evicted from "+r.Intent.Node+"; the answer was lost in a restart of the actuator")
+		v.Method = schemas.MethodEviction
 	}
-	pod, err := s.look(ctx, r.Open.Intent.Pod, latest)
-	if err != nil {
-		return schemas.Verdict{}, false, fmt.Errorf("look at pod %s: %w: %w", r.Open.Intent.Pod, ErrUnavailable, err)
-	}
-	if _, going := ask([]Gate{exists, notTerminating}, Situation{Open: r.Open, Pod: pod}); !going {
-		return schemas.Verdict{}, false, nil
-	}
-	v := r.Open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted,
-		"evicted from "+r.Open.Intent.Node+"; the answer was lost in a restart of the actuator")
-	v.Method, v.Workload, v.Instead = schemas.MethodEviction, r.Workload, r.Instead
+	v.Workload, v.Instead = r.Workload, r.Instead
 	return v, true, nil
 }
 
-// restore takes over the moves and the loop breakers of the terms before. The caller holds mu.
-func (s *session) restore(moves []*inFlight, loops []loopRecord) {
+// restore takes over the moves of the sessions before. The caller holds mu.
+func (s *session) restore(moves []*inFlight) {
 	now := s.cfg.Now()
 	s.windows.Restart()
-	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // as limits expect it
+	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // as windows expect it
 	for _, x := range moves {
-		s.windows.Begin(originOf(x.Open))
-		s.windows.End(originOf(x.Open), true, x.Moved)
+		s.windows.Begin(x.Intent.origin())
+		s.windows.End(x.Intent.origin(), true, x.Moved)
 		if x.at.workload != "" {
 			s.moves.last[x.at.workload] = x.Moved
 		}
 		if !s.unfollowed {
-			s.departures.end(x.Open.Intent.Pod.UID, x.Open.Scope, x.at.workload, x.Moved)
+			s.departures.add(x)
 		}
 		if x.Settled {
-			if x.Pending {
-				s.pending[x.Open.Intent.Pod.UID] = x
-			}
-			if x.Replacement != "" {
-				s.replacements[x.Replacement] = now
-			}
-			s.kept[x.Open.Intent.Pod.UID] = x
+			s.settled[x.uid()] = x
 			s.forgetAt = sooner(s.forgetAt, s.forgottenAt(x, now))
-			continue
+		} else {
+			s.moves.add(x, s.cfg.View)
+			s.queues.inFlight.Add(x.uid())
 		}
-		s.moves.add(x, s.cfg.View)
-		if x.replacement = x.Replacement; x.replacement != "" {
-			s.moves.replacing[x.replacement] = x
-		}
-		s.queues.inFlight.Add(x.uid())
 	}
 	for _, x := range moves {
-		if w := s.moves.workloads[x.at.workload]; w != nil && !x.Settled {
-			w.first = 0
+		w := s.moves.workloads[x.at.workload]
+		if w == nil {
+			continue
+		}
+		if x.Replacement != "" {
+			w.replacements[x.Replacement] = x
+		}
+		if x.replacement, w.first = x.Replacement, 0; !x.Settled {
 			s.await(x)
 		}
 	}
@@ -223,13 +222,5 @@ func (s *session) restore(moves []*inFlight, loops []loopRecord) {
 		s.matchAll(uid, w)
 	}
 	s.moves.forgetCooldowns(s.windows.Pause, now)
-	for _, l := range loops {
-		s.loop.Restore(l.BreakerKey, l.BreakerRecord)
-		if l.Name != nil {
-			s.names[l.Workload] = *l.Name
-		}
-		s.forgetLoops(l.BreakerKey)
-	}
 	s.metrics.moving.Set(float64(len(s.moves.all)))
-	s.metrics.loopsOpen.Set(float64(s.loopsOpen()))
 }

@@ -21,14 +21,14 @@ func TestARestartThatIsLetGoIsNotAnEvictionWhereThePolicySaysSkip(t *testing.T) 
 			tm := recalled(t, m, policy.Policy{
 				Restart: policy.Restart{Workloads: policy.RestartAll, Otherwise: policy.OtherwiseSkip},
 			})
-			x := &inFlight{record: r, at: keysOf(r.Open, tm.cfg.View), told: true}
+			x := &inFlight{record: r, at: keysOf(r.Intent, tm.cfg.View), reported: true}
 			tm.moves.add(x, tm.cfg.View)
 			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: "spec.paused is true"}
 			// There is no API server: a look at the pod, let alone an eviction, would end the test.
 			tm.step(t.Context(), x, letsGo{refusal}, r.State, false)
 			tm.publishing.Wait()
 
-			want := r.Open.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
+			want := r.Intent.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
 			want.Method, want.Workload, want.Settlement = method, &api, &schemas.Settlement{Seconds: 1}
 			check(t, "verdicts", len(m.published), 1)
 			check(t, "verdict", decoded[schemas.Verdict](t, m.published[0]), want)

@@ -55,8 +55,8 @@ func recalled(t *testing.T, m *memory, p policy.Policy) *session {
 		t.Fatal(err)
 	}
 	tm.publishing.Wait()
-	tm.flush()
-	tm.writeLedger()
+	tm.ledgerWrites.queue.ShutDown()
+	tm.ledgerWrites.run()
 	tm.queues.shutDown()
 	return tm
 }
@@ -66,14 +66,14 @@ func before(uid types.UID, ago time.Duration) record {
 	_, e := answerTo("A", 1, uid)
 	a, _ := answerTo("A", 1, uid)
 	return record{
-		Open: openOf(a, a.Intents[0], e), Method: schemas.MethodEviction, Workload: &api,
+		Intent: intentOf(a, a.Intents[0], e), Method: schemas.MethodEviction, Workload: &api,
 		Begun: noon.Add(-ago), Moved: noon.Add(-ago), Settled: true,
 	}
 }
 
 func TestAMoveThatWasRefusedIsNoReasonForAPause(t *testing.T) {
 	cfg := Config{View: webPods("1", "2"), Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Pause: time.Hour}}}
-	handle := func(_ context.Context, o Open, _ saveFunc) (schemas.Verdict, error) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return o.Verdict(schemas.Rejected, schemas.ReasonProtected, ""), nil
 		}
@@ -108,7 +108,7 @@ func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
 
 func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	k := limit.BreakerKey{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
-	l := loopRecord{BreakerEntry: limit.BreakerEntry{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}}
+	l := LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}
 	t.Run("in the next process", func(t *testing.T) {
 		m := remembering(t, map[string]any{loopKey(k): l})
 		recalled(t, m, policy.Policy{})
@@ -116,7 +116,7 @@ func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	})
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := remembering(t, map[string]any{loopKey(k): loopRecord{BreakerEntry: limit.BreakerEntry{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}}})
+			m := remembering(t, map[string]any{loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
 			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{Brakes: policy.DefaultBrakes()},
 				Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())

@@ -20,10 +20,10 @@ import (
 
 // loopOf is a loop breaker of Deployment web/api on a node.
 func loopOf(node string, returns int, until time.Time) LoopBreaker {
-	return LoopBreaker{Name: &api, BreakerEntry: limit.BreakerEntry{
+	return LoopBreaker{
 		BreakerKey:    limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: node},
-		BreakerRecord: limit.BreakerRecord{Returns: returns, Returned: noon, Last: noon}, Until: until,
-	}}
+		BreakerRecord: limit.BreakerRecord{Returns: returns, Returned: noon, Last: noon, Name: &api}, Until: until,
+	}
 }
 
 func TestWhatIsRememberedCanBeRead(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWhatIsRememberedCanBeRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, bad := ReadLedger(remembering(t, map[string]any{c.r.key(): c.r}).ledger)
-			i := c.r.Open.Intent
+			i := c.r.Intent.Intent
 			check(t, "remembered", got, Remembered{Moves: []Move{{
 				Pod: i.Pod, Node: "worker-1", Workload: c.r.Workload, Profile: "default", Strategy: "A", Intent: "A-1.1",
 				Method: c.r.Method, Begun: noon.Add(-time.Second), Moved: c.r.Moved, WaitsFor: c.want,
@@ -63,7 +63,7 @@ func TestWhatIsRememberedCanBeRead(t *testing.T) {
 
 func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 	a, b, none := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon), loopOf("worker-3", 0, time.Time{})
-	storm := []StormCondition{{schemas.ReasonStormNodes, "7 of 9", noon}}
+	storm := []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "7 of 9", Since: noon}}
 	m := remembering(t, map[string]any{
 		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.BreakerKey): b, loopKey(a.BreakerKey): a,
 		loopKey(none.BreakerKey): none, keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
@@ -118,11 +118,12 @@ func (m *memory) remembers(t *testing.T) Remembered {
 func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{schemas.ReasonStormPending, "old", start}}}})
+		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: start}}}})
 		bad := &given{nodes: []cluster.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, bad)
 		open := []StormCondition{{
-			schemas.ReasonStormNodes, "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on", start.UTC(),
+			Reason: schemas.ReasonStormNodes, Since: start.UTC(),
+			Message: "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on",
 		}}
 		check(t, "what the ledger has while it is open", m.remembers(t), Remembered{Storm: open})
 
@@ -144,7 +145,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 }
 
 func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
-	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{schemas.ReasonStormPending, "old", noon}}}})
+	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: noon}}}})
 	recalled(t, m, policy.Policy{Brakes: policy.DefaultBrakes()})
 	check(t, "ledger", m.ledger, map[string][]byte{})
 }
@@ -243,9 +244,9 @@ func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMainte
 				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes(), Known: known}, nil)
 				term := a.session.Load()
 				x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
-				x.Open.Strategy = strategy
+				x.Intent.Strategy = strategy
 				term.mu.Lock()
-				term.leaves(x, time.Now())
+				term.movedOff(x, time.Now())
 				term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
 				term.mu.Unlock()
 				check(t, "loop breakers", len(m.remembers(t).Loops), want)

@@ -4,26 +4,82 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// report is the one place that a verdict goes out from. It stores the verdict on the bus, trying again until it is
-// stored or the term has ended, and then counts it, logs it and records it as a Kubernetes Event. It returns an error
-// when the verdict was not stored. cause is the event that led to it.
-func (s *session) report(open Open, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
+// publish calls f, which stores something on the bus, in the background, as soon as there is a place.
+func (s *session) publish(f func()) {
+	s.publishing.Go(func() {
+		s.publishers <- struct{}{}
+		defer func() { <-s.publishers }()
+		f()
+	})
+}
+
+// conclude stores a verdict, and drops its message when it was the last one.
+func (s *session) conclude(v verdictOn) {
+	e, err := s.report(v.entry.intent, v.verdict, v.entry.intent.Message)
+	if err != nil {
+		return // the session is over, and the next leader finds the intent without a verdict
+	}
+	s.mu.Lock()
+	if x := v.move; x != nil && v.verdict.Outcome.Moves() {
+		e.Data = nil
+		x.reported, x.Cause = true, e
+		if s.unfollowed {
+			s.moves.remove(x)
+			s.releaseFor(x.at)
+			x.Settled = true
+		}
+		s.remember(x, s.cfg.Now())
+		s.queues.inFlight.Add(x.uid())
+	}
+	message, done := s.entries.reported(v.entry, s.cfg.Now())
+	s.mu.Unlock()
+	if done {
+		s.drop(message)
+	}
+}
+
+// publishEnd stores the verdict that ends a move, and then that the move is settled: if the verdict is not stored, the next leader
+// finds the move in flight. The caller holds mu.
+func (s *session) publishEnd(x *inFlight, e ended) {
+	s.settled[x.uid()], x.ending = x, true
+	r, v := x.record, x.verdict(e)
+	s.publish(func() {
+		if _, err := s.report(r.Intent, v, r.Cause); err != nil {
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		x.ending = false
+		delete(s.settled, x.uid())
+		if s.moves.all[x.uid()] == nil { // else it is moved again, and the record is of that
+			s.remember(x, s.cfg.Now())
+		}
+	})
+}
+
+// report publishes a verdict, counts and logs it, and records it as a Kubernetes Event. It tries again until the verdict is stored
+// or the session is over; only then it returns an error. cause is the event that led to it.
+func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
 	if s.lost() {
 		return schemas.Event{}, ErrNotLeading
 	}
-	v.DryRun = s.pretended(open)
+	v.DryRun = s.isDryRun(i)
 	now := s.cfg.Now()
 	if cause.ID == "" {
-		cause = open.Answer
+		cause = i.Message
 	}
 	e, err := schemas.NewEvent(s.cfg.Source, v, now, cause)
 	if err == nil {
 		e.ID = verdictID(v)
-		err = s.store(e, "verdicts", "pod", v.Intent.Pod.String())
+		err = s.store(e, v.Intent.Pod)
 	}
 	if err != nil {
 		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
@@ -38,43 +94,39 @@ func (s *session) report(open Open, v schemas.Verdict, cause schemas.Event) (sch
 // verdictID is the ID of the event of a verdict: a verdict that is stored again after a crash is the same event.
 func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.Outcome) }
 
-// store publishes e, trying again until it is stored, or the term has ended, or it turns out to be invalid. what names events
-// of its kind in the log, with about, a key and its value.
-func (s *session) store(e schemas.Event, what string, about ...any) error {
+// store publishes the event of a verdict, trying again until it is stored, the session is over, or it turns out to be invalid.
+func (s *session) store(e schemas.Event, pod schemas.PodRef) error {
 	err := persist(s.saving, func() error {
 		_, err := s.cfg.Bus.Publish(s.saving, e)
 		return err
 	}, isInvalid, func(err error) {
-		if s.busAway.CompareAndSwap(false, true) { // said once, not for each of the events in flight
-			s.cfg.Log.Warn("events cannot be stored, trying again", append(about, "events", what, "error", err)...)
+		if s.busAway.CompareAndSwap(false, true) { // said once, not for each event
+			s.cfg.Log.Warn("verdicts cannot be stored, trying again", "pod", pod.String(), "error", err)
 		}
 	})
 	if err == nil && s.busAway.CompareAndSwap(true, false) {
-		s.cfg.Log.Info("events are stored again", "events", what)
+		s.cfg.Log.Info("verdicts are stored again")
 	}
 	return err
 }
 
-// drop removes a settled answer from the bus's table, trying again until it is gone or the term has ended. In that
-// case the next leader finds it and its pods gone.
-func (s *session) drop(answer schemas.Event) {
-	if answer.Sequence == 0 {
-		return // known from the history only; the table has it no more, or will say so
-	}
-	err := persist(s.saving, func() error { return s.cfg.Bus.DropIntents(s.saving, answer) }, isInvalid, func(err error) {
+// drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader finds it
+// and its pods gone.
+func (s *session) drop(message schemas.Event) {
+	err := persist(s.saving, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, isInvalid, func(err error) {
 		if s.busAway.CompareAndSwap(false, true) {
-			s.cfg.Log.Warn("settled answer cannot be dropped, trying again", "answer", answer.Subject, "error", err)
+			s.cfg.Log.Warn("intents message cannot be dropped, trying again", "message", message.Subject, "error", err)
 		}
 	})
 	if err != nil {
-		s.cfg.Log.Error("settled answer stays in the table", "answer", answer.Subject, "error", err)
+		s.cfg.Log.Error("intents message stays in the table", "message", message.Subject, "error", err)
 	}
 }
 
 func isInvalid(err error) bool { return errors.Is(err, schemas.ErrInvalid) }
 
 func level(v schemas.Verdict) slog.Level {
-	missing := v.Instead != nil && v.Instead.Reason == schemas.ReasonForbidden // the pod went, but not as was wanted
+	missing := v.Instead != nil && v.Instead.Reason == schemas.ReasonForbidden // the pod went, but by another method
 	if v.Outcome == schemas.Failed || missing {
 		return slog.LevelWarn
 	}
@@ -91,4 +143,115 @@ func fields(v schemas.Verdict) []any {
 		list = append(list, "insteadOf", v.Instead.Method, "insteadReason", v.Instead.Reason, "insteadMessage", v.Instead.Message)
 	}
 	return list
+}
+
+// metrics are those of the actuator.
+type metrics struct {
+	intents  *prometheus.CounterVec
+	verdicts *prometheus.CounterVec
+	// evicted is the count of kubernetes-sigs/descheduler, under its name and with its labels, for dashboards that exist.
+	evicted *prometheus.CounterVec
+	delay   prometheus.Histogram
+	call    prometheus.Histogram
+	open    prometheus.Gauge
+
+	moving    prometheus.Gauge
+	settled   *prometheus.HistogramVec
+	storm     *prometheus.GaugeVec
+	loops     *prometheus.CounterVec
+	loopsOpen prometheus.Gauge
+	invalid   prometheus.Gauge
+	rights    *prometheus.GaugeVec
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	auto := promauto.With(r)
+	m := metrics{
+		intents: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_intents_total",
+			Help: "Intents that were accepted, each once for as long as it is open; again by the next leader.",
+		}, []string{"strategy", "profile"}),
+		verdicts: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_verdicts_total",
+			Help: "Verdicts on intents, dry runs included.",
+		}, []string{"outcome", "reason", "method", "strategy", "profile", "namespace"}),
+		evicted: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "descheduler_pods_evicted_total",
+			Help: "Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
+		}, []string{"result", "strategy", "profile", "namespace"}),
+		delay: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "rehome_move_delay_seconds",
+			Help: "Time from the observation of the oldest cause to the stored verdict that the pod was evicted.",
+			// 0.2 and 0.5 are the targets for the median and the 99th percentile.
+			Buckets: []float64{.05, .1, .2, .3, .5, 1, 2, 5, 10, 30, 60, 300, 600},
+		}),
+		call: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "rehome_eviction_call_seconds",
+			Help: "Duration of eviction calls to the API server, whatever their answer.",
+			// One call takes about 100 ms, and is given up after 15 s.
+			Buckets: []float64{.01, .025, .05, .1, .15, .25, .5, 1, 2.5, 5, 10, 15},
+		}),
+		open: auto.NewGauge(prometheus.GaugeOpts{Name: "rehome_open_intents", Help: "Intents that have no verdict yet."}),
+		moving: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_moves_in_flight",
+			Help: "Pods that were moved and whose replacements are not ready yet.",
+		}),
+		settled: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rehome_move_settled_seconds",
+			Help: "Time from the acceptance of a move to its end, by how it ended.",
+			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
+			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
+		}, []string{"reason", "method"}),
+		storm: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rehome_storm_brake_open",
+			Help: "1 for each reason why nothing is moved at all. No series: pods are moved.",
+		}, []string{"reason"}),
+		loops: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rehome_loop_breaker_opened_total",
+			Help: "Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.",
+		}, []string{"strategy"}),
+		loopsOpen: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_loop_breakers_open",
+			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+		}),
+		rights: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rehome_missing_rights",
+			Help: "1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.",
+		}, []string{"method"}),
+		invalid: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_ledger_invalid_records",
+			Help: "Ledger records that cannot be read and were set aside.",
+		}),
+	}
+	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
+		m.rights.WithLabelValues(string(method)) // 0: no right is missing
+	}
+	return m
+}
+
+// observe counts a verdict that was stored at the time now.
+func (m metrics) observe(v schemas.Verdict, now time.Time) {
+	m.verdicts.WithLabelValues(
+		string(v.Outcome), string(v.Reason), string(v.Method), v.Strategy, v.Profile, v.Intent.Pod.Namespace,
+	).Inc()
+	if v.Settlement != nil {
+		m.settled.WithLabelValues(string(v.Reason), string(v.Method)).Observe(v.Settlement.Seconds)
+	}
+	if result := evictionResult(v); result != "" {
+		m.evicted.WithLabelValues(result, v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
+	}
+	if v.Outcome.Moves() && !v.Scope.Since.IsZero() {
+		m.delay.Observe(max(now.Sub(v.Scope.Since), 0).Seconds())
+	}
+}
+
+// evictionResult is the result of an eviction as kubernetes-sigs/descheduler names it. Empty: it would not have tried one.
+func evictionResult(v schemas.Verdict) string {
+	switch v.Outcome {
+	case schemas.Evicted, schemas.Restarted, schemas.Requested:
+		return "success"
+	case schemas.Failed: // what is deferred is tried again
+		return "error"
+	}
+	return ""
 }

@@ -8,120 +8,98 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/schemas"
 )
-
-// executeFunc is the shape of [Actuator.executeOpen].
-type executeFunc func(context.Context, Open, saveFunc) (schemas.Verdict, error)
 
 // session is one leader session: one call of Lead. Everything below mu is guarded by it, and so are the windows of the
 // Actuator. Critical sections are short: no call is made in them.
 //
-//	Accept       the bus's goroutine     intents messages into entries, and their pods into the queue
-//	dispatch     one goroutine           Reconcile for each pod with an entry, by priority
-//	work         one goroutine each      executes an intent, then publishes the verdict
-//	trackAll     eight goroutines        Reconcile for each pod in flight
-//	observe      one goroutine           what informers told
-//	writeLedger  one goroutine           changes of the ledger that nothing waits for
-//	publish      one goroutine each      verdicts that need no execution
+//	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
+//	dispatch           one goroutine           Reconcile for each pod with an entry, by priority
+//	execute, finish    one goroutine each      executes an intent, then publishes the verdict
+//	trackAll           eight goroutines        Reconcile for each pod in flight
+//	observe            one goroutine           changes that informers reported
+//	ledgerWriter.run   one for each execution  changes of the ledger
+//	publish            one goroutine each      verdicts that need no execution
 type session struct {
 	*Actuator
 	execute executeFunc
 	events  recorder
-	saving  context.Context // ends after the session's own context: what is decided is still stored
-	lost    func() bool     // whether this process may not lead any more: nothing is stored then
-	leading context.Context // the session's own
+	saving  context.Context // ends after the session's own context: verdicts are still stored
+	lost    func() bool     // whether another process may lead: nothing is stored then
 	queues  queues
 
-	capacity   chan struct{}  // there may be capacity for one more execution
-	workers    sync.WaitGroup // executions
-	publishing sync.WaitGroup // verdicts on their way
-	publishers chan struct{}  // a place for each of them
-	couriers   sync.WaitGroup // maintenance tasks
-	busAway    atomic.Bool    // what was to be stored last could not be
+	capacity     chan struct{}  // there may be capacity for one more execution
+	workers      sync.WaitGroup // executions
+	publishing   sync.WaitGroup // verdicts on their way
+	publishers   chan struct{}  // a place for each of them
+	busAway      atomic.Bool    // the latest write to the bus failed
+	ledgerWrites *ledgerWriter
 
 	mu      sync.Mutex
+	closed  bool // nothing is begun any more
 	entries *entries
 	number  uint64               // of the newest entry
 	parked  map[blocker][]*entry // in the order of the queue
 	running int                  // executions
 	storing int                  // verdicts of executions on their way to the bus
-	closed  bool                 // nothing is begun any more
-
-	ledgerQueue []ledgerChange
-	queued      chan struct{} // ledgerQueue changed
-	flushed     bool          // nothing is added to ledgerQueue any more
-	// unwritten are the keys of the ledger for which a change is queued or being made.
-	unwritten map[string]*unwritten
 
 	bucket     *limit.Bucket
-	spaces     map[string]*limit.Bucket // by namespace, those that are not idle
+	namespaces map[string]*limit.Bucket // those that are not idle
 	moves      *moves
-	departures *departures
-	// replacements are the pods that ended moves, and when. They end no other one: of two pods that were moved together, the
-	// first replacement that is ready would else end both.
-	replacements map[types.UID]time.Time
-	pending      map[types.UID]*inFlight // settled moves whose replacements are not ready
-	kept         map[types.UID]*inFlight // settled moves that the ledger still has
-	forgetAt     time.Time               // when the next of them may be forgotten; zero: there are none
-	loop         *limit.WorkloadBreaker
-	left         map[limit.BreakerKey]uint64 // the newest pod that was known when one was moved off a node last
-	names        map[types.UID]schemas.ObjectRef
-	cluster      *limit.ClusterBreaker
-	open         []limit.Condition                // of the cluster breaker
-	since        map[schemas.ReasonCode]time.Time // when each of them began
-	breakerDue   time.Time                        // when the cluster breaker is to be asked again; zero: not by itself
-	tracked      time.Time                        // when all moves were looked at
-	swept        time.Time
+	departures departures
+	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
+	forgetAt   time.Time               // when the next of them may be forgotten; zero: there are none
+	loop       *limit.WorkloadBreaker
+	cluster    *limit.ClusterBreaker
+	clusterDue bool // something changed for the cluster breaker
+	tracked    time.Time
+	swept      time.Time
 
 	// unfollowed: a move is over when it is accepted, because nothing more is known, or because nothing was moved.
 	unfollowed bool
 }
 
-// numTrackers is how many moves in flight take a step at once.
-const numTrackers = 8
-
-// publishers is how many verdicts are published at once, besides those of executions.
-const publishers = 32
+const (
+	numTrackers   = 8  // how many moves in flight take a step at once
+	numPublishers = 32 // how many verdicts are published at once, besides those of executions
+	tickEvery     = time.Second
+	sweepEvery    = 10 * time.Second
+)
 
 func newSession(saving context.Context, lost func() bool, a *Actuator, execute executeFunc, events recorder) *session {
 	p := a.policy.Load()
 	s := &session{
-		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, leading: saving, queues: newQueues(),
-		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, publishers), queued: make(chan struct{}, 1),
-		entries: newEntries(), parked: map[blocker][]*entry{}, unwritten: map[string]*unwritten{},
-		bucket: limit.NewBucket(p.Rate), spaces: map[string]*limit.Bucket{}, moves: newMoves(), departures: newDepartures(),
-		replacements: map[types.UID]time.Time{}, pending: map[types.UID]*inFlight{}, kept: map[types.UID]*inFlight{},
-		loop: limit.NewWorkloadBreaker(p.Brakes.Loop), left: map[limit.BreakerKey]uint64{}, names: map[types.UID]schemas.ObjectRef{},
-		cluster: limit.NewClusterBreaker(p.Brakes.Storm), breakerDue: a.cfg.Now(),
-		unfollowed: a.cfg.DryRun || a.cfg.View == View(blank{}),
+		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, queues: newQueues(),
+		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
+		entries: newEntries(), parked: map[blocker][]*entry{},
+		bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{}, moves: newMoves(), departures: departures{},
+		settled: map[types.UID]*inFlight{}, loop: limit.NewWorkloadBreaker(p.Brakes.Loop), cluster: limit.NewClusterBreaker(p.Brakes.Storm),
+		clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
 	}
+	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.begun = s.begun
-	s.entries.added = s.added
-	s.entries.changed = s.entryChanged
-	s.entries.settled = s.unpark
 	return s
 }
 
-// run leads until ctx ends, which it does with all that was begun, and returns the error with which the bus ended the stream of
-// intents messages before.
+// run leads until ctx ends, and then waits for everything that was begun. It returns the error with which the bus ended the stream
+// of intents messages before.
 func (s *session) run(ctx context.Context, stop func()) error {
-	s.leading = ctx
-	var loops, trackers sync.WaitGroup
-	loops.Go(s.writeLedger)
+	var writers, loops sync.WaitGroup
+	for range s.cfg.Parallel {
+		writers.Go(s.ledgerWrites.run)
+	}
 	err := s.recover(ctx)
 	if err == nil {
-		trackers.Go(func() { s.dispatch(ctx) })
+		loops.Go(func() { s.dispatch(ctx) })
 		for range numTrackers {
-			trackers.Go(func() { s.trackAll(ctx) })
+			loops.Go(func() { s.trackAll(ctx) })
 		}
-		trackers.Go(s.observe)
-		trackers.Go(func() { s.tick(ctx) })
-		trackers.Go(func() { s.followLedger(ctx) })
+		loops.Go(s.observe)
+		loops.Go(func() { s.tick(ctx) })
+		loops.Go(func() { s.followLedger(ctx) })
 		err = s.cfg.Bus.FollowIntents(ctx, s.Accept)
 	}
 	if ctx.Err() != nil {
@@ -129,34 +107,18 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	}
 	stop()
 	s.queues.shutDown()
-	trackers.Wait()
-	s.workers.Wait()
-	s.couriers.Wait()
-	s.close()
-	s.publishing.Wait()
-	s.flush()
 	loops.Wait()
+	s.workers.Wait()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.publishing.Wait()
+	s.ledgerWrites.queue.ShutDown()
+	writers.Wait()
 	return err
 }
 
-// close ends the timers of the entries. What has no verdict yet is left to the next leader.
-func (s *session) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, list := range s.entries.pods {
-		for _, e := range list {
-			if e.timer != nil {
-				e.timer.Stop()
-			}
-		}
-	}
-}
-
-// tickEvery is how often is looked whether something is due.
-const tickEvery = time.Second
-
-// tick looks whether something is due until ctx ends.
+// tick does every second what is due until ctx ends.
 func (s *session) tick(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -168,45 +130,87 @@ func (s *session) tick(ctx context.Context) {
 		}
 		s.mu.Lock()
 		now := s.cfg.Now()
-		s.entries.forget(now)
-		s.forgetKept(now)
-		s.sweep(now)
-		s.trackDue(now)
-		s.refresh(now)
+		s.expire(now)
+		s.forgetSettled(now)
+		if !now.Before(s.swept.Add(sweepEvery)) {
+			s.sweep(now)
+		}
+		if !now.Before(s.tracked.Add(trackEvery)) {
+			s.trackDue(now)
+		}
+		s.clusterDue = s.clusterDue || len(s.cluster.Open()) > 0 || len(s.moves.all) > 0
+		s.checkCluster(now)
 		s.mu.Unlock()
 	}
 }
 
-// added numbers a new entry, and counts it.
-func (s *session) added(e *entry) {
-	s.number++
-	e.number = s.number
-	s.metrics.taken(e.open)
+// sweep forgets what is over. The caller holds mu.
+func (s *session) sweep(now time.Time) {
+	s.swept = now
+	s.entries.forget(now)
+	s.departures.forget(now)
+	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return b.Idle(now) })
+	for _, k := range s.loop.Forget(now) {
+		s.change(loopKey(k), nil)
+	}
+	s.metrics.loopsOpen.Set(float64(s.loop.Open(now)))
 }
 
-// entryChanged lets an entry be reconciled when it is the open one of its pod. The caller holds mu.
-func (s *session) entryChanged(e *entry) {
-	p, _ := s.cfg.View.Pod(e.uid())
-	e.priority = priorityOf(s.policy.Load().Traits(e.open.Strategy), p)
-	if e.state != entryWaiting {
-		return
+// policyReplaced lets the session follow the newest policy.
+func (s *session) policyReplaced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return // waiting intents are left to the next leader
 	}
-	s.setTimer(e, s.cfg.Now())
-	if s.entries.front(e.uid()) == e && e.parked == nil {
-		s.enqueue(e)
+	p := s.policy.Load()
+	if bucket := limit.NewBucket(p.Rate); !bucket.Same(s.bucket) {
+		s.bucket = bucket
 	}
+	s.windows.Set(p.Limits, s.cfg.Now())
+	before := s.loop.All()
+	s.loop.Set(p.Brakes.Loop)
+	for _, b := range before {
+		s.storeLoop(b.BreakerKey) // it holds until another time, or is off
+	}
+	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
+	s.cluster.Set(p.Brakes.Storm)
+	s.clusterDue = true
+	clear(s.namespaces)
+	s.releaseAll()
+	s.apply(s.entries.settleAll(func(e *entry) (Rejection, bool) {
+		_, ok := enables(p, e.intent)
+		return enabled(Situation{Intent: e.intent, Enabled: ok})
+	}))
+	s.freed()
 }
 
-func addOpts(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: &priority} }
-
-// releaseAll enqueues all parked entries. The caller holds mu.
-func (s *session) releaseAll() {
-	for _, list := range maps.Clone(s.parked) {
-		for _, e := range list {
+// apply does what follows from a change of the entries. The caller holds mu.
+func (s *session) apply(c changes) {
+	s.metrics.open.Set(float64(s.entries.open))
+	for _, v := range c.verdicts {
+		s.unpark(v.entry)
+		s.publish(func() { s.conclude(v) })
+	}
+	for _, e := range c.drop {
+		s.publish(func() { s.drop(e) })
+	}
+	for _, e := range c.ready {
+		if e.number == 0 {
+			s.number++
+			e.number = s.number
+			s.metrics.intents.WithLabelValues(e.intent.Strategy, e.intent.Profile).Inc()
+		}
+		p, _ := s.cfg.View.Pod(e.uid())
+		e.priority = priorityOf(s.policy.Load().Traits(e.intent.Strategy), p)
+		if e.state == entryWaiting && e.parked == nil && s.entries.front(e.uid()) == e {
 			s.enqueue(e)
 		}
 	}
 }
 
+// change queues a change of the ledger; nil deletes the key.
+func (s *session) change(key string, value any) { s.ledgerWrites.set(key, value) }
+
 // traits are those of the strategy of a move.
-func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Open.Strategy) }
+func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Intent.Strategy) }

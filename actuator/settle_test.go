@@ -17,14 +17,14 @@ import (
 // evicted is the move of wish, of Deployment web/api: begun at noon, when three pods were known, accepted a second later.
 func evicted() *inFlight {
 	return &inFlight{
-		record: record{Open: wish(), Method: schemas.MethodEviction, Workload: &api, Begun: noon, Moved: noon.Add(time.Second)},
-		at:     limitKeys{"worker-1", "web", "uid-api"}, seen: 3, told: true,
+		record: record{Intent: wish(), Method: schemas.MethodEviction, Workload: &api, Begun: noon, Moved: noon.Add(time.Second)},
+		at:     limitKeys{"worker-1", "web", "uid-api"}, seen: 3, reported: true,
 	}
 }
 
 // numbered is a view of pods of one workload in the order in which they were made; those of one digit were seen under that number.
 type numbered struct {
-	blank
+	noView
 	pods []cluster.Pod
 }
 
@@ -53,10 +53,9 @@ func replacementAmong(t *testing.T, x *inFlight, pods []cluster.Pod, taken map[t
 	defer s.queues.shutDown()
 	s.moves.add(x, numbered{})
 	for uid := range taken {
-		if uid == x.replacement {
-			s.moves.replacing[uid] = x
-		} else {
-			s.replacements[uid] = noon
+		w := s.moves.workloads[x.at.workload]
+		if w.replacements[uid] = x; uid != x.replacement {
+			w.replacements[uid] = evicted()
 		}
 	}
 	s.overBy(x, noon)
@@ -150,7 +149,7 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
 		{"one on the node that was to be left", nil, none, back, enough, time.Second,
 			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
-		{"one there of a strategy that only wants a new pod", func(x *inFlight) { x.Open.Strategy = "Renewal" }, none, back, enough,
+		{"one there of a strategy that only wants a new pod", func(x *inFlight) { x.Intent.Strategy = "Renewal" }, none, back, enough,
 			time.Second, over(time.Second, schemas.ReasonReplaced, &back, "web/1 runs on worker-1, after 1s")},
 		{"one that has done its work already", nil, none, done, enough, time.Second,
 			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
@@ -176,7 +175,7 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 			if c.but != nil {
 				c.but(x)
 			}
-			got, over := settled(x, policy.Traits{RenewsPods: x.Open.Strategy == "Renewal"}, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
+			got, over := settled(x, policy.Traits{RenewsPods: x.Intent.Strategy == "Renewal"}, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
 			check(t, "end", got, c.want)
 			check(t, "over", over, c.want.reason != "")
 		})

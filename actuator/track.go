@@ -1,9 +1,9 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,22 +16,19 @@ import (
 )
 
 const (
-	// trackEvery is how often every move in flight is looked at, whatever changes: it bounds how long one whose time is over
-	// goes unnoticed.
+	// trackEvery is how often every move in flight is looked at, whatever changes.
 	trackEvery = 5 * time.Second
 	// stepEvery is the delay of a step whose method asks for none.
 	stepEvery = 10 * time.Second
-	// followFor is how long a move is followed. A replacement that is not ready by then, with its image to be pulled and its
-	// node perhaps to be made first, waits for something that waiting does not bring.
+	// followFor is how long a move is followed. It includes the pull of an image and the start of a new node.
 	followFor = 10 * time.Minute
-	// replacedWithin is how long after the pod is gone a replacement may take to be made. Controllers need milliseconds, and
-	// wait longer only when making pods fails.
+	// replacedWithin is how long it may take until a replacement is made. Controllers need milliseconds.
 	replacedWithin = 30 * time.Second
-	// skew is how far clocks may differ where a replacement is told by its time alone.
+	// skew is how far clocks may differ.
 	skew = 2 * time.Second
 )
 
-// Changed tells the actuator what changed in its view. It only enqueues the change.
+// Changed enqueues a change of the view.
 func (a *Actuator) Changed(c cluster.Change) {
 	if s := a.session.Load(); s != nil {
 		s.queues.changes.Add(c)
@@ -56,8 +53,8 @@ func (s *session) observe() {
 // workload only when the change names none. The caller holds mu.
 func (s *session) learn(c cluster.Change) {
 	if c.Node != "" {
-		s.breakerDue = s.cfg.Now()
-		s.refresh(s.breakerDue)
+		s.clusterDue = true
+		s.checkCluster(s.cfg.Now())
 		return
 	}
 	w := s.moves.workloads[c.Workload]
@@ -70,19 +67,21 @@ func (s *session) learn(c cluster.Change) {
 		}
 	default:
 		p, known := s.cfg.View.Pod(c.Pod)
-		if s.moves.all[c.Pod] != nil {
+		if w.moves[c.Pod] != nil {
 			if !known || !p.Ready {
 				delete(w.going, c.Pod)
 			}
 			s.queues.inFlight.Add(c.Pod)
 		}
-		if x := s.moves.replacing[c.Pod]; x != nil {
+		if x := w.replacements[c.Pod]; x != nil {
 			s.queues.inFlight.Add(x.uid())
 		} else if known {
 			s.offer(w, p)
 		}
-		for uid := range w.stepping {
-			s.queues.inFlight.Add(uid)
+		for uid, x := range w.moves {
+			if x.State != nil {
+				s.queues.inFlight.Add(uid)
+			}
 		}
 	}
 	if e := s.entries.front(c.Pod); e != nil && e.parked != nil {
@@ -99,9 +98,7 @@ func (s *session) matchAll(workload types.UID, w *workloadMoves) {
 		if w.moves[p.Ref.UID] != nil && p.Ready {
 			w.going[p.Ref.UID] = true
 		}
-		if p.Created.After(w.newest) {
-			w.newest = p.Created
-		}
+		w.sawPod(p)
 	}
 	for _, p := range pods {
 		s.offer(w, p)
@@ -112,10 +109,8 @@ func (s *session) matchAll(workload types.UID, w *workloadMoves) {
 // may be accepted a moment later.
 func (s *session) offer(w *workloadMoves, p cluster.Pod) {
 	uid := p.Ref.UID
-	if p.Created.After(w.newest) {
-		w.newest = p.Created
-	}
-	if _, ended := s.replacements[uid]; ended || p.Leaving || w.moves[uid] != nil || s.moves.replacing[uid] != nil {
+	w.sawPod(p)
+	if p.Leaving || w.moves[uid] != nil || w.replacements[uid] != nil {
 		return
 	}
 	seen := s.cfg.View.Seen(uid)
@@ -123,7 +118,7 @@ func (s *session) offer(w *workloadMoves, p cluster.Pod) {
 		if x.replacedBy(p, seen) {
 			w.waiting = slices.Delete(w.waiting, i, i+1)
 			w.fresh = slices.DeleteFunc(w.fresh, func(o types.UID) bool { return o == uid })
-			x.replacement, s.moves.replacing[uid] = uid, x
+			x.replacement, w.replacements[uid] = uid, x
 			s.queues.inFlight.Add(x.uid())
 			return
 		}
@@ -139,12 +134,12 @@ func (s *session) await(x *inFlight) {
 	if w == nil || x.replacement != "" || slices.Contains(w.waiting, x) {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(w.waiting, x, older)
+	i, _ := slices.BinarySearchFunc(w.waiting, x, func(a, b *inFlight) int { return a.older(b.record) })
 	w.waiting = slices.Insert(w.waiting, i, x)
-	for _, uid := range slices.Clone(w.fresh) {
-		p, known := s.cfg.View.Pod(uid)
-		w.fresh = slices.DeleteFunc(w.fresh, func(o types.UID) bool { return o == uid })
-		if known {
+	fresh := w.fresh
+	w.fresh = nil
+	for _, uid := range fresh {
+		if p, known := s.cfg.View.Pod(uid); known {
 			s.offer(w, p)
 		}
 	}
@@ -158,9 +153,9 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 		return
 	}
 	if x.State != nil {
-		method, state, cancel, told := s.method(x.Method), x.State, x.Canceled, x.told
+		method, state, cancel, reported := s.method(x.Method), x.State, x.Canceled, x.reported
 		s.mu.Unlock()
-		if method != nil && told {
+		if method != nil && reported {
 			s.step(ctx, x, method, state, cancel)
 		}
 		return
@@ -170,66 +165,56 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	if x.over == nil {
 		x.over = s.overBy(x, now)
 	}
-	if x.over != nil && x.told {
+	if x.over != nil && x.reported {
 		s.arrive(x, *x.over, now)
 	}
 }
 
-// overBy is how a move has ended. nil: it has not. The caller holds mu.
+// overBy returns how a move has ended. nil: it has not. The caller holds mu.
 func (s *session) overBy(x *inFlight, now time.Time) *ended {
-	var found cluster.Pod
+	w := s.moves.workloads[x.at.workload]
 	if x.replacement != "" {
-		p, known := s.cfg.View.Pod(x.replacement)
-		if !known || p.Leaving {
-			delete(s.moves.replacing, x.replacement)
+		if p, known := s.cfg.View.Pod(x.replacement); !known || p.Leaving {
+			delete(w.replacements, x.replacement)
 			x.replacement = ""
-		} else {
-			found = p
 		}
 	}
 	s.await(x)
-	if x.replacement != "" && found.Ref.UID == "" {
-		found, _ = s.cfg.View.Pod(x.replacement)
+	var by cluster.Pod
+	if x.replacement != "" {
+		by, _ = s.cfg.View.Pod(x.replacement)
 	}
 	pod, _ := s.cfg.View.Pod(x.uid())
-	e, over := settled(x, s.traits(x), pod, found, s.cfg.View.Tally(x.at.workload), now)
+	e, over := settled(x, s.traits(x), pod, by, s.cfg.View.Tally(x.at.workload), now)
 	if !over {
 		return nil
 	}
 	return &e
 }
 
-// arrive ends a move in flight: it makes room for others, and says how it ended. The caller holds mu.
+// arrive ends a move in flight: it frees what the move counted against, and says how it ended. The caller holds mu.
 func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
-	s.breakerDue = now // one pending replacement less, or the same one for longer than it is followed
-	if x.replacement != "" {
-		s.replacements[x.replacement], x.Replacement = now, x.replacement
-	}
+	s.clusterDue = true // one pending replacement less, or the same one for longer than it is followed
 	s.metrics.moving.Set(float64(len(s.moves.all)))
 	s.releaseFor(x.at)
 	s.landed(x, e, now)
-	x.Settled = true
-	if x.Pending = e.pending(); x.Pending {
-		s.pending[x.uid()] = x
-	}
+	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending()
 	s.publishEnd(x, e)
 	if e := s.entries.front(x.uid()); e != nil {
 		s.enqueue(e)
 	}
 }
 
-// isPending says whether the replacement of a move that is not followed any more is still to become ready.
+// isPending says whether the replacement of a move that is not followed any more is still not ready.
 func (s *session) isPending(x *inFlight) bool {
 	if uid := x.Replacement; uid != "" {
 		p, known := s.cfg.View.Pod(uid)
-		x.Pending = known && !p.Ready && !p.Ended && !p.Leaving
-		return x.Pending
+		return known && !p.Ready && !p.Ended && !p.Leaving
 	}
 	_, known := s.cfg.View.Pod(x.uid())
 	tally := s.cfg.View.Tally(x.at.workload)
-	x.Pending = known || tally.Ready < tally.Wanted
-	return x.Pending
+	return known || tally.Ready < tally.Wanted
 }
 
 // step takes the next step of a move, or cancels it since its cause is gone.
@@ -242,28 +227,30 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	defer end()
 	p, err := next(ctx, state, s.cfg.Now())
 	now := s.cfg.Now()
-	stays := s.staysInstead(x) || cancel
-	released := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
+	// A pod that does not go by its method after all goes by no other, if the policy says so.
+	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
+	stays := cancel || restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
+	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delay := p.Delay
-	if delay <= 0 {
-		delay = stepEvery
-	}
 	if err != nil {
-		s.cfg.Log.Warn("move cannot be followed, trying again", "pod", x.Open.Intent.Pod.String(), "method", x.Method, "error", err)
+		s.cfg.Log.Warn("move cannot be followed, trying again", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
 		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
 		return
 	}
+	delay := cmp.Or(max(p.Delay, 0), stepEvery)
 	if p.State != nil {
-		s.moves.setState(x, p.State)
+		x.State = p.State
 	}
 	switch {
-	case p.Stage == move.Done, released:
-		s.moves.setState(x, nil)
-		delay = 0
+	case p.Stage == move.Done, evicted:
+		x.State, delay = nil, 0
 	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
-		s.arrive(x, takenBack(x, p, now), now)
+		message := p.Message
+		if p.Refusal != nil {
+			message = p.Refusal.Message
+		}
+		s.arrive(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
 		return
 	case p.Stage == move.Released:
 		delay = trackEvery
@@ -272,67 +259,50 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	s.queues.inFlight.AddAfter(x.uid(), delay)
 }
 
-func takenBack(x *inFlight, p move.Progress, now time.Time) ended {
-	message := p.Message
-	if p.Refusal != nil {
-		message = p.Refusal.Message
-	}
-	return ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
-}
-
-// staysInstead says whether a pod that does not go by its method after all goes by no other, as the policy has it.
-func (s *session) staysInstead(x *inFlight) bool {
-	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
-	return restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
-}
-
 // evictInstead evicts a pod that another program was asked to move and did not, and says whether it is going. It passes every gate
 // again but the expiry: the intent was in time when the move began, and a newer evaluation that does not list the pod cancels it.
 func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
-	pod, err := s.look(ctx, x.Open.Intent.Pod, latest)
+	pod, err := s.look(ctx, x.Intent.Pod, latest)
 	if err != nil {
 		return false
 	}
-	sit := s.situation(x.Open, pod)
-	sit.Now = x.Open.Intent.Expires.Add(-1)
-	if o, objects := ask(Gates(), sit); objects {
-		return o.Reason == schemas.ReasonPodGone || o.Reason == schemas.ReasonPodTerminating
+	sit := s.situation(x.Intent, pod)
+	sit.Now = x.Intent.Expires.Add(-1)
+	if r, rejected := ask(Gates(), sit); rejected {
+		return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
 	}
-	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
+	if s.checkLease(x.Intent.Pod) != nil {
 		return false
 	}
 	p, err := s.evictions.Start(ctx, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 
-// cancelUnlisted cancels the moves in flight with more steps that a message wanted once of which a newer one, a, does not list the
-// pod any more. Where what is decided about pods depends on each other, a move in flight changes the answer itself, and is no
-// reason. The caller holds mu.
+// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list. Where
+// decisions about pods depend on each other, a move in flight changes the answer itself, and is no reason. The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
 	if countsTogether(a.Scope.Kind) {
 		return
 	}
-	k := keyOf(a)
-	for uid, x := range s.moves.stepping {
-		if x.State == nil || x.Canceled || x.scope() != k || a.Scope.Sequence <= x.Open.Scope.Sequence ||
+	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
+	for uid, x := range s.moves.all {
+		if x.State == nil || x.Canceled || x.Intent.scopeKey() != k || a.Scope.Sequence <= x.Intent.Scope.Sequence ||
 			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
 			continue
 		}
 		x.Canceled = true
-		s.cfg.Log.Info("move is canceled, since its cause is gone", "pod", x.Open.Intent.Pod.String(), "method", x.Method)
+		s.cfg.Log.Info("move is canceled, since its cause is gone", "pod", x.Intent.Pod.String(), "method", x.Method)
 		s.remember(x, s.cfg.Now())
 		s.queues.inFlight.Add(uid)
 	}
 }
 
-// trackDue looks at all moves in flight now and then. The caller holds mu.
+// trackDue looks at all moves in flight, whatever changed. The caller holds mu.
 func (s *session) trackDue(now time.Time) {
-	if now.Before(s.tracked.Add(trackEvery)) {
-		return
+	s.tracked, s.clusterDue = now, true
+	for _, x := range s.settled {
+		x.Pending = x.Pending && s.isPending(x)
 	}
-	s.tracked = now
-	maps.DeleteFunc(s.pending, func(_ types.UID, x *inFlight) bool { return !s.isPending(x) })
-	maps.DeleteFunc(s.replacements, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*followFor })
 	s.moves.forgetCooldowns(s.windows.Pause, now)
 	for uid, w := range s.moves.workloads {
 		if len(w.waiting) > 0 {
@@ -344,7 +314,6 @@ func (s *session) trackDue(now time.Time) {
 			s.queues.inFlight.Add(uid)
 		}
 	}
-	s.breakerDue = now
 }
 
 // ended is how a move ended.
@@ -371,7 +340,7 @@ func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	default:
 		newer = p.Created.After(x.Newest) // one made in the same second may be a sibling
 	}
-	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Open.Intent.Pod.Name
+	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Intent.Pod.Name
 	return newer && named && !p.Leaving && p.Ref.UID != x.uid()
 }
 
@@ -397,7 +366,7 @@ func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally 
 func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {
-	case (by.Ready || by.Ended) && by.Node == x.Open.Intent.Node && !of.RenewsPods:
+	case (by.Ready || by.Ended) && by.Node == x.Intent.Node && !of.RenewsPods:
 		return schemas.ReasonCameBack, arrived
 	case by.Ready || by.Ended:
 		return schemas.ReasonReplaced, arrived
@@ -425,7 +394,7 @@ func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, since time.Du
 
 // verdict is the verdict that ends a move.
 func (x *inFlight) verdict(e ended) schemas.Verdict {
-	v := x.Open.Verdict(schemas.Settled, e.reason, e.message)
+	v := x.Intent.Verdict(schemas.Settled, e.reason, e.message)
 	v.Method, v.Instead, v.Workload, v.Settlement = x.Method, x.Instead, x.Workload, &e.settlement
 	return v
 }

@@ -112,7 +112,7 @@ func (o once) round(ctx context.Context) error {
 	failed := 0
 	err = simulate.Run(ctx, simulate.Config{
 		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
-		Carry: func(ctx context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+		Carry: func(ctx context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 			verdicts, err := batches.Handle(ctx, intents)
 			if ctx.Err() == nil {
 				err = nil // each verdict tells its own, and is counted below

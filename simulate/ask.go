@@ -35,7 +35,7 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wis
 	for _, intent := range freely.Intents {
 		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
 			w := &wish{open: open(freely, intent)}
-			w.decide(actuator.Objection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
+			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
 			candidates = append(candidates, w)
 		}
 	}
@@ -43,8 +43,8 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wis
 }
 
 // open is an intent of an answer, without a verdict.
-func open(a schemas.Intents, intent schemas.Intent) actuator.Open {
-	return actuator.Open{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent}
+func open(a schemas.Intents, intent schemas.Intent) actuator.Intent {
+	return actuator.Intent{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent}
 }
 
 // words are the protections as people read them.

@@ -17,7 +17,7 @@ import (
 type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
 
 // carry gives each intent its verdict: evicted unless a budget holds the pod. Each eviction uses up a disruption.
-func (b budgets) carry(open actuator.Open, pod *corev1.Pod) schemas.Verdict {
+func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
 	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
 		return evicted // nothing that is counted goes

@@ -59,7 +59,7 @@ func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
 func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	t.Helper()
 	r := &round{limits: newLimits(new(uint(1)), nil, nil)}
-	r.Carry = func(_ context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+	r.Carry = func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		var list []schemas.Verdict
 		for _, o := range intents {
 			asked = append(asked, o.Intent.Pod.Name)
@@ -75,7 +75,7 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	for _, name := range pods {
 		i := on("n1", "a")
 		i.Pod.Name, i.Pod.UID = name, types.UID(name)
-		wishes = append(wishes, &wish{open: actuator.Open{Intent: i}})
+		wishes = append(wishes, &wish{open: actuator.Intent{Intent: i}})
 	}
 	if err := r.settle(t.Context(), wishes); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ type Config struct {
 	Loads Loads
 	// Carry carries out the intents of one turn and returns a verdict for each, in their order, also with an error. nil:
 	// nothing is carried out; each pod is evicted unless the PodDisruptionBudgets among the objects hold it.
-	Carry func(context.Context, []actuator.Open) ([]schemas.Verdict, error)
+	Carry func(context.Context, []actuator.Intent) ([]schemas.Verdict, error)
 }
 
 // round is one round in the making.
@@ -112,11 +112,11 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 
 // wish is an intent on its way to its verdict.
 type wish struct {
-	open    actuator.Open
+	open    actuator.Intent
 	verdict *schemas.Verdict // nil: not yet
 }
 
-func (w *wish) decide(o actuator.Objection) {
+func (w *wish) decide(o actuator.Rejection) {
 	v := w.open.Verdict(o.Outcome, o.Reason, o.Message)
 	w.verdict = &v
 }
@@ -159,7 +159,7 @@ func (r *round) now() time.Time { return r.Now() }
 
 // judge asks the actuator's gates about the pod as it is among the objects.
 func (r *round) judge(w *wish, now time.Time) {
-	s := actuator.Situation{Now: now, Open: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
+	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
 	for _, gate := range actuator.Gates() {
 		if objection, objects := gate(s); objects {
 			w.decide(objection)

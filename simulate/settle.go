@@ -48,7 +48,7 @@ func (r *round) limited(wishes []*wish) (through, held []*wish) {
 			through = append(through, w)
 			continue
 		}
-		w.decide(actuator.Objection{Outcome: schemas.Deferred, Reason: reason, Message: message})
+		w.decide(actuator.Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message})
 		held = append(held, w)
 	}
 	return through, held
@@ -63,7 +63,7 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
 		}
 	} else {
-		opens := make([]actuator.Open, len(wishes))
+		opens := make([]actuator.Intent, len(wishes))
 		for i, w := range wishes {
 			opens[i] = w.open
 		}
@@ -81,9 +81,9 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 // share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows
 // from what became of the first.
 func (r *round) share(w, first *wish) {
-	o := actuator.Objection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
+	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
 	if o.Outcome == schemas.Evicted {
-		o = actuator.Objection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
+		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
 			Message: "evicted because of " + first.open.Scope.Key}
 	}
 	w.decide(o)

@@ -269,7 +269,7 @@ func TestAScopeIsAnsweredAlikeWithAndWithoutAnEvent(t *testing.T) {
 func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
 	broken := errors.New("broken")
 	var asked []string
-	carry := func(_ context.Context, intents []actuator.Open) ([]schemas.Verdict, error) {
+	carry := func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		var verdicts []schemas.Verdict
 		for _, o := range intents {
 			asked = append(asked, o.Strategy+" "+o.Intent.Pod.Name)

@@ -6,15 +6,14 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// Bucket is the token bucket of a [policy.Rate]: the tokens that calls hold, and the one moment at which the others would be
-// all there again. A token comes back at the rate from the end of its call on, not from the beginning: so the rate holds where
-// the calls arrive, however long some of them are on their way. One that was not needed can be given back. The limiters of
-// client-go offer neither. It is not safe for concurrent use. It starts full; nil is never empty.
+// Bucket is the token bucket of a [policy.Rate]. A token comes back at the rate from the end of its call on, so the rate holds
+// at the API server however long calls take, and a token that was not needed can be given back. The limiters of client-go and
+// x/time offer neither. It starts full; nil is never empty.
 type Bucket struct {
 	interval time.Duration // between two tokens
-	depth    time.Duration // what all tokens of the bucket but one take to come back
+	depth    time.Duration // the time in which all tokens but one come back
 	held     int
-	full     time.Time
+	full     time.Time // when all tokens that are not held are back
 }
 
 func NewBucket(r policy.Rate) *Bucket {
@@ -28,36 +27,30 @@ func (b *Bucket) Wait(now time.Time) time.Duration {
 		return 0
 	}
 	missing := max(b.full.Sub(now), 0) + time.Duration(b.held)*b.interval
-	return max(missing-b.depth, 0) // the zero time is farther away than a Duration reaches
+	return max(missing-b.depth, 0)
 }
 
-// Take takes the token that is there when wait is 0. It ends with spend or giveBack.
+// Take takes a token when Wait is 0. [Bucket.Return] ends it.
 func (b *Bucket) Take() {
 	if b != nil {
 		b.held++
 	}
 }
 
-// Spend lets a token come back that was needed: its call has ended.
-func (b *Bucket) Spend(now time.Time) {
+// Return returns a token when its call has ended: at the rate if it was spent, at once if not.
+func (b *Bucket) Return(spent bool, now time.Time) {
 	if b == nil {
 		return
 	}
-	b.held--
-	if b.full.Before(now) {
-		b.full = now
-	}
-	b.full = b.full.Add(b.interval)
-}
-
-// GiveBack undoes one take.
-func (b *Bucket) GiveBack() {
-	if b != nil {
-		b.held--
+	if b.held--; spent {
+		if b.full.Before(now) {
+			b.full = now
+		}
+		b.full = b.full.Add(b.interval)
 	}
 }
 
-// Idle says whether it is as it began.
+// Idle says whether the bucket is full.
 func (b *Bucket) Idle(now time.Time) bool { return b.held == 0 && !b.full.After(now) }
 
 // Same says whether two buckets have the same rate and depth.

@@ -10,7 +10,7 @@ import (
 
 const ms = time.Millisecond
 
-func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
+func TestBucket(t *testing.T) {
 	b := NewBucket(policy.Rate{EvictionsPerSecond: 10, Burst: 3})
 	var got []time.Duration
 	now := noon
@@ -18,7 +18,7 @@ func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
 		wait := b.Wait(now)
 		now = now.Add(wait)
 		b.Take()
-		b.Spend(now)
+		b.Return(true, now)
 		got = append(got, now.Sub(noon))
 	}
 	for range 5 { // three at once, then one each 100 ms
@@ -26,7 +26,7 @@ func TestATokenIsTakenAtTheRateAndCanBeGivenBack(t *testing.T) {
 	}
 	now = now.Add(b.Wait(now))
 	b.Take()
-	b.GiveBack()
+	b.Return(false, now)
 	spend() // at once again
 	spend()
 	now = now.Add(time.Hour) // full again, and no fuller

@@ -5,194 +5,200 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rehome-dev/rehome/actuator/workload"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ClusterBreaker is the storm brake of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent, and
-// several can hold at once.
-//
-// A condition about nodes or replacements holds exactly while the numbers reach what the policy says. There is no
-// second, lower threshold at which it ends: nodes go bad and good again slowly by themselves (the control plane waits
-// 40 seconds before it calls one not ready, and a taint counts for minutes), what is moved in between is bounded by the
-// limits, and a message that says 29 percent of a limit of 30 would be understood by nobody. [NewClusterBreaker] makes one.
+// ClusterBreaker is the circuit breaker of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent,
+// and each holds exactly while the numbers reach the threshold of the policy. Call [ClusterBreaker.Look] when something changed,
+// and now and then while it is open. [NewClusterBreaker] makes one.
 type ClusterBreaker struct {
-	policy   policy.Storm
-	failures failures
-	// refusals are those of each namespace.
-	refusals map[string]*failures
-	open     []schemas.ReasonCode // what Look said last
+	policy     policy.Storm
+	calls      calls
+	namespaces map[string]*calls // those with a refused call
+	open       []Condition       // the result of the latest Look
 }
 
-// Situation is how the cluster is at the time Now.
+// Situation is the state of the cluster at the time Now.
 type Situation struct {
 	Now   time.Time
-	Nodes []workload.Node
-	// Pending is since when each replacement is waited for that is not ready yet, in any order.
+	Nodes []cluster.Node
+	// Pending has the time since when each replacement is not ready, in any order.
 	Pending []time.Time
 }
 
 // Condition is why nothing is moved.
 type Condition struct {
-	Reason  schemas.ReasonCode // ReasonStormNodes, ReasonStormPending or ReasonStormFailures
-	Message string
+	Reason  schemas.ReasonCode `json:"reason"` // ReasonStormNodes, ReasonStormPending or ReasonStormFailures
+	Message string             `json:"message"`
+	Since   time.Time          `json:"since"`
 }
 
-// NewClusterBreaker returns a brake that has seen no calls.
+// NewClusterBreaker returns a breaker that has seen no calls.
 func NewClusterBreaker(p policy.Storm) *ClusterBreaker {
-	return &ClusterBreaker{policy: p, refusals: map[string]*failures{}}
+	return &ClusterBreaker{policy: p, namespaces: map[string]*calls{}}
 }
 
-// Set replaces the policy. Calls that were judged by the old one keep the pause that followed; without a limit of
-// failures they are forgotten.
-func (s *ClusterBreaker) Set(p policy.Storm) {
-	s.policy = p
+// Set replaces the policy. A pause goes on, unless the policy has no limit of failures any more.
+func (b *ClusterBreaker) Set(p policy.Storm) {
+	b.policy = p
 	if p.Failures <= 0 {
-		s.failures = failures{}
-		clear(s.refusals)
+		b.calls = calls{}
+		clear(b.namespaces)
 	}
 }
 
-// Look returns the conditions that hold, in the order of the reasons in [Condition]; none: the brake is closed. changed
-// says whether they are others than at the last call, whatever their messages. [ClusterBreaker.Next] says when to look again.
-func (s *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
-	for _, c := range []struct {
-		reason  schemas.ReasonCode
-		message string
-	}{
-		{schemas.ReasonStormNodes, s.nodes(now)},
-		{schemas.ReasonStormPending, s.pending(now)},
-		{schemas.ReasonStormFailures, s.failures.paused(now.Now)},
+// Open returns the conditions that held at the latest Look.
+func (b *ClusterBreaker) Open() []Condition { return b.open }
+
+// Look returns the conditions that hold. changed: their reasons differ from those of the latest call.
+func (b *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
+	before := b.open
+	b.open = nil
+	for _, c := range []Condition{
+		{schemas.ReasonStormNodes, b.badNodes(now), now.Now.UTC()},
+		{schemas.ReasonStormPending, b.pending(now), now.Now.UTC()},
+		{schemas.ReasonStormFailures, b.calls.paused(now.Now), now.Now.UTC()},
 	} {
-		if c.message != "" {
-			open = append(open, Condition{c.reason, c.message})
+		if c.Message == "" {
+			continue
 		}
+		if i := slices.IndexFunc(before, func(o Condition) bool { return o.Reason == c.Reason }); i >= 0 {
+			c.Since = before[i].Since
+		}
+		b.open = append(b.open, c)
 	}
-	before := s.open
-	s.open = nil
-	for _, c := range open {
-		s.open = append(s.open, c.Reason)
-	}
-	return open, !slices.Equal(before, s.open)
+	return b.open, !slices.EqualFunc(before, b.open, func(a, b Condition) bool { return a.Reason == b.Reason })
 }
 
-// Called notes how an eviction call for a pod of the namespace ended. ok is false when the API server itself failed. One that a
-// budget, an admission policy, or the API server's own limits refused is ok. The breaker opens only when calls in several
-// namespaces fail: what one namespace is refused is none of the others' business.
-func (s *ClusterBreaker) Called(namespace string, ok bool, now time.Time) {
-	if s.policy.Failures > 0 {
-		s.failures.ended(call{now, namespace, ok}, int(s.policy.Failures), 2)
-	}
-}
-
-// Refused notes whether an eviction call for a pod of the namespace was refused for good or failed.
-func (s *ClusterBreaker) Refused(namespace string, refused bool, now time.Time) {
-	f := s.refusals[namespace]
-	if s.policy.Failures <= 0 || f == nil && !refused {
+// Called records the end of an eviction call. failed: the API server itself failed. This opens the breaker for all only when calls in
+// two namespaces fail. refused: the call failed, or was refused for good, which opens the breaker of its namespace.
+func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time.Time) {
+	if b.policy.Failures <= 0 {
 		return
 	}
-	if f == nil {
-		f = &failures{}
-		s.refusals[namespace] = f
+	b.calls.add(call{now, namespace, !failed}, int(b.policy.Failures), 2)
+	one := b.namespaces[namespace]
+	if one == nil {
+		if !refused {
+			return
+		}
+		one = &calls{}
+		b.namespaces[namespace] = one
 	}
-	f.ended(call{now, namespace, !refused}, int(s.policy.Failures), 1)
-	if !f.trial && !slices.ContainsFunc(f.latest, func(c call) bool { return !c.ok }) {
-		delete(s.refusals, namespace)
+	one.add(call{now, namespace, !refused}, int(b.policy.Failures), 1)
+	if !one.trial && !slices.ContainsFunc(one.latest, func(c call) bool { return !c.ok }) {
+		delete(b.namespaces, namespace)
 	}
 }
 
-// Refuses says in words why no pod of the namespace is moved, and until when. Empty: pods of it may be moved.
-func (s *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
-	f := s.refusals[namespace]
-	if f == nil || f.paused(now) == "" {
+// Refuses says why no pod of the namespace is moved, and until when. Empty: pods of it may be moved.
+func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
+	one := b.namespaces[namespace]
+	if one == nil || one.paused(now) == "" {
 		return "", time.Time{}
 	}
-	return "namespace " + namespace + ": " + f.paused(now), f.until
+	return "namespace " + namespace + ": " + one.paused(now), one.until
 }
 
-// Trial says whether a single call decides: from the beginning of a pause until the first call after it has ended.
-// While it holds, no more than one call is to be under way; a call that is never made decides nothing and blocks
-// nothing.
-func (s *ClusterBreaker) Trial() bool { return s.failures.trial }
+// Trial says whether a single call decides, from the beginning of a pause until the first call after it has ended. Only one
+// call should run meanwhile.
+func (b *ClusterBreaker) Trial() bool { return b.calls.trial }
 
-// Next is the first time after now at which [ClusterBreaker.Look] will say something else by itself, if nothing happens until
-// then. The zero time: it will not.
-func (s *ClusterBreaker) Next(now Situation) time.Time {
-	var next time.Time
-	for _, t := range []time.Time{s.nodesEnd(now), s.pendingBegins(now), s.failures.until} {
-		if t.After(now.Now) && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	return next
-}
-
-// nodes says in words that too many nodes went bad. Empty: they did not.
-func (s *ClusterBreaker) nodes(now Situation) string {
-	unready, tainted := bad(now)
-	if s.policy.Nodes <= 0 || unready+len(tainted) < s.mostNodes(now) {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d nodes went bad: %d not ready, %d tainted within %v; nothing is moved from %d percent on",
-		unready+len(tainted), len(now.Nodes), unready, len(tainted), policy.StormMemory, s.policy.Nodes)
-}
-
-// nodesEnd is when so many taints are old that the nodes are no reason any more. Zero: never, or they are none.
-func (s *ClusterBreaker) nodesEnd(now Situation) time.Time {
-	unready, tainted := bad(now)
-	most := s.mostNodes(now)
-	if s.policy.Nodes <= 0 || unready+len(tainted) < most || unready >= most {
-		return time.Time{}
-	}
-	slices.SortFunc(tainted, time.Time.Compare)
-	return tainted[unready+len(tainted)-most].Add(policy.StormMemory)
-}
-
-// mostNodes is how many bad nodes are a reason: the share of all, rounded up.
-func (s *ClusterBreaker) mostNodes(now Situation) int {
-	return max(policy.StormLeast, (int(s.policy.Nodes)*len(now.Nodes)+99)/100)
-}
-
-// bad counts the nodes that are not ready, and says when each of those that are was tainted, if it was lately. Those that a
-// maintenance holds are as somebody wants them.
-func bad(now Situation) (unready int, tainted []time.Time) {
+// badNodes describes why too many nodes went bad. A node that a maintenance holds is not bad. Empty: there are not too many.
+func (b *ClusterBreaker) badNodes(now Situation) string {
+	unready, tainted := 0, 0
 	for _, n := range now.Nodes {
 		switch {
 		case n.Maintained:
 		case !n.Ready:
 			unready++
 		case !n.Tainted.IsZero() && now.Now.Sub(n.Tainted) < policy.StormMemory:
-			tainted = append(tainted, n.Tainted)
+			tainted++
 		}
 	}
-	return unready, tainted
+	most := max(policy.StormLeast, (int(b.policy.Nodes)*len(now.Nodes)+99)/100) // the share of all, rounded up
+	if b.policy.Nodes <= 0 || unready+tainted < most {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d nodes went bad: %d not ready, %d tainted within %v; nothing is moved from %d percent on",
+		unready+tainted, len(now.Nodes), unready, tainted, policy.StormMemory, b.policy.Nodes)
 }
 
-// pending says in words that too many replacements wait for too long. Empty: they do not.
-func (s *ClusterBreaker) pending(now Situation) string {
+// pending describes why too many replacements are not ready for too long. Empty: there are not too many.
+func (b *ClusterBreaker) pending(now Situation) string {
 	overdue := 0
 	for _, since := range now.Pending {
-		if now.Now.Sub(since) >= s.policy.PendingFor {
+		if now.Now.Sub(since) >= b.policy.PendingFor {
 			overdue++
 		}
 	}
-	if s.policy.Pending == 0 || overdue < int(s.policy.Pending) {
+	if b.policy.Pending == 0 || overdue < int(b.policy.Pending) {
 		return ""
 	}
 	what := fmt.Sprintf("%d replacements have", overdue)
 	if overdue == 1 {
 		what = "1 replacement has"
 	}
-	return fmt.Sprintf("%s been waiting for %v or longer; nothing is moved from %d on", what, s.policy.PendingFor,
-		s.policy.Pending)
+	return fmt.Sprintf("%s been waiting for %v or longer; nothing is moved from %d on", what, b.policy.PendingFor, b.policy.Pending)
 }
 
-// pendingBegins is when so many replacements are overdue that it is a reason. Zero: never.
-func (s *ClusterBreaker) pendingBegins(now Situation) time.Time {
-	if s.policy.Pending == 0 || len(now.Pending) < int(s.policy.Pending) {
-		return time.Time{}
+// callsWithin is how close together the latest calls are that say something about the present.
+const callsWithin = 10 * time.Minute
+
+// calls judge the latest [policy.StormCalls] eviction calls. When too many of them failed, there is a pause of
+// [policy.StormPause]. The first call that begins after it decides: if it fails, there is another pause; if not, the count
+// begins anew.
+type calls struct {
+	latest []call // oldest first
+	until  time.Time
+	why    string
+	trial  bool
+}
+
+type call struct {
+	at        time.Time
+	namespace string
+	ok        bool
+}
+
+// add adds a call. most is the percentage of failures that is too many when they are spread over at least so many namespaces.
+func (c *calls) add(one call, most, namespaces int) {
+	switch {
+	case one.at.Before(c.until): // it began before the pause
+		return
+	case c.trial && !one.ok:
+		c.pause(one.at, "the first eviction after a pause failed")
+		return
 	}
-	since := slices.SortedFunc(slices.Values(now.Pending), time.Time.Compare)
-	return since[s.policy.Pending-1].Add(s.policy.PendingFor)
+	c.trial = false
+	if len(c.latest) == policy.StormCalls {
+		c.latest = slices.Delete(c.latest, 0, 1)
+	}
+	c.latest = append(c.latest, one)
+	failed, spread := 0, map[string]bool{}
+	for _, one := range c.latest {
+		if !one.ok {
+			failed++
+			spread[one.namespace] = true
+		}
+	}
+	if len(c.latest) == policy.StormCalls && one.at.Sub(c.latest[0].at) <= callsWithin && failed*100 >= most*len(c.latest) &&
+		len(spread) >= namespaces {
+		c.pause(one.at, fmt.Sprintf("%d of the latest %d evictions failed, and %d percent are too many", failed, policy.StormCalls, most))
+	}
+}
+
+func (c *calls) pause(now time.Time, why string) {
+	until := now.Add(policy.StormPause)
+	*c = calls{until: until, trial: true, why: why + "; one is tried at " + until.UTC().Format(time.RFC3339)}
+}
+
+// paused says why nothing is called. Empty: there is no pause.
+func (c *calls) paused(now time.Time) string {
+	if now.Before(c.until) {
+		return c.why
+	}
+	return ""
 }

@@ -10,27 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
-// leastMemory is how long a move is remembered at least. A replacement that finds its way back later than that, or
-// needs no brake more often than that, is not a loop.
+// leastMemory is how long a move is remembered at least.
 const leastMemory = time.Hour
 
-// WorkloadBreaker is the loop breaker of [policy.Loop]. A move is in vain when a replacement comes back to a node that the same
-// strategy moved a pod of the same workload off: to the one that its own pod had to leave, or to the one that a pod had
-// to leave before it, as in moves from A to B and from B to A. Such a return holds the pods of the workload on that
-// node back from the strategy: for Delay after the first one, twice as long with each further one, at most MaxDelay.
-// Pods that were moved off together and come back one by one are one return: the next one is counted after another
-// move.
+// WorkloadBreaker is the circuit breaker of [policy.Loop]. A move is in vain when a replacement returns to a node that the same
+// strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload off that node: for
+// Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved together and return
+// one by one count as one return.
 //
-// A node is forgotten when nothing of the workload was moved off it or landed on it for twice the delay that it has
-// reached, and for an hour at least. With a Delay of 0 nothing is held and nothing remembered. [NewWorkloadBreaker] makes one.
+// A node is forgotten when nothing of the workload was moved off it or landed on it for twice its delay, and for an hour at
+// least. With a Delay of 0 the breaker is off. [NewWorkloadBreaker] makes one.
 type WorkloadBreaker struct {
 	policy  policy.Loop
 	records map[BreakerKey]BreakerRecord
 }
 
-// BreakerKey is what is held together: the pods of a workload on a node, for one strategy.
+// BreakerKey names the pods of a workload on a node, for one strategy.
 type BreakerKey struct {
 	// Workload is the UID of the pods' workload. Pods without one have no replacement; nothing is remembered of them.
 	Workload types.UID `json:"workload"`
@@ -38,7 +36,7 @@ type BreakerKey struct {
 	Node     string    `json:"node"`
 }
 
-// BreakerRecord is what is remembered of a [BreakerKey]. It does not depend on the policy, and can be stored and restored.
+// BreakerRecord is the state of a [BreakerKey]. It does not depend on the policy, and can be stored and restored.
 type BreakerRecord struct {
 	// Returns is how many returns were counted, and Returned is when the latest was. Zero: none.
 	Returns  int       `json:"returns,omitempty"`
@@ -47,13 +45,17 @@ type BreakerRecord struct {
 	Away bool `json:"away,omitempty"`
 	// Last is when a pod was last moved off the node or a replacement landed on it.
 	Last time.Time `json:"last,omitzero"`
+	// Name is the workload of the UID. nil: it is not known.
+	Name *schemas.ObjectRef `json:"name,omitempty"`
+	// Seen is the newest pod that was known when one was moved off the node last.
+	Seen uint64 `json:"-"`
 }
 
-// BreakerEntry is a [BreakerKey] with what is remembered of it.
+// BreakerEntry is a [BreakerKey] with its record.
 type BreakerEntry struct {
 	BreakerKey
 	BreakerRecord
-	// Until is when the pods are free again, by the policy as it is now. It may be over. Zero: no return was counted.
+	// Until is when the pods may be moved again, by the current policy. It may be over. Zero: no return was counted.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -62,41 +64,47 @@ func NewWorkloadBreaker(p policy.Loop) *WorkloadBreaker {
 	return &WorkloadBreaker{policy: p, records: map[BreakerKey]BreakerRecord{}}
 }
 
-// Set replaces the policy. What is held is held by the new delays from then on, counted from the latest return.
-func (l *WorkloadBreaker) Set(p policy.Loop) {
-	l.policy = p
-	if l.off() {
-		clear(l.records)
+// Set replaces the policy. New delays count from the latest return.
+func (b *WorkloadBreaker) Set(p policy.Loop) {
+	b.policy = p
+	if b.off() {
+		clear(b.records)
 	}
 }
 
-// Holds says until when the strategy leaves the pods of the workload on the node alone. The zero time: it need not.
-func (l *WorkloadBreaker) Holds(k BreakerKey, now time.Time) time.Time {
-	r, _ := l.recall(k, now)
-	if until := l.until(r); until.After(now) {
+// Holds returns until when the strategy may not move the pods of the workload off the node. Zero: it may.
+func (b *WorkloadBreaker) Holds(k BreakerKey, now time.Time) time.Time {
+	r, _ := b.recall(k, now)
+	if until := b.until(r); until.After(now) {
 		return until
 	}
 	return time.Time{}
 }
 
-// Moved notes that the strategy moved a pod of the workload off the node.
-func (l *WorkloadBreaker) Moved(k BreakerKey, now time.Time) {
-	if l.off() || k.Workload == "" {
+// Moved records that the strategy moved a pod of the workload off the node.
+func (b *WorkloadBreaker) Moved(k BreakerKey, now time.Time) {
+	if b.off() || k.Workload == "" {
 		return
 	}
-	r, _ := l.recall(k, now)
+	r, _ := b.recall(k, now)
 	r.Away, r.Last = true, later(r.Last, now)
-	l.records[k] = r
+	b.records[k] = r
 }
 
-// Landed notes that the replacement of a pod that the strategy moved off the node from runs on the node on, and says
-// whether that is a return. If so, the record of the workload on that node has changed, see [WorkloadBreaker.Record].
-//
-// A landing on the node from is a return even if nothing is remembered of the move: another process may have made it.
-func (l *WorkloadBreaker) Landed(workload types.UID, strategy, from, on string, now time.Time) (opened bool) {
+// Describe adds the name of the workload, if it is known, and the newest known pod to a record.
+func (b *WorkloadBreaker) Describe(k BreakerKey, name *schemas.ObjectRef, seen uint64) {
+	if r, ok := b.records[k]; ok {
+		r.Name, r.Seen = cmp.Or(name, r.Name), seen
+		b.records[k] = r
+	}
+}
+
+// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node on, and says whether that
+// is a return. A landing on the node from is a return even without a record: another process may have made the move.
+func (b *WorkloadBreaker) Landed(workload types.UID, strategy, from, on string, now time.Time) (opened bool) {
 	k := BreakerKey{workload, strategy, on}
-	r, known := l.recall(k, now)
-	if l.off() || workload == "" || (!known && on != from) {
+	r, known := b.recall(k, now)
+	if b.off() || workload == "" || (!known && on != from) {
 		return false
 	}
 	opened = r.Away || !known
@@ -104,94 +112,107 @@ func (l *WorkloadBreaker) Landed(workload types.UID, strategy, from, on string, 
 		r.Returns, r.Returned, r.Away = r.Returns+1, later(r.Returned, now), false
 	}
 	r.Last = later(r.Last, now)
-	l.records[k] = r
+	b.records[k] = r
 	return opened
 }
 
-// BreakerRecord returns what is remembered of a key, and whether anything is.
-func (l *WorkloadBreaker) Record(k BreakerKey) (BreakerRecord, bool) {
-	r, ok := l.records[k]
-	return r, ok
+// Entry returns the record of a key. ok: there is one.
+func (b *WorkloadBreaker) Entry(k BreakerKey) (e BreakerEntry, ok bool) {
+	r, ok := b.records[k]
+	return BreakerEntry{k, r, b.until(r)}, ok
 }
 
-// Restore remembers a record that [WorkloadBreaker.Record] returned, perhaps in another process, in place of what is known.
-func (l *WorkloadBreaker) Restore(k BreakerKey, r BreakerRecord) {
-	if !l.off() && k.Workload != "" {
-		l.records[k] = r
+// Restore adds a stored record.
+func (b *WorkloadBreaker) Restore(k BreakerKey, r BreakerRecord) {
+	if !b.off() && k.Workload != "" {
+		b.records[k] = r
 	}
 }
 
-// Clear forgets the keys that match says, and how many there were.
-func (l *WorkloadBreaker) Clear(match func(BreakerKey) bool) int {
-	before := len(l.records)
-	maps.DeleteFunc(l.records, func(k BreakerKey, _ BreakerRecord) bool { return match(k) })
-	return before - len(l.records)
+// Clear deletes the records of a workload, or of all of them for the empty UID, and returns their keys.
+func (b *WorkloadBreaker) Clear(workload types.UID) []BreakerKey {
+	return b.remove(func(k BreakerKey, _ BreakerRecord) bool { return workload == "" || k.Workload == workload })
 }
 
-// Forget drops what does not matter any more, and returns the keys in the order of [WorkloadBreaker.All]. What is remembered is
-// bounded only if this is called now and then; no answer depends on when.
-func (l *WorkloadBreaker) Forget(now time.Time) []BreakerKey {
-	var old []BreakerKey
-	for k, r := range l.records {
-		if l.over(r, now) {
-			old = append(old, k)
-			delete(l.records, k)
+// Forget deletes the records that do not matter any more, and returns their keys. It bounds the memory; no answer depends on
+// when it is called.
+func (b *WorkloadBreaker) Forget(now time.Time) []BreakerKey {
+	return b.remove(func(_ BreakerKey, r BreakerRecord) bool { return b.over(r, now) })
+}
+
+func (b *WorkloadBreaker) remove(match func(BreakerKey, BreakerRecord) bool) []BreakerKey {
+	var keys []BreakerKey
+	maps.DeleteFunc(b.records, func(k BreakerKey, r BreakerRecord) bool {
+		if !match(k, r) {
+			return false
 		}
-	}
-	slices.SortFunc(old, BreakerKey.compare)
-	return old
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, BreakerKey.compare)
+	return keys
 }
 
-// All returns everything that is remembered, by workload, strategy and node.
-func (l *WorkloadBreaker) All() []BreakerEntry {
+// All returns all records, by workload, strategy and node.
+func (b *WorkloadBreaker) All() []BreakerEntry {
 	var all []BreakerEntry
-	for _, k := range slices.SortedFunc(maps.Keys(l.records), BreakerKey.compare) {
-		r := l.records[k]
-		all = append(all, BreakerEntry{k, r, l.until(r)})
+	for _, k := range slices.SortedFunc(maps.Keys(b.records), BreakerKey.compare) {
+		e, _ := b.Entry(k)
+		all = append(all, e)
 	}
 	return all
 }
 
-func (l *WorkloadBreaker) off() bool { return l.policy.Delay <= 0 }
+// Open counts the keys whose pods may not be moved at the time now.
+func (b *WorkloadBreaker) Open(now time.Time) (open int) {
+	for _, r := range b.records {
+		if b.until(r).After(now) {
+			open++
+		}
+	}
+	return open
+}
 
-// recall returns what matters at the time now.
-func (l *WorkloadBreaker) recall(k BreakerKey, now time.Time) (BreakerRecord, bool) {
-	r, ok := l.records[k]
-	if !ok || l.over(r, now) {
+func (b *WorkloadBreaker) off() bool { return b.policy.Delay <= 0 }
+
+// recall returns a record unless it does not matter any more.
+func (b *WorkloadBreaker) recall(k BreakerKey, now time.Time) (BreakerRecord, bool) {
+	r, ok := b.records[k]
+	if !ok || b.over(r, now) {
 		return BreakerRecord{}, false
 	}
 	return r, true
 }
 
-// over says whether a record does not matter any more.
-func (l *WorkloadBreaker) over(r BreakerRecord, now time.Time) bool {
-	delay := l.delay(r.Returns)
+func (b *WorkloadBreaker) over(r BreakerRecord, now time.Time) bool {
+	delay := b.delay(r.Returns)
 	return now.Sub(r.Last) >= max(leastMemory, delay+min(delay, math.MaxInt64-delay))
 }
 
-// until is when the pods are free again. Zero: no return was counted.
-func (l *WorkloadBreaker) until(r BreakerRecord) time.Time {
+func (b *WorkloadBreaker) until(r BreakerRecord) time.Time {
 	if r.Returns == 0 {
 		return time.Time{}
 	}
-	return r.Returned.Add(l.delay(r.Returns))
+	return r.Returned.Add(b.delay(r.Returns))
 }
 
-// delay is how long so many returns hold.
-func (l *WorkloadBreaker) delay(returns int) time.Duration {
+// delay is the delay after so many returns.
+func (b *WorkloadBreaker) delay(returns int) time.Duration {
 	if returns == 0 {
 		return 0
 	}
-	d := max(min(l.policy.Delay, l.policy.MaxDelay), 0)
-	for ; returns > 1 && d < l.policy.MaxDelay; returns-- {
-		d += min(d, l.policy.MaxDelay-d)
+	d := max(min(b.policy.Delay, b.policy.MaxDelay), 0)
+	for ; returns > 1 && d < b.policy.MaxDelay; returns-- {
+		d += min(d, b.policy.MaxDelay-d)
 	}
 	return d
 }
 
+// Compare orders entries by workload, strategy and node.
+func (e BreakerEntry) Compare(other BreakerEntry) int { return e.BreakerKey.compare(other.BreakerKey) }
+
 func (k BreakerKey) compare(other BreakerKey) int {
-	return cmp.Or(cmp.Compare(k.Workload, other.Workload), cmp.Compare(k.Strategy, other.Strategy),
-		cmp.Compare(k.Node, other.Node))
+	return cmp.Or(cmp.Compare(k.Workload, other.Workload), cmp.Compare(k.Strategy, other.Strategy), cmp.Compare(k.Node, other.Node))
 }
 
 // later is the later of two times: the clock of another process may be ahead.

@@ -203,7 +203,7 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 	check(t, "remembered", second.All(), first.All())
 	check(t, "opened", second.Landed("web", "S", "a", "a", at(5)), true)
 	check(t, "held until", second.Holds(on("a"), at(5)), at(9))
-	_, known := second.Record(on("b"))
+	_, known := second.Entry(on("b"))
 	check(t, "another node is known", known, false)
 }
 
@@ -213,9 +213,9 @@ func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
 		l.Moved(k, at(0))
 		l.Landed(k.Workload, k.Strategy, k.Node, k.Node, at(0))
 	}
-	check(t, "cleared", l.Clear(func(k BreakerKey) bool { return k.Workload == "web" && k.Node == "a" }), 2)
+	check(t, "cleared", l.Clear("web"), []BreakerKey{{"web", "S", "a"}, {"web", "S", "b"}, {"web", "T", "a"}})
 	one := BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)}
-	check(t, "left", l.All(), []BreakerEntry{{BreakerKey{"db", "S", "a"}, one, at(2)}, {BreakerKey{"web", "S", "b"}, one, at(2)}})
+	check(t, "left", l.All(), []BreakerEntry{{BreakerKey{"db", "S", "a"}, one, at(2)}})
 	check(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
 }
 
@@ -339,7 +339,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 		if random.IntN(2) == 0 {
 			lastUsed[k] = now
 			if l.Landed(k.Workload, "S", k.Node, k.Node, now) {
-				if r, _ := l.Record(k); r.Returns == 1 {
+				if r, _ := l.Entry(k); r.Returns == 1 {
 					delays[k] = nil // the ones before are forgotten
 				}
 				delays[k] = append(delays[k], l.Holds(k, now).Sub(now))

@@ -39,7 +39,7 @@ func TestStrategiesAndBrakesLeaveTheNodesOfAMaintenanceToIt(t *testing.T) {
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 	u.moved(0, 12)
 	u.brake(p, false)
-	p.saidNothingOf("storm brake open", "loop breaker open")
+	p.saidNothingOf("circuit breaker open", "circuit breaker of a workload open")
 	for _, v := range events.verdicts() {
 		if v.Strategy != schemas.MaintenanceStrategy {
 			t.Errorf("pod %s: %s by %s: %s", v.Intent.Pod, v.Outcome, v.Strategy, v.Message)

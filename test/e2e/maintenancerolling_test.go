@@ -70,7 +70,7 @@ func TestThirtyNodesAreMaintainedThreeAtATimeAndAreAsBeforeAfterwards(t *testing
 			t.Errorf("pod %s: %s %s by %s: %s", v.Intent.Pod, v.Outcome, v.Reason, v.Strategy, v.Message)
 		}
 	}
-	p.saidNothingOf("storm brake open", "loop breaker open", "level=ERROR")
+	p.saidNothingOf("circuit breaker open", "circuit breaker of a workload open", "level=ERROR")
 }
 
 // populate makes ten nodes more and puts pods on all of them: apps with a budget, a Deployment of one pod with a budget that

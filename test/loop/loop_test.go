@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/actuator/workload"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
+	readmodel "github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -153,12 +153,13 @@ func (w *world) run() {
 	}
 	p, err := policy.Parse("policy.yaml", []byte(file), known)
 	w.must(err)
-	var a *actuator.Actuator
-	view := workload.New(w.client, func(c workload.Change) { a.Changed(c) })
-	a = actuator.New(actuator.Config{
-		Client: w.client, Bus: w.bus, Ledger: w.bus.Ledger(), View: view, Policy: p, Source: "/test/actuator",
+	view, err := readmodel.New(readmodel.Config{Client: w.client, Kinds: readmodel.WorkloadKinds()})
+	w.must(err)
+	a := actuator.New(actuator.Config{
+		Client: w.client, Bus: w.bus, Ledger: w.bus.Ledger(), View: view.Workloads(), Policy: p, Source: "/test/actuator",
 		Metrics: w.metrics, Now: w.now, Log: slog.New(slog.NewTextHandler(w.Output(), nil)),
 	})
+	view.Workloads().OnChange(a.Changed)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

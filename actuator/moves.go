@@ -1,0 +1,251 @@
+package actuator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// View is the cluster without asking the API server, such as [cluster.Workloads].
+type View interface {
+	Pod(uid types.UID) (cluster.Pod, bool)
+	// Pods are those of a workload, in the order in which they were made.
+	Pods(workload types.UID) []cluster.Pod
+	Tally(workload types.UID) cluster.Tally
+	Nodes() []cluster.Node
+	// Version is the resource version of a pod. Empty: it is not known.
+	Version(pod types.UID) string
+	// Seen counts the pods in the order in which they became known; Latest is the latest number.
+	Seen(pod types.UID) uint64
+	Latest() uint64
+}
+
+// noView is a view that knows nothing.
+type noView struct{}
+
+func (noView) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }
+func (noView) Pods(types.UID) []cluster.Pod      { return nil }
+func (noView) Tally(types.UID) cluster.Tally     { return cluster.Tally{} }
+func (noView) Nodes() []cluster.Node             { return nil }
+func (noView) Version(types.UID) string          { return "" }
+func (noView) Seen(types.UID) uint64             { return 0 }
+func (noView) Latest() uint64                    { return 0 }
+
+// inFlight is a move in flight, from before it is asked for until its replacement is ready.
+type inFlight struct {
+	record
+	at limitKeys
+	// scope is the newest one that listed the pod when the move began.
+	scope schemas.ScopeRef
+	// seen is the newest pod that was known when the move began; its replacement is newer. 0: the move is older than this
+	// process, and its replacement is told by the time at which it was made.
+	seen uint64
+	// message asked for it. nil: it is not known.
+	message *message
+	// recovered is until when the move stays in the ledger because a process before this one began it. Zero: this one did.
+	recovered time.Time
+	buckets   [2]*limit.Bucket // that hold its tokens: of the cluster and of its namespace, nil where that has no rate
+	saved     bool             // the ledger has it
+	reported  bool             // the verdict that began it is stored
+	ending    bool             // the verdict that ends it is not stored yet
+	// over is how it ended, as soon as that is seen: the replacement may be gone when the verdict is stored.
+	over        *ended
+	replacement types.UID
+}
+
+func (x *inFlight) uid() types.UID { return x.Intent.Pod.UID }
+
+// limitKeys are what a move in flight counts against. workload is empty for a pod without a controller.
+type limitKeys struct {
+	node, namespace string
+	workload        types.UID
+}
+
+func keysOf(i Intent, v View) limitKeys {
+	p, _ := v.Pod(i.Pod.UID)
+	return limitKeys{node: i.Node, namespace: i.Pod.Namespace, workload: p.Workload.UID}
+}
+
+// workloadOf is the workload of a pod as a verdict names it. nil: it is not known, or there is none.
+func workloadOf(v View, pod types.UID) *schemas.ObjectRef {
+	if p, ok := v.Pod(pod); ok && p.Workload.UID != "" {
+		return &p.Workload
+	}
+	return nil
+}
+
+// moves are the moves in flight. Not safe for concurrent use. newMoves makes one.
+type moves struct {
+	all        map[types.UID]*inFlight
+	workloads  map[types.UID]*workloadMoves
+	nodes      map[string]int
+	namespaces map[string]int
+	last       map[types.UID]time.Time // when a move of the workload was accepted last, as long as its cooldown lasts
+}
+
+// workloadMoves are the moves in flight of one workload. They are kept up to date pod by pod.
+type workloadMoves struct {
+	moves   map[types.UID]*inFlight
+	asked   int                // those that are not accepted yet
+	going   map[types.UID]bool // pods that are moved and still count as ready
+	waiting []*inFlight        // those without a replacement, the oldest first
+	// replacements are the moves by the pods that replace them. A pod ends one move only, so it stays when that is over.
+	replacements map[types.UID]*inFlight
+	fresh        []types.UID // new pods that replace no move yet
+	first        uint64      // the newest pod that was known when the first move began
+	newest       time.Time   // when the newest pod was made, by the API server's clock
+}
+
+func newMoves() *moves {
+	return &moves{
+		all: map[types.UID]*inFlight{}, workloads: map[types.UID]*workloadMoves{}, nodes: map[string]int{}, namespaces: map[string]int{},
+		last: map[types.UID]time.Time{},
+	}
+}
+
+func (m *moves) add(x *inFlight, v View) {
+	m.all[x.uid()] = x
+	m.nodes[x.at.node]++
+	m.namespaces[x.at.namespace]++
+	if x.at.workload == "" {
+		return
+	}
+	w := m.workloads[x.at.workload]
+	if w == nil {
+		w = &workloadMoves{
+			moves: map[types.UID]*inFlight{}, going: map[types.UID]bool{}, replacements: map[types.UID]*inFlight{}, first: x.seen,
+		}
+		for _, p := range v.Pods(x.at.workload) {
+			w.sawPod(p)
+		}
+		m.workloads[x.at.workload] = w
+	}
+	w.moves[x.uid()] = x
+	if x.Moved.IsZero() {
+		w.asked++
+	}
+	if p, known := v.Pod(x.uid()); known && p.Ready {
+		w.going[x.uid()] = true
+	}
+}
+
+func (w *workloadMoves) sawPod(p cluster.Pod) {
+	if p.Created.After(w.newest) {
+		w.newest = p.Created
+	}
+}
+
+func (m *moves) remove(x *inFlight) {
+	uid := x.uid()
+	if m.all[uid] != x {
+		return
+	}
+	delete(m.all, uid)
+	decrement(m.nodes, x.at.node)
+	decrement(m.namespaces, x.at.namespace)
+	w := m.workloads[x.at.workload]
+	if w == nil {
+		return
+	}
+	delete(w.moves, uid)
+	delete(w.going, uid)
+	if x.Moved.IsZero() {
+		w.asked--
+	}
+	w.waiting = slices.DeleteFunc(w.waiting, func(o *inFlight) bool { return o == x })
+	if len(w.moves) == 0 {
+		delete(m.workloads, x.at.workload)
+	}
+}
+
+func decrement(counts map[string]int, k string) {
+	if counts[k]--; counts[k] == 0 {
+		delete(counts, k)
+	}
+}
+
+// accepted records that a move was accepted at a time.
+func (m *moves) accepted(x *inFlight, at time.Time) {
+	if w := m.workloads[x.at.workload]; w != nil && x.Moved.IsZero() && w.moves[x.uid()] == x {
+		w.asked--
+	}
+	if x.Moved = at; x.at.workload != "" {
+		m.last[x.at.workload] = at
+	}
+}
+
+// forgetCooldowns forgets the cooldowns that are over.
+func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
+	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(cooldown)) })
+}
+
+// unseen is how long after a move a scope may still be made by a watcher that has not seen it. The cooldown of the watcher for the
+// group of the pod is twice as long, so clocks may differ by as much.
+const unseen = 500 * time.Millisecond
+
+// departures are the moves by the groups that count their pods: the workload, and the scope that they were moved for. A decision
+// made before a pod left counts one too many, unless its message lists that pod itself. Not safe for concurrent use.
+type departures map[group][]*inFlight
+
+// group names a workload, or a scope that counts pods together, of whatever strategy.
+type group struct{ kind, key string }
+
+func groupsOf(scope schemas.ScopeRef, workload types.UID) (groups []group) {
+	if workload != "" {
+		groups = append(groups, group{"", string(workload)})
+	}
+	if countsTogether(scope.Kind) {
+		groups = append(groups, group{string(scope.Kind), scope.Key})
+	}
+	return groups
+}
+
+func (d departures) add(x *inFlight) {
+	for _, g := range groupsOf(x.scope, x.at.workload) {
+		d[g] = append(d[g], x)
+	}
+}
+
+// remove removes a move that was not made.
+func (d departures) remove(x *inFlight) {
+	for _, g := range groupsOf(x.scope, x.at.workload) {
+		d.filter(g, func(o *inFlight) bool { return o == x })
+	}
+}
+
+// forget removes the moves before which no intent was decided that can still come.
+func (d departures) forget(now time.Time) {
+	for g := range d {
+		d.filter(g, func(x *inFlight) bool { return !x.Moved.IsZero() && !now.Before(x.Moved.Add(longestIntent)) })
+	}
+}
+
+func (d departures) filter(g group, remove func(*inFlight) bool) {
+	if d[g] = slices.DeleteFunc(d[g], remove); len(d[g]) == 0 {
+		delete(d, g)
+	}
+}
+
+// stale returns why the intents of the message for pods of the workload have to be decided again.
+func (d departures) stale(m *message, workload types.UID) (Rejection, bool) {
+	of := m.scope
+	if of.Now.IsZero() || !countsTogether(of.Kind) {
+		return Rejection{}, false
+	}
+	for _, g := range groupsOf(of, workload) {
+		for _, x := range d[g] {
+			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.scope.Event != of.Event && !m.lists[x.uid()] {
+				return Rejection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
+					"decided on the state at %s, and another pod of those that were counted has been moved since", clock(of.Now))}, true
+			}
+		}
+	}
+	return Rejection{}, false
+}
