@@ -33,14 +33,13 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 		return
 	}
 	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: node}
-	before, known := s.loop.Entry(k)
+	before, _ := s.loop.Entry(k)
 	if node != x.at.node && s.cfg.View.Seen(x.replacement) <= before.Seen {
 		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
 	}
 	opened := s.loop.Landed(k.Workload, k.Strategy, x.at.node, node, now)
 	s.loop.Describe(k, x.Workload, before.Seen)
-	b, known := s.loop.Entry(k)
-	if known && opened {
+	if b, _ := s.loop.Entry(k); opened {
 		s.metrics.loops.WithLabelValues(k.Strategy).Inc()
 		name := string(x.at.workload)
 		if x.Workload != nil {
@@ -54,13 +53,10 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	s.storeLoop(k)
 }
 
-// storeLoop stores the state of a workload breaker, or deletes it if there is none. A node that no pod returned to is not worth a
-// write for each move: without it, a return in a circle goes uncounted once.
+// storeLoop stores the state of a workload breaker. A node that no pod returned to is not worth a write for each move: without it, a
+// return in a circle goes uncounted once.
 func (s *session) storeLoop(k limit.BreakerKey) {
-	switch b, ok := s.loop.Entry(k); {
-	case !ok:
-		s.change(loopKey(k), nil)
-	case b.Returns > 0:
+	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
 		s.change(loopKey(k), b)
 	}
 	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))

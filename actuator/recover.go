@@ -104,8 +104,9 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	}
 	s.restore(moves)
 	for _, l := range loops {
-		s.loop.Restore(l.BreakerKey, l.BreakerRecord)
-		s.storeLoop(l.BreakerKey)
+		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().Brakes.Loop.Delay <= 0 {
+			s.change(loopKey(l.BreakerKey), nil) // it is off
+		}
 	}
 	s.apply(changes{verdicts: verdicts})
 	for key := range entries {

@@ -171,7 +171,8 @@ func (s *session) policyReplaced() {
 	before := s.loop.All()
 	s.loop.Set(p.Brakes.Loop)
 	for _, b := range before {
-		s.storeLoop(b.BreakerKey) // it holds until another time, or is off
+		s.change(loopKey(b.BreakerKey), nil) // unless it is stored again
+		s.storeLoop(b.BreakerKey)            // it holds until another time
 	}
 	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
 	s.cluster.Set(p.Brakes.Storm)
