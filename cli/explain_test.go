@@ -218,8 +218,8 @@ func TestAnExplanationAsJSONIsOneObjectThatSaysTheSame(t *testing.T) {
 		`{"rule":"MinReplicas","detail":"its owner has 1 pod"}]}],` +
 		`"budgets":[{"name":"api","allowed":0,"message":"poddisruptionbudget shop/api: 2 of 2 healthy pods needed"},{"name":"all","allowed":1}],` +
 		`"held":{"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,` +
-		`"returned":"2026-03-01T14:29:00Z","last":"2026-03-01T14:29:00Z","until":"2026-03-01T14:30:00Z",` +
-		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}],` +
+		`"returned":"2026-03-01T14:29:00Z","last":"2026-03-01T14:29:00Z",` +
+		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"until":"2026-03-01T14:30:00Z","holds":true}],` +
 		`"maintenances":[{"maintenance":"kernel","node":"worker-1","namespace":"shop","name":"api-1","reason":"DisruptionBudget",` +
 		`"by":"poddisruptionbudget/shop/api","message":"2 of 2 are needed","since":"2026-03-01T12:00:30Z","said":"2026-03-01T12:00:31Z"}]},` +
 		`"unknown":[{"what":"what it belongs to","why":"replicasets are forbidden"}]}`

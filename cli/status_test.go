@@ -228,8 +228,8 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 		`"method":"eviction","begun":"2026-03-01T11:59:00Z","moved":"2026-03-01T11:59:00Z","waitsFor":"a replacement that is ready"}],` +
 		`"counted":{"total":1,"nodes":{"worker-1":1},"namespaces":{"shop":1},"ages":[0,1,0,0]},` +
 		`"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
-		`"last":"2026-03-01T12:00:00Z","until":"2026-03-01T12:01:00Z",` +
-		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"holds":true}],` +
+		`"last":"2026-03-01T12:00:00Z",` +
+		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"until":"2026-03-01T12:01:00Z","holds":true}],` +
 		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"maintenances":[],"deadLetters":{},"streams":[]}`
 	if string(got) != want {
 		t.Errorf("\n got %s\nwant %s", got, want)

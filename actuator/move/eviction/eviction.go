@@ -1,6 +1,6 @@
 // Package eviction moves a pod by the eviction call.
 //
-//	Start (eviction.go) ──▶ call ──▶ classify (classify.go) ──▶ Done or a refusal
+//	Start (eviction.go) ──▶ evict ──▶ classify (classify.go) ──▶ Done or a refusal
 //	                                   │ 429, and a webhook takes the pod over ──▶ background.Start
 //	                                   │ a budget refuses ──▶ Blockers (budgets.go) names it
 //	                                   └ no clear answer ──▶ lookAgain reads the pod
@@ -97,7 +97,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 			return refused(refusal), nil
 		}
 	}
-	err := m.call(calling, pod)
+	err := m.evict(calling, pod)
 	if err != nil && m.cfg.DryRun {
 		m.used.giveBack(pod.UID)
 	}
@@ -151,8 +151,8 @@ func (m *Method) handOver(
 	return p, err
 }
 
-// call evicts the pod, with the pod as it was read as the precondition.
-func (m *Method) call(ctx context.Context, pod *corev1.Pod) error {
+// evict evicts the pod, with the pod as it was read as the precondition.
+func (m *Method) evict(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	options := metav1.DeleteOptions{
