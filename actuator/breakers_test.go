@@ -57,6 +57,14 @@ func (v *pendingView) Seen(uid types.UID) uint64 {
 
 func (v *pendingView) Latest() uint64 { return uint64(len(v.Pods(""))) }
 
+// openConditions are those of the cluster breaker.
+func openConditions(b *bench) []StormCondition {
+	s := b.session.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster.Open()
+}
+
 // TestClusterBreaker is about when moves stop for the whole cluster, and when they go on.
 func TestClusterBreaker(t *testing.T) {
 	pod := func(uid types.UID, ready bool) cluster.Pod {
@@ -83,12 +91,12 @@ func TestClusterBreaker(t *testing.T) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			check(t, "open", len(b.session.Load().cluster.Open()), 1)
+			check(t, "open", len(openConditions(b)), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			b.Changed(cluster.Change{Workload: api.UID})
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(b.session.Load().cluster.Open()), 0)
+			check(t, "open when it is ready", len(openConditions(b)), 0)
 		})
 	})
 	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
@@ -99,11 +107,11 @@ func TestClusterBreaker(t *testing.T) {
 			synctest.Wait()
 			check(t, "moves in flight", len(b.session.Load().moves.all), 0)
 			synctest.Wait()
-			check(t, "open", len(b.session.Load().cluster.Open()), 1)
+			check(t, "open", len(openConditions(b)), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(b.session.Load().cluster.Open()), 0)
+			check(t, "open when it is ready", len(openConditions(b)), 0)
 		})
 	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
