@@ -46,7 +46,7 @@ func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 // breakerOf is a loop breaker of Deployment shop/NAME on worker-1.
 func breakerOf(name string, until time.Time) actuator.LoopBreaker {
 	return actuator.LoopBreaker{
-		BreakerKey:    limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
+		BreakerKey: limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
 		BreakerRecord: limit.BreakerRecord{
 			Returns: 2, Returned: until.Add(-time.Minute), Last: until.Add(-time.Minute), Name: deploymentOf(name),
 		},
