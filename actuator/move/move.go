@@ -19,11 +19,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -126,6 +129,14 @@ func Begun(p Progress, method schemas.Method, message string, err error) Progres
 	return p
 }
 
+// Deferred returns a refusal for now.
+func Deferred(reason schemas.ReasonCode, format string, args ...any) *Refusal {
+	return &Refusal{Outcome: schemas.Deferred, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// NotMoved returns the progress of a move that was given up.
+func NotMoved(r *Refusal) Progress { return Progress{Stage: Undone, Refusal: r, Message: r.Message} }
+
 // Forbidden returns the refusal for a missing right of the actuator. err is the answer of the API server, which names the
 // right.
 func Forbidden(err error) *Refusal {
@@ -146,6 +157,42 @@ func Accepted(method schemas.Method) (schemas.Outcome, schemas.ReasonCode) {
 	case schemas.MethodEviction:
 	}
 	return schemas.Evicted, schemas.ReasonEvictionAccepted
+}
+
+// Live reads the pod of a move from the API server, never from a cache. When there is nothing left to move, the pod is nil
+// and over says why in words: it is gone, also when another one has its name; it is being deleted; or it has ended.
+func Live(ctx context.Context, client kubernetes.Interface, ref schemas.PodRef) (pod *corev1.Pod, over string, err error) {
+	pod, err = client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, "the pod is gone", nil
+	case err != nil:
+		return nil, "", fmt.Errorf("look at pod %s: %w", ref, err)
+	case pod.UID != ref.UID:
+		return nil, "the pod is gone; another one has its name", nil
+	case pod.DeletionTimestamp != nil:
+		return nil, "the pod is being deleted", nil
+	case schemas.Ended(pod):
+		return nil, "the pod has ended", nil
+	}
+	return pod, "", nil
+}
+
+// Encode returns the state of a method.
+func Encode(state any) State {
+	text, err := json.Marshal(state)
+	if err != nil { // states have only fields with a JSON form
+		panic(err)
+	}
+	return text
+}
+
+// Decode reads the state of a method.
+func Decode[T any](text State) (state T, err error) {
+	if err = json.Unmarshal(text, &state); err != nil {
+		return state, fmt.Errorf("decode the state of a move: %w", err)
+	}
+	return state, nil
 }
 
 // Permanent says whether err is an answer of the API server that stays the same when the call is repeated soon.

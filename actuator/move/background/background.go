@@ -2,7 +2,7 @@
 // answers the eviction call with 429 and certain words, then moves the pod in its own way, such as by migrating the virtual
 // machine in it, and the pod goes when that is done.
 //
-//	eviction.Start ──▶ Accepted (accepted.go) ──▶ Start ──▶ Step ──▶ judge (background.go)
+//	eviction.Start ──▶ Accepted ──▶ Start ──▶ Step ──▶ judge
 //
 // The webhook reports little: it sets an annotation when the move begins and removes it when the move failed. Two time-outs
 // cover the rest. The KEP has no way to cancel such a move. A move that was given up here may still succeed later; another
@@ -11,11 +11,15 @@ package background
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -74,11 +78,8 @@ type state struct {
 // does not call the API server.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	ref := schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	text, err := json.Marshal(state{Pod: ref, Asked: now, Begun: InProgress(pod)})
-	if err == nil {
-		err = save(ctx, move.Record{Method: schemas.MethodBackground, State: text})
-	}
-	if err != nil {
+	text := move.Encode(state{Pod: ref, Asked: now, Begun: InProgress(pod)})
+	if err := save(ctx, move.Record{Method: schemas.MethodBackground, State: text}); err != nil {
 		return move.Progress{}, fmt.Errorf("eviction of %s in the background: %w", ref, err)
 	}
 	return move.Progress{Method: schemas.MethodBackground, Delay: delay}, nil
@@ -92,9 +93,9 @@ func (m *Method) Cancel(ctx context.Context, state move.State, now time.Time) (m
 // Step implements [move.Method]: it reads the pod. The move is Done when there is nothing left to move. It is Undone, deferred
 // with [schemas.ReasonTakenBack], when the annotations show that the pod stays, or a time-out is over.
 func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
-		return move.Progress{}, fmt.Errorf("eviction in the background: decode the state: %w", err)
+	s, err := move.Decode[state](text)
+	if err != nil {
+		return move.Progress{}, err
 	}
 	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
 	if err != nil {
@@ -106,9 +107,7 @@ func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move
 	p := m.judge(s, pod, now)
 	if p.Stage == move.Working && InProgress(pod) && !s.Begun {
 		s.Begun = true
-		if p.State, err = json.Marshal(s); err != nil {
-			return move.Progress{}, fmt.Errorf("eviction of %s in the background: %w", s.Pod, err)
-		}
+		p.State = move.Encode(s)
 	}
 	return p, nil
 }
@@ -132,7 +131,40 @@ func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 }
 
 func undone(format string, args ...any) move.Progress {
-	message := fmt.Sprintf(format, args...)
-	return move.Progress{Stage: move.Undone, Message: message,
-		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: message}}
+	return move.NotMoved(move.Deferred(schemas.ReasonTakenBack, format, args...))
+}
+
+// The annotations of KEP-1397. Their values mean nothing.
+const (
+	// RequestOnly is on a pod whose eviction a webhook takes over. Its owner puts it there.
+	RequestOnly = "descheduler.alpha.kubernetes.io/request-evict-only"
+	// EvictionInProgress is on such a pod while it is being moved. The webhook sets it, and removes it when the
+	// move fails.
+	EvictionInProgress = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+)
+
+// triggered is part of the message when a webhook takes an eviction over. The answer has no code or cause of its own, so the KEP
+// defines these words. Webhooks add others: KubeVirt names the virtual machine.
+const triggered = "Eviction triggered evacuation"
+
+// Accepted says whether a webhook took the eviction of pod over. err is the answer to the eviction call, or wraps it. The pod
+// needs the annotation [RequestOnly], and the answer is 429 with the words of KEP-1397. The refusal of a budget never counts.
+func Accepted(pod *corev1.Pod, err error) bool {
+	var answer apierrors.APIStatus
+	if !marked(pod) || !errors.As(err, &answer) || apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+		return false
+	}
+	status := answer.Status()
+	return status.Code == http.StatusTooManyRequests && strings.Contains(status.Message, triggered)
+}
+
+// InProgress says whether a webhook moves the pod already. Another eviction call would get the same answer.
+func InProgress(pod *corev1.Pod) bool {
+	_, moved := pod.Annotations[EvictionInProgress]
+	return moved && marked(pod)
+}
+
+func marked(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[RequestOnly]
+	return ok
 }

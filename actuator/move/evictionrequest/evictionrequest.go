@@ -2,7 +2,7 @@
 // Responders, which the pod lists, make it go, each in its own way; the last one calls the eviction API. This may take hours.
 //
 //	Start (evictionrequest.go) ──▶ create (request.go) ──▶ Working
-//	Step  (step.go) ──▶ judge (judge.go) ──▶ silent, working, evicted or failed ──▶ act (step.go)
+//	Step (step.go) ──▶ judge (judge.go) ──▶ silent, working, evicted or failed
 //	Cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
 //
 // The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an
@@ -14,13 +14,16 @@ package evictionrequest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -30,15 +33,22 @@ import (
 const (
 	// DefaultRequester is the requester of each request. All processes of one installation are one requester.
 	DefaultRequester = "descheduler.rehome.dev/actuator"
-	// DefaultWait is far more than a controller needs to notice a request, and not long for a pod that waits for nothing.
+	// DefaultWait is far more than a controller needs to notice a request.
 	DefaultWait = time.Minute
-)
 
-const (
 	// delay is how often a request is read that a responder works on; responders report at most every 20 seconds.
 	delay = 30 * time.Second
 	// callTimeout bounds the calls of one step. client-go repeats some calls by itself for longer than that.
 	callTimeout = 15 * time.Second
+
+	// believed is how long an answer of discovery is used. API servers begin and cease to serve an alpha group at a restart.
+	believed = 5 * time.Minute
+	// doubted is how long the answer before is kept when there is none.
+	doubted = 30 * time.Second
+	// discoveryTimeout bounds one call of discovery.
+	discoveryTimeout = 5 * time.Second
+
+	version = lifecycle.GroupName + "/v1alpha1"
 )
 
 // Config configures a [Method].
@@ -101,14 +111,11 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		return move.Progress{Stage: move.NotApplicable}, nil
 	}
 	if why := unfit(pod); why != "" {
-		return released(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: why}), nil
+		return released(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: "no EvictionRequest for " + why}), nil
 	}
 	s := fresh(pod, now)
-	text, err := s.encode()
-	if err == nil {
-		err = save(ctx, move.Record{Method: schemas.MethodEvictionRequest, State: text})
-	}
-	if err != nil {
+	text := move.Encode(s)
+	if err := save(ctx, move.Record{Method: schemas.MethodEvictionRequest, State: text}); err != nil {
 		return move.Progress{}, fmt.Errorf("eviction request for pod %s: %w", s.Pod, err)
 	}
 	p, err := m.Step(ctx, text, now)
@@ -120,19 +127,19 @@ func fresh(pod *corev1.Pod, now time.Time) state {
 	return state{Pod: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Phase: planned, Since: now}
 }
 
-// unfit says in words why the API does not serve the pod. Empty: it does.
+// unfit describes a pod that the API does not serve. Empty: it does.
 func unfit(pod *corev1.Pod) string {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return "no EvictionRequest for a mirror pod: its kubelet would keep it"
+		return "a mirror pod: its kubelet would keep it"
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
-		return "no EvictionRequest for a pod of a DaemonSet: no responder would answer"
+		return "a pod of a DaemonSet: no responder would answer"
 	}
 	if pod.Spec.SchedulingGroup != nil {
-		return "no EvictionRequest for a pod of a scheduling group: the API does not serve them"
+		return "a pod of a scheduling group: the API does not serve them"
 	}
 	if schemas.Ended(pod) {
-		return "no EvictionRequest for a pod that has ended: no responder would answer"
+		return "a pod that has ended: no responder would answer"
 	}
 	return ""
 }
@@ -147,18 +154,44 @@ func (m *Method) wait() time.Duration {
 	return DefaultWait
 }
 
-func (s state) encode() (move.State, error) {
-	out, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("eviction request for %s: encode the state: %w", s.Pod, err)
+// Available says whether the API server serves what this method needs. It asks the API server at most every five minutes. A
+// missing right counts as no. Without an answer, the last one holds for 30 seconds more, or no if there was none. Only one call at
+// a time asks; the others wait for it, at most five seconds.
+func (m *Method) Available(ctx context.Context) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.cfg.Now()
+	if now.Before(m.until) {
+		return m.served
 	}
-	return out, nil
+	served, err := m.discover(ctx)
+	switch {
+	case err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		m.served, m.until = served, now.Add(believed)
+	default:
+		m.until = now.Add(doubted)
+	}
+	return m.served
 }
 
-func decode(text move.State) (state, error) {
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
-		return state{}, fmt.Errorf("eviction request: decode the state: %w", err)
+// forget makes the next call of Available ask the API server.
+func (m *Method) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.until = time.Time{}
+}
+
+func (m *Method) discover(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	client := discovery.ToDiscoveryInterfaceWithContext(m.cfg.Client.Discovery())
+	list, err := client.ServerResourcesForGroupVersionWithContext(ctx, version)
+	if err != nil {
+		return false, err
 	}
-	return s, nil
+	missing := map[string][]string{"evictionrequests": {"create", "delete", "get", "patch"}, "evictions": {"list"}}
+	for _, r := range list.APIResources {
+		missing[r.Name] = slices.DeleteFunc(missing[r.Name], func(verb string) bool { return slices.Contains(r.Verbs, verb) })
+	}
+	return len(missing["evictionrequests"]) == 0 && len(missing["evictions"]) == 0, nil
 }

@@ -200,9 +200,7 @@ func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func (p *place) plan(pod *corev1.Pod) move.State {
 	p.Helper()
-	text, err := fresh(pod, began()).encode()
-	p.must(err)
-	return text
+	return move.Encode(fresh(pod, began()))
 }
 
 // started starts the move of a pod and returns what came of it and whether it was saved.

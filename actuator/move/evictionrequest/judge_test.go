@@ -92,13 +92,13 @@ func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
 		{"a pod of a ReplicaSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "ReplicaSet")}, ""},
 		{"a pod of its own", &corev1.Pod{}, ""},
 		{"a pod of a DaemonSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "DaemonSet")},
-			"no EvictionRequest for a pod of a DaemonSet: no responder would answer"},
+			"a pod of a DaemonSet: no responder would answer"},
 		{"a mirror pod", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "1"}}},
-			"no EvictionRequest for a mirror pod: its kubelet would keep it"},
+			"a mirror pod: its kubelet would keep it"},
 		{"a pod of a scheduling group", &corev1.Pod{Spec: corev1.PodSpec{SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: new("g")}}},
-			"no EvictionRequest for a pod of a scheduling group: the API does not serve them"},
+			"a pod of a scheduling group: the API does not serve them"},
 		{"a pod that has failed", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}},
-			"no EvictionRequest for a pod that has ended: no responder would answer"},
+			"a pod that has ended: no responder would answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := unfit(tt.pod); got != tt.want {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
@@ -84,15 +85,9 @@ func about(target *lifecycle.EvictionRequestPodReference, pod schemas.PodRef) bo
 
 // withdraw withdraws the request and removes it. A client that watches the request sees that it was withdrawn before it is gone.
 func (m *Method) withdraw(ctx context.Context, r *lifecycle.EvictionRequest) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": r.UID},
-		"spec":     map[string]any{"intent": lifecycle.EvictionRequestIntentWithdrawn},
-	})
-	if err != nil {
-		return fmt.Errorf("withdraw eviction request %s/%s: %w", r.Namespace, r.Name, err)
-	}
-	_, err = m.cfg.Client.LifecycleV1alpha1().EvictionRequests(r.Namespace).
-		Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: m.dryRun()})
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"intent":%q}}`, r.UID, lifecycle.EvictionRequestIntentWithdrawn)
+	_, err := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(r.Namespace).
+		Patch(ctx, r.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: m.dryRun()})
 	if err != nil && !isOther(err) {
 		return fmt.Errorf("withdraw eviction request %s/%s: %w", r.Namespace, r.Name, err)
 	}
@@ -107,6 +102,17 @@ func (m *Method) remove(ctx context.Context, r *lifecycle.EvictionRequest) error
 		return fmt.Errorf("delete eviction request %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	return nil
+}
+
+// evictions lists the Evictions of the pod that the requester has a part in.
+func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle.Eviction, error) {
+	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
+	if err != nil {
+		return nil, fmt.Errorf("list evictions in %s: %w", pod.Namespace, err)
+	}
+	return slices.DeleteFunc(list.Items, func(e lifecycle.Eviction) bool {
+		return e.Spec.Target.Pod == nil || e.Spec.Target.Pod.UID != pod.UID
+	}), nil
 }
 
 // dryRun is the option of each call that changes something.
@@ -126,9 +132,9 @@ func refused(err error) *move.Refusal {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: err.Error()}
 	case apierrors.IsNotFound(err):
-		return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()}
+		return move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)
 	case apierrors.IsForbidden(err):
-		return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonForbidden, Message: err.Error()}
+		return move.Deferred(schemas.ReasonForbidden, "%v", err)
 	case move.Permanent(err):
 		return &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: err.Error()}
 	}

@@ -7,7 +7,6 @@ import (
 
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
@@ -21,66 +20,57 @@ import (
 // request that a responder works on is Working for as long as it takes. A dry run is Done when the API server would accept the
 // request.
 func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	s, err := decode(text)
-	if err != nil {
-		return move.Progress{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
-	switch {
-	case err != nil:
-		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
-	case pod == nil:
-		return m.finish(ctx, s, over)
-	case s.Phase == planned:
-		return m.begin(ctx, s, now)
-	}
-	return m.follow(ctx, s, now)
+	return m.step(ctx, text, func(ctx context.Context, s state) (move.Progress, error) {
+		if s.Phase == planned {
+			return m.begin(ctx, s, now)
+		}
+		return m.follow(ctx, s, now)
+	})
 }
 
 // Cancel implements [move.Method]: it withdraws the request and removes it. The move is then Undone, whether the request was
 // there or not. The pod may go all the same, if a responder works on it and does not stop.
 func (m *Method) Cancel(ctx context.Context, text move.State, _ time.Time) (move.Progress, error) {
-	s, err := decode(text)
+	return m.step(ctx, text, func(ctx context.Context, s state) (move.Progress, error) {
+		r, err := m.find(ctx, s.Pod)
+		if err == nil && r != nil {
+			err = m.withdraw(ctx, r)
+		}
+		if err != nil {
+			return move.Progress{}, err
+		}
+		return undone("the cause of the move is gone; the EvictionRequest %s was withdrawn", m.name(s.Pod)), nil
+	})
+}
+
+// step calls next if there is still a pod to move. If not, it removes what is left of the request.
+func (m *Method) step(
+	ctx context.Context, text move.State, next func(context.Context, state) (move.Progress, error),
+) (move.Progress, error) {
+	s, err := move.Decode[state](text)
 	if err != nil {
 		return move.Progress{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
-	switch {
-	case err != nil:
-		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
-	case pod == nil:
-		return m.finish(ctx, s, over)
-	}
-	r, err := m.find(ctx, s.Pod)
-	if err == nil && r != nil {
-		err = m.withdraw(ctx, r)
-	}
 	if err != nil {
-		return move.Progress{}, err
+		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
 	}
-	return undone("the cause of the move is gone; the EvictionRequest %s was withdrawn", m.name(s.Pod)), nil
-}
-
-// finish removes what is left of a request whose pod goes.
-func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
-	done, never := move.Progress{Stage: move.Done, Message: over}, move.Progress{Stage: move.Done, Message: over}
-	if s.Phase == planned {
-		never.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
+	if pod != nil {
+		return next(ctx, s)
 	}
+	done := move.Progress{Stage: move.Done, Message: over}
 	r, err := m.find(ctx, s.Pod)
 	switch {
-	case err != nil && s.Phase == planned && refused(err) != nil: // without the right to read, none was created
-		return never, nil
-	case err != nil:
+	case err != nil && (s.Phase != planned || refused(err) == nil): // without the right to read, none was created
 		return move.Progress{}, err
-	case r == nil:
-		return never, nil
+	case r != nil:
+		return done, m.remove(ctx, r)
+	case s.Phase == planned:
+		done.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
 	}
-	return done, m.remove(ctx, r)
+	return done, nil
 }
 
 // begin makes the request.
@@ -90,7 +80,7 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	case m.cfg.DryRun && (err == nil || apierrors.IsAlreadyExists(err)):
 		return move.Progress{Stage: move.Done, Message: "dry run: an EvictionRequest would be made"}, nil
 	case err == nil:
-		return m.made(s, now)
+		return m.made(s, now), nil
 	case apierrors.IsAlreadyExists(err):
 		return m.adopt(ctx, s, now)
 	case apierrors.IsNotFound(err): // served a moment ago
@@ -102,12 +92,10 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	return move.Progress{}, err
 }
 
-// made remembers that the request is there. The wait for an answer starts now.
-func (m *Method) made(s state, now time.Time) (move.Progress, error) {
+// made is the progress when the request is there. The wait for an answer starts now.
+func (m *Method) made(s state, now time.Time) move.Progress {
 	s.Phase, s.Since = requested, now
-	encoded, err := s.encode()
-	return move.Progress{Stage: move.Working, State: encoded, Message: "EvictionRequest " + m.name(s.Pod) + " is made",
-		Delay: min(delay, m.wait())}, err
+	return move.Progress{State: move.Encode(s), Message: "EvictionRequest " + m.name(s.Pod) + " is made", Delay: min(delay, m.wait())}
 }
 
 // adopt goes on with a request that was there already: made by a step whose outcome was not remembered, or left over from
@@ -121,37 +109,28 @@ func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progre
 	case r == nil && left <= 0:
 		return released(stuck("an EvictionRequest %s is there and does not go", m.name(s.Pod))), nil
 	case r == nil:
-		return move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone",
-			Delay: min(delay, left)}, nil
+		return move.Progress{Message: "waits until an older EvictionRequest is gone", Delay: min(delay, left)}, nil
 	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction:
-		return move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed",
-			Delay: time.Second}, m.remove(ctx, r)
+		return move.Progress{Message: "an older EvictionRequest is removed", Delay: time.Second}, m.remove(ctx, r)
 	}
-	return m.made(s, now)
+	return m.made(s, now), nil
 }
 
-// follow looks at a request that was made.
+// follow takes the step that follows from the status of a request that was made.
 func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progress, error) {
 	r, err := m.find(ctx, s.Pod)
-	if err != nil {
+	switch {
+	case err != nil:
 		return move.Progress{}, err
-	}
-	if r == nil {
+	case r == nil:
 		return undone("another client removed the EvictionRequest %s", m.name(s.Pod)), nil
-	}
-	if r.Spec.Intent != lifecycle.EvictionRequestIntentEviction { // by a step that did not come to its end
+	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // by a step that did not come to its end
 		return released(stuck("the EvictionRequest %s was withdrawn", r.Name)), m.remove(ctx, r)
 	}
 	evictions, err := m.evictions(ctx, s.Pod)
 	if err != nil {
 		return move.Progress{}, err
 	}
-	return m.act(ctx, s, r, evictions, now)
-}
-
-// act takes the step that follows from the status of the request.
-func (m *Method) act(ctx context.Context, s state, r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction,
-	now time.Time) (move.Progress, error) {
 	wait := m.wait()
 	left := s.Since.Add(wait).Sub(now)
 	switch standing, message := judge(r, evictions); {
@@ -162,35 +141,16 @@ func (m *Method) act(ctx context.Context, s state, r *lifecycle.EvictionRequest,
 	case standing == silent && left <= 0:
 		return released(stuck("no responder answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
 	case standing == silent:
-		return move.Progress{Stage: move.Working, Message: message, Delay: min(delay, left)}, nil
+		return move.Progress{Message: message, Delay: min(delay, left)}, nil
 	default:
-		return move.Progress{Stage: move.Working, Message: message, Delay: delay}, nil
+		return move.Progress{Message: message, Delay: delay}, nil
 	}
-}
-
-// evictions lists the Evictions of the pod that the requester has a part in.
-func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle.Eviction, error) {
-	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
-	if err != nil {
-		return nil, fmt.Errorf("list evictions in %s: %w", pod.Namespace, err)
-	}
-	var out []lifecycle.Eviction
-	for _, e := range list.Items {
-		if target := e.Spec.Target.Pod; target != nil && target.UID == pod.UID {
-			out = append(out, e)
-		}
-	}
-	return out, nil
 }
 
 func released(r *move.Refusal) move.Progress { return move.Refused(schemas.MethodEvictionRequest, r) }
 
-func undone(format string, args ...any) move.Progress {
-	refusal := stuck(format, args...)
-	return move.Progress{Stage: move.Undone, Refusal: refusal, Message: refusal.Message}
-}
+func undone(format string, args ...any) move.Progress { return move.NotMoved(stuck(format, args...)) }
 
 func stuck(format string, args ...any) *move.Refusal {
-	return &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: fmt.Sprintf(format, args...)}
+	return move.Deferred(schemas.ReasonTakenBack, format, args...)
 }

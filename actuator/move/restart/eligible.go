@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -168,3 +169,36 @@ func sharesNoDevices(c candidate) *move.Refusal {
 
 // clock is a time as messages have it.
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// budgetGivesWay refuses a surge that would never end, because one pod more does not make the budget allow a
+// disruption. A rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
+func budgetGivesWay(c candidate) *move.Refusal {
+	const reason = schemas.ReasonDisruptionBudget
+	if c.Method != schemas.MethodSurge {
+		return nil
+	}
+	if len(c.Budgets) > 1 {
+		return not(c, reason, "more than one poddisruptionbudget matches the pod: %s and %s",
+			c.Budgets[0].Name, c.Budgets[1].Name)
+	}
+	for _, b := range c.Budgets {
+		if !givesWay(b) {
+			return not(c, reason, "one replica more does not make poddisruptionbudget %s allow a disruption", b.Name)
+		}
+	}
+	return nil
+}
+
+// givesWay says whether a budget would allow a disruption if one pod more were wanted and healthy.
+func givesWay(b policyv1.PodDisruptionBudget) bool {
+	expected, healthy := int(b.Status.ExpectedPods)+1, int(b.Status.CurrentHealthy)+1
+	bound, err := 0, error(nil)
+	switch {
+	case b.Spec.MaxUnavailable != nil:
+		bound, err = intstr.GetScaledValueFromIntOrPercent(b.Spec.MaxUnavailable, expected, true)
+		bound = max(expected-bound, 0)
+	case b.Spec.MinAvailable != nil:
+		bound, err = intstr.GetScaledValueFromIntOrPercent(b.Spec.MinAvailable, expected, true)
+	}
+	return err == nil && healthy > bound
+}

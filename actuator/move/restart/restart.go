@@ -1,3 +1,42 @@
+// Package restart moves a pod by its Deployment, which makes a replacement before the pod goes.
+//
+//	Start (restart.go) ──▶ find (candidate.go) ──▶ eligible (eligible.go) ──▶ save ──▶ begin (restart.go)
+//	Step  (restart.go) ──▶ look ──▶ followRollout (rollout.go) or followSurge (surge.go) ──▶ carryOut (change.go)
+//
+// The phase of a move is in its stored state (state.go):
+//
+//	Planned ──▶ Waiting ──────────────────▶ the move is done
+//	               │  └──▶ Returning ──────▶ the same, of a surge
+//	               └──▶ TakingBack ────────▶ the move is undone
+//
+// # Rollout restart
+//
+// An annotation of the pod template is changed, as kubectl rollout restart does, and the Deployment rolls out again: it stops the
+// old pod once the new one is available. A rollout ignores budgets, so only a Deployment that never stops a pod before its
+// replacement is available takes part. If the rollout gets stuck, the annotation gets its old value: the controller finds the
+// old ReplicaSet by its template and removes the new pod, and the old pod runs on.
+//
+// # Surge
+//
+// The Deployment gets one replica more. When that is available and the budget of the pod would let it be evicted, the Deployment
+// gets its old number of replicas, and its ReplicaSet removes the pod, which has the lowest deletion cost. An eviction would
+// not do: the Deployment would replace the pod at once, since it still wants one more. A ReplicaSet that is scaled down removes
+// pods that are not ready first, so the old pod survives a failure of the new one. Scaling down ignores budgets, so a dry run of
+// the eviction comes directly before it. A Deployment under a HorizontalPodAutoscaler, which would remove the replica again,
+// uses a rollout restart.
+//
+// # Annotations
+//
+// Each change is one patch for the version of the Deployment that was read. Its annotations show the change and how to undo it by
+// hand:
+//
+//	rehome.dev/restarted-at    when the move began; it identifies the move, and the cooldown counts from it. It stays.
+//	rehome.dev/restarted-for   the pod that moves, as NAME/UID. It stays.
+//	rehome.dev/restart-undo    during a rollout restart: the annotation of the template and its value before, as JSON
+//	rehome.dev/surge-replicas  during a surge: the number of replicas before
+//
+// During a surge the pod has rehome.dev/surge-cost-before, with its deletion cost before. A change by another client in the
+// meantime stays: the move ends where it is and reports it.
 package restart
 
 import (
@@ -5,8 +44,10 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
@@ -16,15 +57,13 @@ import (
 )
 
 const (
-	// callTimeout bounds the calls of one step together. The API server tries for up to ten seconds to write a budget that
-	// others write too.
+	// callTimeout bounds the calls of one step together. The API server tries for up to ten seconds to write a budget.
 	callTimeout = 15 * time.Second
 	// soon is the delay after a change, or after a change by another client.
 	soon = 100 * time.Millisecond
 	// poll is the delay while the move waits: the status of a Deployment or a budget follows its pods late.
 	poll = 2 * time.Second
-	// plans is how often a move is planned whose Deployment another client changes before the first step, such as a controller
-	// that writes the status of an object that was just made.
+	// plans is how often a move is planned whose Deployment another client changes before the first step.
 	plans = 5
 )
 
@@ -52,9 +91,7 @@ type Config struct {
 }
 
 // Method lets Deployments make a replacement first. It is a [move.Method].
-type Method struct {
-	cfg Config
-}
+type Method struct{ cfg Config }
 
 var _ move.Method = (*Method)(nil)
 
@@ -98,32 +135,19 @@ func (m *Method) start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		if err := save(ctx, move.Record{Method: s.Method, Workload: &s.Deployment, State: s.encode()}); err != nil {
 			return move.Progress{}, fmt.Errorf("%s of pod %s: %w", s.Method, s.Pod, err)
 		}
-		p, changed, err := m.first(ctx, s, now)
+		p, changed, err := m.begin(ctx, s, now)
 		switch {
 		case !changed:
 			p = move.Begun(p, s.Method, s.words(), err)
 			p.Workload = &s.Deployment
 			return p, nil
 		case n == plans:
-			return move.Refused(s.Method, &move.Refusal{
-				Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: s.Deployment.String() + " is changed all the time",
-			}), nil
+			return move.Refused(s.Method, move.Deferred(schemas.ReasonRestartRunning, "%s is changed all the time", s.Deployment)), nil
 		}
 	}
 }
 
-// first takes the first step. changed: nothing was done, because another client changed the Deployment.
-func (m *Method) first(ctx context.Context, s state, now time.Time) (p move.Progress, changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := m.look(ctx, s, now)
-	if err != nil {
-		return move.Progress{}, false, err
-	}
-	return m.begin(ctx, s, v)
-}
-
-// plan makes the state of a move that nothing was done for yet, or says why there can be none. A state without a method: the
+// plan makes the state of a move that nothing was done for yet, or returns why there can be none. A state without a method: the
 // Deployment of the pod does not take part.
 func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (state, *move.Refusal, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -141,6 +165,64 @@ func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 		return state{Method: c.Method}, nil, err
 	}
 	return fresh(*c), eligible(*c), nil
+}
+
+// begin makes the first change. changed: it was not made, because another client changed the Deployment since the plan.
+func (m *Method) begin(ctx context.Context, s state, now time.Time) (p move.Progress, changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	v, err := m.look(ctx, s, now)
+	if err != nil {
+		return move.Progress{}, false, err
+	}
+	return m.change(ctx, s, v)
+}
+
+func (m *Method) change(ctx context.Context, s state, v view) (p move.Progress, changed bool, err error) {
+	switch {
+	case v.going():
+		return wentBefore(v), false, nil
+	case v.Deployment == nil:
+		return deleted(s, v), false, nil
+	case v.Deployment.ResourceVersion != s.Version:
+		return move.Progress{}, true, nil
+	}
+	err = m.patch(ctx, v.Deployment, firstOf(s))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return move.Progress{}, true, nil
+	case apierrors.IsForbidden(err):
+		return move.Refused(s.Method, move.Forbidden(err)), false, nil
+	case move.Permanent(err):
+		r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
+		return move.Refused(s.Method, r), false, nil
+	case err != nil:
+		return move.Progress{}, false, err
+	case m.cfg.DryRun:
+		return move.Progress{Stage: move.Done, Message: "dry run: " + s.words()}, false, nil
+	}
+	s.Phase = waiting
+	return working(s, s.words(), soon), false, nil
+}
+
+// beginLate makes the first change of a move that a process before this one planned. It plans again when the Deployment was
+// changed since; the actuator saves the new plan before the next step.
+func (m *Method) beginLate(ctx context.Context, s state, v view) (move.Progress, error) {
+	p, changed, err := m.change(ctx, s, v)
+	if err != nil || !changed {
+		return p, err
+	}
+	renewed, refusal, err := m.plan(ctx, v.Pod, s.Policy, v.Now)
+	switch {
+	case err != nil:
+		return move.Progress{}, err
+	case refusal == nil && renewed.Method != s.Method:
+		refusal = move.Deferred(schemas.ReasonRestartRunning, "%s does not take part in this way any more", s.Deployment)
+	}
+	if refusal != nil {
+		return move.Refused(s.Method, refusal), nil
+	}
+	return working(renewed, s.Deployment.String()+" was changed since the move was planned", soon), nil
 }
 
 // Step implements [move.Method].
@@ -168,10 +250,10 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 	if s.Phase == planned && v.Deployment != nil && v.Deployment.Annotations[restartedAt] == s.value() {
 		s.Phase = waiting // the answer to the first change was lost
 	}
-	gone := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: "the cause of the move is gone"}
+	gone := move.Deferred(schemas.ReasonTakenBack, "the cause of the move is gone")
 	switch {
 	case canceled && s.Phase == planned && !v.going():
-		return undone(gone), nil
+		return move.NotMoved(gone), nil
 	case s.Phase == planned:
 		return m.beginLate(ctx, s, v)
 	case v.Deployment == nil:
@@ -190,4 +272,35 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 		return s.takeBack(move.Forbidden(err), now), nil
 	}
 	return p, err
+}
+
+// view is the cluster as a step finds it.
+type view struct {
+	Deployment *appsv1.Deployment // nil if it was deleted or recreated
+	Pod        *corev1.Pod        // nil if it was deleted
+	Now        time.Time
+}
+
+// going says whether the pod is gone or will be without any more change.
+func (v view) going() bool {
+	return v.Pod == nil || v.Pod.DeletionTimestamp != nil || schemas.Ended(v.Pod)
+}
+
+// look reads the Deployment and then the pod, so that the pod is never the older one.
+func (m *Method) look(ctx context.Context, s state, now time.Time) (view, error) {
+	d, err := m.deployment(ctx, s.Deployment.Namespace, s.Deployment.Name)
+	if err != nil {
+		return view{}, err
+	}
+	if d != nil && d.UID != s.Deployment.UID {
+		d = nil
+	}
+	pod, err := m.cfg.Client.CoreV1().Pods(s.Pod.Namespace).Get(ctx, s.Pod.Name, metav1.GetOptions{})
+	if pod, err = found(pod, err, "pod", s.Pod.Namespace, s.Pod.Name); err != nil {
+		return view{}, err
+	}
+	if pod != nil && pod.UID != s.Pod.UID {
+		pod = nil
+	}
+	return view{Deployment: d, Pod: pod, Now: now}, nil
 }

@@ -1,9 +1,9 @@
 package restart
 
 import (
-	"encoding/json"
 	"fmt"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -11,16 +11,6 @@ import (
 type undo struct {
 	Annotation string  `json:"annotation"`
 	Old        *string `json:"old"` // null: there was none
-}
-
-// text is the value of the annotation.
-func (u undo) text() *string {
-	text, err := json.Marshal(u)
-	if err != nil { // every field has a JSON form
-		return nil
-	}
-	s := string(text)
-	return &s
 }
 
 // firstOf is the change that begins a move.
@@ -32,7 +22,7 @@ func firstOf(s state) change {
 		c.Annotations[surgeReplicas], c.Replicas = &before, &more
 		return c
 	}
-	c.Annotations[restartUndo] = undo{Annotation: s.Annotation, Old: s.Old}.text()
+	c.Annotations[restartUndo] = new(string(move.Encode(undo{s.Annotation, s.Old})))
 	c.Template = map[string]*string{s.Annotation: &value}
 	return c
 }
@@ -60,11 +50,8 @@ func followRollout(s state, v view) decision {
 			Then:   working(s, s.Refusal.Message, soon),
 		}
 	}
-	if why, is := stuck(d, v.Now); is && d.Status.ObservedGeneration >= d.Generation {
-		return giveUp("the restart got stuck and is taken back: " + why)
-	}
-	if v.Now.After(s.At.Add(s.Limit)) {
-		return giveUp(fmt.Sprintf("the restart took more than %s and is taken back: %s", s.Limit, situation(d)))
+	if why, is := s.overdue(v, "restart"); is {
+		return giveUp(why)
 	}
 	return decision{Then: working(s, situation(d), poll)}
 }

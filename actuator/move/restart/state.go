@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -135,18 +137,138 @@ func digest(template corev1.PodTemplateSpec, annotation string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s state) encode() move.State {
-	text, err := json.Marshal(s)
-	if err != nil { // every field has a JSON form
-		return nil
+func (s state) encode() move.State { return move.Encode(s) }
+
+func decode(text move.State) (state, error) { return move.Decode[state](text) }
+
+// wentBefore is the end of a move that never began, because the pod left by itself.
+func wentBefore(v view) move.Progress {
+	const words = "the pod went before anything was changed"
+	refusal := &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: words}
+	if v.Pod != nil && v.Pod.DeletionTimestamp != nil {
+		refusal.Reason = schemas.ReasonPodTerminating
 	}
-	return text
+	return move.Progress{Stage: move.Done, Refusal: refusal, Message: words}
 }
 
-func decode(text move.State) (state, error) {
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fmt.Errorf("decode the state of a restart: %w", err)
+// deleted ends a move whose Deployment was deleted: the pods follow, unless they are orphaned.
+func deleted(s state, v view) move.Progress {
+	words := s.Deployment.String() + " was deleted"
+	refusal := move.Deferred(schemas.ReasonRestartUnhealthy, "%s", words)
+	switch {
+	case v.going():
+		return move.Progress{Stage: move.Done, Message: words}
+	case s.Phase != planned && v.Now.Before(s.At.Add(s.Limit)), v.Now.Before(s.At.Add(moment)):
+		return working(s, words+", its pod not yet", poll)
+	case s.Phase == planned:
+		return move.Refused(s.Method, refusal)
 	}
-	return s, nil
+	return move.NotMoved(refusal)
+}
+
+func working(s state, message string, delay time.Duration) move.Progress {
+	return move.Progress{State: s.encode(), Message: message, Delay: delay}
+}
+
+// giveUp decides to take a move back. The reason is saved before the change, so that it is known afterwards.
+func giveUp(why string) decision {
+	return decision{GiveUp: move.Deferred(schemas.ReasonRestartUnhealthy, "%s", why)}
+}
+
+// ending is the end of a move, which depends on the pod. words describe a deviation from the plan, empty if there was none.
+func ending(s state, v view, words string) move.Progress {
+	if !v.going() {
+		refusal := move.Deferred(schemas.ReasonRestartRunning, "%s", words)
+		if s.Refusal != nil {
+			refusal.Outcome, refusal.Reason = s.Refusal.Outcome, s.Refusal.Reason
+		}
+		return move.NotMoved(refusal)
+	}
+	message := "the pod is " + leave(v)
+	if words != "" {
+		message += "; " + words
+	}
+	return move.Progress{Stage: move.Done, Message: message}
+}
+
+// leave says how the pod of a view goes.
+func leave(v view) string {
+	switch {
+	case v.Pod == nil:
+		return "gone"
+	case v.Pod.DeletionTimestamp != nil:
+		return "being deleted"
+	}
+	return "at its end"
+}
+
+// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there
+// are as many as it wants.
+func rolledOut(d *appsv1.Deployment) bool {
+	want, s := replicasOf(d), d.Status
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want
+}
+
+// complete says whether the Deployment is rolled out and all of its pods are available.
+func complete(d *appsv1.Deployment) bool {
+	return rolledOut(d) && d.Status.AvailableReplicas == replicasOf(d) && d.Status.UnavailableReplicas == 0
+}
+
+// stoppedNone says whether the rollout has stopped no pod yet: there are as many pods of older templates as are wanted.
+func stoppedNone(d *appsv1.Deployment) bool {
+	s := d.Status
+	return s.ObservedGeneration < d.Generation || s.Replicas-s.UpdatedReplicas >= replicasOf(d)
+}
+
+// exceeded is the reason of the condition Progressing of a rollout that took too long.
+const exceeded = "ProgressDeadlineExceeded"
+
+// stuck says whether the controller has given up the newest rollout that it knows of, or cannot make a pod for a while, and why.
+func stuck(d *appsv1.Deployment, now time.Time) (string, bool) {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && (c.Status == corev1.ConditionFalse || c.Reason == exceeded) ||
+			c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue && now.After(c.LastTransitionTime.Add(moment)) {
+			return fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, c.Message), true
+		}
+	}
+	return "", false
+}
+
+// overdue returns why a move of that kind is taken back: it got stuck, or takes too long.
+func (s state) overdue(v view, kind string) (why string, is bool) {
+	d := v.Deployment
+	if why, is := stuck(d, v.Now); is && d.Status.ObservedGeneration >= d.Generation {
+		return "the " + kind + " got stuck and is taken back: " + why, true
+	}
+	if v.Now.After(s.At.Add(s.Limit)) {
+		return fmt.Sprintf("the %s took more than %s and is taken back: %s", kind, s.Limit, situation(d)), true
+	}
+	return "", false
+}
+
+// restarting says whether a restart of this package is still on its way through the pods. The controller, which does it, asks
+// no budget when it takes them away one by one.
+func restarting(d *appsv1.Deployment) bool { return d.Annotations[restartUndo] != "" && !rolledOut(d) }
+
+// surging says whether the Deployment has one replica more because of a surge. A mark that was left behind, on a
+// Deployment with any other number of replicas, counts for nothing.
+func surging(d *appsv1.Deployment) bool {
+	before, err := strconv.ParseInt(d.Annotations[surgeReplicas], 10, 32)
+	return err == nil && replicasOf(d) == int32(before)+1
+}
+
+// situation says in words how far the Deployment is.
+func situation(d *appsv1.Deployment) string {
+	want, s := replicasOf(d), d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return "its controller has not seen the last change yet"
+	case surging(d):
+		return fmt.Sprintf("it has one replica more than %s until a pod has gone; %d of %d are available",
+			d.Annotations[surgeReplicas], s.AvailableReplicas, want)
+	case !rolledOut(d):
+		return fmt.Sprintf("a rollout is in progress: %d of %d pods are of the newest template, %d are there",
+			s.UpdatedReplicas, want, s.Replicas)
+	}
+	return fmt.Sprintf("%d of %d pods are available", s.AvailableReplicas, want)
 }

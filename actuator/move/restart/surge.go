@@ -11,8 +11,6 @@ const (
 	cheapest = "-2147483647"
 	// costBefore is the annotation on the pod that keeps the deletion cost that it had. Empty: none.
 	costBefore = "rehome.dev/surge-cost-before"
-	// goes says that the last part begins.
-	goes = "the replacement is available; the pod goes"
 )
 
 // cost is a change of a pod's deletion cost. nil values remove.
@@ -43,42 +41,71 @@ func restoreCost(pod *corev1.Pod) *cost {
 	}
 }
 
-// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its
-// own.
-func followSurge(s state, v view, grace *int64) decision {
+// surgePhase is how far a surge is, as the Deployment and the pod show it.
+type surgePhase int
+
+const (
+	surgeEnded     surgePhase = iota // the Deployment has its replicas back, or another client removed the annotations
+	surgeScaled                      // another client scaled the Deployment
+	surgePodGoes                     // one replica fewer is needed
+	surgeTakenBack                   // the replica has to be returned, and the pod stays
+	surgeUnmarked                    // the pod is not the first to go yet
+	surgeWaiting                     // the replacement is not available
+	surgeReady                       // the replacement is available
+)
+
+func (s state) surgePhase(v view) surgePhase {
 	d := v.Deployment
-	replicas, ours := replicasOf(d), d.Annotations[restartedAt] == s.value()
+	ours, more := d.Annotations[restartedAt] == s.value(), replicasOf(d) == s.Replicas+1
 	marked := ours && d.Annotations[surgeReplicas] != ""
 	switch {
-	case !marked && (ours || replicas != s.Replicas+1): // marks that another client removed are missed only with the replica
-		return settleSurge(s, v, grace)
-	case marked && replicas != s.Replicas+1:
-		return leaveScaled(s, v)
+	case !marked && (ours || !more): // annotations that another client removed are missed only with the replica
+		return surgeEnded
+	case marked && !more:
+		return surgeScaled
 	case v.going():
-		return returnReplica(s, "the pod is "+leave(v)+"; one replica fewer is needed")
+		return surgePodGoes
 	case s.Phase == takingBack:
+		return surgeTakenBack
+	case lowerCost(v.Pod) != nil:
+		return surgeUnmarked
+	case !complete(d):
+		return surgeWaiting
+	}
+	return surgeReady
+}
+
+// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its own.
+func followSurge(s state, v view, grace *int64) decision {
+	phase := s.surgePhase(v)
+	if phase >= surgeUnmarked {
+		if why, gave := s.overdue(v, "surge"); gave {
+			return giveUp(why)
+		}
+	}
+	switch phase {
+	case surgeEnded:
+		return settleSurge(s, v, grace)
+	case surgeScaled:
+		return leaveScaled(s, v)
+	case surgePodGoes:
+		return returnReplica(s, "the pod is "+leave(v)+"; one replica fewer is needed")
+	case surgeTakenBack:
 		// The pod stops being the first to go before the number of replicas changes, so that its ReplicaSet does not take it
 		// instead of one that is ready and not yet available.
 		if restore := restoreCost(v.Pod); restore != nil {
 			return decision{Cost: restore, Then: working(s, s.Refusal.Message, soon)}
 		}
 		return returnReplica(s, s.Refusal.Message)
+	case surgeUnmarked:
+		return decision{Cost: lowerCost(v.Pod), Then: working(s, situation(v.Deployment), soon)}
+	case surgeWaiting:
+		return decision{Then: working(s, situation(v.Deployment), poll)}
+	default:
+		last := returnReplica(s, "the replacement is available; the pod goes")
+		last.Ask = true
+		return last
 	}
-	if v.Now.After(s.At.Add(s.Limit)) {
-		return giveUp(fmt.Sprintf("the surge took more than %s and is taken back: %s", s.Limit, situation(d)))
-	}
-	if why, is := stuck(d, v.Now); is && d.Status.ObservedGeneration >= d.Generation {
-		return giveUp("the surge got stuck and is taken back: " + why)
-	}
-	if lower := lowerCost(v.Pod); lower != nil {
-		return decision{Cost: lower, Then: working(s, situation(d), soon)}
-	}
-	if !complete(d) {
-		return decision{Then: working(s, situation(d), poll)}
-	}
-	last := returnReplica(s, goes)
-	last.Ask = true
-	return last
 }
 
 // returnReplica gives the Deployment its number of replicas back.

@@ -14,7 +14,76 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/schemas"
 )
+
+// decision is the work of one step and the progress after it. Repeating it does no harm.
+type decision struct {
+	// GiveUp: the next steps take the move back, for this reason and the one that the scheduler adds to it.
+	GiveUp *move.Refusal
+	// Ask: the eviction is sent as a dry run, and the rest is done only if it would be allowed.
+	Ask bool
+	// Shorten: the pod is given less time to stop.
+	Shorten bool
+	// Cost is the new deletion cost of the pod.
+	Cost *cost
+	// Change is made to the Deployment. The next step sees there whether it was made, so a conflict only means another look.
+	Change *change
+	Then   move.Progress
+}
+
+// carryOut does what was decided.
+func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (move.Progress, error) {
+	if d.GiveUp != nil {
+		return s.takeBack(m.withScheduling(ctx, v.Deployment, d.GiveUp), v.Now), nil
+	}
+	if d.Ask {
+		if why, err := m.askToEvict(ctx, s); err != nil || why != "" {
+			return working(s, why, poll), err
+		}
+	}
+	if d.Shorten {
+		if err := m.shorten(ctx, s); err != nil {
+			return move.Progress{}, err
+		}
+	}
+	if d.Cost != nil {
+		if err := m.patchCost(ctx, s, *d.Cost); err != nil {
+			return move.Progress{}, err
+		}
+	}
+	if d.Change != nil {
+		err := m.patch(ctx, v.Deployment, *d.Change)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return working(s, "another client changed the Deployment", soon), nil
+		}
+		if err != nil {
+			return move.Progress{}, err
+		}
+	}
+	return d.Then, nil
+}
+
+// withScheduling adds to the reason of a move that is taken back what the scheduler says about the replacement, if it can be read.
+func (m *Method) withScheduling(ctx context.Context, d *appsv1.Deployment, back *move.Refusal) *move.Refusal {
+	pods, err := m.cfg.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector), FieldSelector: "spec.nodeName=",
+	})
+	if err != nil {
+		return back
+	}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				refusal := *back
+				refusal.Reason = schemas.ReasonRestartNoRoom
+				refusal.Message += "; pod " + pod.Name + ": " + c.Message
+				return &refusal
+			}
+		}
+	}
+	return back
+}
 
 // The annotations on a Deployment, see the package comment.
 const (
@@ -86,8 +155,8 @@ func (m *Method) patchOptions() metav1.PatchOptions {
 	return o
 }
 
-// askToEvict asks the API server whether it would evict the pod now. held says why not; empty: it would, or the pod is gone.
-func (m *Method) askToEvict(ctx context.Context, s state) (held string, err error) {
+// askToEvict asks the API server whether it would evict the pod now, and returns why not. Empty: it would, or the pod is gone.
+func (m *Method) askToEvict(ctx context.Context, s state) (why string, err error) {
 	err = m.evict(ctx, s, nil, []string{metav1.DryRunAll})
 	var status apierrors.APIStatus
 	switch {

@@ -36,9 +36,8 @@ type candidate struct {
 	Elsewhere func(*corev1.Pod) (bool, string)
 }
 
-// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. A
-// ReplicaSet, Deployment or namespace that does not exist is no error, and one that was recreated under the same name does not
-// count.
+// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. Objects that
+// do not exist are no error, and those that were recreated under the same name do not count.
 func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (*candidate, error) {
 	if p.Workloads == "" || schemas.Ended(pod) {
 		return nil, nil
@@ -49,25 +48,28 @@ func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	}
 	namespace := ""
 	if !known(d.Annotations[policy.RestartMark]) {
-		if namespace, err = m.namespaceMark(ctx, pod.Namespace); err != nil {
+		object, err := m.cfg.Client.CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
+		if object, err = found(object, err, "namespace", "", pod.Namespace); err != nil {
 			return nil, err
 		}
+		if object != nil {
+			namespace = object.Annotations[policy.RestartMark]
+		}
 	}
-	name, takes := takesPart(p, d.Annotations[policy.RestartMark], namespace)
+	method, takes := takesPart(p, d.Annotations[policy.RestartMark], namespace)
 	if !takes || replicasOf(d) < 1 {
 		return nil, nil
 	}
-	c := &candidate{Pod: pod, Deployment: d, Method: name, Policy: p, Now: now}
-	if name == schemas.MethodSurge {
+	if method == schemas.MethodSurge {
 		scaled, err := m.scaled(ctx, d)
 		if err != nil {
 			return nil, err
 		}
 		if scaled { // the autoscaler would take the replica more away
-			c.Method = schemas.MethodRestart
+			method = schemas.MethodRestart
 		}
 	}
-	return m.withBudgets(ctx, c)
+	return m.withBudgets(ctx, &candidate{Pod: pod, Deployment: d, Method: method, Policy: p, Now: now})
 }
 
 // withBudgets adds the budgets of the pod where they matter. nil: the Deployment has several replicas and no budget that
@@ -87,15 +89,12 @@ func (m *Method) withBudgets(ctx context.Context, c *candidate) (*candidate, err
 		return nil, fmt.Errorf("list budgets of namespace %s: %w", c.Pod.Namespace, err)
 	}
 	c.Budgets = eviction.Matching(c.Pod, budgets.Items)
-	if several && !slices.ContainsFunc(c.Budgets, blocks) {
+	if several && !slices.ContainsFunc(c.Budgets, func(b policyv1.PodDisruptionBudget) bool {
+		return b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation // not counted yet
+	}) {
 		return nil, nil
 	}
 	return c, nil
-}
-
-// blocks says whether a budget allows no disruption now. One that was not counted yet allows none.
-func blocks(b policyv1.PodDisruptionBudget) bool {
-	return b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation
 }
 
 // deploymentOf returns the Deployment that controls the ReplicaSet that controls the pod, or nil.
@@ -125,15 +124,6 @@ func (m *Method) deployment(ctx context.Context, namespace, name string) (*appsv
 	return found(d, err, "deployment", namespace, name)
 }
 
-// pod returns the pod of that UID, or nil.
-func (m *Method) pod(ctx context.Context, ref schemas.PodRef) (*corev1.Pod, error) {
-	pod, err := m.cfg.Client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if pod, err = found(pod, err, "pod", ref.Namespace, ref.Name); pod != nil && pod.UID != ref.UID {
-		return nil, nil
-	}
-	return pod, err
-}
-
 // found returns the object that was read, or nil when there is none.
 func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
 	switch {
@@ -145,15 +135,6 @@ func found[T any](object *T, err error, kind, namespace, name string) (*T, error
 	return object, nil
 }
 
-// namespaceMark returns the mark of the namespace, empty if it has none.
-func (m *Method) namespaceMark(ctx context.Context, name string) (string, error) {
-	namespace, err := m.cfg.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if namespace, err = found(namespace, err, "namespace", "", name); namespace == nil {
-		return "", err
-	}
-	return namespace.Annotations[policy.RestartMark], nil
-}
-
 // scaled says whether a HorizontalPodAutoscaler scales the Deployment.
 func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error) {
 	list, err := m.cfg.Client.AutoscalingV2().HorizontalPodAutoscalers(d.Namespace).List(ctx, metav1.ListOptions{})
@@ -162,8 +143,7 @@ func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error)
 	}
 	for _, a := range list.Items {
 		target := a.Spec.ScaleTargetRef
-		version, err := schema.ParseGroupVersion(target.APIVersion)
-		if err == nil && version.Group == appsv1.GroupName && target.Kind == "Deployment" && target.Name == d.Name {
+		if inApps(target.APIVersion) && target.Kind == "Deployment" && target.Name == d.Name {
 			return true, nil
 		}
 	}
@@ -197,8 +177,12 @@ func ownedBy(object metav1.Object, kind string) (metav1.OwnerReference, bool) {
 	if owner == nil || owner.Kind != kind {
 		return metav1.OwnerReference{}, false
 	}
-	version, err := schema.ParseGroupVersion(owner.APIVersion)
-	return *owner, err == nil && version.Group == appsv1.GroupName
+	return *owner, inApps(owner.APIVersion)
+}
+
+func inApps(apiVersion string) bool {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	return err == nil && version.Group == appsv1.GroupName
 }
 
 // takesPart says whether a Deployment takes part, and its method, from its own mark and the mark of its namespace. A mark with
@@ -232,7 +216,7 @@ func methodOf(p policy.Restart) schemas.Method {
 
 // known says whether a mark has a value that means something.
 func known(mark string) bool {
-	return mark == "true" || mark == "restart" || mark == "surge" || mark == "false"
+	return slices.Contains([]string{"true", "restart", "surge", "false"}, mark)
 }
 
 // replicasOf is how many pods a Deployment wants.
