@@ -80,7 +80,8 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 		case intent.Expires.IsZero():
 			return fmt.Errorf("intents[%d] never expires", i)
 		case intent.Expires.After(e.Time.Add(longestIntent)):
-			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent, clock(e.Time))
+			return fmt.Errorf("intents[%d].expires is %s, want at most %v after %s", i, clock(intent.Expires), longestIntent,
+				clock(e.Time))
 		}
 		if err := belongs(intent, a.Scope); err != nil {
 			return fmt.Errorf("intents[%d]%w", i, err)

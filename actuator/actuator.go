@@ -15,11 +15,11 @@
 //
 // # Admission
 //
-// The queue orders pods by the [policy.Priority] of the strategy, then low pod priority first, then the lower quality of service.
-// An intent is deferred at once while a circuit breaker is open, the limit of a window is reached, or its decision is stale. It is
-// parked, for at most a minute, while too many moves of its node, namespace or workload are in flight, its workload is cooling
-// down or has too few pods available, or its namespace has no token. Otherwise it waits for a token of the rate. Package
-// [github.com/rehome-dev/rehome/actuator/limit] counts.
+// The queue orders pods by the [policy.Priority] of the strategy, then low pod priority first, then the lower quality of
+// service. An intent is deferred at once while a circuit breaker is open, the limit of a window is reached, or its decision is
+// stale. It is parked, for at most a minute, while too many moves of its node, namespace or workload are in flight, its
+// workload is cooling down or has too few pods available, or its namespace has no token. Otherwise it waits for a token of the
+// rate. Package [github.com/rehome-dev/rehome/actuator/limit] counts.
 //
 // # Moves
 //
@@ -38,8 +38,8 @@
 //
 // # Outages
 //
-// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is back.
-// While the bus takes no verdicts or the ledger takes no records, nothing is moved beyond what is being executed.
+// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is
+// back. While the bus takes no verdicts or the ledger takes no records, nothing is moved beyond what is being executed.
 package actuator
 
 import (
@@ -115,8 +115,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Actuator turns intents into verdicts. [New] makes one. It is safe for concurrent use, but only one Lead may run at a time, in the
-// whole cluster.
+// Actuator turns intents into verdicts. [New] makes one. It is safe for concurrent use, but only one Lead may run at a time, in
+// the whole cluster.
 type Actuator struct {
 	cfg     Config
 	policy  atomic.Pointer[policy.Policy] // the newest
@@ -205,14 +205,14 @@ func detached(ctx context.Context) (out context.Context, cancel func()) {
 
 // Lead works on the table of intents messages until ctx ends. It then starts nothing new, waits for the calls in flight and the
 // storing of their verdicts, at most about [DrainTimeout], and returns nil. Intents without a verdict stay in the table for the
-// next leader. If ctx ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing is stored any more; the
-// next leader finds out what became of them.
+// next leader. If ctx ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing is stored any more;
+// the next leader finds out what became of them.
 //
 // It returns earlier, with an error, only when the bus ends the stream of intents messages.
 func (a *Actuator) Lead(ctx context.Context) error { return a.lead(ctx, a.execute) }
 
-// DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call may take, and
-// with it fits into the 30 seconds that Kubernetes gives a process to end.
+// DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call may take,
+// and with it fits into the 30 seconds that Kubernetes gives a process to end.
 const DrainTimeout = eviction.Timeout + 5*time.Second
 
 func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
@@ -242,8 +242,8 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	return s.run(ctx, stop)
 }
 
-// Ready returns what is wrong: the API server did not answer the last time it was asked, ledger records were set aside, or a right
-// is missing.
+// Ready returns what is wrong: the API server did not answer the last time it was asked, ledger records were set aside, or a
+// right is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
 	if invalid := a.invalid.Load(); invalid != nil {

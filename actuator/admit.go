@@ -14,8 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// parkedFor is how long an intent is parked until it is deferred. What blocks it mostly passes within seconds, when a replacement is
-// ready; a new evaluation each time would cost more.
+// parkedFor is how long an intent is parked until it is deferred. What blocks it mostly passes within seconds, when a
+// replacement is ready; a new evaluation each time would cost more.
 const parkedFor = time.Minute
 
 // blocker is what intents are parked under: a node, a namespace or a workload, by name or UID, or all of them.
@@ -29,11 +29,11 @@ type parked struct {
 	why Rejection
 	// until is when it may be over without a change of what blocks it. Zero: a change ends it.
 	until time.Time
-	// blockers are what the verdict names.
+	// blockers are named by the verdict.
 	blockers []schemas.ObjectRef
 }
 
-// candidate is what the rules of admission look at: an intent, and the moves in flight.
+// candidate is the input of the rules of admission.
 type candidate struct {
 	intent Intent
 	at     limitKeys
@@ -47,7 +47,7 @@ type candidate struct {
 func blocked(c candidate) (parked, bool) {
 	for _, rule := range []func(candidate) (parked, bool){
 		tooManyInFlight, // in all, off one node, out of one namespace, or of one workload
-		coolingDown,     // a workload has one move after the other, where the policy says so
+		coolingDown,     // a workload has one move after the other, if the policy says so
 		unavailable,     // of a workload without a budget some pods stay available
 	} {
 		if p, blocks := rule(c); blocks {
@@ -197,7 +197,8 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 	if why, ok = s.departures.stale(e.message, at.workload); ok {
 		return why, time.Time{}, true
 	}
-	if until := s.loop.Holds(limit.BreakerKey{Workload: at.workload, Strategy: e.intent.Strategy, Node: at.node}, now); !until.IsZero() {
+	k := limit.BreakerKey{Workload: at.workload, Strategy: e.intent.Strategy, Node: at.node}
+	if until := s.loop.Holds(k, now); !until.IsZero() {
 		return deferred(schemas.ReasonLoop, fmt.Sprintf(
 			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", at.node, clock(until)), until)
 	}
@@ -211,8 +212,8 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 	return deferred(reason, message+"; "+limit.RoomAgain(wait, now), again)
 }
 
-// alreadyMoved returns why an intent is rejected whose pod was moved already: a message can come late, and a new move would take the
-// place of the record.
+// alreadyMoved returns why an intent is rejected whose pod was moved already: a message can come late, and a new move would
+// take the place of the record.
 func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
 	pod, known := s.cfg.View.Pod(uid)
 	switch x := s.moves.all[uid]; {
@@ -265,7 +266,7 @@ func (s *session) giveUp(e *entry, p parked) {
 	s.apply(c)
 }
 
-// unpark takes an entry out of those that are parked.
+// unpark ends the parking of an entry.
 func (s *session) unpark(e *entry) {
 	if e.parked == nil {
 		return
@@ -286,7 +287,9 @@ func (s *session) release(by blocker) {
 
 // releaseFor enqueues entries that a move blocked which is over. The caller holds mu.
 func (s *session) releaseFor(at limitKeys) {
-	for _, by := range []blocker{{kind: "everything"}, {"node", at.node}, {"namespace", at.namespace}, workloadBlocker(at.workload)} {
+	for _, by := range []blocker{
+		{kind: "everything"}, {"node", at.node}, {"namespace", at.namespace}, workloadBlocker(at.workload),
+	} {
 		s.release(by)
 	}
 	s.freed()

@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Batches executes intents that the caller has at hand, instead of those on the bus, by the same rules as Lead but for the limits of
-// windows, which the caller counts. [Actuator.Batches] makes one.
+// Batches executes intents of the caller instead of intents on the bus. The rules of Lead apply, without the limits of windows.
+// [Actuator.Batches] makes one.
 type Batches struct {
 	a     *Actuator
 	bus   *memoryBus
@@ -36,7 +36,7 @@ func (a *Actuator) batches(execute executeFunc) *Batches {
 	return b
 }
 
-// Close waits for moves that take several steps, about as long as they are followed, then for the Kubernetes Events, and ends.
+// Close waits for moves with more steps to take, then for the Kubernetes Events, and ends the session.
 func (b *Batches) Close() {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
@@ -65,9 +65,9 @@ func (b *Batches) stepping() bool {
 	return false
 }
 
-// Handle takes each intent to its verdict and returns the verdicts in the order of the intents. While the API server cannot be asked,
-// intents wait until they expire. When ctx ends, the intents without a verdict are deferred, though they may still come to be moved,
-// and the error wraps that of ctx.
+// Handle takes each intent to its verdict and returns the verdicts in the order of the intents. While the API server cannot be
+// asked, intents wait until they expire. When ctx ends, Handle defers the intents without a verdict, whose pods may still be
+// moved, and the error wraps the error of ctx.
 func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdict, error) {
 	verdicts, results := make([]schemas.Verdict, len(intents)), make([]chan schemas.Verdict, len(intents))
 	for i, intent := range intents {

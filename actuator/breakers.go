@@ -47,14 +47,15 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 		}
 		s.cfg.Log.Warn("circuit breaker of a workload open", "workload", name, "node", node, "strategy", k.Strategy,
 			"returns", b.Returns, "until", b.Until)
-		s.events.warn(x.record, loopEvent, fmt.Sprintf("moved off node %s by %s and back on it, %d times: it is left alone there until %s",
+		s.events.warn(x.record, loopEvent, fmt.Sprintf(
+			"moved off node %s by %s and back on it, %d times: it is left alone there until %s",
 			node, k.Strategy, b.Returns, clock(b.Until)))
 	}
 	s.storeLoop(k)
 }
 
-// storeLoop stores the state of a workload breaker. A node that no pod returned to is not worth a write for each move: without it, a
-// return in a circle goes uncounted once.
+// storeLoop stores the state of a workload breaker. A node that no pod returned to is not worth a write for each move: without
+// it, a return in a circle goes uncounted once.
 func (s *session) storeLoop(k limit.BreakerKey) {
 	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
 		s.change(loopKey(k), b)

@@ -35,7 +35,7 @@ func (i Intent) Verdict(outcome schemas.Outcome, reason schemas.ReasonCode, mess
 	}
 }
 
-// asked is what a request says about the move. Of other strategies it does not count.
+// asked returns the options of a request. Other strategies have none.
 func (i Intent) asked() schemas.Asked {
 	if i.Strategy != schemas.RequestStrategy || i.Asked == nil {
 		return schemas.Asked{}
@@ -92,7 +92,7 @@ const (
 
 func (e *entry) uid() types.UID { return e.intent.Pod.UID }
 
-// scopeKey identifies the messages of which a newer one replaces an older one.
+// scopeKey identifies a message. A newer message with the same key replaces an older one.
 type scopeKey struct {
 	profile, strategy string
 	kind              schemas.ScopeKind
@@ -102,7 +102,7 @@ type scopeKey struct {
 // message is the newest intents message of a scope.
 type message struct {
 	scope      schemas.ScopeRef
-	event      schemas.Event      // without data; what is dropped from the bus
+	event      schemas.Event      // without data; to be dropped from the bus
 	entries    []*entry           // in the order of the message
 	lists      map[types.UID]bool // its pods, if the decisions about them depend on each other; else nil
 	unreported int                // entries whose verdict is not stored yet
@@ -125,7 +125,7 @@ type verdictOn struct {
 	move    *inFlight // nil: none
 }
 
-// changes is what follows from a change of the entries.
+// changes are the consequences of a change of the entries.
 type changes struct {
 	verdicts []verdictOn     // to be stored
 	drop     []schemas.Event // messages to be dropped
@@ -257,7 +257,7 @@ func (t *entries) settle(e *entry, r Rejection) changes {
 	return c
 }
 
-// settleAll settles the waiting entries for which there is a rejection, in the order of their IDs.
+// settleAll settles the waiting entries that reject rejects, by ID.
 func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) (c changes) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
@@ -319,8 +319,8 @@ func (c *changes) add(other changes) {
 	c.ready = append(c.ready, other.ready...)
 }
 
-// countsTogether says whether the decisions about the pods of such a scope depend on how many there are. These are the groups
-// for which the watcher has a cooldown after a pod left. In a domain each pod is compared with those that stay.
+// countsTogether says whether the decisions about the pods of such a scope depend on how many there are. The
+// watcher has a cooldown for these groups. In a domain, each pod is decided by itself.
 func countsTogether(k schemas.ScopeKind) bool {
 	switch k {
 	case schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind:

@@ -26,7 +26,7 @@ const controllerName = "rehome"
 const (
 	eventsPerSecond = 10
 	eventsBurst     = 20
-	// mostEvents bounds those that wait for their turn; others are lost.
+	// mostEvents bounds the events that wait; more are lost.
 	mostEvents = 1000
 	// flushTimeout bounds how long the end of a session waits for them.
 	flushTimeout = 2 * time.Second
@@ -57,14 +57,14 @@ func (a *Actuator) startEvents() (r recorder, stop func()) {
 	}
 }
 
-// limitedSink writes Kubernetes Events at a rate, and counts those on their way, which client-go does not tell. The count may be
-// too high, since client-go drops and merges some.
+// limitedSink limits the rate of Kubernetes Events, and counts events on their way. client-go drops and merges some, so the
+// count may be too high.
 type limitedSink struct {
 	events.EventSink
 	log      *slog.Logger
 	rate     flowcontrol.RateLimiter
 	expected atomic.Int64 // events that are not written yet
-	waiting  atomic.Int64 // those that wait for their turn
+	waiting  atomic.Int64 // events that wait for their turn
 	lost     atomic.Bool
 	ending   context.Context // ends when no event waits for its turn any more
 	end      context.CancelFunc
@@ -208,7 +208,7 @@ func kubernetesEvents(v schemas.Verdict, failures bool) []notice {
 	return []notice{pod}
 }
 
-// settledEvents are those of the end of a move: on the workload, since the pod is gone, unless it still runs.
+// settledEvents returns the Events of the end of a move: on the workload, since the pod is gone, unless it still runs.
 func settledEvents(v schemas.Verdict, from string) []notice {
 	switch v.Reason {
 	case schemas.ReasonReplaced:

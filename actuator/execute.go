@@ -26,7 +26,7 @@ const (
 	lookTimeout = 5 * time.Second
 	// tries is how often a pod is read and checked that others change before it is moved.
 	tries = 3
-	// latest is the version with which look reads what is stored, and no cache.
+	// latest is the version with which look reads from the storage, not from a cache.
 	latest = ""
 )
 
@@ -38,8 +38,8 @@ type saveFunc func(ctx context.Context, r record) error
 
 // execute takes one intent to its verdict: it reads the live pod, asks the gates, and starts the move.
 //
-// An error means that there is no verdict and that nothing was changed: the pod could not be read (it wraps [ErrUnavailable]), save
-// failed, or ctx ended before the move was asked for. Once it is asked for, the end of ctx does not interrupt it.
+// With an error, there is no verdict and nothing was changed: the pod could not be read (it wraps [ErrUnavailable]), save
+// failed, or ctx ended before the first call. After that, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	version := a.cfg.View.Version(i.Pod.UID)
 	for range tries {
@@ -133,9 +133,10 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 				restart = restart.Preferred()
 				restart.AgainAlone = maintenance
 			}
-			list = append(list, choice{a.restarts.With(restart, asked.DryRun), p.Restart.Otherwise == policy.OtherwiseSkip && !preferred, preferred})
+			skip := p.Restart.Otherwise == policy.OtherwiseSkip && !preferred
+			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
 		}
-		if a.requests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run tells no more than that of an eviction
+		if a.requests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would tell nothing new
 			list = append(list, choice{Method: a.requests})
 		}
 	}
@@ -205,8 +206,8 @@ func (a *Actuator) startMove(ctx context.Context, s Situation, save saveFunc) (s
 	return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Intent.Pod, ErrUnavailable)
 }
 
-// noteRight names a missing right of a method that the policy enables, in [Actuator.Ready], in a metric and in a Kubernetes Event,
-// until the method works.
+// noteRight names a missing right of a method that the policy enables, in [Actuator.Ready], in a metric and in a Kubernetes
+// Event, until the method works.
 func (a *Actuator) noteRight(p move.Progress) {
 	if p.Method == "" || p.Method == schemas.MethodEviction {
 		return
@@ -228,9 +229,9 @@ func (a *Actuator) noteRight(p move.Progress) {
 	}
 }
 
-// CheckRequested returns an error that wraps [schemas.ErrInvalid] if the intents of a request differ from the request as its
-// sender stored it, or from the receipt with which the watcher accepted it. So overrides rest on the request, which was checked
-// against the policy, and not on the process that answers its scopes.
+// CheckRequested returns an error that wraps [schemas.ErrInvalid] if the intents of a request differ from the stored request,
+// or from the receipt of the watcher. So overrides rest on the request, which was checked against the policy, and not on the
+// process that answers its scopes.
 func CheckRequested(a schemas.Intents, request schemas.Request, accepted schemas.Receipt) error {
 	if a.Profile != accepted.Profile {
 		return fmt.Errorf("%w: its profile is %q, and the request was accepted for %q", schemas.ErrInvalid, a.Profile, accepted.Profile)

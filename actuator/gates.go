@@ -33,8 +33,8 @@ type Rejection struct {
 // Gate returns a rejection, and whether there is one. It is a pure function.
 type Gate func(Situation) (Rejection, bool)
 
-// Gates are what an intent passes before its pod is moved, in this order. The first rejection is the verdict; a gate may rely on the
-// ones before it.
+// Gates returns the gates that an intent passes before its pod is moved, in order. The first rejection is the verdict; a gate
+// may rely on the ones before it.
 func Gates() []Gate {
 	return []Gate{
 		notExpired,     // nothing stale is done
@@ -74,7 +74,8 @@ func enabled(s Situation) (Rejection, bool) {
 	if s.Enabled {
 		return Rejection{}, false
 	}
-	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q", s.Intent.Profile, s.Intent.Strategy)
+	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q",
+		s.Intent.Profile, s.Intent.Strategy)
 }
 
 func exists(s Situation) (Rejection, bool) {
@@ -117,7 +118,7 @@ func notProtected(s Situation) (Rejection, bool) {
 		rules[i] = p.Rule + ": " + p.Detail
 	}
 	if len(s.Protections) == 1 && s.Protections[0].Rule == policy.NodeFitRule {
-		// Another node had capacity when the strategy decided, and may have it again: the strategy decides anew.
+		// Another node may have capacity again soon: the strategy decides anew.
 		return Rejection{schemas.Deferred, schemas.ReasonOutdated, rules[0]}, true
 	}
 	return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))

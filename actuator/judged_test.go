@@ -106,7 +106,8 @@ func (w *world) endedBetween(first, second time.Time) bool {
 }
 
 // replacedUnread says whether a newer message took the place of an intents message before a process had read it that lived on to
-// withdraw what the newer one does not list. Then no intent of it needs a verdict.
+// replacedUnread says whether a newer message replaced an intents message before a process read it that lived on to store the
+// withdrawals. That may take 13 seconds: an outage of the bus of 8, and the backoff of 5. Then no intent of it needs a verdict.
 func (w *world) replacedUnread(e schemas.Event, place int) bool {
 	i := slices.IndexFunc(w.bus.stored[place+1:], func(newer schemas.Event) bool { return newer.Channel == e.Channel })
 	if i < 0 {

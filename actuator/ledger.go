@@ -22,8 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Ledger remembers, by key, what has to outlive the process: the moves that are in flight or count against a limit, and the state of
-// the circuit breakers. Nothing in it grows without end.
+// Ledger is a key-value store that outlives the process. It has the moves that are in flight or count against a limit, and the
+// state of the circuit breakers.
 type Ledger interface {
 	// Entries returns everything that is remembered.
 	Entries(ctx context.Context) (map[string][]byte, error)
@@ -35,7 +35,7 @@ type Ledger interface {
 	Follow(ctx context.Context, prefix string, handle func(key string)) error
 }
 
-// The keys of the ledger begin with what they are about.
+// The prefixes of the keys of the ledger.
 const (
 	keyMove  = "move."  // and the pod's UID: a record
 	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a LoopBreaker
@@ -93,7 +93,7 @@ func (r record) check(key string) error {
 	return nil
 }
 
-// waitsFor is what has to happen next. Empty: the move is settled.
+// waitsFor names the next event that the move needs. Empty: the move is settled.
 func (r record) waitsFor() string {
 	switch {
 	case r.Settled:
@@ -127,8 +127,8 @@ func loopKey(k limit.BreakerKey) string {
 	return keyLoop + string(k.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(k.Strategy+"\x00"+k.Node))
 }
 
-// ClearKey is the key of a [Ledger] under which anything is put to close the circuit breakers of a workload, or all of them for the
-// empty UID. The actuator that leads deletes the key when it has done so.
+// ClearKey is the key of a [Ledger] under which anything is put to close the circuit breakers of a workload, or all of them for
+// the empty UID. The actuator that leads deletes the key when it has done so.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
 
 // readLedger reads the entries of a ledger. It leaves out invalid records, and names them.
@@ -169,7 +169,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 
 // Remembered is the content of a [Ledger], for people to look at. It changes while it is read: each part is true by itself.
 type Remembered struct {
-	// Moves are those in flight and those that are settled and still matter to a limit or a cooldown, by when they began.
+	// Moves are the moves in flight, and settled moves that matter to a limit or a cooldown, by begin.
 	Moves []Move
 	// Loops are the circuit breakers of workloads that are open or were a short time ago, by workload, strategy and node.
 	Loops []LoopBreaker
@@ -187,9 +187,9 @@ type Move struct {
 	Intent   string             `json:"intent"` // its ID
 	Method   schemas.Method     `json:"method"`
 	Begun    time.Time          `json:"begun"`
-	// Moved is when it was accepted, from which on it counts against the limits of a window. Zero: it is not yet.
+	// Moved is when it was accepted; the limits of a window count from then. Zero: it is not yet.
 	Moved time.Time `json:"moved,omitzero"`
-	// WaitsFor is what has to happen next. Empty: the move is settled.
+	// WaitsFor names the next event that the move needs. Empty: the move is settled.
 	WaitsFor string `json:"waitsFor,omitempty"`
 }
 

@@ -16,13 +16,13 @@ import (
 // View is the cluster without asking the API server, such as [cluster.Workloads].
 type View interface {
 	Pod(uid types.UID) (cluster.Pod, bool)
-	// Pods are those of a workload, in the order in which they were made.
+	// Pods returns the pods of a workload by creation time.
 	Pods(workload types.UID) []cluster.Pod
 	Tally(workload types.UID) cluster.Tally
 	Nodes() []cluster.Node
 	// Version is the resource version of a pod. Empty: it is not known.
 	Version(pod types.UID) string
-	// Seen counts the pods in the order in which they became known; Latest is the latest number.
+	// Seen numbers the pods as the view learns of them; Latest is the latest number.
 	Seen(pod types.UID) uint64
 	Latest() uint64
 }
@@ -38,14 +38,14 @@ func (noView) Version(types.UID) string          { return "" }
 func (noView) Seen(types.UID) uint64             { return 0 }
 func (noView) Latest() uint64                    { return 0 }
 
-// inFlight is a move in flight, from before it is asked for until its replacement is ready.
+// inFlight is a move, from before its first call until its replacement is ready.
 type inFlight struct {
 	record
 	at limitKeys
 	// scope is the newest one that listed the pod when the move began.
 	scope schemas.ScopeRef
-	// seen is the newest pod that was known when the move began; its replacement is newer. 0: the move is older than this
-	// process, and its replacement is told by the time at which it was made.
+	// seen is the number of the newest pod when the move began; its replacement is newer. 0: a process before this one began the
+	// move, and the creation time decides.
 	seen uint64
 	// message asked for it. nil: it is not known.
 	message *message
@@ -62,7 +62,7 @@ type inFlight struct {
 
 func (x *inFlight) uid() types.UID { return x.Intent.Pod.UID }
 
-// limitKeys are what a move in flight counts against. workload is empty for a pod without a controller.
+// limitKeys identify the limits of a move. workload is empty for a pod without a controller.
 type limitKeys struct {
 	node, namespace string
 	workload        types.UID
@@ -93,7 +93,7 @@ type moves struct {
 // workloadMoves are the moves in flight of one workload. They are kept up to date pod by pod.
 type workloadMoves struct {
 	moves   map[types.UID]*inFlight
-	asked   int                // those that are not accepted yet
+	asked   int                // moves that are not accepted yet
 	going   map[types.UID]bool // pods that are moved and still count as ready
 	waiting []*inFlight        // those without a replacement, the oldest first
 	// replacements are the moves by the pods that replace them. A pod ends one move only, so it stays when that is over.
@@ -105,8 +105,8 @@ type workloadMoves struct {
 
 func newMoves() *moves {
 	return &moves{
-		all: map[types.UID]*inFlight{}, workloads: map[types.UID]*workloadMoves{}, nodes: map[string]int{}, namespaces: map[string]int{},
-		last: map[types.UID]time.Time{},
+		all: map[types.UID]*inFlight{}, workloads: map[types.UID]*workloadMoves{}, nodes: map[string]int{},
+		namespaces: map[string]int{}, last: map[types.UID]time.Time{},
 	}
 }
 
@@ -186,8 +186,8 @@ func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(cooldown)) })
 }
 
-// unseen is how long after a move a scope may still be made by a watcher that has not seen it. The cooldown of the watcher for the
-// group of the pod is twice as long, so clocks may differ by as much.
+// unseen is how long after a move a scope may still be made by a watcher that has not seen it. The cooldown of the watcher for
+// the group of the pod is twice as long, so clocks may differ by as much.
 const unseen = 500 * time.Millisecond
 
 // departures are the moves by the groups that count their pods: the workload, and the scope that they were moved for. A decision
@@ -220,7 +220,7 @@ func (d departures) remove(x *inFlight) {
 	}
 }
 
-// forget removes the moves before which no intent was decided that can still come.
+// forget removes old moves: later intents were decided after them.
 func (d departures) forget(now time.Time) {
 	for g := range d {
 		d.filter(g, func(x *inFlight) bool { return !x.Moved.IsZero() && !now.Before(x.Moved.Add(longestIntent)) })
@@ -243,7 +243,7 @@ func (d departures) stale(m *message, workload types.UID) (Rejection, bool) {
 		for _, x := range d[g] {
 			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.scope.Event != of.Event && !m.lists[x.uid()] {
 				return Rejection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
-					"decided on the state at %s, and another pod of those that were counted has been moved since", clock(of.Now))}, true
+					"another pod of the group has been moved since the decision, which was made on the state at %s", clock(of.Now))}, true
 			}
 		}
 	}

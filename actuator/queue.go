@@ -120,8 +120,8 @@ func backoff(tries int) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// persist calls f until it succeeds, fails with a permanent error, or ctx ends, and returns the last error. f is not called when ctx
-// has ended before. It reports the first error that does not end it to first.
+// persist calls f until it succeeds, fails with a permanent error, or ctx ends, and returns the last error. f is not called
+// when ctx has ended before. It reports the first error that does not end it to first.
 func persist(ctx context.Context, f func() error, permanent func(error) bool, first func(error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -47,8 +47,8 @@ func (s *session) missingCapacity() time.Duration {
 // mostStoring bounds the verdicts that are on their way to the bus at once.
 const mostStoring = 256
 
-// capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be now. The
-// caller holds mu.
+// capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be
+// now. The caller holds mu.
 func (s *session) capacityWait(now time.Time) time.Duration {
 	wait, down := s.health.wait(now)
 	switch {
@@ -88,9 +88,9 @@ func (s *session) trackAll(ctx context.Context) {
 	}
 }
 
-// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict, parks
-// it, or executes it; without an open intent it follows the move in flight. It returns after which time to call it again at the
-// latest, because capacity is missing; 0: something else calls it.
+// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict,
+// parks it, or executes it; without an open intent it follows the move in flight. If capacity is missing, it returns the
+// longest time until the next call.
 func (s *session) Reconcile(ctx context.Context, uid types.UID) time.Duration {
 	if ctx.Err() != nil {
 		return 0
@@ -130,7 +130,8 @@ func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	s.namespaceBucket(at.namespace).Take()
 	x := &inFlight{
 		record: record{Intent: e.intent, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(s.cfg.View, e.uid())},
-		at:     at, scope: e.message.scope, seen: s.cfg.View.Latest(), buckets: [2]*limit.Bucket{s.bucket, s.namespaceBucket(at.namespace)},
+		at:     at, scope: e.message.scope, seen: s.cfg.View.Latest(),
+		buckets: [2]*limit.Bucket{s.bucket, s.namespaceBucket(at.namespace)},
 	}
 	s.moves.add(x, s.cfg.View)
 	if w := s.moves.workloads[at.workload]; w != nil {
@@ -241,14 +242,14 @@ func (s *session) abandon(x *inFlight, now time.Time) {
 	}
 }
 
-// returnTokens returns the tokens that the move holds: that of the cluster, and that of its namespace.
+// returnTokens returns the tokens of the cluster and of the namespace that the move holds.
 func (x *inFlight) returnTokens(spent, spentOfNamespace bool, now time.Time) {
 	x.buckets[0].Return(spent, now)
 	x.buckets[1].Return(spentOfNamespace, now)
 }
 
-// callOf returns how the eviction call of a verdict ended, for the circuit breakers. A budget and a server that is busy refuse only
-// for now.
+// callOf returns how the eviction call of a verdict ended, for the circuit breakers. A budget and a server that is busy refuse
+// only for now.
 func callOf(v schemas.Verdict) (called, failed, refused bool) {
 	switch {
 	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:

@@ -25,15 +25,15 @@ func (s *session) remember(x *inFlight, now time.Time) {
 	s.change(x.key(), x.record)
 }
 
-// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it, and
-// the intents message that asked for it is out of the table, from which the next leader would else execute it again.
+// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it,
+// and the intents message that asked for it is out of the table, from which the next leader would else execute it again.
 func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 	due := x.Moved.Add(s.windows.Pause)
 	if s.windows.Any() {
 		due = x.Moved.Add(max(s.windows.Over(), s.windows.Pause))
 	}
 	inTable := x.message != nil && !x.message.closed
-	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // which the replacement must not end under the next leader
+	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not end them after a restart
 	if (inTable || others || x.Pending || x.ending) && due.Before(now.Add(sweepEvery)) {
 		due = now.Add(sweepEvery)
 	}
@@ -43,7 +43,7 @@ func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 	return due
 }
 
-// sooner is the earlier of two times, of which the zero time is none.
+// sooner returns the earlier time. The zero time is none.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) && !b.IsZero() {
 		return b
@@ -134,9 +134,11 @@ func (a *Actuator) setInvalidRecords(invalid []error) {
 // readTableWithin is how long after its beginning a session has surely read the table of intents messages.
 const readTableWithin = time.Minute
 
-// resolve finds out what became of the moves in the ledger: which are followed or counted, which of them need the verdict that may
-// be lost, and which were never made. It changes nothing.
-func (s *session) resolve(ctx context.Context, records []record) (open []*inFlight, verdicts []verdictOn, never []record, err error) {
+// resolve finds out what became of the moves in the ledger: which are followed or counted, which of them need the verdict that
+// may be lost, and which were never made. It changes nothing.
+func (s *session) resolve(ctx context.Context, records []record) (
+	open []*inFlight, verdicts []verdictOn, never []record, err error,
+) {
 	for _, r := range records {
 		x := &inFlight{
 			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, saved: true, reported: true,

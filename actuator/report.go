@@ -46,8 +46,8 @@ func (s *session) conclude(v verdictOn) {
 	}
 }
 
-// publishEnd stores the verdict that ends a move, and then that the move is settled: if the verdict is not stored, the next leader
-// finds the move in flight. The caller holds mu.
+// publishEnd stores the verdict that ends a move, and then that the move is settled: if the verdict is not stored, the next
+// leader finds the move in flight. The caller holds mu.
 func (s *session) publishEnd(x *inFlight, e ended) {
 	s.settled[x.uid()], x.ending = x, true
 	r, v := x.record, x.verdict(e)
@@ -65,8 +65,8 @@ func (s *session) publishEnd(x *inFlight, e ended) {
 	})
 }
 
-// report publishes a verdict, counts and logs it, and records it as a Kubernetes Event. It tries again until the verdict is stored
-// or the session is over; only then it returns an error. cause is the event that led to it.
+// report publishes a verdict, counts and logs it, and records it as a Kubernetes Event. It tries again until the verdict is
+// stored or the session is over; only then it returns an error. cause is the event that led to it.
 func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
 	if s.lost() {
 		return schemas.Event{}, ErrNotLeading
@@ -110,8 +110,8 @@ func (s *session) store(e schemas.Event, pod schemas.PodRef) error {
 	return err
 }
 
-// drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader finds it
-// and its pods gone.
+// drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader
+// finds it and its pods gone.
 func (s *session) drop(message schemas.Event) {
 	err := persist(s.saving, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, isInvalid, func(err error) {
 		if s.busAway.CompareAndSwap(false, true) {
@@ -145,7 +145,7 @@ func fields(v schemas.Verdict) []any {
 	return list
 }
 
-// metrics are those of the actuator.
+// metrics are the metrics of the actuator.
 type metrics struct {
 	intents  *prometheus.CounterVec
 	verdicts *prometheus.CounterVec
@@ -166,19 +166,23 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) metrics {
 	auto := promauto.With(r)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
 	m := metrics{
-		intents: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_intents_total",
-			Help: "Intents that were accepted, each once for as long as it is open; again by the next leader.",
-		}, []string{"strategy", "profile"}),
-		verdicts: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_verdicts_total",
-			Help: "Verdicts on intents, dry runs included.",
-		}, []string{"outcome", "reason", "method", "strategy", "profile", "namespace"}),
-		evicted: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "descheduler_pods_evicted_total",
-			Help: "Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
-		}, []string{"result", "strategy", "profile", "namespace"}),
+		intents: counter("rehome_intents_total",
+			"Intents that were accepted, each once for as long as it is open; again by the next leader.", "strategy", "profile"),
+		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, dry runs included.",
+			"outcome", "reason", "method", "strategy", "profile", "namespace"),
+		evicted: counter("descheduler_pods_evicted_total",
+			"Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
+			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",
 			Help: "Time from the observation of the oldest cause to the stored verdict that the pod was evicted.",
@@ -191,37 +195,23 @@ func newMetrics(r prometheus.Registerer) metrics {
 			// One call takes about 100 ms, and is given up after 15 s.
 			Buckets: []float64{.01, .025, .05, .1, .15, .25, .5, 1, 2.5, 5, 10, 15},
 		}),
-		open: auto.NewGauge(prometheus.GaugeOpts{Name: "rehome_open_intents", Help: "Intents that have no verdict yet."}),
-		moving: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "rehome_moves_in_flight",
-			Help: "Pods that were moved and whose replacements are not ready yet.",
-		}),
 		settled: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_move_settled_seconds",
 			Help: "Time from the acceptance of a move to its end, by how it ended.",
 			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
 			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
 		}, []string{"reason", "method"}),
-		storm: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rehome_storm_brake_open",
-			Help: "1 for each reason why nothing is moved at all. No series: pods are moved.",
-		}, []string{"reason"}),
-		loops: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_loop_breaker_opened_total",
-			Help: "Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.",
-		}, []string{"strategy"}),
-		loopsOpen: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "rehome_loop_breakers_open",
-			Help: "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
-		}),
-		rights: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rehome_missing_rights",
-			Help: "1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.",
-		}, []string{"method"}),
-		invalid: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "rehome_ledger_invalid_records",
-			Help: "Ledger records that cannot be read and were set aside.",
-		}),
+		open:   gauge("rehome_open_intents", "Intents that have no verdict yet."),
+		moving: gauge("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet."),
+		storm: gauges("rehome_storm_brake_open",
+			"1 for each reason why nothing is moved at all. No series: pods are moved.", "reason"),
+		loops: counter("rehome_loop_breaker_opened_total",
+			"Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.", "strategy"),
+		loopsOpen: gauge("rehome_loop_breakers_open",
+			"Workloads that a strategy leaves alone on a node because moving them there has not helped."),
+		rights: gauges("rehome_missing_rights",
+			"1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.", "method"),
+		invalid: gauge("rehome_ledger_invalid_records", "Ledger records that cannot be read and were set aside."),
 	}
 	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
 		m.rights.WithLabelValues(string(method)) // 0: no right is missing
@@ -250,7 +240,7 @@ func evictionResult(v schemas.Verdict) string {
 	switch v.Outcome {
 	case schemas.Evicted, schemas.Restarted, schemas.Requested:
 		return "success"
-	case schemas.Failed: // what is deferred is tried again
+	case schemas.Failed: // a deferred intent is tried again
 		return "error"
 	}
 	return ""

@@ -47,7 +47,7 @@ type session struct {
 	storing int                  // verdicts of executions on their way to the bus
 
 	bucket     *limit.Bucket
-	namespaces map[string]*limit.Bucket // those that are not idle
+	namespaces map[string]*limit.Bucket // the buckets that are not idle
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
@@ -64,7 +64,7 @@ type session struct {
 
 const (
 	numTrackers   = 8  // how many moves in flight take a step at once
-	numPublishers = 32 // how many verdicts are published at once, besides those of executions
+	numPublishers = 32 // how many verdicts without an execution are published at once
 	tickEvery     = time.Second
 	sweepEvery    = 10 * time.Second
 )
@@ -76,16 +76,16 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
 		entries: newEntries(), parked: map[blocker][]*entry{},
 		bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{}, moves: newMoves(), departures: departures{},
-		settled: map[types.UID]*inFlight{}, loop: limit.NewWorkloadBreaker(p.Brakes.Loop), cluster: limit.NewClusterBreaker(p.Brakes.Storm),
-		clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
+		settled: map[types.UID]*inFlight{}, loop: limit.NewWorkloadBreaker(p.Brakes.Loop),
+		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.begun = s.begun
 	return s
 }
 
-// run leads until ctx ends, and then waits for everything that was begun. It returns the error with which the bus ended the stream
-// of intents messages before.
+// run leads until ctx ends, and then waits for everything that was begun. It returns an error when the bus ends
+// the stream of intents messages.
 func (s *session) run(ctx context.Context, stop func()) error {
 	var writers, loops sync.WaitGroup
 	for range s.cfg.Parallel {
@@ -213,5 +213,5 @@ func (s *session) apply(c changes) {
 // change queues a change of the ledger; nil deletes the key.
 func (s *session) change(key string, value any) { s.ledgerWrites.set(key, value) }
 
-// traits are those of the strategy of a move.
+// traits returns the traits of the strategy of a move.
 func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Intent.Strategy) }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// trackEvery is how often every move in flight is looked at, whatever changes.
+	// trackEvery is how often all moves in flight are tracked.
 	trackEvery = 5 * time.Second
 	// stepEvery is the delay of a step whose method asks for none.
 	stepEvery = 10 * time.Second
@@ -49,8 +49,8 @@ func (s *session) observe() {
 	}
 }
 
-// learn takes up one change of the view. It looks at the pod that changed and the moves that it is part of, and at all pods of the
-// workload only when the change names none. The caller holds mu.
+// learn takes up one change of the view. It looks at the pod that changed and the moves that it is part of, and at all pods of
+// the workload only when the change names none. The caller holds mu.
 func (s *session) learn(c cluster.Change) {
 	if c.Node != "" {
 		s.clusterDue = true
@@ -105,8 +105,8 @@ func (s *session) matchAll(workload types.UID, w *workloadMoves) {
 	}
 }
 
-// offer gives a pod that replaces a move to the oldest move that waits for it. A pod for which no move waits yet is kept: its move
-// may be accepted a moment later.
+// offer gives a pod that replaces a move to the oldest move that waits for it. If there is none yet, the pod is kept:
+// its move may be accepted a moment later.
 func (s *session) offer(w *workloadMoves, p cluster.Pod) {
 	uid := p.Ref.UID
 	w.sawPod(p)
@@ -227,7 +227,7 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	defer end()
 	p, err := next(ctx, state, s.cfg.Now())
 	now := s.cfg.Now()
-	// A pod that does not go by its method after all goes by no other, if the policy says so.
+	// The policy may say that no other method follows a restart.
 	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
 	stays := cancel || restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
 	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
@@ -259,8 +259,9 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	s.queues.inFlight.AddAfter(x.uid(), delay)
 }
 
-// evictInstead evicts a pod that another program was asked to move and did not, and says whether it is going. It passes every gate
-// again but the expiry: the intent was in time when the move began, and a newer evaluation that does not list the pod cancels it.
+// evictInstead evicts a pod that another program was asked to move and did not, and says whether it is going. It passes every
+// gate again but the expiry: the intent was in time when the move began, and a newer evaluation that does not list the pod
+// cancels it.
 func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	pod, err := s.look(ctx, x.Intent.Pod, latest)
 	if err != nil {
@@ -329,8 +330,7 @@ func (e ended) pending() bool {
 		e.reason == schemas.ReasonNotReplaced && e.settlement.Seconds >= followFor.Seconds()
 }
 
-// replacedBy says whether a pod of the same workload takes the place of the one that was moved. seen is its number in the order in
-// which pods became known.
+// replacedBy says whether a pod of the same workload replaces the pod that was moved. seen is its number in the view.
 func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	newer := seen > x.seen
 	switch {
@@ -362,7 +362,7 @@ func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally 
 	return e, true
 }
 
-// replaced is how a move ended that long after it was accepted, for which there is a replacement. Empty: it is not over.
+// replaced returns how a move with a replacement ended. Empty: it is not over.
 func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {

@@ -11,7 +11,7 @@ import (
 // x/time offer neither. It starts full; nil is never empty.
 type Bucket struct {
 	interval time.Duration // between two tokens
-	depth    time.Duration // the time in which all tokens but one come back
+	depth    time.Duration // the time until all tokens but one are back
 	held     int
 	full     time.Time // when all tokens that are not held are back
 }

@@ -16,7 +16,7 @@ import (
 type ClusterBreaker struct {
 	policy     policy.Storm
 	calls      calls
-	namespaces map[string]*calls // those with a refused call
+	namespaces map[string]*calls // namespaces with a refused call
 	open       []Condition       // the result of the latest Look
 }
 
@@ -72,8 +72,8 @@ func (b *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
 	return b.open, !slices.EqualFunc(before, b.open, func(a, b Condition) bool { return a.Reason == b.Reason })
 }
 
-// Called records the end of an eviction call. failed: the API server itself failed. This opens the breaker for all only when calls in
-// two namespaces fail. refused: the call failed, or was refused for good, which opens the breaker of its namespace.
+// Called records the end of an eviction call. failed: the API server itself failed. This opens the breaker for all only when
+// calls in two namespaces fail. refused: the call failed, or was refused for good, which opens the breaker of its namespace.
 func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time.Time) {
 	if b.policy.Failures <= 0 {
 		return
@@ -148,8 +148,7 @@ func (b *ClusterBreaker) pending(now Situation) string {
 const callsWithin = 10 * time.Minute
 
 // calls judge the latest [policy.StormCalls] eviction calls. When too many of them failed, there is a pause of
-// [policy.StormPause]. The first call that begins after it decides: if it fails, there is another pause; if not, the count
-// begins anew.
+// [policy.StormPause]. The result of the first call after it decides: another pause, or a new count.
 type calls struct {
 	latest []call // oldest first
 	until  time.Time
@@ -186,7 +185,8 @@ func (c *calls) add(one call, most, namespaces int) {
 	}
 	if len(c.latest) == policy.StormCalls && one.at.Sub(c.latest[0].at) <= callsWithin && failed*100 >= most*len(c.latest) &&
 		len(spread) >= namespaces {
-		c.pause(one.at, fmt.Sprintf("%d of the latest %d evictions failed, and %d percent are too many", failed, policy.StormCalls, most))
+		c.pause(one.at, fmt.Sprintf("%d of the latest %d evictions failed, and %d percent are too many",
+			failed, policy.StormCalls, most))
 	}
 }
 

@@ -5,6 +5,6 @@
 //	workload.go  WorkloadBreaker  pods of a workload that return to the node they were moved off
 //	cluster.go   ClusterBreaker   bad nodes, pending replacements, failed calls: nothing is moved
 //
-// None of them has a clock, makes a call, or is safe for concurrent use: the leader session owns them and tells them what happened
-// and when.
+// None of them has a clock, makes a call, or is safe for concurrent use: the leader session owns them and tells them what
+// happened and when.
 package limit

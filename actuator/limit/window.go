@@ -56,8 +56,8 @@ func (l *Windows) Set(next policy.Limits, now time.Time) {
 	l.forget(now)
 }
 
-// Admits says whether a pod may be moved at the time now. If not, wait is how long it takes until there is capacity again, [Never]
-// if that is when the policy changes. Of several limits, the reason names the one that holds longest.
+// Admits says whether a pod may be moved at the time now. If not, wait is how long it takes until there is capacity again,
+// [Never] if that is when the policy changes. Of several limits, the reason names the one that holds longest.
 func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode, message string, wait time.Duration) {
 	if !l.Any() {
 		return "", "", 0

@@ -17,9 +17,9 @@ import (
 const leastMemory = time.Hour
 
 // WorkloadBreaker is the circuit breaker of [policy.Loop]. A move is in vain when a replacement returns to a node that the same
-// strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload off that node: for
-// Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved together and return
-// one by one count as one return.
+// strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload off that
+// node: for Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved together and
+// return one by one count as one return.
 //
 // A node is forgotten when nothing of the workload was moved off it or landed on it for twice its delay, and for an hour at
 // least. With a Delay of 0 the breaker is off. [NewWorkloadBreaker] makes one.
@@ -99,8 +99,8 @@ func (b *WorkloadBreaker) Describe(k BreakerKey, name *schemas.ObjectRef, seen u
 	}
 }
 
-// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node on, and says whether that
-// is a return. A landing on the node from is a return even without a record: another process may have made the move.
+// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node on, and says whether
+// that is a return. A landing on the node from is a return even without a record: another process may have made the move.
 func (b *WorkloadBreaker) Landed(workload types.UID, strategy, from, on string, now time.Time) (opened bool) {
 	k := BreakerKey{workload, strategy, on}
 	r, known := b.recall(k, now)

@@ -25,7 +25,7 @@ func Matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv
 	return out
 }
 
-// Blockers returns those of the matching budgets that allow no disruption now, and describes why. When none of
+// Blockers returns the matching budgets that allow no disruption now, and describes why. When none of
 // them forbids it any more, because one was freed since the call, all of them are returned: one of them it was.
 // Without any budget the message stays.
 func Blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schemas.ObjectRef, string) {

@@ -2,7 +2,7 @@ package eviction
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,11 +34,7 @@ func (v *dryRunBudgets) take(
 	defer v.mu.Unlock()
 	for _, b := range budgets {
 		counted := v.used[nameOfBudget(b)]
-		for uid, at := range counted {
-			if uid == pod || now.Sub(at) >= countedFor {
-				delete(counted, uid)
-			}
-		}
+		maps.DeleteFunc(counted, func(uid types.UID, at time.Time) bool { return uid == pod || now.Sub(at) >= countedFor })
 		if len(counted) > 0 && len(counted) >= int(b.Status.DisruptionsAllowed) {
 			if len(full) == 0 {
 				used = len(counted)
@@ -46,10 +42,10 @@ func (v *dryRunBudgets) take(
 			full = append(full, b)
 		}
 	}
-	if len(full) > 0 {
-		return full, used
-	}
 	for _, b := range budgets {
+		if len(full) > 0 {
+			break
+		}
 		name := nameOfBudget(b)
 		if v.used == nil {
 			v.used = map[types.NamespacedName]map[types.UID]time.Time{}
@@ -59,7 +55,7 @@ func (v *dryRunBudgets) take(
 		}
 		v.used[name][pod] = now
 	}
-	return nil, 0
+	return full, used
 }
 
 // giveBack forgets a pod that would not have been evicted after all.
@@ -89,9 +85,8 @@ func (m *Method) usedUp(ctx context.Context, pod *corev1.Pod) *move.Refusal {
 	if len(full) == 0 {
 		return nil
 	}
-	r := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: fmt.Sprintf(
-		"poddisruptionbudget %s/%s allows %d, and %d would have been evicted", full[0].Namespace, full[0].Name,
-		full[0].Status.DisruptionsAllowed, used)}
+	r := move.Deferred(schemas.ReasonDisruptionBudget, "poddisruptionbudget %s/%s allows %d, and %d would have been evicted",
+		full[0].Namespace, full[0].Name, full[0].Status.DisruptionsAllowed, used)
 	r.Blockers, _ = Blockers(full, "")
 	return r
 }

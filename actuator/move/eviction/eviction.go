@@ -104,22 +104,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
 		return m.handOver(ctx, pod, now, save, err)
 	}
-	object := func(outcome schemas.Outcome, reason schemas.ReasonCode) (move.Progress, error) {
-		return refused(&move.Refusal{Outcome: outcome, Reason: reason, Message: err.Error()}), nil
-	}
 	switch a := classify(err); a {
 	case answerAccepted:
 		return done(pod, ""), nil
-	case answerGone:
-		return object(schemas.Rejected, schemas.ReasonPodGone)
-	case answerEnding:
-		return object(schemas.Rejected, schemas.ReasonPodTerminating)
-	case answerThrottled:
-		return object(schemas.Deferred, schemas.ReasonThrottled)
-	case answerForbidden:
-		return refused(move.Forbidden(err)), nil
-	case answerInvalid:
-		return object(schemas.Failed, schemas.ReasonInvalid)
 	case answerBudget:
 		return refused(m.heldByBudget(calling, pod, err)), nil
 	case answerInternal:
@@ -128,8 +115,21 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		}
 		return m.lookAgain(calling, pod, a, err)
 	default:
+		if r, clear := refusals[a]; clear {
+			r.Message = err.Error()
+			return refused(&r), nil
+		}
 		return m.lookAgain(calling, pod, a, err)
 	}
+}
+
+// refusals are the answers that say what happened.
+var refusals = map[answer]move.Refusal{
+	answerGone:      {Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone},
+	answerEnding:    {Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating},
+	answerThrottled: {Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled},
+	answerForbidden: {Outcome: schemas.Failed, Reason: schemas.ReasonForbidden},
+	answerInvalid:   {Outcome: schemas.Failed, Reason: schemas.ReasonInvalid},
 }
 
 // Step implements [move.Method]. An eviction has no second step.
@@ -183,7 +183,7 @@ func Call(ctx context.Context, client kubernetes.Interface, namespace, name stri
 // lookAgain reads the pod after a call whose answer does not say what happened, for as long as there is time: an API server
 // that went away during the call may be back in a moment.
 func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err error) (move.Progress, error) {
-	later := refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()})
+	later := refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
 	var live *corev1.Pod
 	var readErr error
 	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
@@ -215,7 +215,7 @@ func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.P
 	case refusal == nil && a == answerConflict:
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w: %w", pod.Namespace, pod.Name, move.ErrChanged, err)
 	case refusal == nil:
-		return refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()}), nil
+		return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
 	case a == answerConflict || dryRun:
 		return refused(refusal), nil
 	}
@@ -246,7 +246,7 @@ func done(pod *corev1.Pod, more string) move.Progress {
 
 // heldByBudget names the budgets that hold a pod whose eviction a budget refused with err; none when they cannot be listed.
 func (m *Method) heldByBudget(ctx context.Context, pod *corev1.Pod, err error) *move.Refusal {
-	r := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: err.Error()}
+	r := move.Deferred(schemas.ReasonDisruptionBudget, "%v", err)
 	if budgets, listErr := m.budgets(ctx, pod); listErr == nil {
 		r.Blockers, r.Message = Blockers(budgets, r.Message)
 	}

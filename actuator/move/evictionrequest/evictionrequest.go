@@ -111,7 +111,8 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		return move.Progress{Stage: move.NotApplicable}, nil
 	}
 	if why := unfit(pod); why != "" {
-		return released(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: "no EvictionRequest for " + why}), nil
+		why = "no EvictionRequest for " + why
+		return released(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonInvalid, Message: why}), nil
 	}
 	s := fresh(pod, now)
 	text := move.Encode(s)
@@ -155,8 +156,8 @@ func (m *Method) wait() time.Duration {
 }
 
 // Available says whether the API server serves what this method needs. It asks the API server at most every five minutes. A
-// missing right counts as no. Without an answer, the last one holds for 30 seconds more, or no if there was none. Only one call at
-// a time asks; the others wait for it, at most five seconds.
+// missing right counts as no. Without an answer, the last one holds for 30 seconds more, or no if there was none. Only one call
+// at a time asks; the others wait for it, at most five seconds.
 func (m *Method) Available(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

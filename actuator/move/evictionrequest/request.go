@@ -106,7 +106,8 @@ func (m *Method) remove(ctx context.Context, r *lifecycle.EvictionRequest) error
 
 // evictions lists the Evictions of the pod that the requester has a part in.
 func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle.Eviction, error) {
-	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
+	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
 	if err != nil {
 		return nil, fmt.Errorf("list evictions in %s: %w", pod.Namespace, err)
 	}

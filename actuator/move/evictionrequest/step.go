@@ -95,7 +95,8 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 // made is the progress when the request is there. The wait for an answer starts now.
 func (m *Method) made(s state, now time.Time) move.Progress {
 	s.Phase, s.Since = requested, now
-	return move.Progress{State: move.Encode(s), Message: "EvictionRequest " + m.name(s.Pod) + " is made", Delay: min(delay, m.wait())}
+	message := "EvictionRequest " + m.name(s.Pod) + " is made"
+	return move.Progress{State: move.Encode(s), Message: message, Delay: min(delay, m.wait())}
 }
 
 // adopt goes on with a request that was there already: made by a step whose outcome was not remembered, or left over from

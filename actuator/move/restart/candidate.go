@@ -36,8 +36,8 @@ type candidate struct {
 	Elsewhere func(*corev1.Pod) (bool, string)
 }
 
-// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. Objects that
-// do not exist are no error, and those that were recreated under the same name do not count.
+// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. Missing
+// objects are no error; objects that were recreated under the same name do not count.
 func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (*candidate, error) {
 	if p.Workloads == "" || schemas.Ended(pod) {
 		return nil, nil

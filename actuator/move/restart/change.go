@@ -64,7 +64,8 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 	return d.Then, nil
 }
 
-// withScheduling adds to the reason of a move that is taken back what the scheduler says about the replacement, if it can be read.
+// withScheduling adds to the reason of a move that is taken back what the scheduler says about the replacement, if it can be
+// read.
 func (m *Method) withScheduling(ctx context.Context, d *appsv1.Deployment, back *move.Refusal) *move.Refusal {
 	pods, err := m.cfg.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector), FieldSelector: "spec.nodeName=",
