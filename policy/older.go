@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -48,54 +49,24 @@ type olderEvictor struct {
 	NodeFit                    bool   `json:"nodeFit"`
 }
 
-// olderParams are the params of one strategy.
+//go:embed older.yaml
+var olderYAML []byte
+
+// olderParams are the params of one strategy in older.yaml.
 type olderParams struct {
-	// direct and inside map keys of params, and of the map under the key block, to arguments.
-	direct, inside map[string]string
-	block          string
-	// soft is the key of a boolean. true means the argument constraints: [DoNotSchedule, ScheduleAnyway].
-	soft string
+	Params  []string          `json:"params"`
+	Block   string            `json:"block"`
+	Inside  []string          `json:"inside"`
+	Renamed map[string]string `json:"renamed"`
+	Soft    string            `json:"soft"`
 }
 
-// paramsOf are the params of a strategy. ok is false for a strategy that is newer than [OlderVersion].
-func paramsOf(strategy string) (p olderParams, ok bool) {
-	same := func(keys ...string) map[string]string {
-		m := map[string]string{}
-		for _, key := range keys {
-			m[key] = key
-		}
-		return m
+// argument is the argument that a key became, which is at the path below params. Empty: none.
+func (p olderParams) argument(path, key string, keys []string) string {
+	if slices.Contains(keys, key) {
+		return key
 	}
-	const ns, sel, utilization = "namespaces", "labelSelector", "nodeResourceUtilizationThresholds"
-	evictable := map[string]string{ns: "evictableNamespaces"}
-	switch strategy {
-	case "RemovePodsViolatingNodeTaints":
-		return olderParams{direct: same(ns, sel, "includePreferNoSchedule", "excludedTaints", "includedTaints")}, true
-	case "RemovePodsHavingTooManyRestarts":
-		return olderParams{direct: same(ns, sel), block: "podsHavingTooManyRestarts",
-			inside: same("podRestartThreshold", "includingInitContainers", "states")}, true
-	case "PodLifeTime":
-		inside := same("maxPodLifeTimeSeconds", "states", "includingInitContainers")
-		inside["podStatusPhases"] = "states"
-		return olderParams{direct: same(ns, sel), block: "podLifeTime", inside: inside}, true
-	case "RemoveFailedPods":
-		return olderParams{direct: same(ns, sel), block: "failedPods",
-			inside: same("excludeOwnerKinds", "minPodLifetimeSeconds", "reasons", "includingInitContainers")}, true
-	case "RemoveDuplicates":
-		return olderParams{direct: same(ns), block: "removeDuplicates", inside: same("excludeOwnerKinds")}, true
-	case "RemovePodsViolatingInterPodAntiAffinity":
-		return olderParams{direct: same(ns, sel)}, true
-	case "RemovePodsViolatingNodeAffinity":
-		return olderParams{direct: same(ns, sel, "nodeAffinityType")}, true
-	case "RemovePodsViolatingTopologySpreadConstraint":
-		return olderParams{direct: same(ns, sel), soft: "includeSoftConstraints"}, true
-	case "LowNodeUtilization":
-		return olderParams{direct: evictable, block: utilization,
-			inside: same("thresholds", "targetThresholds", "numberOfNodes", "useDeviationThresholds")}, true
-	case "HighNodeUtilization":
-		return olderParams{direct: evictable, block: utilization, inside: same("thresholds", "numberOfNodes")}, true
-	}
-	return olderParams{}, false
+	return p.Renamed[path]
 }
 
 // older reads a file of [OlderVersion].
@@ -114,8 +85,10 @@ func (r *reader) older() Policy {
 		r.WrongType(doc.Strategies, reflect.TypeFor[map[string]olderStrategy](), at)
 		return p
 	}
+	var params map[string]olderParams
+	strict.Embedded(olderYAML, &params)
 	for _, e := range strict.Entries(doc.Strategies) {
-		r.olderStrategy(&p, doc, e)
+		r.olderStrategy(&p, doc, e, params)
 	}
 	for i := range p.Profiles {
 		profile := &p.Profiles[i]
@@ -131,12 +104,12 @@ func (r *reader) older() Policy {
 }
 
 // olderStrategy adds one strategy to the profile of p that protects the same pods, or to a new one.
-func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry) {
+func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry, all map[string]olderParams) {
 	at := strict.Place{Path: "strategies[" + e.Key + "]", Line: e.Line}
 	var written olderStrategy
 	r.Decode(e.Value, reflect.ValueOf(&written).Elem(), at)
 	strategy, known := r.strategy(e.Key)
-	params, converts := paramsOf(e.Key)
+	params, converts := all[e.Key]
 	switch {
 	case !written.Enabled && converts && !known && !r.Unread(at.Path):
 		return // it is off
@@ -214,11 +187,11 @@ func (r *reader) olderArguments(
 			switch {
 			case slices.Contains(evictorKeys, e.Key):
 				evictor.add(e.Key, e, e.Key)
-			case where.direct[e.Key] != "":
-				own.add(where.direct[e.Key], e, e.Key)
-			case e.Key == where.block && where.block != "":
+			case where.argument(e.Key, e.Key, where.Params) != "":
+				own.add(where.argument(e.Key, e.Key, where.Params), e, e.Key)
+			case e.Key == where.Block && where.Block != "":
 				r.olderBlock(&own, where, e, at.Field(e.Key, e.Line))
-			case e.Key == where.soft && where.soft != "":
+			case e.Key == where.Soft && where.Soft != "":
 				soft := false
 				r.Decode(e.Value, reflect.ValueOf(&soft).Elem(), at.Field(e.Key, e.Line))
 				if both, err := strict.FromJSON([]byte(`["DoNotSchedule", "ScheduleAnyway"]`)); soft && err == nil {
@@ -226,8 +199,8 @@ func (r *reader) olderArguments(
 					own.add("constraints", strict.Entry{Line: e.Line, Value: both}, e.Key)
 				}
 			default:
-				all := append(append(strict.Names(where.direct), evictorKeys...), where.block, where.soft)
-				all = slices.DeleteFunc(all, func(name string) bool { return name == "" })
+				all := append(slices.Concat(where.Params, strict.Names(where.Renamed), evictorKeys), where.Block, where.Soft)
+				all = slices.DeleteFunc(slices.Sorted(slices.Values(all)), func(name string) bool { return name == "" })
 				r.Report(at.Field(e.Key, e.Line), "is no parameter of "+s.Name, "", strict.Suggest(e.Key, all))
 			}
 		}
@@ -246,10 +219,10 @@ func (r *reader) olderBlock(own *moved, where olderParams, block strict.Entry, a
 		return
 	}
 	for _, e := range strict.Entries(block.Value) {
-		to := where.inside[e.Key]
+		to := where.argument(block.Key+"."+e.Key, e.Key, where.Inside)
 		switch {
 		case to == "":
-			r.Report(at.Field(e.Key, e.Line), "unknown field", "", strict.Suggest(e.Key, strict.Names(where.inside)))
+			r.Report(at.Field(e.Key, e.Line), "unknown field", "", strict.Suggest(e.Key, where.Inside))
 		case own.from[to] != "":
 			r.Report(at.Field(e.Key, e.Line), "says the same as "+own.from[to], "", "keep one")
 		default:
@@ -270,8 +243,8 @@ func (r *reader) movedArguments(s Strategy, where olderParams, own moved, at str
 		switch {
 		case own.from[name] != "":
 			name = own.from[name]
-		case where.inside[name] == name && name != "":
-			name = where.block + "." + name
+		case slices.Contains(where.Inside, name):
+			name = where.Block + "." + name
 		}
 		return strict.Join(at.Path, name+rest)
 	}
