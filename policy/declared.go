@@ -12,14 +12,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ownArguments are those of a strategy that the policy describes: any JSON object. It begins with the defaults; what is
-// read over it replaces whole fields, and a null takes one away.
+// ownArguments are the arguments of a strategy that the policy describes: any JSON object. It begins with the defaults; an object
+// that is read over them replaces whole fields, and a null takes one away. It has the rules of every kind of scope.
 type ownArguments struct {
 	fields map[string]json.RawMessage
-	schema *strict.Schema // nil: nobody said what is right
+	schema *strict.Schema // nil: everything is right
 }
 
-// own is how others recognise arguments of this kind.
+// own tells arguments of this kind from others.
 func (a *ownArguments) own() *ownArguments { return a }
 
 // UnmarshalJSON reads an object over the fields that there are.
@@ -31,17 +31,16 @@ func (a *ownArguments) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &given); err != nil {
 		return err
 	}
-	a.fields = maps.Clone(a.fields) // the defaults are those of others, too
-	if a.fields == nil {
-		a.fields = map[string]json.RawMessage{}
-	}
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, a.fields) // the defaults belong to others, too
 	for name, value := range given {
 		if string(value) == "null" {
-			delete(a.fields, name)
+			delete(all, name)
 		} else {
-			a.fields[name] = value
+			all[name] = value
 		}
 	}
+	a.fields = all
 	return nil
 }
 
@@ -53,17 +52,14 @@ func (a *ownArguments) MarshalJSON() ([]byte, error) {
 	return json.Marshal(a.fields)
 }
 
-// Validate holds the fields against the schema, if there is one.
+// Validate checks the fields against the schema, if there is one.
 func (a *ownArguments) Validate() error { return a.schema.Validate(a.fields, strict.Whole) }
 
-// Seeks is true for every pod of a strategy that needs to know where else pods fit.
+// Seeks is true for every pod of a strategy with the fact [FactElsewhere].
 func (*ownArguments) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 
-// ownSpread are arguments of a strategy that decides about topology spread constraints.
-type ownSpread struct{ ownArguments }
-
-// Constraints are those of the pod that the scheduler holds to.
-func (*ownSpread) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
+// Constraints are the constraints of the pod that the scheduler enforces.
+func (*ownArguments) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
 	var found []corev1.TopologySpreadConstraint
 	for _, c := range pod.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable == corev1.DoNotSchedule {
@@ -74,38 +70,21 @@ func (*ownSpread) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint
 }
 
 // NeedsRoom is true, so that the scope always says where a pod could go.
-func (*ownSpread) NeedsRoom() bool { return true }
+func (*ownArguments) NeedsRoom() bool { return true }
 
-// ownUsage are arguments of a strategy that decides about what all nodes use.
-type ownUsage struct{ ownArguments }
-
-// Resources are those that every cluster counts.
-func (*ownUsage) Resources() []corev1.ResourceName {
+// Resources are the resources that every cluster counts.
+func (*ownArguments) Resources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 }
 
-// Load is what pods request.
-func (*ownUsage) Load() Load { return Load{} }
+// Load is the requests of pods.
+func (*ownArguments) Load() Load { return Load{} }
 
-// Sources are all nodes: which of them are used too much, only the strategy knows.
-func (*ownUsage) Sources(nodes []schemas.NodeUsage) []string {
+// Sources are all nodes: only the strategy knows which of them are used too much.
+func (*ownArguments) Sources(nodes []schemas.NodeUsage) []string {
 	var all []string
 	for _, n := range nodes {
 		all = append(all, n.Name)
 	}
 	return all
-}
-
-// newOwnArgs returns what makes the arguments of a strategy that decides on scopes of that kind.
-func newOwnArgs(kind schemas.ScopeKind, defaults ownArguments) func() Args {
-	switch kind {
-	case schemas.SpreadKind:
-		return func() Args { return &ownSpread{defaults} }
-	case schemas.UsageKind:
-		return func() Args { return &ownUsage{defaults} }
-	}
-	return func() Args {
-		a := defaults
-		return &a
-	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// SystemCritical is the lowest priority of pods that the cluster itself rests on, and the highest that a threshold may
-// have: that of the class system-cluster-critical, from which Kubernetes reserves all priorities upwards.
+// SystemCritical is the lowest priority of pods that the cluster itself needs, and the highest threshold: the
+// priority of the class system-cluster-critical. Kubernetes reserves it and everything above.
 const SystemCritical int32 = 2_000_000_000
 
 // EvictorArgs are the arguments of DefaultEvictor: the protections of a profile. The zero value has the defaults of the
@@ -47,12 +47,12 @@ type EvictorArgs struct {
 // PriorityThreshold protects pods of at least this priority. The zero value protects none.
 type PriorityThreshold struct {
 	Value *int32 `json:"value,omitzero"`
-	// Name is that of a PriorityClass whose value is the threshold, instead of Value. If there is none, all pods are
+	// Name names a PriorityClass whose value is the threshold, instead of Value. If it does not exist, all pods are
 	// protected.
 	Name string `json:"name,omitzero"`
 }
 
-// NoEvictionPolicy says what the annotation [PreferNoEviction] means.
+// NoEvictionPolicy is the meaning of the annotation [PreferNoEviction].
 type NoEvictionPolicy string
 
 // The meanings. The empty string is Preferred.
@@ -61,7 +61,7 @@ const (
 	Mandatory NoEvictionPolicy = "Mandatory" // such a pod is protected
 )
 
-// PodProtections switches protections that are on by default off, and others on. The names are those of the rules.
+// PodProtections switches protections that are on by default off, and others on. The names are the names of the rules.
 type PodProtections struct {
 	DefaultDisabled []string          `json:"defaultDisabled,omitzero"`
 	ExtraEnabled    []string          `json:"extraEnabled,omitzero"`
@@ -73,8 +73,8 @@ type ProtectionsConfig struct {
 	PodsWithPVC PVCProtection `json:"PodsWithPVC,omitzero"`
 }
 
-// PVCProtection limits the protection PodsWithPVC to claims of some storage classes, and to those that have none or that
-// do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is switched on.
+// PVCProtection limits the protection PodsWithPVC to claims of some storage classes, claims without a class, and claims
+// that do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is switched on.
 type PVCProtection struct {
 	ProtectedStorageClasses []StorageClass `json:"protectedStorageClasses,omitzero"`
 }
@@ -94,7 +94,7 @@ type Evictor struct {
 	signals                       Signals
 }
 
-// NewEvictor makes the Evictor of args. The error is that of [EvictorArgs.Validate].
+// NewEvictor makes the Evictor of args. It validates them.
 func NewEvictor(args EvictorArgs) (Evictor, error) {
 	var found Findings
 	found.Join("", args.Validate())
@@ -137,8 +137,8 @@ func (e Evictor) classes() []StorageClass {
 	return e.args.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses
 }
 
-// Lapses is the first moment after now at which something that protects the pod ends by the passing of time alone:
-// minPodAge, or a signal that is a length of time. Zero: nothing does, or the pod has not started.
+// Lapses is the first moment after now at which a protection of the pod ends by time alone: minPodAge, or a signal that is
+// a length of time. Zero: none does, or the pod has not started.
 func (e Evictor) Lapses(pod *corev1.Pod, now time.Time) time.Time {
 	if pod.Status.StartTime == nil {
 		return time.Time{}
@@ -150,7 +150,7 @@ func (e Evictor) Lapses(pod *corev1.Pod, now time.Time) time.Time {
 	return first
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (a EvictorArgs) Validate() error {
 	var found Findings
 	found.Join("labelSelector", ValidateSelector(a.LabelSelector))
@@ -177,7 +177,7 @@ func (a EvictorArgs) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (t PriorityThreshold) Validate() error {
 	var found Findings
 	if t.Value != nil && t.Name != "" {
@@ -189,7 +189,7 @@ func (t PriorityThreshold) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (p PodProtections) Validate() error {
 	var found Findings
 	off := []string{PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods}

@@ -55,7 +55,7 @@ type Questions struct {
 // SetDefaults fills in the defaults of an entry.
 func (q *Questions) SetDefaults() { *q = Questions{10 * time.Second, DefaultOutsideParallel} }
 
-// DefaultOutsideParallel is how many questions are asked at once by default.
+// DefaultOutsideParallel is the default number of questions at one time.
 const DefaultOutsideParallel = 8
 
 // Outside is a strategy that is asked outside of this process.
@@ -64,11 +64,11 @@ type Outside struct {
 	Strategy Strategy
 	// URL is where its scopes are posted. Empty: Subject.
 	URL string
-	// Subject is the NATS subject on which it is asked. Empty: URL.
+	// Subject is the NATS subject of its questions. Empty: URL.
 	Subject string
 	// Timeout is how long one question may take.
 	Timeout time.Duration
-	// Parallel is how many questions are asked at once.
+	// Parallel bounds the questions at one time.
 	Parallel int
 }
 
@@ -188,7 +188,7 @@ func (f Function) strategy() (Strategy, error) {
 			Priority: cmp.Or(f.Priority, DefaultPriority(f.Point)), RenewsPods: f.RenewsPods, MayReturn: f.MayReturn,
 			Facts: f.Facts, Opaque: true,
 		},
-		NewArgs: newOwnArgs(f.Scope, defaults),
+		NewArgs: func() Args { return &ownArguments{defaults.fields, defaults.schema} },
 	}, found.Err()
 }
 

@@ -20,7 +20,7 @@ type Rate struct {
 	PerNamespace *NamespaceRate `json:"perNamespace,omitzero"`
 }
 
-// NamespaceRate is how fast pods of one namespace are moved. Its fields are those of [Rate].
+// NamespaceRate is how fast pods of one namespace are moved. Its fields are the same as in [Rate].
 type NamespaceRate struct {
 	EvictionsPerSecond float64 `json:"evictionsPerSecond" above:"0"`
 	Burst              int     `json:"burst" min:"1"`
@@ -36,8 +36,8 @@ func (r *NamespaceRate) SetDefaults() {
 	*r = NamespaceRate{EvictionsPerSecond: all.EvictionsPerSecond, Burst: all.Burst}
 }
 
-// DefaultWindow is the [Limits.Window] of a file that has none. The descheduler counts anew in each of its cycles, which
-// come every five minutes when it runs as a Deployment.
+// DefaultWindow is the [Limits.Window] of a file that has none. The descheduler counts anew in each cycle, every five
+// minutes when it runs as a Deployment.
 const DefaultWindow = 5 * time.Minute
 
 // Limits are how many pods may be moved within a window of time, and at once. The zero value limits nothing but
@@ -107,7 +107,7 @@ func (l *Limits) Complete() {
 	}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (l Limits) Validate() error {
 	var found Findings
 	u := l.Unavailable
@@ -159,12 +159,12 @@ type Storm struct {
 
 // The parts of [Storm] that no file sets.
 const (
-	// StormMemory is how long a node that is ready counts as gone bad after it got a taint. A taint that was put there for
-	// good, such as that of a pool, stops nothing for longer.
+	// StormMemory is how long a node that is ready counts as gone bad after it got a taint. A permanent taint, such as
+	// the taint of a pool, stops nothing for longer.
 	StormMemory = 10 * time.Minute
 	// StormLeast is how many nodes have to be bad at least: one of three is not a storm.
 	StormLeast = 3
-	// StormCalls is how many calls are looked at, and StormPause how long nothing is tried when too many of them failed.
+	// StormCalls is the number of calls that count, and StormPause the pause after too many of them failed.
 	StormCalls = 20
 	StormPause = 30 * time.Second
 )
@@ -178,7 +178,7 @@ func DefaultBrakes() Brakes {
 	}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (l Loop) Validate() error {
 	if l.MaxDelay >= l.Delay || l.MaxDelay < 0 {
 		return nil
@@ -187,7 +187,7 @@ func (l Loop) Validate() error {
 		Right: fmt.Sprintf("it is %v when it is not given", DefaultBrakes().Loop.MaxDelay)}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (s Storm) Validate() error {
 	const most = 24 * time.Hour
 	if s.PendingFor < 0 || s.PendingFor > most || s.PendingFor == 0 && s.Pending > 0 {

@@ -43,7 +43,7 @@ type StartSign struct {
 // RestartAsUsual says that a replacement comes first only if [Policy.Restart] says so.
 func (m Maintenance) RestartAsUsual() bool { return m.Restart != nil && !*m.Restart }
 
-// MaintenanceRules lists the rules that may protect the pods of maintenances: those that need nothing but the pod.
+// MaintenanceRules lists the rules that may protect the pods of maintenances: the rules that need nothing but the pod.
 func MaintenanceRules() []string {
 	return []string{
 		SystemCriticalPods, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithResourceClaims,
@@ -117,7 +117,7 @@ func (m *Maintenance) Complete() {
 	}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (m Maintenance) Validate() error {
 	var found Findings
 	for i, rule := range m.Protect {
@@ -132,7 +132,7 @@ func (m Maintenance) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (s StartSign) Validate() error {
 	var found Findings
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}

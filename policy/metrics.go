@@ -66,7 +66,7 @@ func (m Metrics) provider(s LoadSource) *MetricsProvider {
 	return nil
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (m Metrics) Validate() error {
 	var found Findings
 	for i, p := range m {
@@ -77,7 +77,7 @@ func (m Metrics) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (p MetricsProvider) Validate() error {
 	switch {
 	case p.Source == LoadKubernetes && p.Prometheus != nil:
@@ -89,7 +89,7 @@ func (p MetricsProvider) Validate() error {
 	return nil
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (p Prometheus) Validate() error {
 	if u, err := url.Parse(p.URL); p.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return &FieldError{Field: "url", Value: p.URL, Reason: "is not the URL of a server",

@@ -31,7 +31,7 @@ func (n Namespaces) Has(namespace string) bool {
 	return !anyMatches(n.Exclude, namespace)
 }
 
-// anyMatches is asked for every pod of a cluster, so it compares in place.
+// anyMatches runs for every pod of a cluster, so it compares in place.
 func anyMatches(entries []string, namespace string) bool {
 	for _, e := range entries {
 		if e == namespace {
@@ -44,7 +44,7 @@ func anyMatches(entries []string, namespace string) bool {
 	return false
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (n Namespaces) Validate() error {
 	var found Findings
 	if len(n.Include) > 0 && len(n.Exclude) > 0 {
@@ -119,14 +119,13 @@ func Selects(selector *metav1.LabelSelector) labels.Selector {
 	return compiled
 }
 
-// ValidateSelector says what is wrong with a label selector, by the rules of the API server; each error in it is a
-// *[FieldError]. nil is right.
+// ValidateSelector checks a label selector by the rules of the API server; each error is a *[FieldError]. nil is valid.
 func ValidateSelector(selector *metav1.LabelSelector) error {
 	var found Findings
 	for _, e := range metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, nil) {
 		value := e.BadValue
 		if value == "" || e.Type == field.ErrorTypeRequired || e.Type == field.ErrorTypeForbidden {
-			value = nil // it is about whether there is a value, not about which
+			value = nil // the error is about a missing value
 		}
 		found.Add(e.Field, value, e.Detail, "")
 	}

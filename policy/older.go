@@ -32,7 +32,7 @@ type olderFile struct {
 	Strategies *yaml.Node `json:"strategies"` // a map, read in its order
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (f olderFile) Validate() error { return validateNodeSelector(f.NodeSelector) }
 
 // olderStrategy is one strategy in the map.
@@ -168,7 +168,7 @@ func (m *moved) add(argument string, e strict.Entry, from string) {
 	m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: argument, Line: e.Line}, e.Value)
 }
 
-// olderArguments reads the params of a strategy: those of DefaultEvictor, and its own as the arguments of today.
+// olderArguments reads the params of a strategy: for DefaultEvictor, and as its own arguments.
 func (r *reader) olderArguments(
 	s Strategy, where olderParams, params *yaml.Node, at strict.Place,
 ) (common olderEvictor, args json.RawMessage) {

@@ -29,7 +29,7 @@ func ownFields() []string {
 	}
 }
 
-// file is the policy file: the sections of a Policy, and those that become profiles or other sections.
+// file is the policy file: the sections of a Policy, and the sections that become profiles.
 type file struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -37,9 +37,9 @@ import (
 // Policy is a whole policy file, validated, with defaults filled in. The fields that are not in a file are what [Parse]
 // makes of it.
 type Policy struct {
-	// NodeSelector limits which nodes are looked at, in label selector syntax. Empty: all.
+	// NodeSelector selects the nodes that Rehome works on, in label selector syntax. Empty: all.
 	NodeSelector string `json:"nodeSelector"`
-	// GracePeriodSeconds is asked for in every eviction. nil: the pod's own. 0 kills at once.
+	// GracePeriodSeconds is the grace period of every eviction. nil: the pod's own. 0 kills at once.
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" min:"0"`
 	// Rate is how fast pods are moved.
 	Rate Rate `json:"rate"`
@@ -76,11 +76,11 @@ type Policy struct {
 
 	// Outside are the strategies of Functions, whether a profile enables them or not.
 	Outside []Outside `json:"-"`
-	// Known are the traits of all strategies that the file may name: the built-in ones, and those of Functions.
+	// Known are the traits of all strategies that the file may name: the built-in ones and the functions.
 	Known map[string]Traits `json:"-"`
-	// Profiles are those of the presets in the file, then those that it writes out.
+	// Profiles are the profiles of the presets in the file, then its own.
 	Profiles []Profile `json:"-"`
-	// Presets are what the file has instead of some of Profiles. [Policy.Format] writes them as profiles.
+	// Presets are the presets in the file. [Policy.Format] writes them as profiles.
 	Presets []Preset `json:"-"`
 }
 
@@ -94,7 +94,7 @@ type Deltas string
 
 // The choices.
 const (
-	DeltasNeeded Deltas = "Needed" // those that can change the answer of a strategy
+	DeltasNeeded Deltas = "Needed" // deltas that can change the answer of a strategy
 	DeltasAll    Deltas = "All"    // every one, for programs that listen
 )
 
@@ -105,7 +105,7 @@ type Profile struct {
 	Strategies []Enabled
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (p Policy) Validate() error { return validateNodeSelector(p.NodeSelector) }
 
 // Profile returns the profile of that name, and whether there is one.

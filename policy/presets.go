@@ -100,7 +100,7 @@ type Customizations struct {
 	DevMigrationHistoryWindow      *time.Duration `json:"devMigrationHistoryWindow"`
 }
 
-// customizedNamespaces are those that presets look at; at most one list may be used.
+// customizedNamespaces are the namespaces of presets; at most one list may be used.
 type customizedNamespaces struct {
 	Included []string `json:"included"`
 	Excluded []string `json:"excluded"`
@@ -123,7 +123,7 @@ func (c Customizations) idle() []string {
 	return list
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (c Customizations) Validate() error {
 	var found Findings
 	for _, e := range strict.FieldErrors(EvictorArgs{PriorityThreshold: c.priority()}.PriorityThreshold.Validate()) {
@@ -282,8 +282,8 @@ func (c Customizations) useless(all []chosen) error {
 	return found.Err()
 }
 
-// checkUtilization reports presets that look at whole nodes while the file includes only some namespaces, and those that
-// measure nodes by a query while the file has no server for it.
+// checkUtilization reports presets that look at whole nodes while the file includes only some namespaces, or that measure
+// nodes by a query while the file has no server for it.
 func (r *reader) checkUtilization(all []chosen, c Customizations) {
 	ask := r.metrics.provider(LoadPrometheus) == nil && !r.Unread("metricsProviders")
 	byCustom := false
@@ -362,7 +362,7 @@ func (r *reader) presetArguments(s Strategy, args map[string]any, path string) j
 	return read
 }
 
-// arguments are those of a strategy under the customizations.
+// arguments are the arguments of a strategy under the customizations.
 func (o openshift) arguments(u presetUse, c Customizations) map[string]any {
 	args := map[string]any{}
 	maps.Copy(args, u.Args)

@@ -23,7 +23,7 @@ type fileProfile struct {
 	Plugins      plugins        `json:"plugins"`
 }
 
-// plugins says what is enabled. PreSort, Sort and every list of disabled plugins have no effect, as in the descheduler.
+// plugins lists the enabled plugins. PreSort, Sort and every list of disabled plugins have no effect, as in the descheduler.
 type plugins struct {
 	PreSort           pluginSet `json:"presort"`
 	Sort              pluginSet `json:"sort"`
@@ -111,7 +111,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			read.paths[c.Name] = at + ".args"
 		case c.Name == "":
 			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
-		case r.Unread("functions"): // it may be declared in what could not be read
+		case r.Unread("functions"): // functions that could not be read may describe it
 		default:
 			r.check(at+".name", &FieldError{Value: c.Name, Reason: "is not a plugin of this version of Rehome",
 				Right: r.suggest(c.Name)})
@@ -144,7 +144,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		case name == EvictorName:
 			r.check(at, &FieldError{Value: name, Reason: "is not a strategy", Right: "it is always on: remove it here"})
 		case !known && r.Unread("functions"):
-			// it may be declared in what could not be read
+			// functions that could not be read may describe it
 		case !known:
 			r.check(at, &FieldError{Value: name, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(name)})
 		case strategy.Point != point && strategy.Point != anyPoint:

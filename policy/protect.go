@@ -14,16 +14,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The annotations that a pod's owner may set. Those of the descheduler are understood, so that nothing has to be annotated anew.
+// The annotations of the descheduler that the owner of a pod may set.
 const (
 	// EvictAnnotation with the value false protects the pod. With any other value, the empty one included, it lifts every
-	// protection of the profile but those by namespace and by NodeFit, as in the descheduler.
+	// protection of the profile except the namespace selector and NodeFit, as in the descheduler.
 	EvictAnnotation = "descheduler.alpha.kubernetes.io/evict"
 	// PreferNoEviction asks to move other pods first, whatever its value, or protects the pod; see [NoEvictionPolicy].
 	PreferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 )
 
-// The rules, as they are named in a [schemas.Protection]. Those that a policy can name have the same name there.
+// The names of the rules in a [schemas.Protection] and in a policy.
 const (
 	MirrorPods               = "MirrorPods"
 	StaticPods               = "StaticPods"
@@ -44,7 +44,7 @@ const (
 	NamespaceSelectorRule    = "NamespaceLabelSelector"
 	EvictAnnotationFalseRule = "EvictAnnotationFalse"
 	NodeFitRule              = "NodeFit"
-	// NodeNotUsableRule protects a pod on a node from which nothing may be moved. It is the watcher's.
+	// NodeNotUsableRule protects the pods of a node that must be left alone. The watcher applies it.
 	NodeNotUsableRule = "NodeNotUsable"
 )
 
@@ -236,10 +236,8 @@ func (l *look) namespace() {
 	}
 }
 
-// Facts answers what some protections need to know beyond the pod: look-ups in what is known of the cluster at the moment
-// of the question. Two questions may be answered from different moments. An implementation answers any number of
-// goroutines at once, changes nothing that it is given, and may know less than there is, but says nothing that it does
-// not know.
+// Facts answers questions of some protections about the cluster around a pod, from caches: two answers may be of different
+// moments. Any number of goroutines may use an implementation at once.
 type Facts interface {
 	// Replicas counts the pods that have an owner reference with that UID, of any phase.
 	Replicas(owner types.UID) int

@@ -27,15 +27,15 @@ type Requests struct {
 // Sender may make requests under its name, which is a part of their NATS subjects.
 type Sender struct {
 	Name string `json:"name" required:"write 1 to 63 of a-z, 0-9 and -"`
-	// Namespaces are those whose pods the sender may ask for, exact names or beginnings with a *. Empty: all.
+	// Namespaces are the namespaces of the pods that the sender may ask for, exact names or beginnings with a *. Empty: all.
 	Namespaces []string `json:"namespaces"`
-	// Actions are those that the sender may ask for. Empty: all.
+	// Actions are the actions that the sender may ask for. Empty: all.
 	Actions []schemas.RequestAction `json:"actions"`
 	// Nodes: the sender may ask for all pods of a node, in its namespaces.
 	Nodes bool `json:"nodes"`
 	// Override lists the rules of protection that the sender may override; [AnyRule] is every one.
 	Override []string `json:"override"`
-	// PerMinute is how many requests are looked at in a minute, and Open how many may be open at once. The bus holds no more
+	// PerMinute bounds the requests that are handled in a minute, and Open the open ones. The bus holds no more
 	// than 10,000.
 	PerMinute int `json:"perMinute" min:"1" max:"10000"`
 	Open      int `json:"open" min:"1" max:"10000"`
@@ -56,7 +56,7 @@ func (r *Requests) SetDefaults() { r.MaxPods = 500 }
 // SetDefaults fills in the defaults of an entry.
 func (s *Sender) SetDefaults() { s.PerMinute, s.Open = 10, 20 }
 
-// DefaultRequests are those of a policy without the section: [AdminSender] and [HTTPSender] may do everything, the second
+// DefaultRequests are the requests of a policy without the section: [AdminSender] and [HTTPSender] may do everything, the second
 // one more often, since it stands for many people.
 func DefaultRequests() Requests {
 	return Requests{MaxPods: 500, Senders: []Sender{
@@ -97,8 +97,7 @@ func (s Sender) MayOverride(rule string) bool {
 	return slices.Contains(s.Override, rule) || slices.Contains(s.Override, AnyRule)
 }
 
-// Overridable lists the rules that a request can override: all but those that protect a pod whose eviction would achieve
-// nothing.
+// Overridable lists the rules that a request can override: all but the rules for pods whose eviction would achieve nothing.
 func Overridable() []string {
 	return []string{
 		SystemCriticalPods, PriorityThresholdRule, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithoutPDB,
@@ -107,7 +106,7 @@ func Overridable() []string {
 	}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (r Requests) Validate() error {
 	var found Findings
 	for i, s := range r.Senders {
@@ -118,7 +117,7 @@ func (r Requests) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (s Sender) Validate() error {
 	var found Findings
 	if s.Name != "" && !schemas.IsRequestWord(s.Name) {

@@ -18,7 +18,7 @@ type Restart struct {
 	Method RestartMethod `json:"method" enum:"RolloutRestart,Surge"`
 	// Annotation is the key in the Deployment's pod template that is changed. Empty: [DefaultRestartAnnotation].
 	Annotation string `json:"annotation"`
-	// Otherwise says what is done with a pod whose Deployment takes part and cannot make a replacement first. Empty:
+	// Otherwise is for a pod whose Deployment takes part and cannot make a replacement first. Empty:
 	// [OtherwiseEvict].
 	Otherwise RestartOtherwise `json:"otherwise" enum:"Evict,Skip"`
 	// Timeout is how long the replacement may take to become available until the move is taken back. 0: the progress
@@ -36,8 +36,8 @@ type RestartWorkloads string
 
 // The Deployments that take part. [RestartMark] on a Deployment or its namespace decides, the Deployment's own first.
 const (
-	RestartAnnotated RestartWorkloads = "Annotated" // those that are annotated with "true", "restart" or "surge"
-	RestartAll       RestartWorkloads = "All"       // all that are not annotated with "false"
+	RestartAnnotated RestartWorkloads = "Annotated" // Deployments annotated with "true", "restart" or "surge"
+	RestartAll       RestartWorkloads = "All"       // all Deployments not annotated with "false"
 )
 
 // RestartMethod is how a workload makes a replacement first.
@@ -49,7 +49,7 @@ const (
 	Surge          RestartMethod = "Surge"          // one replica more until it is available; then the pod goes
 )
 
-// RestartOtherwise is what is done with a pod whose workload cannot make a replacement first.
+// RestartOtherwise is the fate of a pod whose workload cannot make a replacement first.
 type RestartOtherwise string
 
 // The two things that can be done.
@@ -62,7 +62,7 @@ const (
 	// RestartMark is the annotation on a Deployment or a namespace by which it takes part: "true" by the method of the
 	// policy, "restart" or "surge" by that method, "false" not at all.
 	RestartMark = "rehome.dev/restart"
-	// DefaultRestartAnnotation is the key that kubectl uses, which tools that compare templates are often told to ignore.
+	// DefaultRestartAnnotation is the key of kubectl, which tools that compare templates often ignore.
 	DefaultRestartAnnotation = "kubectl.kubernetes.io/restartedAt"
 	// DefaultRestartCooldown is that long because each restart makes a revision, and reads configuration anew.
 	DefaultRestartCooldown = 10 * time.Minute
@@ -87,7 +87,7 @@ func (r *Restart) SetDefaults() {
 // Complete makes a cooldown of 0 the default.
 func (r *Restart) Complete() { r.Cooldown = cmp.Or(r.Cooldown, DefaultRestartCooldown) }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (r Restart) Validate() error {
 	if len(validation.IsQualifiedName(r.Annotation)) > 0 {
 		return &FieldError{Field: "annotation", Value: r.Annotation, Reason: "is not a key", Right: "write NAME or PREFIX/NAME"}

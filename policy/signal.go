@@ -16,10 +16,10 @@ import (
 
 // Signal is a mark by which another system, or a person, asks others to leave a pod or a node alone.
 type Signal struct {
-	// Where the mark is looked for. Of a pod with the effect [Protect], of a node with the others.
+	// Where is the part of a pod (with the effect [Protect]) or of a node (with the others) that has the mark.
 	Where SignalPlace `json:"where" enum:"annotation,label,taint,condition" required:"true"`
-	// Key is that of the annotation, label or taint, or the type of the condition. Of a taint it may be a prefix, which ends
-	// in a slash.
+	// Key is the key of the annotation, label or taint, or the type of the condition. For a taint it may be a prefix that
+	// ends in a slash.
 	Key string `json:"key" required:"true"`
 	// Value is the value that the mark must have. Empty: any.
 	Value string `json:"value,omitzero"`
@@ -40,7 +40,7 @@ const (
 	SignalCondition  SignalPlace = "condition"  // of a node; its value is its status
 )
 
-// SignalEffect is what a signal does.
+// SignalEffect is the effect of a signal.
 type SignalEffect string
 
 // The effects.
@@ -71,7 +71,7 @@ type Signals struct {
 	// ExtraEnabled are further signals.
 	ExtraEnabled []Signal `json:"extraEnabled"`
 
-	rows []Signal // those that hold; nil: DefaultSignals
+	rows []Signal // the signals that hold; nil: DefaultSignals
 }
 
 // all lists the signals that hold.
@@ -82,7 +82,7 @@ func (s Signals) all() []Signal {
 	return defaultSignals
 }
 
-// without are the signals but those with the keys.
+// without returns the signals without some keys.
 func (s Signals) without(keys ...string) Signals {
 	rows := slices.DeleteFunc(slices.Clone(s.all()), func(r Signal) bool { return slices.Contains(keys, r.Key) })
 	return Signals{rows: rows}
@@ -216,7 +216,7 @@ func (s *Signals) Complete() {
 	}
 }
 
-// Validate says what is wrong; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (s Signals) Validate() error {
 	var found Findings
 	var keys []string
@@ -236,7 +236,7 @@ func (s Signals) Validate() error {
 	return found.Err()
 }
 
-// Validate says what is wrong with the signal; each error in it is a *[FieldError].
+// Validate checks the values; each error is a *[FieldError].
 func (r Signal) Validate() error {
 	var found Findings
 	if places := r.Effect.places(); places != nil && !slices.Contains(places, string(r.Where)) &&

@@ -23,11 +23,11 @@ const (
 
 // Args are the arguments of a strategy: a pointer to a struct with json tags.
 type Args interface {
-	// Validate says what is wrong; each error in it is a *[FieldError]. nil: nothing.
+	// Validate checks the values; each error is a *[FieldError]. nil: nothing.
 	Validate() error
 }
 
-// Strategy describes a strategy to the policy: the names that may stand in the file, and what they mean.
+// Strategy describes a strategy to the policy.
 type Strategy struct {
 	Name  string
 	Point Point
@@ -49,7 +49,7 @@ type Enabled struct {
 	Args json.RawMessage
 }
 
-// Values reads Args back. It fails only when Args are not those of the strategy, which [Parse] sees to.
+// Values reads Args back. It fails only when Args belong to another strategy, which [Parse] prevents.
 func (e Enabled) Values() (Args, error) {
 	values := e.NewArgs()
 	if described, ok := values.(interface{ own() *ownArguments }); ok {
@@ -61,7 +61,7 @@ func (e Enabled) Values() (Args, error) {
 	return values, nil
 }
 
-// Traits are what other roles need to know about a strategy. They are data: no role knows a strategy by its name.
+// Traits describe a strategy to other roles. They are data: no role knows a strategy by its name.
 type Traits struct {
 	// Priority is which of the pods that wait are moved first.
 	Priority Priority

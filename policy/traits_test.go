@@ -38,7 +38,7 @@ functions:
 func TestScopeRules(t *testing.T) {
 	own := func(kind schemas.ScopeKind, facts ...Fact) Enabled {
 		return Enabled{Args: []byte(`{}`), Strategy: Strategy{
-			Name: "S", Scope: kind, Traits: Traits{Facts: facts}, NewArgs: newOwnArgs(kind, ownArguments{}),
+			Name: "S", Scope: kind, Traits: Traits{Facts: facts}, NewArgs: func() Args { return &ownArguments{} },
 		}}
 	}
 	type has struct{ timed, seeker, spreading, gauged bool }
@@ -55,7 +55,7 @@ func TestScopeRules(t *testing.T) {
 		{"fact_without_a_rule", own(schemas.PodKind, FactDue), has{}, `strategy S needs the fact "due"`},
 		{"unknown_fact", own(schemas.PodKind, "weather"), has{}, `strategy S needs the fact "weather"`},
 		{"scope_without_a_rule", Enabled{Args: []byte(`{}`), Strategy: Strategy{
-			Name: "S", Scope: schemas.UsageKind, NewArgs: newOwnArgs(schemas.NodeKind, ownArguments{}),
+			Name: "S", Scope: schemas.UsageKind, NewArgs: func() Args { return &taintArgs{} },
 		}}, has{}, "strategy S decides on scopes of kind usage"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

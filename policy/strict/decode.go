@@ -27,11 +27,11 @@ import (
 // Decoder fills Go values from YAML nodes by their json tags, strictly, and collects every problem instead of stopping
 // at the first. The value before is the default. The zero value is ready to use.
 type Decoder struct {
-	// Unreadable are the values that have another type than the field. Invalid are those that were read, and are wrong.
+	// Unreadable are the values that have another type than the field. Invalid are the values that were read, and are wrong.
 	Unreadable, Invalid Problems
 
 	values  int
-	aliases []*yaml.Node // those that expand follows now, outermost first
+	aliases []*yaml.Node // the aliases that expand follows now, outermost first
 }
 
 // Place is where a value stands: its path, and the line of its key.
@@ -158,7 +158,7 @@ type Field struct {
 	tag   reflect.StructTag
 }
 
-// FieldsOf returns the fields of a struct by the name in their json tag, those of embedded structs included.
+// FieldsOf returns the fields of a struct and of its embedded structs by the name in their json tag.
 func FieldsOf(v reflect.Value) map[string]Field {
 	fields := map[string]Field{}
 	for i := range v.NumField() {

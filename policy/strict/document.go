@@ -84,7 +84,7 @@ func (d *Decoder) expand(n *yaml.Node, at Place) *yaml.Node {
 	return &to
 }
 
-// expandMap returns the keys and values of a map, then those that it merges in with << and does not override.
+// expandMap returns the keys and values of a map, then the merged ones (<<) that it does not override.
 func (d *Decoder) expandMap(n *yaml.Node, at Place) []*yaml.Node {
 	var all, merged []*yaml.Node
 	lines := map[string]int{}

@@ -16,7 +16,7 @@ type FieldError struct {
 	Field string
 	// Value is the value in the file. nil: showing it would not help.
 	Value any
-	// Reason says what is wrong, such as "must be at least 1".
+	// Reason is the mistake, such as "must be at least 1".
 	Reason string
 	// Right says what would be right. Empty: Reason says it already.
 	Right string
@@ -94,7 +94,7 @@ type Problem struct {
 	// Field is the path from the top of the file, such as profiles[0].pluginConfig[1].args.includedTaints[2]. Empty: the
 	// file as a whole.
 	Field string `json:"field,omitzero"`
-	// Wrong says what is wrong.
+	// Wrong is the mistake, such as "must be at least 1".
 	Wrong string `json:"wrong"`
 	// Got is the value in the file. Empty: showing it would not help.
 	Got string `json:"got,omitzero"`

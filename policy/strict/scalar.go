@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Percent is a whole percentage. In a file it is text with its sign, such as 30%, so that nobody takes it for a number of
+// Percent is a whole percentage. In a file it is text with its sign, such as 30%, so that it cannot be taken for a number of
 // things.
 type Percent int
 
@@ -188,7 +188,7 @@ func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
 	d.Report(at, "want "+want, Describe(n), right)
 }
 
-// unquoted says what a text would be without its quotes, in the words of [words].
+// unquoted names the kind of a text without its quotes, as [words] does.
 func unquoted(text string) string {
 	n := yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	_, isBool := truth(&n)
@@ -203,7 +203,7 @@ func unquoted(text string) string {
 	return "text"
 }
 
-// words says what a value of that type is.
+// words names the values of a type.
 func words(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[time.Duration]():
@@ -236,7 +236,7 @@ func words(t reflect.Type) string {
 	panic(fmt.Sprintf("policy: a policy file cannot fill a %s", t)) // a mistake in a struct, not in the file
 }
 
-// Describe says what a node is, and its value when it has one.
+// Describe names the kind of a node, and its value if it has one.
 func Describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.AliasNode:

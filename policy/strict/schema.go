@@ -58,7 +58,7 @@ func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
 	return &Schema{data, compiled}, nil
 }
 
-// Extent says whether arguments are all that a strategy gets, or defaults to which more is added.
+// Extent says whether arguments are complete, or defaults that others are added to.
 type Extent bool
 
 // The extents.
@@ -67,8 +67,8 @@ const (
 	Part  Extent = false
 )
 
-// Validate says what is wrong with arguments; each error is a *[FieldError]. Of a part it is no error that fields are
-// missing at the top. nil as a schema takes everything.
+// Validate checks arguments; each error is a *[FieldError]. In a part, fields may be missing at the top. A nil schema takes
+// everything.
 func (s *Schema) Validate(fields map[string]json.RawMessage, e Extent) error {
 	if s == nil {
 		return nil

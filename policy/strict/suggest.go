@@ -9,8 +9,7 @@ import (
 // Names are the keys of a map, sorted.
 func Names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Suggest says what somebody who wrote a name that is not known may have meant: the nearest known name if one is near,
-// else all of them.
+// Suggest names the known name that is nearest to an unknown one, or all known names if none is near.
 func Suggest(got string, known []string) string {
 	best, least := "", 1+len(got)/3
 	for _, name := range known {
