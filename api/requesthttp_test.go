@@ -355,7 +355,7 @@ func (s *stage) tap(t *testing.T) <-chan schemas.Event {
 	t.Helper()
 	seen := make(chan schemas.Event, 10)
 	go func() {
-		_ = s.bus.Tap(t.Context(), []string{"rehome.request.http.mine", "rehome.request.http.ready"}, func(e schemas.Event) error {
+		_ = s.bus.Subscribe(t.Context(), []string{"rehome.request.http.mine", "rehome.request.http.ready"}, nil, func(e schemas.Event) error {
 			seen <- e
 			return nil
 		})

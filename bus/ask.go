@@ -28,19 +28,19 @@ const mostSaid = 200
 // attributesRoom is what is kept free in a message for the headers of an event.
 const attributesRoom = 8 << 10
 
-// Ask sends e to who listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the event that
-// comes back, in any mode. has is false when what comes back is empty. Only of what does not fit into a message as it is the
-// body is compressed, with the header Content-Encoding: gzip. ctx bounds how long it waits; without a deadline it waits for
-// as long as there is a connection.
+// Ask sends e to the function that listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the event
+// that comes back, in any mode. has is false when the answer is empty. A body that does not fit into a message is compressed, with
+// the header Content-Encoding: gzip. ctx bounds how long it waits; without a deadline it waits for as long as there is a
+// connection.
 //
-// Its errors are those of package delivery: delivery.ErrUnreachable when nobody listens on the subject, or nobody answers
+// Its errors are those of package delivery: delivery.ErrUnreachable when no function listens on the subject, or none answers
 // before the deadline of ctx; delivery.ErrUnauthorized when the server does not let this client publish there; a
 // *delivery.Later when the answer has the headers Rehome-Error and Retry-After; and an error that wraps [schemas.ErrInvalid]
 // when it has the first of them only, or is no event, or when e is none or is too large. It fails with [ErrNotConnected] when
 // there is no connection, and with the error of ctx when that was cancelled.
 func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply schemas.Event, has bool, err error) {
 	if !b.nc.IsConnected() {
-		return schemas.Event{}, false, b.link.disconnected()
+		return schemas.Event{}, false, b.health.disconnected()
 	}
 	if subject == "" || strings.ContainsAny(subject, " \t\r\n*>") {
 		return schemas.Event{}, false, fmt.Errorf("ask: %w: subject %q", schemas.ErrInvalid, subject)
@@ -51,9 +51,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply s
 		return schemas.Event{}, false, err
 	}
 	began := time.Now()
-	answer, err := permitted(ctx, b.link, func(ctx context.Context) (*nats.Msg, error) {
-		return b.nc.RequestMsgWithContext(ctx, m)
-	}, subject)
+	answer, err := b.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return schemas.Event{}, false, b.unanswered(ctx, began, subject, err)
 	}
@@ -75,14 +73,14 @@ func question(e schemas.Event, most int64) (*nats.Msg, error) {
 // unanswered says why a question was not answered, by the error of the NATS client.
 func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
 	switch {
-	case errors.Is(err, ErrNotPermitted):
-		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, err)
+	case b.health.deniedSince(began) != nil:
+		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, b.health.deniedSince(began))
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: nobody listens on %s", handover.ErrUnreachable, subject)
+		return fmt.Errorf("%w: no function listens on %s", handover.ErrUnreachable, subject)
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("ask on %s: %w: %w", subject, schemas.ErrInvalid, err)
 	case errors.Is(err, context.DeadlineExceeded) && b.nc.IsConnected():
-		return fmt.Errorf("%w: nobody answers on %s in time", handover.ErrUnreachable, subject)
+		return fmt.Errorf("%w: no function answers on %s in time", handover.ErrUnreachable, subject)
 	case ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("ask on %s: %w", subject, ctx.Err())
 	}
@@ -103,6 +101,6 @@ func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error
 	case len(m.Data) == 0 && header(m.Header, cloudevent.HeaderPrefix+"specversion") == "" && header(m.Header, contentHeader) == "":
 		return e, false, nil
 	}
-	e, err = decode(m.Header, m.Data)
+	e, err = decode(m.Header, m.Data, maxData)
 	return e, err == nil, err
 }

@@ -148,7 +148,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 			&nats.Msg{Header: nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/f"}, "ce-type": {"t"}}},
 			meaning{invalid: true, text: `answer on functions.keep-off-spot: read CloudEvent "1": invalid event: data is not JSON`},
 		},
-		"silence": {nil, meaning{unreachable: true, text: "unreachable: nobody answers on functions.keep-off-spot in time"}},
+		"silence": {nil, meaning{unreachable: true, text: "unreachable: no function answers on functions.keep-off-spot in time"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			listen(t, r, func(*nats.Msg) *nats.Msg { return c.answer })
@@ -176,7 +176,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 func TestThatNobodyListensIsToldAtOnce(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	_, _, err := r.bus.Ask(t.Context(), function, scope(t, "worker-1", 1))
-	want := "unreachable: nobody listens on functions.keep-off-spot"
+	want := "unreachable: no function listens on functions.keep-off-spot"
 	if !errors.Is(err, delivery.ErrUnreachable) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

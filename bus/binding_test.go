@@ -34,7 +34,7 @@ func TestAnEventReadsBackAsItWasWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode(m.Header, m.Data)
+		got, err := decode(m.Header, m.Data, maxData)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestAnEventIsReadAsOthersMayWriteIt(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := decode(test.header, []byte(test.body))
+			got, err := decode(test.header, []byte(test.body), maxData)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestWhatIsNoEventIsAnInvalidEvent(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			e, err := decode(test.header, []byte(test.body))
+			e, err := decode(test.header, []byte(test.body), maxData)
 			if !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %+v, %v; want an invalid event and an error that says %q", e, err, test.says)
 			}
@@ -224,7 +224,7 @@ func FuzzDecode(f *testing.F) {
 			"ce-subject": {subject}, "ce-expirytime": {at}, "ce-correlationid": {subject}, "ce-datacontenttype": {contentType},
 		}}
 		for _, h := range headers {
-			e, err := decode(h, body)
+			e, err := decode(h, body, maxData)
 			if err != nil {
 				if !errors.Is(err, schemas.ErrInvalid) {
 					t.Fatalf("error is not ErrInvalid: %v", err)
@@ -243,7 +243,7 @@ func readsBack(e schemas.Event) error {
 	if err != nil {
 		return fmt.Errorf("read %+v, which cannot be written: %w", e, err)
 	}
-	again, err := decode(m.Header, m.Data)
+	again, err := decode(m.Header, m.Data, maxData)
 	if err != nil {
 		return fmt.Errorf("read %+v, which cannot be read again: %w", e, err)
 	}

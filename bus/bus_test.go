@@ -142,8 +142,11 @@ func answered[T any](t testing.TB, ask func() (T, error)) (T, error) {
 // first is the number of the first message that a stream ever had.
 func (r rig) first(t testing.TB, stream string) uint64 {
 	t.Helper()
-	s := r.stream(t, stream)
-	return max(s.CachedInfo().Config.FirstSeq, 1)
+	switch stream {
+	case bus.StreamScopes, bus.StreamIntents, bus.StreamRequests:
+		return uint64(r.stream(t, stream).CachedInfo().Created.UnixMicro()) + 1
+	}
+	return 1
 }
 
 // empty waits until nothing is left in a stream.

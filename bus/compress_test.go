@@ -46,7 +46,7 @@ func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
 			if c.compressed && len(m.Data) > len(want.Data)/5 {
 				t.Errorf("%d bytes are sent of %d, want at most a fifth", len(m.Data), len(want.Data))
 			}
-			got, err := decode(m.Header, m.Data)
+			got, err := decode(m.Header, m.Data, maxData)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +58,7 @@ func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
 }
 
 func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
-	bomb, err := compress(make([]byte, mostData+1))
+	bomb, err := compress(make([]byte, maxData+1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}, "content-encoding": {c.encoding}}
-			_, err := decode(h, c.body)
+			_, err := decode(h, c.body, maxData)
 			if !errors.Is(err, schemas.ErrInvalid) || err.Error() != c.want {
 				t.Errorf("got %v, want %s", err, c.want)
 			}

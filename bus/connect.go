@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,16 +14,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rehome-dev/rehome/schemas"
 )
 
 const (
-	// closeWithin bounds the end of a connection. What is left to send by then is sent again by whoever is next, so it
-	// is not worth more of the 30 seconds that Kubernetes gives a pod to stop.
+	// closeWithin bounds the end of a connection. The next leader sends again what is left by then, so it is not worth more of
+	// the 30 seconds that Kubernetes gives a pod to stop.
 	closeWithin = 5 * time.Second
 	// askWithin is how long one question to the server may take when its context sets no limit. All of them can be asked
-	// again; what a server that was just stopped was asked is never answered.
+	// again; a server that was just stopped never answers.
 	askWithin = 2 * time.Second
 	// pingEvery finds a server that vanished without a word after two pings without answer, one minute at the most.
 	pingEvery = 20 * time.Second
@@ -32,7 +31,7 @@ const (
 // never longer than a few seconds, since a try costs next to nothing.
 func reconnects() backoff { return backoff{first: 50 * time.Millisecond, most: 3 * time.Second} }
 
-// Options say which server to connect to, and as whom. Exactly one of URL, Socket and Server is needed.
+// Options name the server to connect to, and the role. Exactly one of URL, Socket and Server is needed.
 type Options struct {
 	// Name is the role, such as watcher. It is shown by the server, names the inbox that answers come to, and stands in
 	// the subject of dead letters.
@@ -45,12 +44,12 @@ type Options struct {
 	// Server is a server in this process.
 	Server *Server
 
-	// CAFile, CertFile and KeyFile are PEM files: who signed the server's certificate, and our own certificate and key.
+	// CAFile, CertFile and KeyFile are PEM files: the authority of the server's certificate, and our own certificate and key.
 	CAFile, CertFile, KeyFile string
 	// NKeyFile is a file with the seed of an NKey, CredsFile one with a JWT and a seed.
 	NKeyFile, CredsFile string
 
-	// Log gets changes of the connection and what cannot be returned. nil: [slog.Default].
+	// Log gets changes of the connection and errors that cannot be returned. nil: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -60,13 +59,11 @@ type Bus struct {
 	log  *slog.Logger
 	nc   *nats.Conn
 	js   jetstream.JetStream
-	link *link
 
-	complaints complaints
+	health *health
 
 	mu      sync.Mutex
-	streams map[string]jetstream.Stream
-	checked time.Time // when Ready last found all streams
+	streams map[string]jetstream.Stream // handles, by name
 }
 
 // Connect returns at once, connected or not: a server that does not answer is tried again until [Bus.Close], and
@@ -79,17 +76,16 @@ func Connect(o Options) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	inbox := "_INBOX_" + schemas.Token(o.Name)
-	l := newLink(address, o.Name, inbox, o.Log)
+	h := newHealth(address, o.Name, o.Log)
 	credentials, err := o.credentials()
 	if err != nil {
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix(inbox),
+	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix(inbox(o.Name)),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnects().after),
 		// The rights of a role can be granted after it was started: a refusal must not be the end.
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
-	options = append(append(options, l.handlers()...), credentials...)
+	options = append(append(options, h.handlers()...), credentials...)
 	nc, err := nats.Connect(strings.ReplaceAll(o.URL, " ", ""), options...)
 	if err != nil {
 		return nil, fmt.Errorf("bus %s: %w", address, err)
@@ -99,9 +95,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	return &Bus{
-		name: o.Name, log: o.Log, nc: nc, js: guardedJS{js, l}, link: l, streams: make(map[string]jetstream.Stream),
-	}, nil
+	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, streams: make(map[string]jetstream.Stream)}, nil
 }
 
 // server returns the address as people may see it, and how to reach it.
@@ -158,9 +152,11 @@ func (o Options) credentials() ([]nats.Option, error) {
 		options = append(options, option)
 	}
 	if o.CredsFile != "" {
-		if err := readable(o.CredsFile); err != nil { // otherwise it is read, and missed, only when connecting
+		f, err := os.Open(o.CredsFile) // otherwise it is read, and missed, only when connecting
+		if err != nil {
 			return nil, fmt.Errorf("credentials: %w", err)
 		}
+		_ = f.Close()
 		options = append(options, nats.UserCredentials(o.CredsFile))
 	}
 	return options, nil
@@ -183,16 +179,36 @@ func Redacted(urls string) string {
 	return strings.Join(out, ",")
 }
 
-// Close sends what is waiting to be sent and ends the connection, within 5 seconds. Call it when everything that uses
-// the bus has returned.
+// Close sends the messages that wait and ends the connection, within 5 seconds. Call it when everything that uses the bus has
+// returned.
 func (b *Bus) Close() {
-	b.link.end()
+	b.health.mu.Lock()
+	b.health.ending = true
+	b.health.mu.Unlock()
 	if !b.nc.IsConnected() || b.nc.Drain() != nil {
 		b.nc.Close()
 	}
 	select {
-	case <-b.link.closed:
+	case <-b.health.closed:
 	case <-time.After(closeWithin + time.Second): // Drain gives up by itself before
 		b.nc.Close()
 	}
+}
+
+// stream returns a handle of a stream. It asks the server only the first time, so what it knows of the stream may be old.
+func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	b.mu.Lock()
+	s, ok := b.streams[name]
+	b.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	s, err := b.js.Stream(ctx, name)
+	if err != nil {
+		return nil, notSetUp("stream "+name, err)
+	}
+	b.mu.Lock()
+	b.streams[name] = s
+	b.mu.Unlock()
+	return s, nil
 }

@@ -112,7 +112,7 @@ func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
 		kept            time.Duration
 	}
 	var kept time.Duration
-	for _, s := range (Setup{}).layout(time.Unix(0, 0)) {
+	for _, s := range (Setup{}).streams() {
 		if s.Name == StreamDead {
 			kept = s.MaxAge
 		}

@@ -3,10 +3,13 @@ package bus
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,27 +26,25 @@ const (
 	HeaderTruncated = "Rehome-Truncated" // how long its body was, if it had to be cut
 )
 
-// deadSubjects is what the subject of a dead letter begins with.
-const deadSubjects = schemas.Prefix + ".dead."
-
 const (
 	// maxErrorText keeps an error that quotes its input from making the letter larger than the message was.
 	maxErrorText = 1024
-	// letterRoom is what the headers of a dead letter may need beyond those of the message.
-	letterRoom = 4096
+	// letterHeaders is what the headers of a dead letter may need beyond those of the message.
+	letterHeaders = 4096
 )
+
+// deadSubject is the subject of dead letters. Either may be a wildcard.
+func deadSubject(stream, by string) string { return schemas.Prefix + ".dead." + stream + "." + by }
 
 // Bury stores a copy of the event e, as it came from stream, on rehome.dead.STREAM.BY with the headers above. BY is the
 // strategy of a scope, and the name of this bus for every other event. It does not remove e from its stream. [Bus.Work] and
-// [Bus.FollowIntents] bury by themselves what their handlers call invalid.
+// [Bus.FollowIntents] bury by themselves.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
 	m, err := encode(e)
 	if err != nil {
 		m = &nats.Msg{Data: e.Data}
 	}
-	l := letter{
-		Stream: stream, Subject: e.Channel, Sequence: e.Sequence, Stored: e.Time, Header: m.Header, Data: m.Data,
-	}
+	l := letter{Stream: stream, Subject: e.Channel, Sequence: e.Sequence, Stored: e.Time, Header: m.Header, Data: m.Data}
 	by := b.name
 	if token := strategyOf(e.Channel); stream == StreamScopes && token != "" {
 		by, _ = schemas.FromToken(token)
@@ -58,41 +59,34 @@ func (b *Bus) bury(ctx context.Context, l letter, by string, why error) error {
 		return fmt.Errorf("bury message %d of %s: %w", l.Sequence, l.Stream, err)
 	}
 	b.log.Error("a message went to the dead letters", "stream", l.Stream, "channel", l.Subject,
-		"sequence", l.Sequence, "by", by, "error", why)
+		"sequence", l.number(), "by", by, "error", why)
 	return nil
 }
 
 // deadLetter is the message to publish, at most maxPayload bytes long if that is not 0.
 func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
-	m := nats.NewMsg(deadSubjects + l.Stream + "." + schemas.Token(by))
-	maps.Copy(m.Header, l.Header)
-	for key := range m.Header {
-		if strings.HasPrefix(strings.ToLower(key), "nats-") { // they would tell the server what to do
-			delete(m.Header, key)
-		}
-	}
-	m.Data = l.Data
-	if room := max(0, maxPayload-letterRoom-headerSize(l.Header)); maxPayload > 0 && len(m.Data) > room {
-		m.Data = m.Data[:room]
-		m.Header.Set(HeaderTruncated, strconv.Itoa(len(l.Data)))
-	}
-	m.Header.Set(HeaderError, line(why.Error(), maxErrorText))
-	m.Header.Set(HeaderSubject, l.Subject)
-	m.Header.Set(HeaderStream, l.Stream)
-	m.Header.Set(HeaderSequence, strconv.FormatUint(l.Sequence, 10))
-	m.Header.Set(jetstream.MsgIDHeader,
-		fmt.Sprintf("%s|%d|%d|%s", l.Stream, l.Sequence, l.Stored.UnixNano(), schemas.Token(by)))
-	return m
-}
-
-func headerSize(h nats.Header) int {
-	size := 0
-	for key, values := range h {
+	m := nats.NewMsg(deadSubject(l.Stream, schemas.Token(by)))
+	size := letterHeaders
+	for key, values := range l.Header {
 		for _, v := range values {
 			size += len(key) + len(v) + len(": \r\n")
 		}
+		if !strings.HasPrefix(strings.ToLower(key), "nats-") { // they would tell the server what to do
+			m.Header[key] = values
+		}
 	}
-	return size
+	m.Data = l.Data
+	if rest := max(0, maxPayload-size); maxPayload > 0 && len(m.Data) > rest {
+		m.Data = m.Data[:rest]
+		m.Header.Set(HeaderTruncated, strconv.Itoa(len(l.Data)))
+	}
+	number := strconv.FormatUint(l.number(), 10)
+	m.Header.Set(HeaderError, line(why.Error(), maxErrorText))
+	m.Header.Set(HeaderSubject, l.Subject)
+	m.Header.Set(HeaderStream, l.Stream)
+	m.Header.Set(HeaderSequence, number)
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s|%s|%d|%s", l.Stream, number, l.Stored.UnixNano(), schemas.Token(by)))
+	return m
 }
 
 // line is text on one line, cut to at most n bytes.
@@ -102,4 +96,272 @@ func line(text string, n int) string {
 		text = strings.ToValidUTF8(text[:n], "")
 	}
 	return text
+}
+
+// DeadQuery says which dead letters are meant. The zero value: all of them.
+type DeadQuery struct {
+	// Stream is the stream that the message was in, such as [StreamScopes]. Empty: any.
+	Stream string
+	// By is the strategy, or the name of the bus, that buried it. Empty: any.
+	By string
+	// Since leaves out older letters, by the clock of the server. Zero: nothing is left out.
+	Since time.Time
+}
+
+// DeadLetter is a message that could not be read or worked on, and why.
+type DeadLetter struct {
+	// Number names the letter. A later letter has a higher one; none is given twice until the stream is lost.
+	Number uint64
+	// Buried is when the letter was stored, by the clock of the server.
+	Buried time.Time
+	// By is the strategy that could not work on the message, or the name of the bus that could not.
+	By string
+	// Error is what was wrong, on one line.
+	Error string
+
+	// Stream is the stream that the message was in, as the subject of the letter says, on which only roles that read that
+	// stream can publish. Sequence is the message's number there, and Channel where it was published; both are claims of the
+	// letter. They are empty in a message that another program stored among the letters.
+	Stream   string
+	Sequence uint64
+	Channel  string
+	// Header and Body are those of the message.
+	Header map[string][]string
+	Body   []byte
+	// WholeSize is how many bytes the body had when it was too large for a letter and was cut. Zero: Body is whole.
+	WholeSize int
+}
+
+// Event reads the message as an event. It fails with an error that wraps [schemas.ErrInvalid] when it is none.
+func (d DeadLetter) Event() (schemas.Event, error) {
+	l := letter{Stream: d.Stream, Subject: d.Channel, Sequence: d.Sequence, Header: d.Header, Data: d.Body}
+	return l.event(maxData)
+}
+
+// DeadNumbers returns the numbers of the dead letters that q means, newest first. The letters themselves are read one at
+// a time with [Bus.DeadLetter], so that a list can be shown a page at a time.
+//
+// It fails with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
+	by := "*"
+	if q.By != "" {
+		by = schemas.Token(q.By)
+	}
+	s := source{stream: StreamDead, since: q.Since, headers: true} // there can be a hundred megabytes of bodies
+	if q.Stream != "" || q.By != "" {
+		s.channels = []string{deadSubject(cmp.Or(q.Stream, "*"), by)}
+	}
+	numbers := []uint64{}
+	err := b.do("list dead letters", func() error {
+		return b.list(ctx, s, func(l letter) error {
+			numbers = append(numbers, l.Sequence)
+			return nil
+		})
+	})
+	slices.Reverse(numbers)
+	return numbers, err
+}
+
+// DeadCounts counts the dead letters by the stream that their messages were in. A stream without any is not in it. It fails
+// with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) DeadCounts(ctx context.Context) (map[string]uint64, error) {
+	counts := map[string]uint64{}
+	err := b.do("count dead letters", func() error {
+		subjects, err := b.subjects(ctx, StreamDead)
+		for subject, n := range subjects {
+			if _, tokens, ok := nounOf(subject); ok {
+				counts[tokens[0]] += n
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return counts, nil
+}
+
+// DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more,
+// and with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) DeadLetter(ctx context.Context, number uint64) (d DeadLetter, err error) {
+	err = b.do(fmt.Sprintf("dead letter %d", number), func() error {
+		l, err := b.get(ctx, StreamDead, number)
+		if err != nil {
+			return noDeadLetter(err)
+		}
+		d = deadLetterOf(l)
+		return nil
+	})
+	return d, err
+}
+
+// DropDead removes a dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more, and
+// with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) DropDead(ctx context.Context, number uint64) error {
+	if err := b.drop(ctx, StreamDead, number); err != nil {
+		return fmt.Errorf("dead letter %d: %w", number, noDeadLetter(err))
+	}
+	return nil
+}
+
+func noDeadLetter(err error) error {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return ErrNoDeadLetter
+	}
+	return err
+}
+
+// deadLetterOf takes the message out of the letter that it was put into by [deadLetter].
+func deadLetterOf(l *letter) DeadLetter {
+	d := DeadLetter{
+		Number: l.Sequence, Buried: l.Stored.UTC(), Body: l.Data, Header: withoutOurs(l.Header),
+		Error: l.Header.Get(HeaderError), Channel: l.Header.Get(HeaderSubject),
+	}
+	// Numbers that cannot be read were not written by Rehome: they stay 0.
+	d.Sequence, _ = strconv.ParseUint(l.Header.Get(HeaderSequence), 10, 64)
+	d.WholeSize, _ = strconv.Atoi(l.Header.Get(HeaderTruncated))
+	if _, tokens, ok := nounOf(l.Subject); ok && len(tokens) > 1 {
+		d.Stream, d.By = tokens[0], strings.Join(tokens[1:], ".")
+		if name, ok := schemas.FromToken(d.By); ok {
+			d.By = name
+		}
+	}
+	return d
+}
+
+// withoutOurs leaves out the headers of the letter, and of the server.
+func withoutOurs(h nats.Header) map[string][]string {
+	all := maps.Clone(map[string][]string(h))
+	maps.DeleteFunc(all, func(key string, _ []string) bool {
+		key = strings.ToLower(key)
+		return strings.HasPrefix(key, "rehome-") || strings.HasPrefix(key, "nats-")
+	})
+	if all == nil {
+		all = map[string][]string{}
+	}
+	return all
+}
+
+// RetryDead publishes the message of a dead letter again where it was, and then removes the letter. It returns the sequence that
+// its stream gave the message. A retry that was interrupted can be repeated: within two minutes the message is stored once,
+// also if it has been worked on in the meantime.
+//
+// A letter is only published where the role that wrote it works: the stream follows from the subject of the letter, which the
+// NATS server has checked against the rights of the writer. A scope must be of the strategy that buried it. An event of the
+// history is copied from the history, not from the letter. Requests and maintenances are never published again, in any form:
+// their overrides would then rest on the word of the letter alone.
+//
+// The newest scope and the newest answer of a key stand. So one is refused with an error that wraps [ErrNewer] when its stream
+// has a newer one, and a scope also when the table has the answer to a newer one. A newer one that has left no trace in the
+// table is not known; then an old scope is evaluated, or an old answer put into the table.
+//
+// It fails with [ErrNoDeadLetter], [ErrCut] or [ErrNewer], and with an error that wraps [schemas.ErrInvalid] when the message
+// may not be published from a letter. Then it has published nothing. Other errors are those of [Bus.Publish]. In any case the
+// letter stays when it fails.
+func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, err error) {
+	d, err := b.DeadLetter(ctx, number)
+	if err != nil {
+		return 0, fmt.Errorf("retry: %w", err)
+	}
+	if err := d.retriable(); err != nil {
+		return 0, fmt.Errorf("retry dead letter %d: %w", number, err)
+	}
+	if err := b.do(fmt.Sprintf("retry dead letter %d", number), func() error {
+		sequence, err = b.republish(ctx, d)
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	if err := b.drop(ctx, StreamDead, number); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return sequence, fmt.Errorf("retry dead letter %d: it is published, and not removed: %w", number, err)
+	}
+	return sequence, nil
+}
+
+// retriable returns an error if the message of a letter may not be published again. The writer of a letter chooses its headers
+// and its body, so that the channel is only taken if it lies in the stream of the letter's own subject.
+func (d DeadLetter) retriable() error {
+	n, _, _ := nounOf(d.Channel)
+	strategy := strategyOf(d.Channel)
+	switch {
+	case d.WholeSize > 0:
+		return fmt.Errorf("%w: %d of its %d bytes are left", ErrCut, len(d.Body), d.WholeSize)
+	case d.Stream != StreamScopes && d.Stream != StreamIntents && d.Stream != StreamEvents, n.Stream != d.Stream,
+		strings.ContainsAny(d.Channel, " \t\r\n*>"):
+		return fmt.Errorf("%w: no event of stream %q is published on %q", schemas.ErrInvalid, d.Stream, d.Channel)
+	case strategy == schemas.RequestStrategy, strategy == schemas.MaintenanceStrategy, n.Type == schemas.MaintenanceType:
+		return fmt.Errorf("%w: requests and maintenances are not published from letters, on %q: make them again",
+			schemas.ErrInvalid, d.Channel)
+	case d.Stream == StreamScopes && strategy != schemas.Token(d.By):
+		return fmt.Errorf("%w: the strategy %q buries no scope of another, on %q", schemas.ErrInvalid, d.By, d.Channel)
+	}
+	return nil
+}
+
+// republish stores the message again, unless that was done before.
+func (b *Bus) republish(ctx context.Context, d DeadLetter) (sequence uint64, err error) {
+	if d.Stream == StreamEvents { // which keeps all messages of a subject
+		l, err := b.get(ctx, StreamEvents, d.Sequence)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && l.Subject != d.Channel:
+			return 0, fmt.Errorf("%w: the history has no message %d on %q (any more)", schemas.ErrInvalid, d.Sequence, d.Channel)
+		case err != nil:
+			return 0, err
+		}
+		d.Header, d.Body = withoutOurs(l.Header), l.Data
+		ack, err := b.publish(ctx, d.message())
+		if err != nil {
+			return 0, err
+		}
+		return ack.Sequence, nil
+	}
+	s, err := b.js.Stream(ctx, d.Stream)
+	if err != nil {
+		return 0, notSetUp("stream "+d.Stream, err)
+	}
+	from := epoch(s.CachedInfo())
+	var already uint64
+	sequence, err = b.insert(ctx, d.Stream, d.Channel, func(last *letter) (*nats.Msg, error) {
+		switch {
+		case last != nil && last.Header.Get(jetstream.MsgIDHeader) == d.retryID():
+			already = last.Sequence
+			return nil, nil
+		case last != nil && last.Sequence+from > d.Sequence:
+			return nil, fmt.Errorf("%w: %s has %d on %s, this was %d", ErrNewer, d.Stream, last.Sequence+from, d.Channel, d.Sequence)
+		case d.Stream == StreamScopes:
+			return d.message(), b.isUnanswered(ctx, d)
+		}
+		return d.message(), nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return max(sequence, already) + from, nil
+}
+
+// isUnanswered fails with ErrNewer when a newer scope than that of d is answered.
+func (b *Bus) isUnanswered(ctx context.Context, d DeadLetter) error {
+	answered := strings.TrimSuffix(IntentsChannels, ">") + strings.TrimPrefix(d.Channel, strings.TrimSuffix(ScopeChannels, ">"))
+	e, err := b.Intents(ctx, answered)
+	if err != nil {
+		return err
+	}
+	if a, err := schemas.Decode[schemas.Intents](e); err == nil && a.Scope.Sequence > d.Sequence {
+		return fmt.Errorf("%w: scope %d is answered, this was %d", ErrNewer, a.Scope.Sequence, d.Sequence)
+	}
+	return nil
+}
+
+// message is the message of the letter, as it was but for the ID by which its stream knows it again: it still knows the
+// old one, if there was one, and would not store it.
+func (d DeadLetter) message() *nats.Msg {
+	m := &nats.Msg{Subject: d.Channel, Header: nats.Header{}, Data: d.Body}
+	maps.Copy(m.Header, d.Header)
+	m.Header.Set(jetstream.MsgIDHeader, d.retryID())
+	return m
+}
+
+// retryID is the same for every retry of this letter, and for no other letter.
+func (d DeadLetter) retryID() string {
+	return fmt.Sprintf("retried|%d|%d", d.Number, d.Buried.UnixNano())
 }

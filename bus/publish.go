@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,24 +19,31 @@ import (
 const (
 	// ackWithin is how long one publish waits for the server.
 	ackWithin = 5 * time.Second
-	// silence is after what time without word a message is sent again, and then after twice that. It was lost if the
+	// silence is the time without an answer after which a message is sent again, and then after twice that. It was lost if the
 	// leader of its stream was just stopped; a disk takes 20 ms.
 	silence = time.Second
 	// inFlight is how many events [Bus.PublishAll] sends before it waits, so that the disk is never idle.
 	inFlight = 256
 	// allWithin is how long each of these may take: a slow disk needs 20 ms for one, and so 5 s for the last of them.
 	allWithin = 15 * time.Second
+	// answerTries bounds how often an answer is compared anew because another one came in between. Each time one of the
+	// writers wins, so only a key that many write to at once gets near it.
+	answerTries = 16
 )
 
-// Publish stores e on its channel and returns the number that its stream gave it.
+// errSuperseded says that the table changed between reading and writing it.
+var errSuperseded = errors.New("another answer came in between")
+
+// Publish stores e on its channel and returns the sequence that its stream gave it: for a scope or intents, the one with which
+// readers see it.
 //
 // It fails with an error that wraps [schemas.ErrInvalid] when e cannot be published as it is, being incomplete or too
 // large; trying again would not help. It fails at once when there is no connection, with [ErrNotPermitted] when the server
-// does not let this role publish there, and when nothing is heard of the server until ctx ends, or for 5 seconds. Then e may
+// does not let this role publish there, and when the server does not answer until ctx ends, or for 5 seconds. Then e may
 // have been stored all the same; publishing it again is safe: a delta, a verdict, a request, a receipt or a maintenance is
 // stored once within 2 minutes, a scope takes the place of its first copy.
 //
-// Of a request the error wraps [ErrOpen] when one of its name is open, and [ErrFull] when there is no room for it.
+// The error of a request wraps [ErrOpen] when one of its name is open, and [ErrFull] when too many are.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
 	m, err := message(e)
 	if err != nil {
@@ -44,6 +52,13 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 	ack, err := b.publish(ctx, m)
 	if err != nil {
 		return 0, fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, err)
+	}
+	if stream := streamOf(e.Channel); stream == StreamScopes || stream == StreamIntents {
+		s, err := b.js.Stream(ctx, stream)
+		if err != nil {
+			return 0, notSetUp("stream "+stream, err)
+		}
+		return ack.Sequence + epoch(s.CachedInfo()), nil
 	}
 	return ack.Sequence, nil
 }
@@ -67,21 +82,17 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 		err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
 		errs = append(errs, &handover.Undelivered{ID: e.ID, Err: b.explain(began, err)})
 	}
-	acks, permissions := make([]jetstream.PubAckFuture, len(events)), make([]context.Context, len(events))
+	acks := make([]jetstream.PubAckFuture, len(events))
 	for i, e := range events {
 		m, err := message(e)
 		if err != nil {
 			errs = append(errs, &handover.Undelivered{ID: e.ID, Err: err})
 			continue
 		}
-		if !b.nc.IsConnected() {
-			fail(e, ErrNotConnected)
-			continue
+		if err = ErrNotConnected; b.nc.IsConnected() {
+			acks[i], err = b.js.PublishMsgAsync(m)
 		}
-		guarded, done := b.link.guard(ctx, e.Channel)
-		defer done()
-		permissions[i] = guarded
-		if acks[i], err = b.js.PublishMsgAsync(m); err != nil {
+		if err != nil {
 			fail(e, err)
 		}
 	}
@@ -93,18 +104,18 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 		case <-ack.Ok():
 		case err := <-ack.Err():
 			fail(events[i], err)
-		case <-permissions[i].Done():
-			fail(events[i], because(permissions[i], permissions[i].Err()))
+		case <-ctx.Done():
+			fail(events[i], ctx.Err())
 		}
 	}
 	return errs
 }
 
-// publish sends one message and waits until it is stored. It sends it again when nothing is heard of it, so storing it
+// publish sends one message and waits until it is stored. It sends it again when the server does not answer, so storing it
 // twice must do no harm.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if !b.nc.IsConnected() { // otherwise it would be sent when the connection is back, long after this call has failed
-		return nil, b.link.disconnected()
+		return nil, b.health.disconnected()
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackWithin)
 	defer cancel()
@@ -116,15 +127,15 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 		if err == nil {
 			return ack, nil
 		}
-		unheard := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-		if !unheard || !b.nc.IsConnected() || b.link.deniedSince(began) != nil {
+		silent := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if !silent || !b.nc.IsConnected() || b.health.deniedSince(began) != nil {
 			return nil, b.explain(began, b.publishError(ctx, m.Subject, err))
 		}
 	}
 }
 
-// message is e ready to be sent. Those of the history and requests carry an ID by which their stream recognises a second
-// copy. Scopes must not: their stream forgets nothing of an ID when it forgets the scope. Answers have their own order.
+// message is e ready to be sent. Events of the history and requests carry an ID by which their stream recognizes a second
+// copy. Scopes must not: their stream remembers the ID longer than the scope. Answers have their own order.
 func message(e schemas.Event) (*nats.Msg, error) {
 	m, err := encode(e)
 	if err != nil {
@@ -139,25 +150,26 @@ func message(e schemas.Event) (*nats.Msg, error) {
 	return m, nil
 }
 
-// hasPrefix says whether a channel is one of those that a filter ending in > matches.
-func hasPrefix(channel, filter string) bool {
-	return strings.HasPrefix(channel, strings.TrimSuffix(filter, ">"))
-}
-
 // publishError names the kind of an error of the NATS client.
 func (b *Bus) publishError(ctx context.Context, channel string, err error) error {
+	stream := streamOf(channel)
+	var refusal *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: %w, which is %d bytes", schemas.ErrInvalid, err, b.nc.MaxPayload())
 	case errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum), errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
-	case streamOf(channel) == StreamRequests && refused(err) != nil:
-		return refused(err)
+	case stream == StreamRequests && errors.As(err, &refusal): // the server has one code, and tells the reasons apart by words
+		switch text := refusal.Description; {
+		case strings.Contains(text, "messages per subject exceeded"):
+			return fmt.Errorf("%w: %w", ErrOpen, err)
+		case strings.Contains(text, "maximum messages exceeded"), strings.Contains(text, "maximum bytes exceeded"):
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+		return err
 	case !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders):
 		return err
-	}
-	stream := streamOf(channel)
-	if stream == "" {
+	case stream == "":
 		return fmt.Errorf("%w: no stream takes this channel", schemas.ErrInvalid)
 	}
 	if _, missing := b.js.Stream(ctx, stream); errors.Is(missing, jetstream.ErrStreamNotFound) {
@@ -166,24 +178,152 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 	return fmt.Errorf("stream %s has no leader at this moment: %w", stream, err)
 }
 
-// streamOf is the stream that takes a channel. Empty: there is none.
-func streamOf(channel string) string {
-	switch {
-	case hasPrefix(channel, ScopeChannels):
-		return StreamScopes
-	case hasPrefix(channel, IntentsChannels):
-		return StreamIntents
-	case hasPrefix(channel, DeltaChannels), hasPrefix(channel, VerdictChannels), hasPrefix(channel, ReceiptChannels),
-		hasPrefix(channel, MaintenanceChannels):
-		return StreamEvents
-	case hasPrefix(channel, RequestChannels):
-		return StreamRequests
-	case hasPrefix(channel, DeadChannels):
-		return StreamDead
-	case strings.HasPrefix(channel, ledgerSubjects):
-		return StreamLedger
-	case strings.HasPrefix(channel, maintenanceSubjects):
-		return StreamMaintenances
+// Answer puts the answer a, which e carries, into the table, unless the table has the answer to a newer scope of the
+// same key, or this very answer. An answer without intents is only put there where it withdraws something. None of these is an
+// error: the answer is not needed. Answers may race; the one to the newest scope stands.
+//
+// The table keeps nothing of an answer that was not needed or was dropped, so it cannot tell that an answer that comes
+// after those is older. Where several processes work on one strategy, ask [Bus.Current] before.
+//
+// Errors are those of [Bus.Publish]. That e cannot be published is only noticed when the answer is needed. Calling
+// it again is safe.
+func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {
+	_, err := b.insert(ctx, StreamIntents, e.Channel, func(last *letter) (*nats.Msg, error) {
+		if !wanted(last, e, a) { // which is most of them
+			return nil, nil
+		}
+		return message(e)
+	})
+	if err != nil {
+		return fmt.Errorf("answer scope %s on %s: %w", a.Scope.Event, e.Channel, err)
 	}
-	return ""
+	return nil
+}
+
+// wanted returns whether the answer a, carried by e, has to be written over the stored one.
+func wanted(stored *letter, e schemas.Event, a schemas.Intents) bool {
+	if stored == nil {
+		return len(a.Intents) > 0
+	}
+	was, err := stored.event(maxData)
+	if err != nil { // it is replaced like the answer to the oldest of scopes; the actuator buries it otherwise
+		return true
+	}
+	old, err := schemas.Decode[schemas.Intents](was)
+	switch {
+	case err != nil:
+		return true
+	case old.Scope.Sequence > a.Scope.Sequence:
+		return false
+	case old.Scope.Sequence == a.Scope.Sequence && bytes.Equal(was.Data, e.Data):
+		return false
+	}
+	return len(a.Intents)+len(old.Intents) > 0
+}
+
+// insert publishes the message that next makes from the last one of a channel, which may be nil, and returns its sequence. It asks
+// next again when another message came in between. No message: there is nothing to publish.
+func (b *Bus) insert(
+	ctx context.Context, stream, channel string, next func(last *letter) (*nats.Msg, error),
+) (sequence uint64, err error) {
+	for range answerTries {
+		last, err := b.last(ctx, stream, channel)
+		if err != nil {
+			return 0, err
+		}
+		m, err := next(last)
+		if m == nil || err != nil {
+			return 0, err
+		}
+		after := uint64(0)
+		if last != nil {
+			after = last.Sequence
+		}
+		ack, err := b.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(after))
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		if !isWrongLast(err) {
+			return 0, err
+		}
+	}
+	return 0, errSuperseded
+}
+
+// Current returns whether a scope, as [Bus.Work] handed it over, still waits for its answer: no newer scope of its key has
+// been published, and it was not answered by another worker.
+func (b *Bus) Current(ctx context.Context, scope schemas.Event) (current bool, err error) {
+	err = b.do("look for scope "+scope.ID, func() error {
+		_, err := b.get(ctx, StreamScopes, scope.Sequence)
+		if current = err == nil; errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		return err
+	})
+	return current, err
+}
+
+// get reads the message of a stream with a number, with its epoch. The error is [jetstream.ErrMsgNotFound] when it is not
+// there.
+func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, error) {
+	s, err := b.js.Stream(ctx, name) // which may be another one than before
+	if err != nil {
+		return nil, notSetUp("stream "+name, err)
+	}
+	from := epoch(s.CachedInfo())
+	if number <= from { // the server does not understand the question for 0
+		return nil, jetstream.ErrMsgNotFound
+	}
+	m, err := s.GetMsg(ctx, number-from)
+	if err != nil {
+		return nil, notSetUp("stream "+name, err)
+	}
+	return rawLetter(name, m, from), nil
+}
+
+// last reads the last message that a stream has on a channel, without its epoch. nil: none.
+func (b *Bus) last(ctx context.Context, name, channel string) (l *letter, err error) {
+	err = b.do("last message on "+channel, func() error {
+		s, err := b.stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		m, err := s.GetLastMsgForSubject(ctx, channel)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return notSetUp("stream "+name, err)
+		}
+		l = rawLetter(name, m, 0)
+		return nil
+	})
+	return l, err
+}
+
+func rawLetter(stream string, m *jetstream.RawStreamMsg, epoch uint64) *letter {
+	return &letter{
+		Stream: stream, Subject: m.Subject, Sequence: m.Sequence, epoch: epoch, Stored: m.Time, Header: m.Header, Data: m.Data,
+	}
+}
+
+// drop deletes the message of a stream with a number, with its epoch. The error is [jetstream.ErrMsgNotFound] when it is not there.
+func (b *Bus) drop(ctx context.Context, name string, number uint64) error {
+	return b.do("drop", func() error {
+		s, err := b.js.Stream(ctx, name) // which may be another one than before
+		if err != nil {
+			return notSetUp("stream "+name, err)
+		}
+		from := epoch(s.CachedInfo())
+		if number <= from {
+			return jetstream.ErrMsgNotFound
+		}
+		err = s.DeleteMsg(ctx, number-from)
+		if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // the client gives the reason only as text: look whether it is gone
+			if _, gone := s.GetMsg(ctx, number-from); gone != nil {
+				return gone
+			}
+		}
+		return err
+	})
 }

@@ -4,165 +4,405 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 const (
 	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat how often the server says that it
-	// still has it: after two of these without a word the pull is made anew. It is the time that a reader needs to notice
+	// still has it: after two of these without a message the pull is made anew. It is the time that a reader needs to notice
 	// a server that was killed without its connection being cut.
 	pullFor  = 30 * time.Second
 	pullBeat = 2 * time.Second
 	// readAhead is how many messages a reader asks for at once.
 	readAhead = 256
-	// forgotten is when the server drops the consumer of a reader that went without saying so.
+	// forgotten is when the server drops the consumer of a reader that went away without removing it.
 	forgotten = time.Minute
-	// tidyWithin bounds what is only done to be tidy.
+	// tidyWithin bounds work that is only done to be tidy.
 	tidyWithin = time.Second
+	// mostSilent is how many readers in a row may get nothing of the messages that there are, each for a second, before reading
+	// fails.
+	mostSilent = 5
+	// subscribeBuffer is how many messages a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated at once.
+	subscribeBuffer = 1024
 )
 
-// sessions says how long to wait before something that broke is begun anew. It can be the very server that just came
-// back and has not loaded its streams yet, hence the short first delay.
-func sessions() backoff { return backoff{first: 100 * time.Millisecond, most: 5 * time.Second} }
+// errSilence says that no message came for a while.
+var errSilence = errors.New("no message came")
 
-var (
-	errGap  = errors.New("a message was missed")
-	errLost = errors.New("the connection was lost")
-)
-
-// forever runs session anew whenever it returns, until ctx ends, which also ends the session. So does the loss of the
-// connection. A session is only begun while there is one.
-//
-// What goes wrong is logged once until something else goes wrong. A session that worked for a while clears the delay.
-func (b *Bus) forever(ctx context.Context, what string, session func(context.Context) error) {
-	failures, logged := 0, ""
-	for {
-		down, err := b.link.wait(ctx)
-		if err != nil {
-			return
-		}
-		began := time.Now()
-		err = until(ctx, down, session)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) > sessions().most {
-			failures, logged = 0, ""
-		}
-		if text := err.Error(); text != logged && !errors.Is(err, errLost) {
-			b.complaints.write(b.log, what, err)
-			logged = text
-		}
-		failures++
-		pause(ctx, sessions().after(failures))
-	}
+// source says which messages of a stream to read.
+type source struct {
+	stream   string
+	channels []string  // empty: all
+	since    time.Time // leaves out older messages; zero: none
+	headers  bool      // leave out the bodies
 }
 
-// until runs session with a context that also ends when down is closed.
-func until(ctx context.Context, down <-chan struct{}, session func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-down:
-			cancel(errLost)
-		case <-ctx.Done():
-		}
-	}()
-	err := session(ctx)
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	if err == nil {
-		err = errors.New("it ended by itself")
-	}
-	return err
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// reader reads a stream in order and without a gap, or fails. It acknowledges nothing. Not for concurrent use.
+// reader reads a stream in order and without a gap, through an ordered consumer. Not for concurrent use.
 type reader struct {
 	bus      *Bus
-	stream   string
+	source   source
 	consumer jetstream.Consumer
 	messages jetstream.MessagesContext
-	read     uint64 // messages handed out so far
+	epoch    uint64
 	pending  uint64 // messages that were there when the reader was made
-
-	guarded context.Context // ends when the server does not let it read
-	done    func()
 }
 
-// everything is where a reader begins that wants all that a stream has.
-func everything() jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
-}
-
-// read makes a reader. Of config only filters, the start, and whether bodies are wanted are looked at.
-func (b *Bus) read(ctx context.Context, stream string, config jetstream.ConsumerConfig) (*reader, error) {
-	config.AckPolicy = jetstream.AckNonePolicy
-	config.MemoryStorage = true
-	config.Replicas = 1
-	config.InactiveThreshold = forgotten
-	c, err := b.js.CreateConsumer(ctx, stream, config)
-	if err != nil {
-		return nil, notSetUp("stream "+stream, err)
+// read makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
+func (b *Bus) read(ctx context.Context, s source, after, epoch uint64) (*reader, error) {
+	config := jetstream.OrderedConsumerConfig{
+		FilterSubjects: s.channels, HeadersOnly: s.headers, InactiveThreshold: forgotten, MaxResetAttempts: 1,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
 	}
-	guarded, done := b.link.guard(ctx, pulls(stream, c.CachedInfo().Name))
-	m, err := c.Messages(jetstream.PullMaxMessages(readAhead),
-		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
-	if err != nil {
-		done()
-		return nil, fmt.Errorf("stream %s: %w", stream, err)
+	switch {
+	case after > 0:
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
+	case !s.since.IsZero():
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &s.since
 	}
-	return &reader{
-		bus: b, stream: stream, consumer: c, messages: m, pending: c.CachedInfo().NumPending, guarded: guarded, done: done,
-	}, nil
+	c, err := b.js.OrderedConsumer(ctx, s.stream, config)
+	if err != nil {
+		return nil, notSetUp("stream "+s.stream, err)
+	}
+	r := &reader{bus: b, source: s, consumer: c, epoch: epoch, pending: c.CachedInfo().NumPending}
+	if r.messages, err = c.Messages(jetstream.PullMaxMessages(readAhead), jetstream.PullExpiry(pullFor),
+		jetstream.PullHeartbeat(pullBeat)); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
+	}
+	return r, nil
 }
 
-// next returns the next message. Any error but the end of ctx means that the reader is of no more use.
-func (r *reader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(r.guarded, cancel)()
+// next returns the next message, and how many come after it.
+func (r *reader) next(ctx context.Context) (l letter, after uint64, err error) {
 	m, err := r.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
-		return nil, nil, because(r.guarded, err)
+		return letter{}, 0, err
 	}
 	meta, err := m.Metadata()
 	if err != nil {
-		return nil, nil, err
+		return letter{}, 0, err
 	}
-	r.read++
-	if meta.Sequence.Consumer != r.read {
-		return nil, nil, errGap
-	}
-	return m, meta, nil
-}
-
-// pulls is the subject on which the messages of a consumer are asked for.
-func pulls(stream, consumer string) string {
-	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
+	return letterOf(m, meta, r.epoch), meta.NumPending, nil
 }
 
 func (r *reader) close() {
-	r.done()
 	r.messages.Stop()
 	if !r.bus.nc.IsConnected() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tidyWithin)
 	defer cancel()
-	_ = r.bus.js.DeleteConsumer(ctx, r.stream, r.consumer.CachedInfo().Name) // else the server does it in a minute
+	_ = r.bus.js.DeleteConsumer(ctx, r.source.stream, r.consumer.CachedInfo().Name) // else the server does it in a minute
+}
+
+// list hands over the messages that a source has now, oldest first and each once. Where a reader falls silent, since the server
+// is slow or since the rest was dropped, another one goes on after the last message. It returns the error of take as it is.
+func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error {
+	stream, err := b.js.Stream(ctx, s.stream)
+	if err != nil {
+		return notSetUp("stream "+s.stream, err)
+	}
+	var last uint64
+	began := time.Now()
+	for silent := 0; ; silent++ {
+		before := last
+		end, err := b.listAfter(ctx, s, &last, epoch(stream.CachedInfo()), take)
+		if end || ctx.Err() != nil || silent == mostSilent || b.health.deniedSince(began) != nil {
+			return err
+		}
+		if last > before {
+			silent = 0
+		}
+	}
+}
+
+// listAfter is one reader's part of list. end is false if another reader may have more.
+func (b *Bus) listAfter(
+	ctx context.Context, s source, last *uint64, epoch uint64, take func(letter) error,
+) (end bool, err error) {
+	r, err := b.read(ctx, s, *last, epoch)
+	if err != nil {
+		return !errors.Is(err, context.DeadlineExceeded), err // the server did not answer in time
+	}
+	defer r.close()
+	for left := r.pending; left > 0; left-- {
+		short, cancel := context.WithTimeout(ctx, silence)
+		l, after, err := r.next(short)
+		cancel()
+		if err != nil {
+			return false, fmt.Errorf("%w: %w", errSilence, err)
+		}
+		if err := take(l); err != nil {
+			return true, err
+		}
+		if *last = l.Sequence; after == 0 {
+			break
+		}
+	}
+	return true, nil
+}
+
+// follow hands over the messages of a source and then each new one, one at a time, until ctx ends. After a loss of the connection
+// it goes on after the last message that was taken, or in a stream that was made anew at its beginning. A source without a time
+// begins with the messages that are stored from now on. After an error of take the message is handed over again.
+func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, letter) error) {
+	var made time.Time
+	var last uint64
+	b.forever(ctx, "stream "+s.stream, func(ctx context.Context) error {
+		stream, err := b.js.Stream(ctx, s.stream)
+		if err != nil {
+			return notSetUp("stream "+s.stream, err)
+		}
+		info := stream.CachedInfo()
+		switch {
+		case made.IsZero() && s.since.IsZero():
+			last = info.State.LastSeq
+		case !made.IsZero() && !made.Equal(info.Created):
+			last = 0
+		}
+		made = info.Created
+		r, err := b.read(ctx, s, last, epoch(info))
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		for {
+			l, _, err := r.next(ctx)
+			if err == nil {
+				err = take(ctx, l)
+			}
+			if err != nil {
+				return err
+			}
+			last = l.Sequence
+		}
+	})
+}
+
+// tableRetries says when the rows that could not be taken are handed over again.
+func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
+
+// followTable hands over every message of a stream that is a table, oldest first, and then each new one, one at a time, until
+// ctx ends. After a loss of the connection it begins with the whole table again. Errors of take are logged, and the
+// message handed over again after a growing delay unless a newer one of its subject has come. The context of take ends with
+// the connection.
+func (b *Bus) followTable(ctx context.Context, stream string, take func(context.Context, letter) error) {
+	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
+		s, err := b.js.Stream(ctx, stream)
+		if err != nil {
+			return notSetUp("stream "+stream, err)
+		}
+		r, err := b.read(ctx, source{stream: stream}, 0, epoch(s.CachedInfo()))
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		failed, failures, due := map[string]letter{}, 0, time.Time{}
+		try := func(l letter) {
+			delete(failed, l.Subject)
+			if err := take(ctx, l); err != nil && ctx.Err() == nil {
+				failed[l.Subject] = l
+				b.log.Warn("a message could not be handled, trying again", "stream", stream, "channel", l.Subject, "error", err)
+			}
+		}
+		for {
+			wait, cancel := ctx, func() {}
+			if len(failed) > 0 {
+				wait, cancel = context.WithDeadline(ctx, due)
+			}
+			l, _, err := r.next(wait)
+			cancel()
+			switch {
+			case err == nil:
+				try(l)
+			case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+				for _, l := range slices.Collect(maps.Values(failed)) {
+					try(l)
+				}
+				due = time.Time{}
+			default:
+				return err
+			}
+			if len(failed) == 0 {
+				failures, due = 0, time.Time{}
+			} else if due.IsZero() {
+				failures++
+				due = time.Now().Add(tableRetries().after(failures))
+			}
+		}
+	})
+}
+
+// Query says which events of the history to read.
+type Query struct {
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all of the history.
+	Channels []string
+	// Since leaves out older events. Zero: everything, or with Follow only the events that are stored from now on.
+	Since time.Time
+	// Follow goes on with the events that are stored from now on.
+	Follow bool
+}
+
+// history are the channels of all events of the history.
+func history() []string { return append(subjectsOf(StreamEvents), IntentsChannels) }
+
+// Events hands over events of the history in the order in which they were stored, one at a time. Answers are copied to
+// the history, so one can come after the first verdict about it, and one that was replaced or dropped before it was
+// copied is missing. Copying takes milliseconds, and up to a few seconds after a server of the two streams has started.
+//
+// Without Follow it returns when it has handed over the events that were there at the beginning. With Follow it returns nil when
+// ctx ends: losses of the connection are waited out, and it goes on after the last event that it handed over, so none
+// is handed over twice. If the history itself was lost, it waits until there is one again and begins at its start.
+//
+// It returns the error of handle as it is. Unreadable messages are logged and left out; [Bus.Proofread] buries them.
+func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
+	if len(q.Channels) == 0 {
+		q.Channels = history()
+	}
+	s := source{stream: StreamEvents, channels: q.Channels, since: q.Since}
+	var refused error
+	take := func(l letter) error {
+		e, err := l.event(maxData)
+		if err != nil {
+			b.log.Warn("an event of the history cannot be read", "error", err)
+			return nil
+		}
+		refused = handle(e)
+		return refused
+	}
+	if !q.Follow {
+		err := b.do("read events", func() error { return b.list(ctx, s, take) })
+		if refused != nil {
+			return refused
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.follow(ctx, s, func(_ context.Context, l letter) error {
+		err := take(l)
+		if err != nil {
+			cancel()
+		}
+		return err
+	})
+	return refused
+}
+
+// The most messages that [Bus.Proofread] buries, so that a flood does not push the letters of others out of their stream.
+const (
+	mostBuried  = 300         // at once
+	buriedAgain = time.Second // and then one in this time
+)
+
+// Proofread reads the deltas, verdicts, receipts and maintenances of the history from a time on, and then each new one, until ctx
+// ends. Then it returns nil. Messages that are no events go to the dead letters, and so do events for which flaw returns an
+// error. Of more than 300 at once, and then one in a second, the others are only logged. They stay in the history. One process
+// should do this. flaw is called for one event at a time.
+func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
+	left, at := mostBuried, time.Now()
+	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since}
+	b.follow(ctx, s, func(ctx context.Context, l letter) error {
+		e, err := l.event(maxData)
+		if err == nil {
+			err = flaw(e)
+		}
+		if err == nil {
+			return nil
+		}
+		if n := int(time.Since(at) / buriedAgain); n > 0 {
+			left, at = min(mostBuried, left+n), at.Add(time.Duration(n)*buriedAgain)
+		}
+		if left == 0 {
+			b.log.Debug("an event of the history is wrong, and too many are for the dead letters", "channel", l.Subject, "error", err)
+			return nil
+		}
+		left--
+		buried := b.bury(ctx, l, b.name, err)
+		if errors.Is(buried, ErrNotPermitted) {
+			b.log.Error("an event of the history is wrong, and must not be buried", "channel", l.Subject, "why", err, "error", buried)
+			return nil
+		}
+		return buried
+	})
+	return nil
+}
+
+// Subscribe hands over the events that are published on the channels while it runs, one at a time in the order in which the
+// server sent them, until ctx ends; then it returns nil. Channels may hold wildcards and must not overlap. It is the only
+// way to see scopes without taking them from the functions that work on them.
+//
+// It is for showing events, not for deciding: it begins with the present, misses events that are published while the connection
+// is lost or handle is 1,024 messages behind, and also shows events that the stream refused to store. The events have no
+// Sequence.
+//
+// It calls subscribed, unless that is nil, once it hears the channels, so that it misses nothing that follows from the call, and
+// again each time that the connection was lost and is back. handle does not run meanwhile.
+//
+// It fails with [ErrNotPermitted] when the server refuses a channel, and returns the errors of subscribed and of handle as they
+// are. Unreadable messages are logged and left out.
+func (b *Bus) Subscribe(
+	ctx context.Context, channels []string, subscribed func(context.Context) error, handle func(schemas.Event) error,
+) error {
+	messages := make(chan *nats.Msg, subscribeBuffer)
+	for _, channel := range channels {
+		s, err := b.nc.ChanSubscribe(channel, messages)
+		if err != nil {
+			return fmt.Errorf("subscribe to %s: %w", channel, err)
+		}
+		defer func() { _ = s.Unsubscribe() }() // fails only when the connection has been closed
+	}
+	for again := false; ; again = true {
+		var lost <-chan struct{}
+		if again || b.nc.IsConnected() {
+			var err error
+			if lost, err = b.health.wait(ctx); err != nil {
+				return nil //nolint:nilerr // ctx has ended
+			}
+			_ = b.nc.FlushTimeout(askWithin) // a refusal comes before the answer
+			if err, subject := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, subject) {
+				return err
+			}
+		}
+		if subscribed != nil {
+			if err := subscribed(ctx); err != nil {
+				return err
+			}
+		}
+		if over, err := b.hear(ctx, lost, messages, handle); over {
+			return err
+		}
+	}
+}
+
+// hear hands over messages until the connection is lost. over is true when no other will come.
+func (b *Bus) hear(
+	ctx context.Context, lost <-chan struct{}, messages <-chan *nats.Msg, handle func(schemas.Event) error,
+) (over bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-b.health.closed:
+			return true, fmt.Errorf("subscribe: %w", nats.ErrConnectionClosed)
+		case <-lost:
+			return false, nil
+		case m := <-messages:
+			e, err := decode(m.Header, m.Data, maxData)
+			if err != nil {
+				b.log.Warn("an event cannot be read", "channel", m.Subject, "error", err)
+				continue
+			}
+			e.Channel = m.Subject
+			if err := handle(e); err != nil {
+				return true, err
+			}
+		}
+	}
 }

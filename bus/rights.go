@@ -2,38 +2,18 @@ package bus
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Role is what a participant does on the bus. It is also the [Options.Name] by which a process of Rehome connects.
-type Role string
-
-// The roles. [RoleAll] is `rehome run` with a bus elsewhere. Functions and senders are programs outside of Rehome, of which
-// there can be several.
-const (
-	RoleSetup       Role = "setup"
-	RoleWatcher     Role = "watcher"
-	RoleFunctions   Role = "functions"
-	RoleDispatcher  Role = "dispatcher"
-	RoleActuator    Role = "actuator"
-	RoleMaintenance Role = "maintenance"
-	RoleAll         Role = "rehome"
-	RoleReader      Role = "reader"
-	RoleListener    Role = "listener"
-	RoleForwarder   Role = "forwarder"
-	RoleOperator    Role = "operator"
-	RoleFunction    Role = "function"
-	RoleSender      Role = "sender"
-)
-
-// Participant is somebody who takes part on the bus.
+// Participant is one program or person on the bus.
 type Participant struct {
 	Role Role
-	// Name tells the functions, or the senders, apart. It is that of the strategy or of the sender. Others have none.
+	// Name tells functions, or senders, apart. It is the name of the strategy or of the sender. Other roles have none.
 	Name string
-	// Subject is where a function is asked. Others have none.
+	// Subject is where a function is asked. Other roles have none.
 	Subject string
 }
 
@@ -45,7 +25,7 @@ func (p Participant) String() string {
 	return string(p.Role) + "-" + schemas.Token(p.Name)
 }
 
-// Hosting is which strategies have functions, and where.
+// Hosting says which strategies have functions, and where.
 type Hosting struct {
 	// BuiltIn are the strategies that `rehome functions` hosts.
 	BuiltIn []string
@@ -56,13 +36,6 @@ type Hosting struct {
 	Subjects []string
 }
 
-// dispatched are the strategies that the dispatcher may answer for. No policy can name those of requests and maintenances.
-func (h Hosting) dispatched() []string {
-	return slices.DeleteFunc(slices.Concat(h.BuiltIn, h.Outside), func(name string) bool {
-		return name == schemas.RequestStrategy || name == schemas.MaintenanceStrategy
-	})
-}
-
 // Rights are what a participant may do on the bus. Everything else is forbidden.
 type Rights struct {
 	Publish   []string // subjects, with wildcards
@@ -70,216 +43,186 @@ type Rights struct {
 	Reply     bool     // may answer each message that it gets, once
 }
 
-const (
-	requestSubjects = schemas.Prefix + ".request."
-	receiptSubjects = schemas.Prefix + ".receipt."
-	// maintenanceIntents are the intents messages of maintenances.
-	maintenanceIntents = schemas.Prefix + ".intents." + schemas.MaintenanceStrategy + ".>"
-	// httpRequests are what the watcher asks for users of the cluster who asked it over HTTP.
-	httpRequests = requestSubjects + "http.>"
-)
-
-// RightsOf are the least rights with which a participant can do all of its work. The subjects come in no order that means
-// anything, none twice.
+// RightsOf returns the least rights with which a participant can do all of its work, from the table of [Nouns]. The subjects
+// come in no particular order, none twice.
 //
 // A participant that may ask JetStream chooses the subject of the answer, which no server checks against its rights: a reader
-// can have a stored event published again on any subject of the account of Rehome. A sender and a listener have accounts of
-// their own, see [Participant.Account]; a listener and a function outside cannot publish at all.
+// can have a stored event published again on any subject of the account of Rehome. A listener and a function outside cannot
+// publish at all.
 //
-// The table is made of what the methods of [Bus] send: a right that is missing here is an [ErrNotPermitted] there, and a
-// right that is not needed fails a test.
+// A test takes each of these rights away and expects an [ErrNotPermitted] from a method of [Bus].
 func RightsOf(p Participant, h Hosting) Rights {
-	inbox := "_INBOX_" + p.String() + ".>"
-	switch p.Role {
-	case RoleSetup:
-		return rights(settingUp()).hears(inbox)
-	case RoleWatcher:
-		return rights(attending(), watching()).hears(inbox)
-	case RoleFunctions:
-		return rights(attending(), deciding(tokens(h.BuiltIn))).hears(inbox)
-	case RoleDispatcher:
-		return rights(attending(), deciding(tokens(h.dispatched())), h.Subjects).hears(inbox)
-	case RoleActuator:
-		return rights(attending(), acting()).hears(inbox)
-	case RoleMaintenance:
-		return rights(attending(), maintaining(), []string{maintenanceIntents}).hears(inbox)
-	case RoleAll:
-		return rights(attending(), settingUp(), watching(), deciding([]string{"*"}), acting(), maintaining(), h.Subjects).hears(inbox)
-	case RoleReader:
-		return rights(reading(StreamEvents), readingLedger(), readingStatus()).hears(inbox,
-			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects+">", MaintenanceChannels)
-	case RoleListener:
-		return Rights{Subscribe: []string{
-			DeltaChannels, IntentsChannels, VerdictChannels, receiptSubjects + ">", MaintenanceChannels,
-		}}
-	case RoleForwarder:
-		return rights(forwarding()).hears(inbox)
-	case RoleOperator:
-		return rights(operating(tokens(h.dispatched()))).hears(inbox, "_INBOX_"+string(RoleReader)+".>", ScopeChannels)
-	case RoleFunction:
+	if p.Role == RoleFunction {
 		return Rights{Subscribe: []string{p.Subject}, Reply: true}
-	case RoleSender:
-		token := schemas.Token(p.Name)
-		return rights([]string{requestSubjects + token + ".>"}).hears(inbox, receiptSubjects+token+".>", VerdictChannels)
 	}
-	return Rights{}
-}
-
-// rights may publish on all of these.
-func rights(lists ...[]string) Rights {
-	all := slices.Concat(lists...)
-	slices.Sort(all)
-	return Rights{Publish: slices.Compact(all)}
-}
-
-// hears adds what may be subscribed to.
-func (r Rights) hears(subjects ...string) Rights {
-	r.Subscribe = subjects
+	roles := []Role{p.Role}
+	if p.Role == RoleAll {
+		roles = []Role{RoleSetup, RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleMaintenance}
+		h.BuiltIn, h.Outside = []string{anyStrategy}, nil // a policy names its strategies later
+	}
+	var r Rights
+	for _, role := range roles {
+		r.Publish = append(r.Publish, asking(role, h)...)
+		for _, n := range Nouns() {
+			r.add(n, Participant{Role: role, Name: p.Name}, h)
+		}
+	}
+	r.Publish, r.Subscribe = withoutCovered(r.Publish), withoutCovered(r.Subscribe)
+	if len(r.Publish) > 0 {
+		r.Subscribe = append(r.Subscribe, inbox(p.String())+".>")
+	}
+	if p.Role == RoleOperator { // a person who also does what readers do
+		r.Subscribe = append(r.Subscribe, inbox(string(RoleReader))+".>")
+	}
 	return r
 }
 
-// attending is what every process does that runs: it looks whether the streams are there.
-func attending() []string { return on("STREAM.INFO", allStreams()...) }
+// inbox is the beginning of the subjects to which the answers for a participant come.
+func inbox(name string) string { return "_INBOX_" + schemas.Token(name) }
 
-func settingUp() []string {
-	return slices.Concat(
-		on("STREAM.INFO", allStreams()...), on("STREAM.CREATE", allStreams()...), on("STREAM.UPDATE", allStreams()...),
-		[]string{api + "CONSUMER.CREATE." + StreamScopes + ".>"},
-	)
-}
+// api is the beginning of the subjects by which a client asks a server about streams and consumers.
+const api = "$JS.API."
 
-// watching is: deltas, scopes and receipts are published, verdicts and requests followed, requests dropped when answered, and
-// those that come over HTTP passed on; what is wrong in the history is buried.
-func watching() []string {
-	return slices.Concat(
-		[]string{DeltaChannels, ScopeChannels, receiptSubjects + ">", httpRequests, deadIn(StreamEvents)},
-		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests), on("STREAM.INFO", StreamIntents),
-		on("STREAM.MSG.GET", StreamEvents), // what a request was answered
-	)
-}
-
-// tokens are the names of strategies as they stand in subjects.
-func tokens(names []string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = schemas.Token(name)
+// asking returns the questions about streams that a role asks, whatever the nouns.
+func asking(role Role, h Hosting) []string {
+	switch role {
+	case RoleSetup:
+		return slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"), []string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
+	case RoleDispatcher:
+		return append(on("STREAM.INFO"), h.Subjects...)
+	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
+		return on("STREAM.INFO")
+	case RoleReader, RoleOperator:
+		return append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
+	case RoleForwarder: // which makes and changes its consumer, and never removes it
+		return []string{
+			api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + ".*",
+			api + "CONSUMER.CREATE." + StreamEvents + ".*", pulls(StreamEvents, "*"), "$JS.ACK." + StreamEvents + ".>",
+		}
 	}
-	return all
+	return nil
 }
 
-// intentsOf are the subjects of the answers of one strategy.
-func intentsOf(token string) string { return strings.TrimSuffix(IntentsChannels, ">") + token + ".>" }
-
-// deciding is: scopes of some strategies are pulled, settled and, when nobody can work on them, buried; answers are compared
-// and published.
-func deciding(strategies []string) []string {
-	subjects := slices.Concat(on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents))
-	for _, token := range strategies {
-		subjects = append(subjects,
-			api+"CONSUMER.INFO."+StreamScopes+"."+token, pulls(StreamScopes, token), "$JS.ACK."+StreamScopes+"."+token+".>",
-			intentsOf(token), deadSubjects+StreamScopes+"."+token)
-	}
-	return subjects
-}
-
-// acting is: answers are followed and dropped, and those of requests compared with the requests; verdicts published, and moves
-// remembered in the ledger.
-func acting() []string {
-	return slices.Concat(
-		[]string{VerdictChannels, deadIn(StreamIntents)},
-		reading(StreamIntents), dropping(StreamIntents), reading(StreamEvents), readingLedger(), writingLedger(),
-		on("STREAM.MSG.GET", StreamEvents, StreamRequests), // an accepted request
-	)
-}
-
-// maintaining is: maintenances are read and changed in their table; the intents of maintenances compared and published; events of
-// maintenances and receipts published; verdicts followed; and requests followed, and dropped when answered.
-func maintaining() []string {
-	return slices.Concat(
-		[]string{MaintenanceChannels, receiptSubjects + ">"},
-		reading(StreamMaintenances), changingMaintenances(),
-		on("STREAM.INFO", StreamIntents), on("STREAM.MSG.GET", StreamIntents, StreamEvents),
-		reading(StreamEvents), reading(StreamRequests), dropping(StreamRequests),
-	)
-}
-
-// forwarding is: a listener of any name, which goes on where it was, is made when it is new, and changed when it wants other
-// channels. It is not removed: that is for people.
-func forwarding() []string {
-	return []string{
-		api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + ".*",
-		api + "CONSUMER.CREATE." + StreamEvents + ".*", pulls(StreamEvents, "*"), "$JS.ACK." + StreamEvents + ".>",
-		deadSubjects + StreamEvents + ".*",
-	}
-}
-
-// operating is what people do: read everything, retry and drop dead letters, clear loop breakers, remove listeners.
-func operating(strategies []string) []string {
-	var intents []string
-	for _, token := range strategies {
-		intents = append(intents, intentsOf(token))
-	}
-	return slices.Concat(
-		intents, []string{DeltaChannels, ScopeChannels, VerdictChannels},
-		reading(StreamEvents), reading(StreamDead), dropping(StreamDead),
-		on("STREAM.INFO", StreamScopes, StreamIntents), on("STREAM.MSG.GET", StreamScopes, StreamIntents, StreamEvents),
-		readingLedger(), writingLedger(), readingStatus(),
-	)
-}
-
-// readingStatus is: how far the work has come, and which requests and maintenances are open.
-func readingStatus() []string {
-	return slices.Concat(on("STREAM.INFO", allStreams()...), on("CONSUMER.LIST", allStreams()...), reading(StreamRequests),
-		reading(StreamMaintenances))
-}
-
-// reading a stream takes a consumer of one's own, which is deleted afterwards.
-func reading(stream string) []string {
-	return []string{
-		api + "STREAM.INFO." + stream, api + "CONSUMER.CREATE." + stream + ".>", pulls(stream, "*"),
-		api + "CONSUMER.DELETE." + stream + ".*",
-	}
-}
-
-// dropping a message tells one that is gone already from one that cannot be deleted by looking for it.
-func dropping(stream string) []string {
-	return []string{api + "STREAM.MSG.DELETE." + stream, api + "STREAM.MSG.GET." + stream, api + "STREAM.INFO." + stream}
-}
-
-// flowOfLedger is what the subjects begin with on which a reader of the ledger says that it has kept up.
-const flowOfLedger = "$JS.FC." + StreamLedger
-
-// readingLedger is done by a consumer that the server pushes to, and slows down by messages that are to be answered.
-func readingLedger() []string {
-	return []string{
-		api + "STREAM.INFO." + StreamLedger, api + "CONSUMER.CREATE." + StreamLedger + ".>",
-		api + "CONSUMER.DELETE." + StreamLedger + ".*", flowOfLedger + ".>",
-	}
-}
-
-func writingLedger() []string {
-	return []string{ledgerSubjects + ">", api + "STREAM.PURGE." + StreamLedger, api + "STREAM.INFO." + StreamLedger}
-}
-
-// changingMaintenances is: one is read, and stored or removed if nobody else has changed it.
-func changingMaintenances() []string {
-	return append(on("STREAM.MSG.GET", StreamMaintenances), api+"STREAM.INFO."+StreamMaintenances, maintenanceSubjects+">")
-}
-
-// on are the subjects by which a server is asked the same about several streams.
-func on(question string, streams ...string) []string {
-	subjects := make([]string, len(streams))
-	for i, stream := range streams {
+// on returns one question about each stream.
+func on(question string) []string {
+	subjects := streams()
+	for i, stream := range subjects {
 		subjects[i] = api + question + "." + stream
 	}
 	return subjects
 }
 
-// allStreams are all streams.
-func allStreams() []string {
-	names := streamNames()
-	return names[:]
+// pulls is the subject on which a client asks for the messages of a consumer.
+func pulls(stream, consumer string) string {
+	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
-// deadIn are the subjects of dead letters from a stream.
-func deadIn(stream string) string { return deadSubjects + stream + ".>" }
+// add adds the rights to a noun.
+func (r *Rights) add(n Noun, p Participant, h Hosting) {
+	may := func(roles []Role, questions ...string) bool {
+		if !slices.Contains(roles, p.Role) {
+			return false
+		}
+		for _, q := range questions {
+			r.Publish = append(r.Publish, api+q)
+		}
+		return true
+	}
+	own := n.own(p, h)
+	if may(n.publish) {
+		r.Publish = append(r.Publish, own...)
+	}
+	if may(n.live) {
+		r.Subscribe = append(r.Subscribe, own...)
+	}
+	may(n.get, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
+	// A message that is gone already differs from one that cannot be removed: the client looks for it.
+	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
+	followed := may(n.follow, "STREAM.INFO."+n.Stream, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*")
+	switch {
+	case n.isBucket():
+		if followed { // the server pushes the keys, and asks the client to keep up
+			r.Publish = append(r.Publish, "$JS.FC."+n.Stream+".>")
+		}
+		may(n.publish, "STREAM.INFO."+n.Stream)
+		if n.Stream == StreamLedger {
+			may(n.publish, "STREAM.PURGE."+n.Stream)
+		}
+	case followed:
+		r.Publish = append(r.Publish, pulls(n.Stream, "*"))
+	}
+	if may(n.work) {
+		for _, token := range strategies(p.Role, h) {
+			r.Publish = append(r.Publish, api+"CONSUMER.INFO."+n.Stream+"."+token, pulls(n.Stream, token),
+				"$JS.ACK."+n.Stream+"."+token+".>")
+		}
+	}
+}
+
+// own returns the subjects of a noun that are the participant's own, on which it may publish, or which it may hear.
+func (n Noun) own(p Participant, h Hosting) (subjects []string) {
+	rest := []string{">"}
+	switch byRole := strategies(p.Role, h); {
+	case n.Name == "intents" && byRole != nil:
+		rest = nil
+		for _, token := range byRole {
+			rest = append(rest, token+".>")
+		}
+	case p.Role == RoleSender && n.Stream != StreamEvents, p.Role == RoleSender && n.Name == "receipt":
+		rest = []string{schemas.Token(p.Name) + ".>"}
+	case n.Name == "request": // the watcher passes on the requests of users who ask over HTTP
+		rest = []string{"http.>"}
+	case n.Name == "dead" && p.Role == RoleWatcher:
+		rest = []string{StreamEvents + ".>"}
+	case n.Name == "dead" && p.Role == RoleForwarder:
+		rest = []string{StreamEvents + ".*"}
+	case n.Name == "dead" && p.Role == RoleActuator:
+		rest = []string{StreamIntents + ".>"}
+	case n.Name == "dead":
+		rest = nil
+		for _, token := range byRole {
+			rest = append(rest, StreamScopes+"."+token)
+		}
+	}
+	for _, r := range rest {
+		subjects = append(subjects, n.prefix()+r)
+	}
+	return subjects
+}
+
+// anyStrategy stands for all strategies in [Hosting].
+const anyStrategy = "*"
+
+// strategies returns the tokens of the strategies that a role answers for. nil: it answers for none. No policy can name the
+// strategies of requests and maintenances, so the dispatcher never answers for them.
+func strategies(role Role, h Hosting) (list []string) {
+	switch role {
+	case RoleFunctions:
+		list = h.BuiltIn
+	case RoleDispatcher, RoleOperator:
+		list = slices.DeleteFunc(slices.Concat(h.BuiltIn, h.Outside), func(name string) bool {
+			return name == schemas.RequestStrategy || name == schemas.MaintenanceStrategy
+		})
+	case RoleMaintenance:
+		list = []string{schemas.MaintenanceStrategy}
+	default:
+		return nil
+	}
+	all := make([]string, len(list))
+	for i, name := range list {
+		if all[i] = name; name != anyStrategy {
+			all[i] = schemas.Token(name)
+		}
+	}
+	return all
+}
+
+// withoutCovered leaves out subjects that another one of the list covers.
+func withoutCovered(subjects []string) []string {
+	slices.Sort(subjects)
+	subjects = slices.Compact(subjects)
+	all := slices.Clone(subjects)
+	return slices.DeleteFunc(subjects, func(s string) bool {
+		return slices.ContainsFunc(all, func(by string) bool { return by != s && server.SubjectMatchesFilter(s, by) })
+	})
+}

@@ -1,40 +1,241 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
-// lookEvery is how often the streams are looked for while nothing happens: seven small requests, and the longest time
-// for which a stream that somebody deleted goes unnoticed.
-const lookEvery = 10 * time.Second
+const (
+	// DefaultHistory lets people find on a Monday what happened on Friday evening.
+	DefaultHistory = 72 * time.Hour
+	// DefaultMaxBytes is the limit of all streams together: the largest known cluster has 5,000 nodes, whose scopes of 110 pods
+	// at 2 KB come to about 1 GB if all of them wait at once.
+	DefaultMaxBytes = 1536 << 20
+	// DefaultAckWait is how long the server waits for a worker. The scopes of a worker that died are late by this. A worker that
+	// lives reports every third of it, however long its handler takes.
+	DefaultAckWait = 20 * time.Second
+	// DefaultMaxDeliver is how often a scope is tried. With the delays of [Bus.Work] that takes about half a minute.
+	DefaultMaxDeliver = 6
+
+	// stepWithin is how long one stream or consumer may take to be made: far longer than a cluster with a leader needs.
+	stepWithin = 5 * time.Second
+	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything again twice in that time.
+	workAge = time.Hour
+	// requestAge is how long requests are kept: longer than the latest deadline that one can have.
+	requestAge = 25 * time.Hour
+	// maxRequests bounds the open requests, and maxRequest the size of each: one that names as many pods as it may needs about
+	// 100 bytes for each.
+	maxRequests = 10_000
+	maxRequest  = 64 << 10
+	// maxMaintenance is how large the maintenance of one node may be: it lists twenty pods that cannot move, each with a reason.
+	maxMaintenance = 256 << 10
+	// deadAge is how long dead letters are kept: longer than holidays of a few days.
+	deadAge = 7 * 24 * time.Hour
+	// ledgerAge bounds how long the actuator can remember anything: longer than the longest window of a limit.
+	ledgerAge = 25 * time.Hour
+	// duplicates is how long a stream recognizes an event that was stored before: the server's own default.
+	duplicates = 2 * time.Minute
+	// copyingWithin is how long Setup waits until the history copies intents. If the first attempt of the server fails, the next
+	// one comes only after 10 s, and nothing but the history depends on it.
+	copyingWithin = 2 * time.Second
+	// maxAckPending is how many scopes of one strategy are handed out at once, to all workers together: a scope that is handed out
+	// can no longer be replaced by a newer one.
+	maxAckPending = 16
+	// lookEvery is how often the streams are looked for while nothing happens, and so how long a deleted stream goes unnoticed.
+	lookEvery = 10 * time.Second
+)
+
+// Setup says how the streams are laid out. The zero value is right for an embedded server without strategies.
+type Setup struct {
+	// Strategies are the names of all strategies that scopes are published for. The consumers of others are left alone.
+	Strategies []string
+	// Replicas is on how many servers each stream is stored: 1, 3 or 5. Zero: 1.
+	Replicas int
+	// History is how long deltas, intents, verdicts, receipts and maintenances are kept. Zero: [DefaultHistory].
+	History time.Duration
+	// MaxBytes bounds all streams together, on each server. The history, requests and maintenances get nine sixteenths of it,
+	// requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters and the actuator's ledger a
+	// sixteenth each. When one is full, its oldest events go; requests, maintenances and the ledger take nothing more instead.
+	// Zero: [DefaultMaxBytes].
+	MaxBytes int64
+	// AckWait is how long the server waits for a worker. Zero: [DefaultAckWait].
+	AckWait time.Duration
+	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero: [DefaultMaxDeliver].
+	MaxDeliver int
+	// ScopesInMemory keeps scopes in the memory of the server instead of on its disk. It is for a server inside a rehome
+	// process: its watcher evaluates everything when it starts, so a restart loses no evaluation.
+	ScopesInMemory bool
+	// Parallel is how many scopes of a strategy are worked on at once, where that is more than usual.
+	Parallel map[string]int
+}
+
+// handedOut is how many scopes of a strategy are handed out at once if so many are worked on. Those that wait for their next
+// try are among them, and must not keep the others from being worked on.
+func handedOut(parallel int) int { return max(maxAckPending, 2*parallel) }
+
+// Setup makes the streams and consumers, or changes those that exist to what s says. Calling it again changes nothing.
+// It must not be called by two processes with different settings. How long an event is kept can be changed at any
+// time; so can the number of replicas.
+func (b *Bus) Setup(ctx context.Context, s Setup) error {
+	s.Replicas = cmp.Or(s.Replicas, 1)
+	s.History = cmp.Or(s.History, DefaultHistory)
+	s.MaxBytes = cmp.Or(s.MaxBytes, DefaultMaxBytes)
+	s.AckWait = cmp.Or(s.AckWait, DefaultAckWait)
+	s.MaxDeliver = cmp.Or(s.MaxDeliver, DefaultMaxDeliver)
+	return b.do("set up the bus", func() error {
+		for _, config := range s.streams() {
+			if err := bounded(ctx, func(ctx context.Context) error { return b.setUpStream(ctx, config) }); err != nil {
+				return fmt.Errorf("stream %s: %w", config.Name, err)
+			}
+		}
+		for _, strategy := range s.Strategies {
+			if err := bounded(ctx, func(ctx context.Context) error {
+				_, err := b.js.CreateOrUpdateConsumer(ctx, StreamScopes, s.consumer(strategy))
+				return err
+			}); err != nil {
+				return fmt.Errorf("the consumer of %s: %w", strategy, err)
+			}
+		}
+		b.awaitCopying(ctx)
+		return nil
+	})
+}
+
+// bounded gives one step of the setup its own time: a cluster that has no leader yet does not answer at all, and the
+// whole time of the caller would go into the first question.
+func bounded(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
+	return step(ctx)
+}
+
+// setUpStream makes a stream, or changes the one that exists.
+func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig) error {
+	old, err := b.js.Stream(ctx, config.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = b.js.CreateStream(ctx, config)
+		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
+		}
+		old, err = b.js.Stream(ctx, config.Name) // another process has just made it
+	}
+	if err != nil {
+		return err
+	}
+	if old.CachedInfo().Config.Storage != config.Storage { // a server does not change it; the stream begins empty
+		if err := b.js.DeleteStream(ctx, config.Name); err != nil {
+			return err
+		}
+		_, err := b.js.CreateStream(ctx, config)
+		return err
+	}
+	config.FirstSeq = old.CachedInfo().Config.FirstSeq // the server would throw away messages before a later one
+	_, err = b.js.UpdateStream(ctx, config)
+	return err
+}
+
+// awaitCopying waits until the history copies intents, which takes the server 100 to 200 ms. Intents that are replaced
+// before that are missing from the history.
+func (b *Bus) awaitCopying(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, copyingWithin)
+	defer cancel()
+	for ctx.Err() == nil {
+		s, err := b.js.Stream(ctx, StreamEvents)
+		if err == nil && len(s.CachedInfo().Sources) == 1 && s.CachedInfo().Sources[0].Active >= 0 {
+			return
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	b.log.Warn("the history does not copy intents yet; the server tries again by itself", "stream", StreamEvents)
+}
+
+// streams returns the configuration of each stream, after the streams that it copies.
+func (s Setup) streams() []jetstream.StreamConfig {
+	share := s.MaxBytes / 16
+	all := []jetstream.StreamConfig{{
+		Name: StreamScopes, Description: "work for functions: the newest scope of each key, until it is answered",
+		// One message a key, and the old one gives way: a change during an evaluation is evaluated too.
+		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: 4 * share,
+	}, {
+		Name: StreamIntents, Description: "a table: the newest answer to each scope, until it is settled",
+		MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: share,
+		// Reads must go to the leader: a replica may not have the answer yet that an empty one has to withdraw.
+		AllowDirect: false,
+	}, {
+		Name: StreamRequests, Description: "a table: what people and programs ask for, until it is rejected or finished",
+		// An open request stays as it is. The stream refuses a second one of its name, and one too many.
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxMsgs: maxRequests, MaxMsgSize: maxRequest,
+		MaxAge: requestAge, MaxBytes: share / 4, Duplicates: duplicates,
+	}, {
+		Name: StreamEvents, Description: "history of deltas, intents, verdicts, receipts and maintenances",
+		Sources: []*jetstream.StreamSource{{Name: StreamIntents}}, MaxAge: s.History, MaxBytes: 9*share - 2*(share/4),
+		Duplicates: min(duplicates, s.History), Compression: jetstream.S2Compression,
+	}, {
+		Name: StreamDead, Description: "messages that could not be read or worked on, each with its error",
+		MaxAge: deadAge, MaxBytes: share, Duplicates: duplicates,
+	}, {
+		Name: StreamLedger, Description: "what the actuator has to remember: moves in flight, moves that limits count, loop breakers",
+		// A move that cannot be remembered is not made.
+		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: ledgerAge, MaxBytes: share, AllowRollup: true,
+	}, {
+		Name: StreamMaintenances, Description: "a table: the maintenances that were asked for on the bus, until their nodes are given back",
+		// No entry gives way to another, and entries have no age: a node can be worked on for weeks.
+		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxMsgSize: maxMaintenance, MaxBytes: share / 4,
+		AllowRollup: true, AllowMsgTTL: true,
+	}}
+	for i := range all {
+		all[i].Subjects, all[i].Replicas = subjectsOf(all[i].Name), s.Replicas
+		if s.ScopesInMemory && all[i].Name == StreamScopes {
+			all[i].Storage = jetstream.MemoryStorage
+		}
+	}
+	return all
+}
+
+// consumer is the one consumer of the scopes of a strategy. It has no BackOff, which would take the place of AckWait;
+// [Bus.Work] computes the delays.
+func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
+	token := schemas.Token(strategy)
+	return jetstream.ConsumerConfig{
+		Durable:       token,
+		Description:   "scopes of " + strategy,
+		FilterSubject: strings.TrimSuffix(ScopeChannels, ">") + token + ".>",
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       s.AckWait,
+		MaxDeliver:    s.MaxDeliver,
+		MaxAckPending: handedOut(s.Parallel[strategy]),
+	}
+}
 
 // FollowStreams looks for the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
-// returns nil. It calls found when all of them are there for the first time, and again whenever one of them is not the one
-// that was there before: then what was on the bus has been lost.
+// returns nil. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
+// its messages have been lost.
 //
 // When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
-// all are there. nil: it waits for somebody else to do that. An error of missing is logged, once until it changes.
+// all are there. nil: it waits until another process does that. An error of missing is logged, once until it changes.
 func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
-	var known births
+	var known []time.Time
 	b.forever(ctx, "streams", func(ctx context.Context) error {
 		for {
 			now, err := b.births(ctx)
-			if errors.Is(err, ErrNotSetUp) {
-				b.found(time.Time{})
-				if missing != nil {
-					err = missing(ctx)
-				}
-				if err == nil {
+			if errors.Is(err, ErrNotSetUp) && missing != nil {
+				if err = missing(ctx); err == nil {
 					now, err = b.births(ctx)
 				}
 			}
 			if err != nil {
 				return err
 			}
-			if now != known {
+			if !slices.Equal(now, known) {
 				known = now
 				found()
 			}
@@ -47,17 +248,107 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 	return nil
 }
 
-// births are the times when the streams were made.
-type births [7]time.Time
-
 // births asks when the streams were made.
-func (b *Bus) births(ctx context.Context) (times births, err error) {
-	for i, name := range streamNames() {
+func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
+	for _, name := range streams() {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
-			return times, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
+			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
 		}
-		times[i] = s.CachedInfo().Created.UTC() // so that they can be compared with ==
+		times = append(times, s.CachedInfo().Created.UTC())
 	}
 	return times, nil
+}
+
+// StreamStatus is what a stream holds.
+type StreamStatus struct {
+	Name     string `json:"name"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	// MaxBytes is how much it may hold. 0: there is no limit.
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// Workers are the durable consumers that share its messages, by name: one for each strategy or listener.
+	Workers []WorkerStatus `json:"workers,omitempty"`
+}
+
+// WorkerStatus is how far the work for one strategy has come, in all processes that work on it together.
+type WorkerStatus struct {
+	Strategy string `json:"strategy"`
+	// Waiting are the messages that were not handed out yet, and InHand those that were and are not done.
+	Waiting uint64 `json:"waiting"`
+	InHand  int    `json:"inHand"`
+	// Again are those in hand, or on their way there, that were handed out before.
+	Again int `json:"again"`
+	// Idle is how many handlers wait for a message now. None, and nothing in hand: no process works on it.
+	Idle int `json:"idle"`
+}
+
+// Status returns what each stream holds, with all of its workers. It fails with [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
+	return b.status(ctx, func(s jetstream.Stream) (workers []*jetstream.ConsumerInfo, err error) {
+		list := s.ListConsumers(ctx)
+		for c := range list.Info() {
+			if c.Config.Durable != "" {
+				workers = append(workers, c)
+			}
+		}
+		if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+			return nil, err
+		}
+		return workers, nil
+	})
+}
+
+// StatusFor is [Bus.Status] with only the workers of these strategies, as far as they have a consumer. It takes no right but those
+// of a process that works on their scopes.
+func (b *Bus) StatusFor(ctx context.Context, strategies []string) ([]StreamStatus, error) {
+	return b.status(ctx, func(s jetstream.Stream) (workers []*jetstream.ConsumerInfo, err error) {
+		if s.CachedInfo().Config.Name != StreamScopes {
+			return nil, nil
+		}
+		for _, strategy := range strategies {
+			c, err := s.Consumer(ctx, schemas.Token(strategy))
+			if err == nil {
+				workers = append(workers, c.CachedInfo())
+			} else if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+				return nil, err
+			}
+		}
+		return workers, nil
+	})
+}
+
+// status returns what each stream holds, with the consumers that workers returns.
+func (b *Bus) status(
+	ctx context.Context, workers func(jetstream.Stream) ([]*jetstream.ConsumerInfo, error),
+) (all []StreamStatus, err error) {
+	err = b.do("status of the streams", func() error {
+		for _, name := range streams() {
+			s, err := b.js.Stream(ctx, name)
+			if err != nil {
+				return notSetUp("stream "+name, err)
+			}
+			info := s.CachedInfo()
+			status := StreamStatus{
+				Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, 0),
+			}
+			consumers, err := workers(s)
+			if err != nil {
+				return fmt.Errorf("consumers of stream %s: %w", name, err)
+			}
+			for _, c := range consumers {
+				strategy, ok := schemas.FromToken(c.Name)
+				if !ok {
+					strategy = c.Name
+				}
+				status.Workers = append(status.Workers, WorkerStatus{
+					Strategy: strategy, Waiting: c.NumPending, InHand: c.NumAckPending, Again: c.NumRedelivered, Idle: c.NumWaiting,
+				})
+			}
+			slices.SortFunc(status.Workers, func(a, b WorkerStatus) int { return cmp.Compare(a.Strategy, b.Strategy) })
+			all = append(all, status)
+		}
+		return nil
+	})
+	return all, err
 }

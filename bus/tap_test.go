@@ -16,7 +16,7 @@ func TestATapSeesScopesWithoutTakingThemFromTheirFunction(t *testing.T) {
 	b := bustest.New(t, strategy)
 	tapped := make(chan schemas.Event, 16)
 	background(t, func(ctx context.Context) error {
-		return b.Tap(ctx, []string{bus.ScopeChannels, bus.VerdictChannels}, func(e schemas.Event) error {
+		return b.Subscribe(ctx, []string{bus.ScopeChannels, bus.VerdictChannels}, nil, func(e schemas.Event) error {
 			tapped <- e
 			return nil
 		})
@@ -65,7 +65,7 @@ func TestATapLeavesOutWhatCannotBeReadAndEndsWithTheErrorOfItsHandler(t *testing
 	tapped := make(chan schemas.Event, 16)
 	done := make(chan error, 1)
 	go func() {
-		done <- r.bus.Tap(t.Context(), []string{bus.VerdictChannels}, func(e schemas.Event) error {
+		done <- r.bus.Subscribe(t.Context(), []string{bus.VerdictChannels}, nil, func(e schemas.Event) error {
 			tapped <- e
 			if e.Subject != probe {
 				return enough
@@ -94,7 +94,7 @@ func TestNothingIsMissedOfWhatIsSetOffOnceItIsListenedTo(t *testing.T) {
 		want := verdict(t, "pod-1")
 		got := make(chan schemas.Event, 1)
 		stop := background(t, func(ctx context.Context) error {
-			return b.Hear(ctx, []string{bus.VerdictChannels}, func(ctx context.Context) error {
+			return b.Subscribe(ctx, []string{bus.VerdictChannels}, func(ctx context.Context) error {
 				_, err := b.Publish(ctx, want)
 				return err
 			}, func(e schemas.Event) error {
@@ -116,7 +116,7 @@ func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
 	told, heard := make(chan struct{}, 16), make(chan schemas.Event, 16)
 	background(t, func(ctx context.Context) error {
-		return b.Hear(ctx, []string{bus.VerdictChannels}, func(context.Context) error {
+		return b.Subscribe(ctx, []string{bus.VerdictChannels}, func(context.Context) error {
 			told <- struct{}{}
 			return nil
 		}, func(e schemas.Event) error {
@@ -145,7 +145,7 @@ func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
 func TestWhoCannotDoWhatItListensForIsToldWhy(t *testing.T) {
 	b := bustest.New(t, strategy)
 	no := errors.New("no")
-	err := b.Hear(t.Context(), []string{bus.VerdictChannels}, func(context.Context) error { return no },
+	err := b.Subscribe(t.Context(), []string{bus.VerdictChannels}, func(context.Context) error { return no },
 		func(schemas.Event) error { return nil })
 	if !errors.Is(err, no) {
 		t.Errorf("it ended with %v, want %v", err, no)

@@ -27,7 +27,7 @@ func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
 	}
 	const letters = readAhead + 10 // more than a reader asks for at once
 	for range letters {
-		if _, err := b.publish(ctx, &nats.Msg{Subject: deadSubjects + "S.by"}); err != nil {
+		if _, err := b.publish(ctx, &nats.Msg{Subject: deadSubject("S", "by")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := 0
-	err = b.readWhole(ctx, StreamDead, DeadQuery{}.config(), 0, func(letter) error {
+	err = b.list(ctx, source{stream: StreamDead, headers: true}, func(letter) error {
 		if listed++; listed == 1 {
 			return dead.Purge(ctx)
 		}

@@ -89,26 +89,6 @@ func TestAHandlerGetsTheWholeEventWithItsChannelAndSequence(t *testing.T) {
 	}
 }
 
-func TestScopesOfOneKeyAreHandledOneAfterTheOtherAndTheNewestOfThoseThatWait(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	scopes, _ := manual(t, r.bus, bus.Work{})
-	publish(t, r.bus, scope(t, "a", 1))
-	first := next(t, scopes)
-	publish(t, r.bus, scope(t, "a", 2), scope(t, "a", 3), scope(t, "b", 1))
-	other := next(t, scopes) // it was handed out after the others, so they are known to wait
-	if other.event.ID != "b-1" {
-		t.Fatalf("%s is handled beside a-1", other.event.ID)
-	}
-	other.end <- nil
-	first.end <- nil
-	second := next(t, scopes)
-	second.end <- nil
-	r.empty(t, bus.StreamScopes)
-	if second.event.ID != "a-3" || len(scopes) > 0 {
-		t.Errorf("after a-1 came %s and %d more, want a-3", second.event.ID, len(scopes))
-	}
-}
-
 func TestNoMoreHandlersRunThanAllowed(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	var running, most atomic.Int32
@@ -250,33 +230,6 @@ func TestAHandlerThatRunsLongIsNotDisturbedAndItsScopeNotGivenToOthers(t *testin
 	}
 	h.end <- nil
 	r.empty(t, bus.StreamScopes)
-}
-
-func TestAScopeThatIsHandedOutAgainWhileItIsHandledIsNotHandledTwice(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	scopes, _ := manual(t, r.bus, bus.Work{})
-	publish(t, r.bus, scope(t, "a", 1))
-	h := next(t, scopes)
-	// As if the server had heard nothing for AckWait: delivery 1 of message 1 was refused.
-	delivery := fmt.Sprintf("$JS.ACK.REHOME_SCOPES.%s.1.%d.1.0.0", strategy, h.event.Sequence)
-	if err := r.raw.Conn().Publish(delivery, []byte("-NAK")); err != nil {
-		t.Fatal(err)
-	}
-	bustest.Eventually(t, "the scope is handed out again", func() bool {
-		c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
-		return err == nil && c.CachedInfo().NumRedelivered == 1
-	})
-	publish(t, r.bus, scope(t, "b", 1))
-	other := next(t, scopes) // it was handed out after the other, which therefore has arrived
-	if other.event.ID != "b-1" {
-		t.Errorf("%s is handled beside a-1", other.event.ID)
-	}
-	other.end <- nil
-	h.end <- nil
-	r.empty(t, bus.StreamScopes)
-	if len(scopes) > 0 {
-		t.Error("the scope was handled again")
-	}
 }
 
 func TestAtTheEndAHandlerThatRunsMayFinishAndItsScopeIsDone(t *testing.T) {

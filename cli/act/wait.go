@@ -134,7 +134,7 @@ func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) 
 	receipts := schemas.Receipt{Sender: s.progress.request.Sender, Name: s.progress.request.Name}.Channel()
 	channels := []string{receipts, bus.VerdictChannels}
 	if s.live {
-		return s.bus.Hear(ctx, channels, s.listening, handle)
+		return s.bus.Subscribe(ctx, channels, s.listening, handle)
 	}
 	if err := s.send(ctx); err != nil {
 		return err

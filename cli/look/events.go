@@ -106,7 +106,7 @@ func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) 
 		sources, ctx := errgroup.WithContext(ctx)
 		past, live := q.channels()
 		if len(live) > 0 {
-			sources.Go(func() error { return b.Tap(ctx, live, handle) })
+			sources.Go(func() error { return b.Subscribe(ctx, live, nil, handle) })
 		}
 		if len(past) > 0 {
 			ask := q.history(time.Now())

@@ -230,7 +230,7 @@ func record(t *testing.T, options bus.Options) *recording {
 	ctx, cancel := context.WithCancel(context.Background())
 	var followed sync.WaitGroup
 	followed.Go(func() { _ = b.Events(ctx, bus.Query{Since: time.Unix(0, 0), Follow: true}, r.add) })
-	followed.Go(func() { _ = b.Tap(ctx, []string{bus.ScopeChannels}, r.add) })
+	followed.Go(func() { _ = b.Subscribe(ctx, []string{bus.ScopeChannels}, nil, r.add) })
 	t.Cleanup(func() {
 		cancel()
 		followed.Wait()

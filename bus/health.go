@@ -1,0 +1,359 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Errors of the bus, besides [schemas.ErrInvalid].
+var (
+	// ErrNotConnected says that no server answers. It passes by itself when the server is back.
+	ErrNotConnected = errors.New("not connected")
+	// ErrNotSetUp says that a stream or consumer does not exist: [Bus.Setup] was not called on this server, or its store was lost.
+	ErrNotSetUp = errors.New("not set up: run rehome setup")
+	// ErrNotPermitted says which subject the server does not let this role publish on or subscribe to. Waiting does not help.
+	// [RightsOf] returns the rights that a role needs.
+	ErrNotPermitted = errors.New("not permitted")
+	// ErrNoListener says that there is no listener of a name, or no longer.
+	ErrNoListener = errors.New("there is no such listener")
+	// ErrOpen says that a request of the same sender and name is open.
+	ErrOpen = errors.New("a request of this name is open")
+	// ErrFull says that too many requests are open.
+	ErrFull = errors.New("too many requests are open")
+	// ErrNoDeadLetter says that there is no dead letter of a number, or no longer.
+	ErrNoDeadLetter = errors.New("there is no such dead letter")
+	// ErrCut says that a message is not whole: it was too large for a letter. The rest is lost.
+	ErrCut = errors.New("the message was cut and cannot be published again")
+	// ErrNewer says that a message would take the place of a newer one.
+	ErrNewer = errors.New("a newer message has taken its place")
+)
+
+// notSetUp wraps [ErrNotSetUp] around an error that says that a stream or consumer does not exist, and returns any other
+// error as it is.
+func notSetUp(what string, err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
+		errors.Is(err, jetstream.ErrBucketNotFound) {
+		return fmt.Errorf("%s is missing: %w", what, ErrNotSetUp)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// isWrongLast returns whether the server refused a message because the last one of its subject was not the expected one.
+func isWrongLast(err error) bool {
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// backoff is a delay that doubles from first up to most.
+type backoff struct{ first, most time.Duration }
+
+// delay is the wait after so many attempts, at least one, that all failed. random is in [0, 1); it spreads the
+// delays of many over half of their length, so that they do not all come back at once.
+func (b backoff) delay(attempts int, random float64) time.Duration {
+	d := b.first
+	for i := 1; i < attempts && d < b.most; i++ {
+		d *= 2
+	}
+	d = min(d, b.most)
+	return d - time.Duration(random*float64(d)/2)
+}
+
+// after is delay with a random number of its own.
+func (b backoff) after(attempts int) time.Duration { return b.delay(attempts, rand.Float64()) }
+
+const (
+	// deniedFor is how long a right that the server refused keeps a role from being ready. A role that needs the right asks
+	// for it again within that time.
+	deniedFor = time.Minute
+	// readyFor is how long Ready believes that the streams are there: about as often as the kubelet asks.
+	readyFor = 10 * time.Second
+	// lookWithin bounds how long Ready looks for them: less than the time that probes have.
+	lookWithin = 2 * time.Second
+	// similarWithin is how long the same complaint by another reader is no news.
+	similarWithin = 5 * time.Second
+)
+
+// health is what is known about the connection. The NATS client reports each change to it, one at a time.
+type health struct {
+	address string
+	role    string // whose rights the server checks
+	log     *slog.Logger
+	closed  chan struct{} // closed at the very end
+
+	mu       sync.Mutex
+	ending   bool // by our own wish: no news
+	up       bool
+	changed  chan struct{} // closed and replaced at each change of up
+	reason   error         // why it is down; nil: not tried yet
+	denied   error         // the last right that was refused
+	deniedAt time.Time
+	noInbox  bool      // denied is the inbox, which the client asks for once in a connection
+	checked  time.Time // when Ready last found all streams
+
+	complaint   string // the last one of a reader
+	complaintAt time.Time
+}
+
+func newHealth(address, role string, log *slog.Logger) *health {
+	return &health{
+		address: address, role: role, log: log.With("bus", address), closed: make(chan struct{}), changed: make(chan struct{}),
+	}
+}
+
+// handlers lets the NATS client report to h.
+func (h *health) handlers() []nats.Option {
+	connected := func(*nats.Conn) { h.set(true, nil) }
+	lost := func(_ *nats.Conn, err error) { h.set(false, err) }
+	return []nats.Option{
+		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
+		nats.DisconnectErrHandler(lost), nats.ReconnectErrHandler(lost),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { h.refused(err, time.Now()) }),
+		nats.ClosedHandler(func(*nats.Conn) { close(h.closed) }),
+	}
+}
+
+// set takes a change of the connection, or another failure to make one. It logs only what is new.
+func (h *health) set(up bool, err error) {
+	if !up && err == nil {
+		err = io.EOF // the client says nil when either side ended the connection in good order
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case up && !h.up:
+		h.denied, h.noInbox = nil, false
+		h.log.Info("connected to the bus")
+	case !up && !h.ending && (h.reason == nil || h.reason.Error() != err.Error()):
+		h.log.Warn("not connected to the bus, trying again", "error", err)
+	}
+	if up != h.up {
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
+	h.up, h.reason, h.checked = up, err, time.Time{}
+}
+
+// refused takes an error that belongs to no call. Most are rights that the role does not have.
+func (h *health) refused(err error, now time.Time) {
+	refusal, subject := h.refusal(err)
+	if refusal != nil {
+		err = refusal
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.denied == nil || h.denied.Error() != err.Error() || now.Sub(h.deniedAt) > deniedFor {
+		h.log.Error("the bus reports", "error", err)
+	}
+	if refusal != nil || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, nats.ErrAuthorization) {
+		h.denied, h.deniedAt = err, now
+		h.noInbox = h.noInbox || strings.HasPrefix(subject, inbox(h.role)+".")
+	}
+}
+
+// refusal reads which right to a subject the server refused. nil: the error says something else.
+func (h *health) refusal(err error) (refusal error, subject string) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return nil, ""
+	}
+	match := regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`).FindStringSubmatch(err.Error())
+	if match == nil {
+		return nil, ""
+	}
+	verb := "publish on"
+	if strings.EqualFold(match[1], "subscription") {
+		verb = "subscribe to"
+	}
+	return fmt.Errorf("%w: %s may not %s %q", ErrNotPermitted, h.role, verb, match[2]), match[2]
+}
+
+// deniedSince returns the right that was refused last, if that was after the given time or holds for the whole connection.
+func (h *health) deniedSince(t time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.noInbox || h.deniedAt.After(t) {
+		return h.denied
+	}
+	return nil
+}
+
+// disconnected returns the error that says so, with the reason if there is one.
+func (h *health) disconnected() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reason == nil {
+		return fmt.Errorf("bus %s: %w", h.address, ErrNotConnected)
+	}
+	return fmt.Errorf("bus %s: %w: %w", h.address, ErrNotConnected, h.reason)
+}
+
+// wait waits for a connection, and returns a channel that is closed when it is lost. It fails when ctx ends.
+func (h *health) wait(ctx context.Context) (lost <-chan struct{}, err error) {
+	for {
+		h.mu.Lock()
+		up, changed := h.up, h.changed
+		h.mu.Unlock()
+		if up {
+			return changed, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// complain logs what a reader of the bus complains about. There are many readers, and when something is wrong with the bus it is
+// wrong for all of them: of the same complaint by several of them only the first is a warning.
+func (h *health) complain(log *slog.Logger, what string, err error) {
+	kind := err.Error()
+	if errors.Is(err, ErrNotSetUp) {
+		kind = ErrNotSetUp.Error() // whichever stream is missing
+	}
+	h.mu.Lock()
+	level := slog.LevelWarn
+	if kind == h.complaint && time.Since(h.complaintAt) < similarWithin {
+		level = slog.LevelDebug
+	}
+	h.complaint, h.complaintAt = kind, time.Now()
+	h.mu.Unlock()
+	log.Log(context.Background(), level, "reading from the bus was interrupted, trying again", "what", what, "error", err)
+}
+
+// Ready is nil when the server answers and has all streams. Otherwise the error says to a person what is wrong; it
+// wraps [ErrNotConnected], [ErrNotSetUp] or [ErrNotPermitted] when it is one of these. It may take 2 seconds.
+//
+// A right that the server refused in the last minute is also an error: the work that needs it goes on in vain.
+func (b *Bus) Ready() error {
+	h, now := b.health, time.Now()
+	if err := h.deniedSince(now.Add(-deniedFor)); err != nil && b.nc.IsConnected() {
+		return fmt.Errorf("bus %s: %w", h.address, err)
+	}
+	h.mu.Lock()
+	fresh := h.up && now.Sub(h.checked) < readyFor
+	h.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
+	defer cancel()
+	err := h.disconnected()
+	if b.nc.IsConnected() {
+		if _, err = b.births(ctx); err != nil {
+			err = b.explain(now, err)
+		}
+	}
+	if err != nil {
+		now = time.Time{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checked = now
+	return err
+}
+
+// do makes a call of the server. It fails at once when there is no connection. Its error adds what the call could not know: that
+// the connection is gone, or that the server refused it.
+func (b *Bus) do(what string, call func() error) error {
+	if !b.nc.IsConnected() {
+		return fmt.Errorf("%s: %w", what, b.health.disconnected())
+	}
+	began := time.Now()
+	err := call()
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, b.explain(began, err))
+}
+
+// explain adds to the error of a call that began at the given time what the call could not know.
+func (b *Bus) explain(began time.Time, err error) error {
+	if errors.Is(err, ErrNotPermitted) || errors.Is(err, ErrNotConnected) {
+		return err
+	}
+	if denied := b.health.deniedSince(began); denied != nil {
+		return fmt.Errorf("%w: %w", err, denied)
+	}
+	if !b.nc.IsConnected() {
+		return fmt.Errorf("%w: %w", err, b.health.disconnected())
+	}
+	return err
+}
+
+// errLost ends what needs the connection.
+var errLost = errors.New("the connection was lost")
+
+// sessions says how long to wait before something that broke is begun anew. It can be the very server that just came
+// back and has not loaded its streams yet, hence the short first delay.
+func sessions() backoff { return backoff{first: 100 * time.Millisecond, most: 5 * time.Second} }
+
+// forever runs session anew whenever it returns, until ctx ends, which also ends the session. So does the loss of the
+// connection. A session only begins while there is one.
+//
+// Errors are logged once until another one comes. A session that worked for a while clears the delay.
+func (b *Bus) forever(ctx context.Context, what string, session func(context.Context) error) {
+	failures, logged := 0, ""
+	for {
+		lost, err := b.health.wait(ctx)
+		if err != nil {
+			return
+		}
+		began := time.Now()
+		err = until(ctx, lost, session)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > sessions().most {
+			failures, logged = 0, ""
+		}
+		if err = b.explain(began, err); err.Error() != logged && !errors.Is(err, errLost) {
+			b.health.complain(b.log, what, err)
+			logged = err.Error()
+		}
+		failures++
+		pause(ctx, sessions().after(failures))
+	}
+}
+
+// until runs session with a context that also ends when lost is closed.
+func until(ctx context.Context, lost <-chan struct{}, session func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-lost:
+			cancel(errLost)
+		case <-ctx.Done():
+		}
+	}()
+	err := session(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err == nil {
+		err = errors.New("it ended by itself")
+	}
+	return err
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

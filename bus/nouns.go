@@ -1,0 +1,184 @@
+package bus
+
+import (
+	"strings"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Role is the part that a participant has on the bus. It is also the [Options.Name] by which a process of Rehome connects.
+type Role string
+
+// The roles. [RoleAll] is `rehome run` with an external bus. Functions and senders are other programs; there can be several of
+// each.
+const (
+	RoleSetup       Role = "setup"
+	RoleWatcher     Role = "watcher"
+	RoleFunctions   Role = "functions"
+	RoleDispatcher  Role = "dispatcher"
+	RoleActuator    Role = "actuator"
+	RoleMaintenance Role = "maintenance"
+	RoleAll         Role = "rehome"
+	RoleReader      Role = "reader"
+	RoleListener    Role = "listener"
+	RoleForwarder   Role = "forwarder"
+	RoleOperator    Role = "operator"
+	RoleFunction    Role = "function"
+	RoleSender      Role = "sender"
+)
+
+// The streams. Streams whose names begin with KV_ are key-value buckets.
+const (
+	StreamScopes       = "REHOME_SCOPES"
+	StreamIntents      = "REHOME_INTENTS"
+	StreamRequests     = "REHOME_REQUESTS"
+	StreamEvents       = "REHOME_EVENTS"
+	StreamDead         = "REHOME_DEAD"
+	StreamLedger       = "KV_REHOME_LEDGER"
+	StreamMaintenances = "KV_REHOME_MAINTENANCES"
+)
+
+// Noun is one kind of message on the bus: the subjects that carry it, the stream that stores it, and the roles that use it.
+// Subjects, stream configurations, rights, and filters derive from the table of nouns.
+type Noun struct {
+	Name string
+	// Addresses are its subjects, with the names of their tokens in braces.
+	Addresses []string
+	Stream    string
+	// Type is the type of its events. Empty: its messages are no events of their own.
+	Type string
+
+	publish []Role // write to its subjects, or to the keys of its bucket
+	follow  []Role // read its stream in order
+	live    []Role // subscribe to its subjects
+	work    []Role // take its messages from the consumer of their strategy
+	get     []Role // read single messages of its stream
+	drop    []Role // remove single messages of its stream
+}
+
+// Nouns returns the table.
+func Nouns() []Noun {
+	return []Noun{{
+		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
+		Addresses: []string{"rehome.delta.node.{aspect}.{name}", "rehome.delta.pod.{aspect}.{namespace}.{name}"},
+		publish:   []Role{RoleWatcher, RoleOperator},
+		live:      []Role{RoleReader, RoleListener},
+	}, {
+		Name: "scope", Stream: StreamScopes, Type: schemas.ScopeType,
+		Addresses: []string{"rehome.scope.{strategy}.{profile}.{kind}.{key}"},
+		publish:   []Role{RoleWatcher, RoleOperator},
+		work:      []Role{RoleFunctions, RoleDispatcher},
+		get:       []Role{RoleFunctions, RoleDispatcher, RoleOperator},
+		live:      []Role{RoleOperator},
+	}, {
+		Name: "intents", Stream: StreamIntents, Type: schemas.IntentsType,
+		Addresses: []string{"rehome.intents.{strategy}.{profile}.{kind}.{key}"},
+		publish:   []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
+		follow:    []Role{RoleActuator},
+		drop:      []Role{RoleActuator},
+		get:       []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
+		live:      []Role{RoleReader, RoleListener},
+	}, {
+		Name: "verdict", Stream: StreamEvents, Type: schemas.VerdictType,
+		Addresses: []string{"rehome.verdict.{outcome}.{strategy}.{namespace}.{pod}"},
+		publish:   []Role{RoleActuator, RoleOperator},
+		follow:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		live:      []Role{RoleReader, RoleListener, RoleSender},
+	}, {
+		Name: "request", Stream: StreamRequests, Type: schemas.RequestType,
+		Addresses: []string{"rehome.request.{sender}.{name}"},
+		publish:   []Role{RoleSender, RoleWatcher},
+		follow:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		drop:      []Role{RoleWatcher, RoleMaintenance},
+		get:       []Role{RoleActuator},
+	}, {
+		Name: "receipt", Stream: StreamEvents, Type: schemas.ReceiptType,
+		Addresses: []string{"rehome.receipt.{sender}.{name}"},
+		publish:   []Role{RoleWatcher, RoleMaintenance},
+		get:       []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
+		live:      []Role{RoleReader, RoleListener, RoleSender},
+	}, {
+		Name: "maintenance", Stream: StreamEvents, Type: schemas.MaintenanceType,
+		Addresses: []string{"rehome.maintenance.{name}"},
+		publish:   []Role{RoleMaintenance},
+		live:      []Role{RoleReader, RoleListener},
+	}, {
+		Name: "dead", Stream: StreamDead,
+		Addresses: []string{"rehome.dead.{stream}.{reader}"},
+		publish:   []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
+		follow:    []Role{RoleOperator},
+		drop:      []Role{RoleOperator},
+	}, {
+		Name: "record", Stream: StreamLedger,
+		Addresses: []string{"$KV.REHOME_LEDGER.{key}"},
+		publish:   []Role{RoleActuator, RoleOperator},
+		follow:    []Role{RoleActuator, RoleReader, RoleOperator},
+	}, {
+		Name: "nodemaintenance", Stream: StreamMaintenances,
+		Addresses: []string{"$KV.REHOME_MAINTENANCES.{name}"},
+		publish:   []Role{RoleMaintenance},
+		follow:    []Role{RoleMaintenance, RoleReader, RoleOperator},
+		get:       []Role{RoleMaintenance},
+	}}
+}
+
+// The subjects of all messages of one noun, as filters.
+const (
+	DeltaChannels       = schemas.Prefix + ".delta.>"
+	ScopeChannels       = schemas.Prefix + ".scope.>"
+	IntentsChannels     = schemas.Prefix + ".intents.>"
+	VerdictChannels     = schemas.Prefix + ".verdict.>"
+	RequestChannels     = schemas.Prefix + ".request.>"
+	ReceiptChannels     = schemas.Prefix + ".receipt.>"
+	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
+	DeadChannels        = schemas.Prefix + ".dead.>"
+)
+
+// prefix is the beginning that all subjects of the noun share, with its dot.
+func (n Noun) prefix() string {
+	first, _, _ := strings.Cut(n.Addresses[0], "{")
+	return strings.Join(strings.Split(first, ".")[:2], ".") + "."
+}
+
+// isBucket returns whether the noun is an entry of a key-value bucket.
+func (n Noun) isBucket() bool { return strings.HasPrefix(n.Stream, "KV_") }
+
+// streams returns the names of all streams, in the order in which they are shown.
+func streams() []string {
+	return []string{StreamScopes, StreamIntents, StreamRequests, StreamEvents, StreamDead, StreamLedger, StreamMaintenances}
+}
+
+// subjectsOf returns the subjects that a stream stores.
+func subjectsOf(stream string) []string {
+	var subjects []string
+	for _, n := range Nouns() {
+		if n.Stream == stream {
+			subjects = append(subjects, n.prefix()+">")
+		}
+	}
+	return subjects
+}
+
+// nounOf returns the noun of a subject, and the tokens after the name of the noun. ok is false if no stream stores the subject.
+func nounOf(subject string) (n Noun, tokens []string, ok bool) {
+	for _, n := range Nouns() {
+		if rest, found := strings.CutPrefix(subject, n.prefix()); found && rest != "" {
+			return n, strings.Split(rest, "."), true
+		}
+	}
+	return Noun{}, nil, false
+}
+
+// streamOf returns the stream that stores a subject. Empty: none does.
+func streamOf(subject string) string {
+	n, _, _ := nounOf(subject)
+	return n.Stream
+}
+
+// strategyOf returns the token of the strategy in the subject of a scope or of intents. Empty: it is neither.
+func strategyOf(subject string) string {
+	if n, tokens, ok := nounOf(subject); ok && (n.Type == schemas.ScopeType || n.Type == schemas.IntentsType) {
+		return tokens[0]
+	}
+	return ""
+}

@@ -1,0 +1,242 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// FollowIntents hands over every answer of the table, oldest first, and then each new one as it is written, one at a
+// time, until ctx ends. Then it returns nil.
+//
+// After a loss of the connection it begins with the whole table again: an answer can be handed over more than once, and one that
+// was replaced or dropped in the meantime never. The Sequence of the event is its number in the table.
+//
+// handle returns nil when it has taken the answer over. With an error that wraps [schemas.ErrInvalid], the answer goes
+// to the dead letters and is dropped from the table; so does a message that is no event at all. After any other error
+// the answer is handed over again after a growing delay, up to 10 s, unless a newer one has come; others are not held
+// up. The context of handle is ctx.
+func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
+	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
+		e, err := l.event(maxData)
+		if err == nil {
+			err = handle(ctx, e) // undisturbed by the loss of the connection
+		}
+		if !errors.Is(err, schemas.ErrInvalid) {
+			return err
+		}
+		if err := b.bury(connected, l, b.name, err); err != nil {
+			return err
+		}
+		return b.DropIntents(connected, schemas.Event{Channel: l.Subject, Sequence: l.Sequence + l.epoch})
+	})
+	return nil
+}
+
+// DropIntents takes the answer e, as [Bus.FollowIntents] handed it over, out of the table. It does nothing when the
+// answer is gone already or a newer one has taken its place.
+func (b *Bus) DropIntents(ctx context.Context, e schemas.Event) error {
+	return b.dropRow(ctx, StreamIntents, e)
+}
+
+// DropRequest takes the request e, as [Bus.FollowRequests] handed it over, out of the table. It does nothing when it is gone
+// already.
+func (b *Bus) DropRequest(ctx context.Context, e schemas.Event) error {
+	return b.dropRow(ctx, StreamRequests, e)
+}
+
+func (b *Bus) dropRow(ctx context.Context, stream string, e schemas.Event) error {
+	if err := b.drop(ctx, stream, e.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("%s on %s: %w", e.ID, e.Channel, err)
+	}
+	return nil
+}
+
+// Intents reads the intents message that the table has on a channel. The zero Event: there is none, or it cannot be read.
+func (b *Bus) Intents(ctx context.Context, channel string) (schemas.Event, error) {
+	return b.lastEvent(ctx, StreamIntents, channel)
+}
+
+// lastEvent reads the last event that a stream has on a channel. The zero Event: there is none, or it cannot be read.
+func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Event, error) {
+	l, err := b.last(ctx, stream, channel)
+	if err != nil || l == nil {
+		return schemas.Event{}, err
+	}
+	e, err := l.event(maxData)
+	if err != nil {
+		b.log.Warn("a stored event cannot be read", "channel", channel, "error", err)
+		return schemas.Event{}, nil
+	}
+	return e, nil
+}
+
+// IntentsSequence is the number of the last intents message that was stored. A message that is stored later has a higher one,
+// also after the stream was lost and made anew.
+func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) {
+	err = b.do("last intents", func() error {
+		s, err := b.js.Stream(ctx, StreamIntents)
+		if err != nil {
+			return notSetUp("stream "+StreamIntents, err)
+		}
+		sequence = s.CachedInfo().State.LastSeq + epoch(s.CachedInfo())
+		return nil
+	})
+	return sequence, err
+}
+
+// Answered names the scopes that have an answer, in no order. Only Kind, Key, Profile and Strategy of each head are set. It reads no
+// message, only subjects.
+func (b *Bus) Answered(ctx context.Context) ([]schemas.ScopeHead, error) {
+	return b.heads(ctx, StreamIntents)
+}
+
+// Asked names the scopes that have an answer, and those that wait for one. A scope can be named twice.
+func (b *Bus) Asked(ctx context.Context) ([]schemas.ScopeHead, error) {
+	return b.heads(ctx, StreamScopes, StreamIntents)
+}
+
+func (b *Bus) heads(ctx context.Context, streams ...string) (heads []schemas.ScopeHead, err error) {
+	err = b.do("list the scopes", func() error {
+		for _, name := range streams {
+			subjects, err := b.subjects(ctx, name)
+			if err != nil {
+				return err
+			}
+			for subject := range subjects {
+				if h, ok := headOf(subject); ok {
+					heads = append(heads, h)
+				}
+			}
+		}
+		return nil
+	})
+	return heads, err
+}
+
+// subjects counts the messages of a stream by their subjects.
+func (b *Bus) subjects(ctx context.Context, stream string) (map[string]uint64, error) {
+	s, err := b.stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return nil, notSetUp("stream "+stream, err)
+	}
+	return info.State.Subjects, nil
+}
+
+// headOf reads the subject of a scope or an answer. ok is false for one that Rehome does not write.
+func headOf(subject string) (h schemas.ScopeHead, ok bool) {
+	_, tokens, _ := nounOf(subject)
+	if strategyOf(subject) == "" || len(tokens) != 4 {
+		return h, false
+	}
+	var names [4]string
+	for i, token := range tokens {
+		if names[i], ok = schemas.FromToken(token); !ok {
+			return h, false
+		}
+	}
+	return schemas.ScopeHead{Strategy: names[0], Profile: names[1], Kind: schemas.ScopeKind(names[2]), Key: names[3]}, true
+}
+
+// FollowRequests hands over every open request, oldest first, and then each new one, one at a time, until ctx ends. Then it
+// returns nil. stored is when the server stored it, by the server's clock.
+//
+// After a loss of the connection it begins with the whole table again: a request can be handed over more than once, and one that
+// was dropped in the meantime never. The Sequence of the event is its number in the table.
+//
+// Only Channel and Sequence of the event are known until handle calls read, which returns all of it: a request that is dropped
+// unread costs next to nothing, however large it is uncompressed. A message that is no event is handed over too, since
+// its sender waits for an answer: as an event without a type, with the body as it is and an ID of its own, which is the
+// same every time. So is one with more than 1 MiB of uncompressed data.
+//
+// handle returns nil when it has taken the request over. After an error it is handed over again after a growing delay, up to
+// 10 s; others are not held up. The context of handle is ctx.
+func (b *Bus) FollowRequests(
+	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
+) error {
+	b.followTable(ctx, StreamRequests, func(_ context.Context, l letter) error {
+		return handle(ctx, schemas.Event{Channel: l.Subject, Sequence: l.Sequence + l.epoch}, l.Stored, l.request)
+	})
+	return nil
+}
+
+// request reads a letter that is a request.
+func (l letter) request() schemas.Event {
+	e, err := l.event(maxRequestData)
+	if err != nil {
+		id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.number())
+		e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.Sequence + l.epoch, Data: l.Data}
+	}
+	return e
+}
+
+// HasRequest returns whether the request e, as [Bus.FollowRequests] handed it over, is still open.
+func (b *Bus) HasRequest(ctx context.Context, e schemas.Event) (open bool, err error) {
+	err = b.do("look for the request on "+e.Channel, func() error {
+		_, err := b.get(ctx, StreamRequests, e.Sequence)
+		if open = err == nil; errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		return err
+	})
+	return open, err
+}
+
+// OpenRequest is a request that is not finished.
+type OpenRequest struct {
+	schemas.Event
+	// Stored is when the server stored it, by its clock.
+	Stored time.Time
+}
+
+// OpenRequests reads the requests that are open, oldest first. Messages that are no events are left out. It fails with
+// [ErrNotConnected] and [ErrNotSetUp] among others.
+func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) {
+	err = b.do("read requests", func() error {
+		return b.list(ctx, source{stream: StreamRequests}, func(l letter) error {
+			if e, err := l.event(maxRequestData); err == nil {
+				open = append(open, OpenRequest{e, l.Stored})
+			}
+			return nil
+		})
+	})
+	return open, err
+}
+
+// Receipt reads the last receipt for a sender and a name from the history. The zero Event: there is none, or it is no event.
+func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
+	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
+}
+
+// AcceptedRequest reads an open request as its sender stored it, and the receipt with which the watcher accepted it. Only the
+// sender can publish the one, and only the watcher the other. ok is false if there is no such request, or if it has another
+// last receipt.
+func (b *Bus) AcceptedRequest(
+	ctx context.Context, sender, name string,
+) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {
+	told, err := b.Receipt(ctx, sender, name)
+	if err != nil || told.ID == "" {
+		return request, accepted, false, err
+	}
+	accepted, err = schemas.Decode[schemas.Receipt](told)
+	if err != nil || accepted.State != schemas.RequestAccepted {
+		return request, accepted, false, nil // the watcher writes no receipt that cannot be read
+	}
+	l, err := b.last(ctx, StreamRequests, schemas.Request{Sender: sender, Name: name}.Channel())
+	if err != nil || l == nil {
+		return request, accepted, false, err
+	}
+	e := l.request()
+	request, err = schemas.Decode[schemas.Request](e)
+	return request, accepted, err == nil && e.ID == told.CausationID, nil
+}
