@@ -7,7 +7,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
+
+// Objects of tests about where pods fit.
+var (
+	amount       = fixtures.Resources
+	roomy        = fixtures.Node
+	guest        = fixtures.Pod
+	asks         = fixtures.Requests
+	volumed      = fixtures.Volume
+	claims       = fixtures.Claims
+	claimed      = fixtures.Claim
+	disk         = fixtures.Disk
+	only         = fixtures.OnlyOn
+	onNode       = fixtures.NodeSelector
+	storageClass = fixtures.StorageClass
+)
+
+const csi = fixtures.CSIDriver
 
 // named is a node.
 func named(name string, changes ...func(*corev1.Node)) *corev1.Node {

@@ -2,19 +2,16 @@ package watcher
 
 import (
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ObserveNode says what changed from old to new, one delta for each aspect, in the order of [schemas.DeltaKinds]. old
-// is nil for a node that joined, new for one that is gone; a node that was replaced by another of the same name is
-// both. It is pure.
+// ObserveNode compares two states of a node and returns one delta for each aspect that changed, in the order of [schemas.DeltaKinds].
+// old is nil for a node that joined, new for one that is gone; a node that another of its name replaced is both. It is pure.
 func ObserveNode(old, new *corev1.Node) []schemas.Delta {
 	switch {
 	case old == nil && new == nil:
@@ -28,28 +25,26 @@ func ObserveNode(old, new *corev1.Node) []schemas.Delta {
 	}
 	var deltas []schemas.Delta
 	changed := func(kind schemas.DeltaKind, before, after *schemas.State) {
-		deltas = append(deltas, schemas.Delta{Kind: kind, Object: nodeRef(new), Before: before, After: after})
+		if before != nil || after != nil {
+			deltas = append(deltas, schemas.Delta{Kind: kind, Object: nodeRef(new), Before: before, After: after})
+		}
 	}
 	if a, b := readiness(old), readiness(new); a != b {
 		changed(schemas.NodeReady, &schemas.State{Ready: a}, &schemas.State{Ready: b})
 	}
-	if before, after := labelDifference(old.Labels, new.Labels); before != nil || after != nil {
-		changed(schemas.NodeLabels, before, after)
-	}
-	if !equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
-		changed(schemas.NodeTaints, taints(old), taints(new))
+	changed(schemas.NodeLabels, labelsNotIn(old.Labels, new.Labels), labelsNotIn(new.Labels, old.Labels))
+	if a, b := old.Spec.Taints, new.Spec.Taints; !equality.Semantic.DeepEqual(a, b) {
+		changed(schemas.NodeTaints, stateIf(len(a) > 0, schemas.State{Taints: a}), stateIf(len(b) > 0, schemas.State{Taints: b}))
 	}
 	if a, b := old.Spec.Unschedulable, new.Spec.Unschedulable; a != b {
 		changed(schemas.NodeUnschedulable, &schemas.State{Unschedulable: &a}, &schemas.State{Unschedulable: &b})
 	}
-	if before, after := resourceDifference(old.Status.Allocatable, new.Status.Allocatable); before != nil || after != nil {
-		changed(schemas.NodeAllocatable, before, after)
-	}
+	a, b := old.Status.Allocatable, new.Status.Allocatable
+	changed(schemas.NodeAllocatable, allocatableNotIn(a, b), allocatableNotIn(b, a))
 	return deltas
 }
 
-// ObservePod says what changed from old to new, one delta for each aspect, in the order of [schemas.DeltaKinds]. old is
-// nil for a new pod, new for one that is gone. It is pure.
+// ObservePod compares two states of a pod in the same way. It is pure.
 func ObservePod(old, new *corev1.Pod) []schemas.Delta {
 	switch {
 	case old == nil && new == nil:
@@ -76,30 +71,22 @@ func podChanges(old, new *corev1.Pod) []schemas.Delta {
 	if !bound && new.Spec.NodeName != "" {
 		changed(schemas.PodScheduled, nil, nil)
 	}
-	if before, after := labelDifference(old.Labels, new.Labels); bound && (before != nil || after != nil) {
-		changed(schemas.PodLabels, before, after)
+	if a, b := labelsNotIn(old.Labels, new.Labels), labelsNotIn(new.Labels, old.Labels); bound && (a != nil || b != nil) {
+		changed(schemas.PodLabels, a, b)
 	}
 	if a, b := restarts(old), restarts(new); b > a {
 		changed(schemas.PodRestarted, &schemas.State{Restarts: &a}, &schemas.State{Restarts: &b})
 	}
-	if before, after := failure(old, new); after != nil {
-		changed(schemas.PodFailed, before, after)
+	if a, b := old.Status.Phase, new.Status.Phase; a != corev1.PodFailed && b == corev1.PodFailed {
+		changed(schemas.PodFailed, stateIf(a != "", schemas.State{Phase: a}), &schemas.State{Phase: b, Reason: new.Status.Reason})
 	}
-	if before, after := statusDifference(old, new); bound && (before != nil || after != nil) {
-		changed(schemas.PodStatus, before, after)
+	if bound {
+		before, after := statusOf(old), statusOf(new)
+		if a, b := before.notIn(after), after.notIn(before); a != nil || b != nil {
+			changed(schemas.PodStatus, a, b)
+		}
 	}
 	return deltas
-}
-
-// failure gives the phases of a pod that has just failed; nil for any other.
-func failure(old, new *corev1.Pod) (before, after *schemas.State) {
-	if old.Status.Phase == corev1.PodFailed || new.Status.Phase != corev1.PodFailed {
-		return nil, nil
-	}
-	if old.Status.Phase != "" {
-		before = &schemas.State{Phase: old.Status.Phase}
-	}
-	return before, &schemas.State{Phase: corev1.PodFailed, Reason: new.Status.Reason}
 }
 
 func nodeRef(n *corev1.Node) schemas.ObjectRef {
@@ -108,13 +95,11 @@ func nodeRef(n *corev1.Node) schemas.ObjectRef {
 
 func podDelta(kind schemas.DeltaKind, p *corev1.Pod) schemas.Delta {
 	return schemas.Delta{
-		Kind:   kind,
-		Object: schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-		Node:   p.Spec.NodeName,
+		Kind: kind, Object: schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Spec.NodeName,
 	}
 }
 
-// readiness is the status of the Ready condition; a node that has none is of unknown readiness.
+// readiness is the status of the Ready condition; without one it is unknown.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -122,13 +107,6 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 		}
 	}
 	return corev1.ConditionUnknown
-}
-
-func taints(n *corev1.Node) *schemas.State {
-	if len(n.Spec.Taints) == 0 {
-		return nil
-	}
-	return &schemas.State{Taints: n.Spec.Taints}
 }
 
 func restarts(p *corev1.Pod) int32 {
@@ -141,125 +119,101 @@ func restarts(p *corev1.Pod) int32 {
 	return sum
 }
 
-// labelDifference gives the labels that differ, on each side; nil for a side that has none of them.
-func labelDifference(old, new map[string]string) (before, after *schemas.State) {
-	if maps.Equal(old, new) {
-		return nil, nil
-	}
-	return labelsNotIn(old, new), labelsNotIn(new, old)
-}
+// The functions below return what one side of a difference has and the other has not, or has otherwise; nil for nothing.
 
-func labelsNotIn(all, other map[string]string) *schemas.State {
-	left := notIn(all, other)
-	if left == nil {
-		return nil
-	}
-	return &schemas.State{Labels: left}
-}
-
-// resourceDifference gives the resources whose quantities differ, on each side; nil for a side that has none of them.
-func resourceDifference(old, new corev1.ResourceList) (before, after *schemas.State) {
-	if reflect.DeepEqual(old, new) {
-		return nil, nil
-	}
-	return resourcesNotIn(old, new), resourcesNotIn(new, old)
-}
-
-func resourcesNotIn(all, other corev1.ResourceList) *schemas.State {
-	left := corev1.ResourceList{}
-	for name, q := range all {
-		if o, ok := other[name]; !ok || q.Cmp(o) != 0 {
-			left[name] = q
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	return &schemas.State{Allocatable: left}
-}
-
-// statusDifference gives what differs of the phase, the reason, the conditions and the states of the containers, on
-// each side; nil for a side that has none of it. Times and messages alone are no difference.
-func statusDifference(old, new *corev1.Pod) (before, after *schemas.State) {
-	a, b := statusOf(old), statusOf(new)
-	if a.Phase == b.Phase {
-		a.Phase, b.Phase = "", ""
-	}
-	if a.Reason == b.Reason {
-		a.Reason, b.Reason = "", ""
-	}
-	a.Containers, b.Containers = notIn(a.Containers, b.Containers), notIn(b.Containers, a.Containers)
-	a.Conditions, b.Conditions = conditionsNotIn(old, new), conditionsNotIn(new, old)
-	return orNil(a), orNil(b)
-}
-
-// orNil is nil for a status that says nothing.
-func orNil(s schemas.State) *schemas.State {
-	if s.Phase == "" && s.Reason == "" && s.Containers == nil && s.Conditions == nil {
+func stateIf(some bool, s schemas.State) *schemas.State {
+	if !some {
 		return nil
 	}
 	return &s
 }
 
-// statusOf is what a pod's status says, as far as strategies look at it, without its conditions.
-func statusOf(p *corev1.Pod) schemas.State {
-	s := schemas.State{Phase: p.Status.Phase, Reason: p.Status.Reason}
+func labelsNotIn(all, other map[string]string) *schemas.State {
+	left := notIn(all, other, equal)
+	return stateIf(left != nil, schemas.State{Labels: left})
+}
+
+func allocatableNotIn(all, other corev1.ResourceList) *schemas.State {
+	left := notIn(all, other, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+	return stateIf(left != nil, schemas.State{Allocatable: left})
+}
+
+// podStatus is the part of a status that counts: times and messages alone are no difference.
+type podStatus struct {
+	*corev1.PodStatus
+	containers map[string]string
+	conditions map[corev1.PodConditionType]condition
+}
+
+func statusOf(p *corev1.Pod) podStatus {
+	return podStatus{&p.Status, containerStates(p), conditions(p)}
+}
+
+func (s podStatus) notIn(other podStatus) *schemas.State {
+	var state schemas.State
+	if s.Phase != other.Phase {
+		state.Phase = s.Phase
+	}
+	if s.Reason != other.Reason {
+		state.Reason = s.Reason
+	}
+	state.Containers = notIn(s.containers, other.containers, equal)
+	for kind, c := range notIn(s.conditions, other.conditions, equal) {
+		if state.Conditions == nil {
+			state.Conditions = map[corev1.PodConditionType]corev1.ConditionStatus{}
+		}
+		state.Conditions[kind] = c.status
+	}
+	return stateIf(state.Phase != "" || state.Reason != "" || state.Containers != nil || state.Conditions != nil, state)
+}
+
+// condition is the part of a condition that counts.
+type condition struct {
+	status corev1.ConditionStatus
+	reason string
+}
+
+func conditions(p *corev1.Pod) map[corev1.PodConditionType]condition {
+	all := make(map[corev1.PodConditionType]condition, len(p.Status.Conditions))
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		all[c.Type] = condition{c.Status, c.Reason}
+	}
+	return all
+}
+
+// containerStates are the states of the containers of a pod by name.
+func containerStates(p *corev1.Pod) map[string]string {
+	all := map[string]string{}
 	for _, statuses := range [...][]corev1.ContainerStatus{
 		p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses,
 	} {
 		for i := range statuses {
-			if state := containerState(statuses[i].State); state != "" {
-				if s.Containers == nil {
-					s.Containers = map[string]string{}
-				}
-				s.Containers[statuses[i].Name] = state
+			switch s := statuses[i].State; {
+			case s.Waiting != nil:
+				all[statuses[i].Name] = "Waiting:" + s.Waiting.Reason
+			case s.Terminated != nil:
+				all[statuses[i].Name] = fmt.Sprintf("Terminated:%s:%d", s.Terminated.Reason, s.Terminated.ExitCode)
+			case s.Running != nil:
+				all[statuses[i].Name] = "Running"
 			}
 		}
 	}
-	return s
+	return all
 }
 
-// conditionsNotIn gives the statuses of the conditions that other does not have, or has with another status or for
-// another reason; nil for none.
-func conditionsNotIn(p, other *corev1.Pod) map[corev1.PodConditionType]corev1.ConditionStatus {
-	var left map[corev1.PodConditionType]corev1.ConditionStatus
-	for _, c := range p.Status.Conditions {
-		same := func(o corev1.PodCondition) bool {
-			return o.Type == c.Type && o.Status == c.Status && o.Reason == c.Reason
-		}
-		if slices.ContainsFunc(other.Status.Conditions, same) {
+func equal[V comparable](a, b V) bool { return a == b }
+
+func notIn[K comparable, V any](all, other map[K]V, same func(a, b V) bool) map[K]V {
+	var left map[K]V
+	for k, v := range all {
+		if o, has := other[k]; has && same(v, o) {
 			continue
 		}
 		if left == nil {
-			left = map[corev1.PodConditionType]corev1.ConditionStatus{}
+			left = map[K]V{}
 		}
-		left[c.Type] = c.Status
-	}
-	return left
-}
-
-func containerState(s corev1.ContainerState) string {
-	switch {
-	case s.Waiting != nil:
-		return "Waiting:" + s.Waiting.Reason
-	case s.Terminated != nil:
-		return fmt.Sprintf("Terminated:%s:%d", s.Terminated.Reason, s.Terminated.ExitCode)
-	case s.Running != nil:
-		return "Running"
-	}
-	return ""
-}
-
-// notIn returns the entries of all that other does not have or has with another value; nil for none.
-func notIn[K comparable, V comparable](all, other map[K]V) map[K]V {
-	var left map[K]V
-	for k, v := range all {
-		if w, ok := other[k]; !ok || v != w {
-			if left == nil {
-				left = map[K]V{}
-			}
-			left[k] = v
-		}
+		left[k] = v
 	}
 	return left
 }
