@@ -2,7 +2,7 @@
 // NodeMaintenances, requests, and drain triggers ask.
 //
 //	informers, kinds (objects.go), table ──▶ nodeChanged, podChanged, maintenanceChanged … (watch.go)
-//	verdicts ──▶ session.verdict (verdicts.go)                     │
+//	verdicts ──▶ session.verdict (drains.go)                       │
 //	                                                               ▼ name
 //	                                                           workqueue (controller.go)
 //	                                                               │
@@ -172,7 +172,6 @@ type Controller struct {
 type session struct {
 	*Controller
 	queue    workqueue.TypedRateLimitingInterface[key]
-	pods     *podStates
 	drains   *drains
 	gates    *gates
 	requests *requests
@@ -320,10 +319,10 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
-		pods: newPodStates(), drains: newDrains(), told: newTold(), events: newRecorder(c),
+		drains: newDrains(), told: newTold(), events: newRecorder(c),
 	}
 	if last != nil {
-		s.pods, s.drains, s.told = last.pods, last.drains, last.told
+		s.drains, s.told = last.drains, last.told
 	}
 	var server Prometheus
 	var err error

@@ -21,6 +21,8 @@ const (
 	lifetime = 10 * time.Minute
 	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout, and the way of the verdict.
 	inFlightFor = 15 * time.Second
+	// verdictDebounce is how long a maintenance waits after a verdict for verdicts on other pods of the node.
+	verdictDebounce = time.Second
 	// settleInterval is how often a maintenance checks whether withdrawn intents are settled.
 	settleInterval = time.Second
 )
@@ -65,6 +67,10 @@ type entry struct {
 	attempts int
 	retryAt  time.Time
 	blockers []schemas.ObjectRef
+	// held is the last verdict if it did not begin a move, and moving: a move of the pod is in flight. A new leader begins without
+	// them; trying again brings them back.
+	held   *plan.LastVerdict
+	moving bool
 }
 
 // mayMove says whether the actuator may still execute the intent.
@@ -111,6 +117,15 @@ func (s *session) load(ctx context.Context, name string) error {
 	return nil
 }
 
+// drop forgets the intent for a pod, and keeps the verdict on it.
+func (x *drain) drop(pod types.UID) {
+	if e := x.entries[pod]; e.held != nil || e.moving {
+		e.open, e.uncertain, e.withdrawn = false, false, true
+	} else {
+		delete(x.entries, pod)
+	}
+}
+
 // intentsOf is an empty message of a maintenance. Maintenances belong to no profile of the policy.
 func intentsOf(name string) schemas.Intents {
 	return schemas.Intents{
@@ -152,7 +167,7 @@ func (s *session) withdraw(
 				list = append(list, e.intent)
 			}
 		case !e.intent.Expires.After(now), e.withdrawn && !e.mayMove():
-			delete(x.entries, uid)
+			x.drop(uid)
 		case !e.withdrawn: // also one with a verdict: the actuator may have read the pod again since
 			due = true
 		}
@@ -236,7 +251,7 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		case n < len(list) && was == nil:
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
-			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts}
+			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, held: was.held, moving: was.moving}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}
@@ -284,7 +299,38 @@ func (d *drains) settled(name string, read bool, now time.Time) {
 	case x.read.IsZero():
 		x.read = now
 	case now.Sub(x.read) >= inFlightFor:
-		maps.DeleteFunc(x.entries, func(_ types.UID, e *entry) bool { return e.withdrawn })
+		for uid, e := range x.entries {
+			if e.withdrawn {
+				x.drop(uid)
+			}
+		}
+	}
+}
+
+// verdict is called for every verdict.
+func (s *session) verdict(e schemas.Event) {
+	v, err := schemas.Decode[schemas.Verdict](e)
+	if err != nil {
+		s.log.Warn("a verdict cannot be read", "error", err)
+		return
+	}
+	switch {
+	case v.Outcome == schemas.Settled:
+		by := []schemas.ObjectRef{blocker("Node", "", v.Intent.Node), blocker("Namespace", "", v.Intent.Pod.Namespace)}
+		if w := v.Workload; w != nil {
+			by = append(by, blocker(w.Kind, w.Namespace, w.Name))
+		}
+		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, by...)...)
+	case v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind:
+		s.drains.verdict(v, func(b schemas.ObjectRef) bool {
+			budget := s.cfg.View.Budget(b.Namespace, b.Name)
+			return budget == nil || allows(budget)
+		}, s.now())
+		delay := verdictDebounce
+		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may wait for it to be given back
+			delay = 0
+		}
+		s.queue.AddAfter(key{maintenanceKey, v.Scope.Key}, delay)
 	}
 }
 
@@ -304,9 +350,15 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 		e.retryAt = now
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is cancelled
-		e.retryAt = now.Add(firstRetry)
+		e.retryAt, e.held, e.moving = now.Add(firstRetry), nil, !v.DryRun
 		return
 	}
+	since := now.UTC()
+	if e.held != nil && e.held.Outcome == v.Outcome && e.held.Reason == v.Reason {
+		since = e.held.Since
+	}
+	e.moving = v.Reason == schemas.ReasonMoving
+	e.held = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
 	first := firstRetry
 	if v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
@@ -325,12 +377,16 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 	e.retryAt = now.Add(delay)
 }
 
-// freed makes the pods retry now that one of these objects blocked, and returns their maintenances, sorted.
-func (d *drains) freed(by ...schemas.ObjectRef) []string {
+// freed makes the pods retry now that one of these objects blocked, notes that the move of a pod is settled, and returns the
+// maintenances of these pods, sorted.
+func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := map[string]bool{}
 	for name, x := range d.byName {
+		if e := x.entries[settled]; e != nil {
+			e.moving, names[name] = false, true
+		}
 		for _, e := range x.entries {
 			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {
 				e.retryAt, e.blockers, names[name] = time.Time{}, nil, true
@@ -338,6 +394,27 @@ func (d *drains) freed(by ...schemas.ObjectRef) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// lastVerdict is the last verdict on a pod of a maintenance if it did not begin a move, and whether the pod moves.
+func (d *drains) lastVerdict(name string, pod types.UID) (held *plan.LastVerdict, moving bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := d.byName[name]; x != nil && x.entries[pod] != nil {
+		return x.entries[pod].held, x.entries[pod].moving
+	}
+	return nil, false
+}
+
+// podGone forgets the verdicts on a pod.
+func (d *drains) podGone(pod types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, x := range d.byName {
+		if e := x.entries[pod]; e != nil {
+			e.held, e.moving = nil, false
+		}
+	}
 }
 
 // blocker is an object that blocks a pod, with any UID.

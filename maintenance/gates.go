@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -31,7 +31,7 @@ type gates struct {
 	server  Prometheus // nil: the policy names none
 	changed func(maintenances []string)
 	now     func() time.Time
-	added   chan struct{} // capacity 1: there is a new query
+	queue   workqueue.TypedDelayingInterface[string] // of queries
 
 	mu      sync.Mutex
 	queries map[string]*gateQuery
@@ -46,7 +46,10 @@ type gateQuery struct {
 }
 
 func newGates(server Prometheus, now func() time.Time, changed func([]string)) *gates {
-	return &gates{server: server, changed: changed, now: now, added: make(chan struct{}, 1), queries: map[string]*gateQuery{}}
+	return &gates{
+		server: server, changed: changed, now: now, queries: map[string]*gateQuery{},
+		queue: workqueue.NewTypedDelayingQueue[string](),
+	}
 }
 
 // gate is the state of a gate for a node. If it matters, its query is added to queries.
@@ -105,84 +108,77 @@ func (g *gates) want(maintenance string, queries map[string]bool) {
 	for text := range queries {
 		if g.queries[text] == nil {
 			g.queries[text] = &gateQuery{maintenances: map[string]bool{}}
-			select {
-			case g.added <- struct{}{}:
-			default:
-			}
+			g.queue.Add(text)
 		}
 		g.queries[text].maintenances[maintenance] = true
 	}
 }
 
-// run calls queries until ctx ends, one at a time, first the one that was called the longest time ago.
+// run calls queries, one at a time, until ctx ends.
 func (g *gates) run(ctx context.Context) {
-	if g.server == nil {
-		return
+	stop := context.AfterFunc(ctx, g.queue.ShutDown)
+	defer stop()
+	if g.server != nil {
+		defer g.server.Close()
 	}
-	defer g.server.Close()
-	for ctx.Err() == nil {
-		due, wait := g.due()
-		if len(due) > 0 {
-			g.call(ctx, due)
-			continue
+	for {
+		query, down := g.queue.Get()
+		if down {
+			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-g.added:
-		case <-time.After(wait):
+		if again := g.reconcile(ctx, query); again > 0 {
+			g.queue.AddAfter(query, again)
 		}
+		g.queue.Done(query)
 	}
 }
 
-// due are the queries to call now, or how long to wait for the next one.
-func (g *gates) due() (list []string, wait time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	wait = time.Hour
-	for text, q := range g.queries {
-		switch left := q.called.Add(gateInterval).Sub(g.now()); {
-		case left > 0:
-			wait = min(wait, left)
-		case len(q.maintenances) == 0: // not earlier: a maintenance that waits again does not shorten the interval
-			delete(g.queries, text)
-		default:
-			list = append(list, text)
-		}
+// reconcile calls a query that is due. again is when to do so next; zero: never. If the server cannot be reached, that is the
+// answer to all queries that are due.
+func (g *gates) reconcile(ctx context.Context, query string) (again time.Duration) {
+	if left, exists := g.due(query); !exists || left > 0 {
+		return left
 	}
-	slices.SortFunc(list, func(a, b string) int {
-		return cmp.Or(g.queries[a].called.Compare(g.queries[b].called), cmp.Compare(a, b))
-	})
-	return list, wait
-}
-
-// call calls the first query. If the server cannot be reached, that is the answer to all queries.
-func (g *gates) call(ctx context.Context, queries []string) {
 	bounded, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	values, err := g.server.Values(bounded, queries[0])
+	values, err := g.server.Values(bounded, query)
 	if ctx.Err() != nil {
-		return
+		return 0
 	}
-	if _, unreachable := errors.AsType[*url.Error](err); !unreachable {
-		queries = queries[:1]
-	}
+	_, unreachable := errors.AsType[*url.Error](err)
 	open, message := answered(values, err)
+	now, affected := g.now(), map[string]bool{}
 	g.mu.Lock()
-	affected := map[string]bool{}
-	for _, text := range queries {
-		q := g.queries[text]
-		if q == nil {
+	for text, q := range g.queries {
+		if text != query && !(unreachable && now.Sub(q.called) >= gateInterval) {
 			continue
 		}
 		if q.called.IsZero() || q.open != open || q.message != message {
 			maps.Copy(affected, q.maintenances)
 		}
-		q.called, q.open, q.message = g.now(), open, message
+		q.called, q.open, q.message = now, open, message
 	}
 	g.mu.Unlock()
 	if len(affected) > 0 {
 		g.changed(slices.Sorted(maps.Keys(affected)))
 	}
+	return gateInterval
+}
+
+// due says how long to wait before the next call of a query. One that no maintenance waits for is removed then, not earlier: a
+// maintenance that waits again does not shorten the interval.
+func (g *gates) due(query string) (left time.Duration, exists bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	q := g.queries[query]
+	if q == nil {
+		return 0, false
+	}
+	if left = q.called.Add(gateInterval).Sub(g.now()); left <= 0 && len(q.maintenances) == 0 {
+		delete(g.queries, query)
+		return 0, false
+	}
+	return left, true
 }
 
 // answered says whether an answer opens the gate, and why not. The message has no values, which would change the status all the

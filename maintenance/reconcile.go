@@ -172,11 +172,11 @@ func (s *session) podFacts(node string, f plan.Facts) (list []plan.PodFacts) {
 		if ns := s.cfg.View.Namespace(p.Namespace); ns != nil {
 			f.Namespaces[p.Namespace] = ns.Labels
 		}
-		is := s.pods.of(p.UID)
-		list = append(list, plan.PodFacts{
-			ScopedPod: schemas.ScopedPod{Pod: *p, Protected: s.policy.Load().Maintenance.Protects(p, f.Now)},
-			Held:      is.held, Moving: is.moving,
-		})
+		facts := plan.PodFacts{ScopedPod: schemas.ScopedPod{
+			Pod: *p, Protected: s.policy.Load().Maintenance.Protects(p, f.Now),
+		}}
+		facts.Held, facts.Moving = s.drains.lastVerdict(f.Maintenance.Name, p.UID)
+		list = append(list, facts)
 	}
 	return list
 }

@@ -124,7 +124,7 @@ func (c *Controller) podChanged(old, new *corev1.Pod) {
 		return
 	}
 	if old != nil && (new == nil || new.UID != old.UID) {
-		s.pods.forget(old.UID)
+		s.drains.podGone(old.UID)
 	}
 	var nodes []string
 	for _, p := range []*corev1.Pod{old, new} {
@@ -149,7 +149,7 @@ func podDiffers(a, b *corev1.Pod) bool {
 // budgetChanged retries the pods that the budget blocked, if it allows a disruption now.
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
 	if s := c.session.Load(); s != nil && b != nil && allows(b) {
-		s.enqueue(maintenanceKey, s.drains.freed(blocker("PodDisruptionBudget", b.Namespace, b.Name))...)
+		s.enqueue(maintenanceKey, s.drains.freed("", blocker("PodDisruptionBudget", b.Namespace, b.Name))...)
 	}
 }
 

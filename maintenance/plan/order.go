@@ -188,6 +188,9 @@ func (w *work) addOthers(nodes map[string]*node) {
 		if m.DeletionTimestamp != nil {
 			o.stage = v1alpha1.Complete
 		}
+		if open, next, err := Open(m.Spec.Window, m.CreationTimestamp.Time, w.Now); err == nil && !open && next.IsZero() {
+			o.refused = true // its window is over
+		}
 		stages, selects := map[string]v1alpha1.NodeStage{}, Selector(m.Spec.Nodes)
 		for _, n := range m.Status.Nodes {
 			stages[n.Name] = n.Stage

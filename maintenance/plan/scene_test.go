@@ -149,6 +149,13 @@ func refused(s *Facts) {
 	}
 }
 
+// windowOver ends the windows of the maintenances that were added.
+func windowOver(s *Facts) {
+	for i := range s.Others {
+		s.Others[i].Spec.Window = &v1alpha1.Window{End: clockAt("11:00")}
+	}
+}
+
 // holding adds another maintenance that holds a node of the control plane, one that this maintenance does not select.
 func holding(name, made, node string, how v1alpha1.NodeStage) option {
 	return func(s *Facts) {
