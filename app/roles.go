@@ -178,7 +178,6 @@ func (p *process) startMaintenance() error {
 		Policy: p.policy, Prometheus: p.prometheus, Source: p.settings.Source("maintenance"), DryRun: p.settings.DryRun,
 		Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.MaintenanceLease),
 	})
-	m.Watch(p.cluster)
 	p.onPolicy(func(next policy.Policy) error { m.SetPolicy(next); return nil })
 	p.check(func(context.Context) error { return m.Ready() })
 	p.tasks = append(p.tasks, m.Run)

@@ -50,32 +50,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
-
-// View is the role's view of the cluster, implemented by package cluster.
-type View interface {
-	Node(name string) *corev1.Node
-	AllNodes(selector labels.Selector) []*corev1.Node
-	Pod(namespace, name string) *corev1.Pod
-	PodsOnNode(node string) []*corev1.Pod
-	PodsInNamespace(namespace string) []*corev1.Pod
-	Namespace(name string) *corev1.Namespace
-	Budget(namespace, name string) *policyv1.PodDisruptionBudget
-	// WaitForSync returns when the view is filled, with false when ctx ends before.
-	WaitForSync(ctx context.Context) bool
-}
 
 // Bus is the part of the bus that the role uses.
 type Bus interface {
@@ -123,7 +108,7 @@ type Config struct {
 	// Dynamic watches NodeMaintenances, DrainRules, and ClusterDrainRules, and Kinds patches NodeMaintenances and their status.
 	Dynamic dynamic.Interface
 	Kinds   rest.Interface
-	View    View
+	View    *cluster.Cache // with [Kinds]
 	Bus     Bus
 	Table   Table
 	Policy  policy.Policy
@@ -176,7 +161,6 @@ type session struct {
 	gates    *gates
 	requests *requests
 	triggers *triggers
-	told     *told
 	events   *recorder
 }
 
@@ -194,7 +178,7 @@ const (
 	requestKey     keyKind = "request"     // SENDER/NAME of a request
 )
 
-// New makes a controller. It reads nothing before [Controller.Run].
+// New makes a controller, with handlers in the view. It reads nothing before [Controller.Run].
 func New(cfg Config) *Controller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -211,6 +195,9 @@ func New(cfg Config) *Controller {
 		return c.objects.list()
 	}})
 	c.kinds = newKinds(c)
+	if cfg.View != nil {
+		c.addHandlers(cfg.View)
+	}
 	c.apply = apply.New(apply.Config{
 		Client: cfg.Client, Kinds: cfg.Kinds, Table: cfg.Table, LeaseValid: cfg.LeaseValid, DryRun: cfg.DryRun, Log: cfg.Log,
 	})
@@ -319,10 +306,10 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
-		drains: newDrains(), told: newTold(), events: newRecorder(c),
+		drains: newDrains(), events: newRecorder(c),
 	}
 	if last != nil {
-		s.drains, s.told = last.drains, last.told
+		s.drains = last.drains
 	}
 	var server Prometheus
 	var err error

@@ -38,7 +38,7 @@ const (
 	outageRetry = time.Second
 )
 
-// drains are the intents that the actuator has from each maintenance. Methods may be called from many goroutines.
+// drains are the intents that the actuator has from each maintenance, and the events about it. Methods may be called from many goroutines.
 type drains struct {
 	mu     sync.Mutex
 	byName map[string]*drain
@@ -50,6 +50,9 @@ type drain struct {
 	entries map[types.UID]*entry
 	// read is when the actuator was seen to have read the newest message. Zero: it was not.
 	read time.Time
+	// told is the content of the last events, and changes wait for the next one. Only the reconcile of the maintenance uses them.
+	told    *lastTold
+	changes []schemas.NodeChange
 }
 
 // entry is one pod.

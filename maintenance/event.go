@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,28 +20,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// told remembers the content of the last events, by the name of the maintenance. Methods may be called from many goroutines.
-type told struct {
-	mu      sync.Mutex
-	last    map[string]*lastTold
-	changes map[string][]schemas.NodeChange // that wait for the next event
-}
-
 // lastTold is the content of the last events about a maintenance: the nodes, and everything else without changes.
 type lastTold struct {
 	head  schemas.Maintenance
 	nodes []v1alpha1.NodeStatus
-}
-
-func newTold() *told {
-	return &told{last: map[string]*lastTold{}, changes: map[string][]schemas.NodeChange{}}
-}
-
-func (t *told) forget(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.last, name)
-	delete(t.changes, name)
 }
 
 // newEvents are the next events about a maintenance whose status is stored, in order. last is nil if none was published yet. It is
@@ -146,12 +127,9 @@ func eventID(d plan.Decision, list []schemas.Maintenance, i int) (string, error)
 
 // announce publishes what has changed of a maintenance, after its decision was carried out as far as possible.
 func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result) error {
-	s.told.mu.Lock()
-	changes := append(s.told.changes[d.Name], changesOf(r.Nodes)...)
-	s.told.changes[d.Name] = changes
-	last := s.told.last[d.Name]
-	s.told.mu.Unlock()
-	list, next := newEvents(last, d, r.Before.Spec, changes, s.cfg.DryRun)
+	x := s.drains.of(d.Name)
+	x.changes = append(x.changes, changesOf(r.Nodes)...)
+	list, next := newEvents(x.told, d, r.Before.Spec, x.changes, s.cfg.DryRun)
 	if s.cfg.DryRun { // an object that is not changed keeps its version
 		d.ResourceVersion += " " + s.now().UTC().Format(time.RFC3339Nano)
 	}
@@ -171,9 +149,6 @@ func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result)
 			return fmt.Errorf("publish the event of maintenance %s: %w", d.Name, err)
 		}
 	}
-	s.told.mu.Lock()
-	defer s.told.mu.Unlock()
-	s.told.last[d.Name] = &next
-	delete(s.told.changes, d.Name)
+	x.told, x.changes = &next, nil
 	return nil
 }

@@ -85,7 +85,6 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 		}}},
 	})
 	r.Controller.kinds.interval = 100 * time.Millisecond
-	r.Watch(view)
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	work := []func(context.Context) error{view.Run, r.Controller.Run}

@@ -137,62 +137,61 @@ func (k *kinds) run(ctx context.Context) {
 	}
 	k.state.Store(&errNotSynced)
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(k.c.cfg.Dynamic, 0, metav1.NamespaceAll, nil)
-	var synced []cache.InformerSynced
-	for resource, watch := range map[string]struct {
-		decode  cache.TransformFunc
-		changed func(o any, exists bool)
-	}{
-		v1alpha1.ClusterDrainRules: {decoding[v1alpha1.ClusterDrainRule](k), func(o any, exists bool) {
-			if r, is := o.(*v1alpha1.ClusterDrainRule); is {
-				k.c.ruleChanged(plan.Rule{Name: r.Name, Spec: r.Spec}, exists)
-			}
-		}},
-		v1alpha1.DrainRules: {decoding[v1alpha1.DrainRule](k), func(o any, exists bool) {
-			if r, is := o.(*v1alpha1.DrainRule); is {
-				spec := v1alpha1.ClusterDrainRuleSpec{DrainRuleSpec: r.Spec}
-				k.c.ruleChanged(plan.Rule{Namespace: r.Namespace, Name: r.Name, Spec: spec}, exists)
-			}
-		}},
-		v1alpha1.NodeMaintenances: {decoding[v1alpha1.NodeMaintenance](k), func(o any, exists bool) {
-			if m, is := o.(*v1alpha1.NodeMaintenance); is && exists {
-				k.c.maintenanceChanged(m.Name, m)
-			} else if is {
-				k.c.maintenanceChanged(m.Name, nil)
-			}
-		}},
-	} {
-		informer := factory.ForResource(v1alpha1.GroupVersion().WithResource(resource)).Informer()
-		err := errors.Join(informer.SetTransform(watch.decode), informer.SetWatchErrorHandlerWithContext(k.watchFailed))
-		registration, handlerErr := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { watch.changed(o, true) },
-			UpdateFunc: func(old, new any) {
-				if _, unreadable := new.(*unstructured.Unstructured); unreadable {
-					watch.changed(old, false)
-				}
-				watch.changed(new, true)
-			},
-			DeleteFunc: func(o any) {
-				if unseen, is := o.(cache.DeletedFinalStateUnknown); is {
-					o = unseen.Obj
-				}
-				watch.changed(o, false)
-			},
-		})
-		if err := errors.Join(err, handlerErr); err != nil { // only a running informer refuses these
-			k.c.log.Error("maintenances cannot be watched", "resource", resource, "error", err)
-			return
+	rules := watchKind(k, factory, v1alpha1.DrainRules, func(r *v1alpha1.DrainRule, exists bool) {
+		spec := v1alpha1.ClusterDrainRuleSpec{DrainRuleSpec: r.Spec}
+		k.c.ruleChanged(plan.Rule{Namespace: r.Namespace, Name: r.Name, Spec: spec}, exists)
+	})
+	clusterRules := watchKind(k, factory, v1alpha1.ClusterDrainRules, func(r *v1alpha1.ClusterDrainRule, exists bool) {
+		k.c.ruleChanged(plan.Rule{Name: r.Name, Spec: r.Spec}, exists)
+	})
+	maintenances := watchKind(k, factory, v1alpha1.NodeMaintenances, func(m *v1alpha1.NodeMaintenance, exists bool) {
+		if exists {
+			k.c.maintenanceChanged(m.Name, m)
+		} else {
+			k.c.maintenanceChanged(m.Name, nil)
 		}
-		synced = append(synced, registration.HasSynced)
-	}
+	})
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
-	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if cache.WaitForCacheSync(ctx.Done(), rules, clusterRules, maintenances) {
 		k.synced.Store(true)
 		k.state.Store(new(error))
 		k.c.log.Info("maintenances are watched")
 		k.c.enqueueAll()
 	}
 	<-ctx.Done()
+}
+
+// watchKind makes an informer that calls changed with each object of Go type T that was added or changed, or is gone. An unreadable
+// object counts as gone.
+func watchKind[T any](
+	k *kinds, factory dynamicinformer.DynamicSharedInformerFactory, resource string, changed func(o *T, exists bool),
+) cache.InformerSynced {
+	call := func(o any, exists bool) {
+		if unseen, is := o.(cache.DeletedFinalStateUnknown); is {
+			o = unseen.Obj
+		}
+		if object, readable := o.(*T); readable {
+			changed(object, exists)
+		}
+	}
+	informer := factory.ForResource(v1alpha1.GroupVersion().WithResource(resource)).Informer()
+	err := errors.Join(informer.SetTransform(decoding[T](k)), informer.SetWatchErrorHandlerWithContext(k.watchFailed))
+	registration, handlerErr := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { call(o, true) },
+		UpdateFunc: func(old, new any) {
+			if _, readable := new.(*T); !readable {
+				call(old, false)
+			}
+			call(new, true)
+		},
+		DeleteFunc: func(o any) { call(o, false) },
+	})
+	if err := errors.Join(err, handlerErr); err != nil { // only a running informer refuses these
+		k.c.log.Error("maintenances cannot be watched", "resource", resource, "error", err)
+		return func() bool { return false }
+	}
+	return registration.HasSynced
 }
 
 // discover returns when the kinds are served, with false when ctx ended before.

@@ -83,7 +83,6 @@ func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
 // end withdraws the pods of a maintenance that is gone, and forgets it.
 func (s *session) end(ctx context.Context, name string, now time.Time) error {
 	s.gates.want(name, nil)
-	s.told.forget(name)
 	if err := s.withdraw(ctx, name, nil, nil, now); err != nil {
 		return err
 	}

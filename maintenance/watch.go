@@ -21,8 +21,8 @@ func Kinds() []cluster.Kind {
 	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.PodDisruptionBudgets, cluster.Namespaces}
 }
 
-// Watch makes the changes of a cache enqueue the affected keys.
-func (c *Controller) Watch(view *cluster.Cache) {
+// addHandlers makes the changes of the cache enqueue the affected keys.
+func (c *Controller) addHandlers(view *cluster.Cache) {
 	cluster.AddHandler(view, func(old, new *corev1.Node, _ bool) { c.nodeChanged(old, new) })
 	cluster.AddHandler(view, func(old, new *corev1.Pod, initial bool) {
 		if !initial {
