@@ -174,15 +174,14 @@ func (o other) begins() bool {
 	return !o.refused && (o.stage == v1alpha1.Cordon || o.stage == v1alpha1.Drain)
 }
 
-// addOthers gives each node the other maintenances that select or hold it, the older ones first.
+// addOthers gives each node the other maintenances that select or hold it, the oldest first.
 func (w *work) addOthers(nodes map[string]*node) {
-	for i := range w.Others {
-		m := &w.Others[i]
-		if m.Name == w.Maintenance.Name {
-			continue
-		}
+	byAge := slices.SortedFunc(slices.Values(w.Others), func(a, b v1alpha1.NodeMaintenance) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, m := range byAge {
 		o := other{
-			name: m.Name, stage: m.Spec.Stage, older: w.older(m),
+			name: m.Name, stage: m.Spec.Stage, older: w.older(&m),
 			refused: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted),
 		}
 		if m.DeletionTimestamp != nil {
@@ -206,17 +205,6 @@ func (w *work) addOthers(nodes map[string]*node) {
 			}
 			n.others = append(n.others, o)
 		}
-	}
-	for _, n := range nodes {
-		slices.SortFunc(n.others, func(a, b other) int {
-			if a.older != b.older {
-				if a.older {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(a.name, b.name)
-		})
 	}
 }
 

@@ -193,45 +193,37 @@ func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 }
 
 // Due is the next time at which Decide may return another result with the same facts. Zero: never.
-func Due(scope Facts) time.Time {
-	d := due{now: scope.Now}
-	d.at(scope.NextWindow)
-	for _, s := range scope.Maintenance.Status.Stages {
+func Due(f Facts) (first time.Time) {
+	at := func(t time.Time) {
+		if t.After(f.Now) && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	at(f.NextWindow)
+	for _, s := range f.Maintenance.Status.Stages {
 		if s.Stage == v1alpha1.Complete {
-			d.at(s.Start.Add(Settle))
+			at(s.Start.Add(Settle))
 		}
 	}
 	stages := map[string]v1alpha1.NodeStage{}
-	for _, n := range scope.Maintenance.Status.Nodes {
+	for _, n := range f.Maintenance.Status.Nodes {
 		stages[n.Name] = n.Stage
 		if n.Stage == v1alpha1.Claimed && n.Start != nil {
-			d.at(n.Start.Add(Grace))
+			at(n.Start.Add(Grace))
 		}
 		if Holds(n.Stage) && n.DrainedAt == nil {
-			d.at(Deadline(&scope.Maintenance, n))
+			at(Deadline(&f.Maintenance, n))
 		}
 	}
-	for _, n := range scope.Nodes {
+	for _, n := range f.Nodes {
 		if n.Mark != nil {
-			d.at(n.Mark.At.Add(Grace))
-		}
-		if !WorkedOn(stages[n.Node.Name]) {
-			continue
+			at(n.Mark.At.Add(Grace))
 		}
 		for _, p := range n.Pods {
-			if p.Pod.DeletionTimestamp != nil {
-				d.at(p.Pod.DeletionTimestamp.Add(Grace))
+			if WorkedOn(stages[n.Node.Name]) && p.Pod.DeletionTimestamp != nil {
+				at(p.Pod.DeletionTimestamp.Add(Grace))
 			}
 		}
 	}
-	return d.first
-}
-
-// due finds the first of several moments after now.
-type due struct{ now, first time.Time }
-
-func (d *due) at(t time.Time) {
-	if t.After(d.now) && (d.first.IsZero() || t.Before(d.first)) {
-		d.first = t
-	}
+	return first
 }
