@@ -38,7 +38,8 @@ const (
 	outageRetry = time.Second
 )
 
-// drains are the intents that the actuator has from each maintenance, and the events about it. Methods may be called from many goroutines.
+// drains are the intents that the actuator has from each maintenance, and the events about it. Methods may be called from many
+// goroutines.
 type drains struct {
 	mu     sync.Mutex
 	byName map[string]*drain
@@ -70,10 +71,10 @@ type entry struct {
 	attempts int
 	retryAt  time.Time
 	blockers []schemas.ObjectRef
-	// held is the last verdict if it did not begin a move, and moving: a move of the pod is in flight. A new leader begins without
+	// lastVerdict is the last one if it did not begin a move, and moving: a move of the pod is in flight. A new leader begins without
 	// them; trying again brings them back.
-	held   *plan.LastVerdict
-	moving bool
+	lastVerdict *plan.LastVerdict
+	moving      bool
 }
 
 // mayMove says whether the actuator may still execute the intent.
@@ -122,7 +123,7 @@ func (s *session) load(ctx context.Context, name string) error {
 
 // drop forgets the intent for a pod, and keeps the verdict on it.
 func (x *drain) drop(pod types.UID) {
-	if e := x.entries[pod]; e.held != nil || e.moving {
+	if e := x.entries[pod]; e.lastVerdict != nil || e.moving {
 		e.open, e.uncertain, e.withdrawn = false, false, true
 	} else {
 		delete(x.entries, pod)
@@ -254,7 +255,7 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		case n < len(list) && was == nil:
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
-			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, held: was.held, moving: was.moving}
+			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}
@@ -353,15 +354,15 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 		e.retryAt = now
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is cancelled
-		e.retryAt, e.held, e.moving = now.Add(firstRetry), nil, !v.DryRun
+		e.retryAt, e.lastVerdict, e.moving = now.Add(firstRetry), nil, !v.DryRun
 		return
 	}
 	since := now.UTC()
-	if e.held != nil && e.held.Outcome == v.Outcome && e.held.Reason == v.Reason {
-		since = e.held.Since
+	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
+		since = e.lastVerdict.Since
 	}
 	e.moving = v.Reason == schemas.ReasonMoving
-	e.held = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
+	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
 	first := firstRetry
 	if v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
@@ -400,11 +401,11 @@ func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
 }
 
 // lastVerdict is the last verdict on a pod of a maintenance if it did not begin a move, and whether the pod moves.
-func (d *drains) lastVerdict(name string, pod types.UID) (held *plan.LastVerdict, moving bool) {
+func (d *drains) lastVerdict(name string, pod types.UID) (lastVerdict *plan.LastVerdict, moving bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if x := d.byName[name]; x != nil && x.entries[pod] != nil {
-		return x.entries[pod].held, x.entries[pod].moving
+		return x.entries[pod].lastVerdict, x.entries[pod].moving
 	}
 	return nil, false
 }
@@ -415,7 +416,7 @@ func (d *drains) podGone(pod types.UID) {
 	defer d.mu.Unlock()
 	for _, x := range d.byName {
 		if e := x.entries[pod]; e != nil {
-			e.held, e.moving = nil, false
+			e.lastVerdict, e.moving = nil, false
 		}
 	}
 }

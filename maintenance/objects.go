@@ -33,7 +33,7 @@ func newObjects() objects {
 	return objects{
 		maintenances: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byNode: func(o any) (nodes []string, _ error) {
 			for _, n := range o.(*v1alpha1.NodeMaintenance).Status.Nodes {
-				if plan.WorkedOn(n.Stage) {
+				if plan.InProgress(n.Stage) {
 					nodes = append(nodes, n.Name)
 				}
 			}

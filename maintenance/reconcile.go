@@ -135,14 +135,14 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) plan.Facts {
 			selected++
 			listed = listed || selected <= plan.MostNodes+1 // enough to see that they are too many
 		}
-		if !listed && !plan.Bears(m, n, mark) {
+		if !listed && !plan.OnNode(m, n, mark) {
 			continue
 		}
-		node := plan.NodeFacts{Node: *n, Meant: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals)}
+		node := plan.NodeFacts{Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals)}
 		for _, gate := range m.Spec.Gates {
 			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), queries))
 		}
-		if plan.WorkedOn(stage) {
+		if plan.InProgress(stage) {
 			node.Pods = s.podFacts(n.Name, f)
 		}
 		f.Nodes = append(f.Nodes, node)
@@ -174,7 +174,7 @@ func (s *session) podFacts(node string, f plan.Facts) (list []plan.PodFacts) {
 		facts := plan.PodFacts{ScopedPod: schemas.ScopedPod{
 			Pod: *p, Protected: s.policy.Load().Maintenance.Protects(p, f.Now),
 		}}
-		facts.Held, facts.Moving = s.drains.lastVerdict(f.Maintenance.Name, p.UID)
+		facts.LastVerdict, facts.Moving = s.drains.lastVerdict(f.Maintenance.Name, p.UID)
 		list = append(list, facts)
 	}
 	return list
@@ -222,7 +222,7 @@ func locks(n *corev1.Node, signals policy.Signals) (list []plan.NodeLock) {
 
 // withoutOwnConditions is the node without the conditions that maintenances set.
 func withoutOwnConditions(n *corev1.Node) *corev1.Node {
-	own := func(c corev1.NodeCondition) bool { return plan.Said(c, "") }
+	own := func(c corev1.NodeCondition) bool { return plan.SetByMaintenance(c, "") }
 	if !slices.ContainsFunc(n.Status.Conditions, own) {
 		return n
 	}

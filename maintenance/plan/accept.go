@@ -29,7 +29,7 @@ func (w *work) refusal() *Problem {
 
 // guarded is the guard that refuses the maintenance. In a cluster of one node only SingleNode does.
 func (w *work) guarded() *Problem {
-	meant, ofControlPlane := w.meant(), 0
+	meant, ofControlPlane := w.selected(), 0
 	for _, n := range meant {
 		if ControlPlane(&n.in.Node) {
 			ofControlPlane++

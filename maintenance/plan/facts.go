@@ -31,8 +31,8 @@ type Facts struct {
 // NodeFacts is one node of a maintenance.
 type NodeFacts struct {
 	Node corev1.Node
-	// Meant: the maintenance selects the node. Other nodes are listed only to be given back.
-	Meant bool
+	// Selected: the maintenance selects the node. Other nodes are listed only to be given back.
+	Selected bool
 	// Mark says which maintenance cordoned the node. nil: none.
 	Mark *schemas.CordonMark
 	// Pods are the pods on the node that have not ended, by namespace and name. Only nodes in progress have them.
@@ -46,8 +46,8 @@ type NodeFacts struct {
 // PodFacts is a pod on a node in progress.
 type PodFacts struct {
 	schemas.ScopedPod
-	// Held is the last verdict on the pod if it did not begin a move.
-	Held *LastVerdict
+	// LastVerdict is the last verdict on the pod if it did not begin a move.
+	LastVerdict *LastVerdict
 	// Moving: a move of the pod is in progress.
 	Moving bool
 }

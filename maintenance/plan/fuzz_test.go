@@ -51,7 +51,7 @@ func FuzzDecide(f *testing.F) {
 		stage := map[string]v1alpha1.NodeStage{}
 		for _, n := range steps.Status.Nodes {
 			stage[n.Name] = n.Stage
-			if node, there := in[n.Name]; there && n.Stage == v1alpha1.Claimed && !WorkedOn(was[n.Name].Stage) && !node.Meant && node.Mark == nil {
+			if node, there := in[n.Name]; there && n.Stage == v1alpha1.Claimed && !InProgress(was[n.Name].Stage) && !node.Selected && node.Mark == nil {
 				t.Errorf("%s is claimed and not meant", n.Name)
 			}
 		}

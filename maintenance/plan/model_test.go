@@ -303,11 +303,11 @@ func (w *world) scope(o *object) Facts {
 		if meant {
 			w.everMeant[o.m.UID][m.node.UID] = true
 		}
-		if _, known := stored[name]; !known && !meant && !Bears(&o.m, &m.node, m.mark) {
+		if _, known := stored[name]; !known && !meant && !OnNode(&o.m, &m.node, m.mark) {
 			continue
 		}
-		n := NodeFacts{Node: m.node, Meant: meant, Mark: m.mark}
-		if WorkedOn(stored[name]) {
+		n := NodeFacts{Node: m.node, Selected: meant, Mark: m.mark}
+		if InProgress(stored[name]) {
 			for _, p := range m.pods {
 				n.Pods = append(n.Pods, w.maintained(p))
 			}
@@ -323,7 +323,7 @@ func (w *world) scope(o *object) Facts {
 }
 
 func (w *world) maintained(p inhabitant) PodFacts {
-	m := PodFacts{ScopedPod: schemas.ScopedPod{Pod: p.pod}, Held: p.held}
+	m := PodFacts{ScopedPod: schemas.ScopedPod{Pod: p.pod}, LastVerdict: p.held}
 	if p.guarded {
 		m.Protected = []schemas.Protection{{Rule: "PodsWithPVC", Detail: "has a volume"}}
 	}

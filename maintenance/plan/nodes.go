@@ -58,18 +58,18 @@ const AdminRequested = "AdminRequested"
 // Signature is the end of the message of a condition that the maintenance of that name has set on a node.
 func Signature(name string) string { return " (maintenance " + name + ")" }
 
-// Said says whether the maintenance of that name has set the condition, or if the name is empty any maintenance.
-func Said(c corev1.NodeCondition, name string) bool {
+// SetByMaintenance says whether the maintenance of that name has set the condition, or if the name is empty any maintenance.
+func SetByMaintenance(c corev1.NodeCondition, name string) bool {
 	if name == "" {
 		return c.Reason == AdminRequested && strings.Contains(c.Message, " (maintenance ") && strings.HasSuffix(c.Message, ")")
 	}
 	return c.Reason == AdminRequested && strings.HasSuffix(c.Message, Signature(name))
 }
 
-// Bears says whether the mark of the maintenance is on the node, or a condition that it has set and that is true.
-func Bears(m *v1alpha1.NodeMaintenance, node *corev1.Node, mark *schemas.CordonMark) bool {
+// OnNode says whether the mark of the maintenance is on the node, or a condition that it has set and that is true.
+func OnNode(m *v1alpha1.NodeMaintenance, node *corev1.Node, mark *schemas.CordonMark) bool {
 	return mark != nil && mark.UID == m.UID || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Status == corev1.ConditionTrue && Said(c, m.Name)
+		return c.Status == corev1.ConditionTrue && SetByMaintenance(c, m.Name)
 	})
 }
 
@@ -98,8 +98,8 @@ func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string)
 	return false, "its query was not sent"
 }
 
-// WorkedOn says whether a node of that stage is in progress: claimed, and not given back yet.
-func WorkedOn(stage v1alpha1.NodeStage) bool { return Holds(stage) || stage == v1alpha1.Returning }
+// InProgress says whether a node of that stage is in progress: claimed, and not given back yet.
+func InProgress(stage v1alpha1.NodeStage) bool { return Holds(stage) || stage == v1alpha1.Returning }
 
 // Holds says whether a maintenance keeps other maintenances from a node of that stage.
 func Holds(stage v1alpha1.NodeStage) bool {

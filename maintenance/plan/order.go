@@ -21,10 +21,10 @@ func (w *work) begin() {
 	most := w.atOnce()
 	var waiting, begun []*node
 	for _, n := range w.nodes {
-		if WorkedOn(n.is.Stage) {
+		if InProgress(n.is.Stage) {
 			begun = append(begun, n)
 		}
-		if n.is.Stage == v1alpha1.Waiting && n.in.Meant {
+		if n.is.Stage == v1alpha1.Waiting && n.in.Selected {
 			waiting = append(waiting, n)
 		}
 	}
@@ -51,7 +51,7 @@ func (w *work) atOnce() int {
 	if w.spec.AtOnce == nil {
 		return 1
 	}
-	most, err := intstr.GetScaledValueFromIntOrPercent(w.spec.AtOnce, len(w.meant()), false)
+	most, err := intstr.GetScaledValueFromIntOrPercent(w.spec.AtOnce, len(w.selected()), false)
 	if err != nil {
 		return 1
 	}

@@ -116,7 +116,7 @@ func (w *work) take(n *node, name string) {
 	}
 	n.mine = n.in.Mark != nil && n.in.Mark.UID == w.Maintenance.UID
 	switch same := n.was.UID == n.in.Node.UID; {
-	case same && (WorkedOn(n.was.Stage) || n.was.Stage == v1alpha1.Waiting || n.was.Stage == v1alpha1.Returned):
+	case same && (InProgress(n.was.Stage) || n.was.Stage == v1alpha1.Waiting || n.was.Stage == v1alpha1.Returned):
 	case !same && n.was.DrainedAt != nil: // a machine that was drained to be replaced
 		n.is.UID, n.is.Stage = n.in.Node.UID, v1alpha1.Returned
 		if n.is.End == nil {
@@ -125,10 +125,10 @@ func (w *work) take(n *node, name string) {
 	default:
 		n.is = v1alpha1.NodeStatus{Name: name, UID: n.in.Node.UID, Stage: v1alpha1.Waiting}
 	}
-	if n.is.Start == nil && WorkedOn(n.is.Stage) { // the status was changed by hand
+	if n.is.Start == nil && InProgress(n.is.Stage) { // the status was changed by hand
 		n.is.Start = w.at.DeepCopy()
 	}
-	if w.known(n) && WorkedOn(n.is.Stage) {
+	if w.known(n) && InProgress(n.is.Stage) {
 		n.pods = w.sort(n)
 	}
 }
@@ -163,10 +163,10 @@ func (w *work) begun() bool {
 	return slices.ContainsFunc(w.nodes, func(n *node) bool { return n.is.Start != nil || n.mine })
 }
 
-// meant are the selected nodes that exist.
-func (w *work) meant() (list []*node) {
+// selected are the selected nodes that exist.
+func (w *work) selected() (list []*node) {
 	for _, n := range w.nodes {
-		if n.in != nil && n.in.Meant {
+		if n.in != nil && n.in.Selected {
 			list = append(list, n)
 		}
 	}
@@ -176,12 +176,12 @@ func (w *work) meant() (list []*node) {
 // finalizer says whether the maintenance must be kept: something of it is on a node, or may be put there.
 func (w *work) finalizer() bool {
 	for _, n := range w.nodes {
-		if WorkedOn(n.is.Stage) || n.in != nil && Bears(&w.Maintenance, &n.in.Node, n.in.Mark) {
+		if InProgress(n.is.Stage) || n.in != nil && OnNode(&w.Maintenance, &n.in.Node, n.in.Mark) {
 			return true
 		}
 	}
 	if w.stage != v1alpha1.Complete {
-		return w.hasFinalizer() || w.refused == nil && len(w.meant()) > 0
+		return w.hasFinalizer() || w.refused == nil && len(w.selected()) > 0
 	}
 	start := w.at.Time
 	for _, s := range w.Maintenance.Status.Stages {

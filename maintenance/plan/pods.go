@@ -125,10 +125,10 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 		b.Message = "a selector of the rule is invalid: the rule may be about this pod"
 	case len(p.Protected) > 0:
 		b.Reason, b.Message, barred = v1alpha1.BlockedProtected, p.Protected[0].Rule+": "+p.Protected[0].Detail, true
-	case p.Held != nil && p.Held.blocks():
-		b.Reason, b.Message, b.Since = string(p.Held.Reason), p.Held.Message, second(p.Held.Since)
-		if len(p.Held.Blockers) > 0 {
-			b.By = p.Held.Blockers[0].String()
+	case p.LastVerdict != nil && p.LastVerdict.blocks():
+		b.Reason, b.Message, b.Since = string(p.LastVerdict.Reason), p.LastVerdict.Message, second(p.LastVerdict.Since)
+		if len(p.LastVerdict.Blockers) > 0 {
+			b.By = p.LastVerdict.Blockers[0].String()
 		}
 	default:
 		return nil, false
@@ -229,4 +229,4 @@ func (w *work) count(n *node) {
 }
 
 // counted says whether the facts have the pods of the node.
-func (w *work) counted(n *node) bool { return WorkedOn(n.was.Stage) && n.was.UID == n.is.UID }
+func (w *work) counted(n *node) bool { return InProgress(n.was.Stage) && n.was.UID == n.is.UID }

@@ -249,7 +249,7 @@ func (w *world) hold() {
 	for _, o := range w.all() {
 		taken := map[string]bool{}
 		for _, n := range o.m.Status.Nodes {
-			if WorkedOn(n.Stage) && w.nodes[n.Name] != nil {
+			if InProgress(n.Stage) && w.nodes[n.Name] != nil {
 				taken[n.Name] = true
 			}
 			if m := w.nodes[n.Name]; m != nil && m.node.UID == n.UID && Holds(n.Stage) && n.Stage != v1alpha1.Claimed {
@@ -321,10 +321,10 @@ func (w *world) truth(scope Facts, intents []schemas.Intent, steps Decision) {
 		m := scope.Nodes[in]
 		begun := n.Stage == v1alpha1.Claimed && was[n.Name].Stage != v1alpha1.Claimed
 		mine := m.Mark != nil && m.Mark.UID == scope.Maintenance.UID
-		if begun && !mine && (refused || !m.Meant || !scope.InWindow) {
-			w.fail("%s is begun: refused %v, meant %v, window open %v", n.Name, refused, m.Meant, scope.InWindow)
+		if begun && !mine && (refused || !m.Selected || !scope.InWindow) {
+			w.fail("%s is begun: refused %v, meant %v, window open %v", n.Name, refused, m.Selected, scope.InWindow)
 		}
-		if WorkedOn(n.Stage) && ControlPlane(&m.Node) && !mine {
+		if InProgress(n.Stage) && ControlPlane(&m.Node) && !mine {
 			claimedCP++
 		}
 		if n.Stage == v1alpha1.Cordoned && was[n.Name].Stage == v1alpha1.Claimed && (!mine || !m.Node.Spec.Unschedulable) {

@@ -67,15 +67,15 @@ type nodeOption = func(*NodeFacts, *v1alpha1.NodeStatus)
 // says so by its conditions.
 func with(name string, stage v1alpha1.NodeStage, options ...nodeOption) option {
 	return func(s *Facts) {
-		n := NodeFacts{Meant: true, Node: corev1.Node{
+		n := NodeFacts{Selected: true, Node: corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{}},
 			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		}}
 		st := v1alpha1.NodeStatus{Name: name, UID: n.Node.UID, Stage: stage}
-		if WorkedOn(stage) {
+		if InProgress(stage) {
 			st.Start = clockAt("11:30")
 		}
-		if WorkedOn(stage) && stage != v1alpha1.Claimed {
+		if InProgress(stage) && stage != v1alpha1.Claimed {
 			n.Mark = &schemas.CordonMark{Name: "kernel", UID: "m1", At: clockAt("11:30").Time}
 			n.Node.Spec.Unschedulable = true
 		}

@@ -26,7 +26,7 @@ func (w *work) advance(n *node) {
 		n.is.Stage = w.held(n)
 	case n.is.Stage == v1alpha1.Returning && !n.mine:
 		n.is.Stage, n.is.End = v1alpha1.Returned, w.at.DeepCopy()
-		if !n.in.Meant {
+		if !n.in.Selected {
 			n.is.Stage = v1alpha1.Gone
 		}
 	case n.is.Stage == v1alpha1.Returned && n.mine: // the status was wrong
@@ -56,9 +56,9 @@ func (w *work) wait(n *node) {
 	switch {
 	case n.mine:
 		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, second(n.in.Mark.At), n.in.Mark.CordonedBefore
-	case (!n.in.Meant || tooMany) && !Bears(&w.Maintenance, &n.in.Node, nil):
+	case (!n.in.Selected || tooMany) && !OnNode(&w.Maintenance, &n.in.Node, nil):
 		n.is.Stage = ""
-	case n.in.Meant && w.stage == v1alpha1.Complete:
+	case n.in.Selected && w.stage == v1alpha1.Complete:
 		n.is.Stage = v1alpha1.Returned
 	}
 }
@@ -84,7 +84,7 @@ func (n *node) before() bool {
 }
 
 // releases says whether the node is given back in any stage.
-func (w *work) releases(n *node) bool { return w.stage == v1alpha1.Complete || !n.in.Meant }
+func (w *work) releases(n *node) bool { return w.stage == v1alpha1.Complete || !n.in.Selected }
 
 // held is the next stage of a node that was cordoned.
 func (w *work) held(n *node) v1alpha1.NodeStage {

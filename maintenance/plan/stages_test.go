@@ -98,7 +98,7 @@ func drainedAt(hm string) nodeOption {
 func before(s *v1alpha1.NodeStatus) { s.CordonedBefore = true }
 
 func TestANodeGoesItsWay(t *testing.T) {
-	unmeant := nodeIs(func(n *NodeFacts) { n.Meant = false })
+	unmeant := nodeIs(func(n *NodeFacts) { n.Selected = false })
 	unmarked := nodeIs(func(n *NodeFacts) { n.Mark, n.Node.Spec.Unschedulable = nil, false })
 	quiet := nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
 	for _, c := range []struct {

@@ -108,7 +108,7 @@ func (w *work) accepted() metav1.Condition {
 		return yes(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "it can be carried out")
 	}
 	message := w.refused.Error()
-	if w.some(WorkedOn) {
+	if w.some(InProgress) {
 		message += "; nodes that were begun before are finished"
 	}
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
@@ -144,7 +144,7 @@ func (w *work) progressing() metav1.Condition {
 	switch {
 	case doing != "":
 		return yes(name, v1alpha1.ReasonWorking, doing)
-	case w.refused != nil && !w.some(WorkedOn) && w.stage != v1alpha1.Complete:
+	case w.refused != nil && !w.some(InProgress) && w.stage != v1alpha1.Complete:
 		return no(name, v1alpha1.ReasonRefused, "it is not accepted: "+w.refused.Error())
 	case blocked != "":
 		return no(name, v1alpha1.ReasonBlocked, blocked)

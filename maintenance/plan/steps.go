@@ -75,10 +75,10 @@ func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 		isTrue := is.Status == corev1.ConditionTrue
 		switch {
 		case owns && slices.Contains(want, name):
-			if isTrue && (!Said(is, "") || is.Message == set.Message) {
+			if isTrue && (!SetByMaintenance(is, "") || is.Message == set.Message) {
 				continue
 			}
-		case isTrue && (Said(is, w.Maintenance.Name) || owns && Said(is, "")):
+		case isTrue && (SetByMaintenance(is, w.Maintenance.Name) || owns && SetByMaintenance(is, "")):
 			if n.is.Stage == v1alpha1.Returning && n.taker() != "" {
 				continue // the node goes over as it is
 			}
@@ -112,9 +112,9 @@ func (w *work) ownsConditions(n *node) bool {
 	if Holds(n.is.Stage) {
 		return true
 	}
-	next := n.is.Stage == v1alpha1.Waiting && n.in.Meant && w.refused == nil && w.stage != v1alpha1.Complete
+	next := n.is.Stage == v1alpha1.Waiting && n.in.Selected && w.refused == nil && w.stage != v1alpha1.Complete
 	return next && !slices.ContainsFunc(n.others, func(o other) bool {
 		over := o.stage == v1alpha1.Complete || o.node == v1alpha1.Returned || o.node == v1alpha1.Gone
-		return WorkedOn(o.node) || o.older && !o.refused && !over
+		return InProgress(o.node) || o.older && !o.refused && !over
 	})
 }

@@ -161,7 +161,7 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 }
 
 func held(p PodFacts, outcome schemas.Outcome, reason schemas.ReasonCode) PodFacts {
-	p.Held = &LastVerdict{
+	p.LastVerdict = &LastVerdict{
 		Outcome: outcome, Reason: reason, Message: "no", Since: clockAt("11:45").Time,
 		Blockers: []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: "web", Name: "one"}},
 	}

@@ -220,7 +220,7 @@ func Due(f Facts) (first time.Time) {
 			at(n.Mark.At.Add(Grace))
 		}
 		for _, p := range n.Pods {
-			if WorkedOn(stages[n.Node.Name]) && p.Pod.DeletionTimestamp != nil {
+			if InProgress(stages[n.Node.Name]) && p.Pod.DeletionTimestamp != nil {
 				at(p.Pod.DeletionTimestamp.Add(Grace))
 			}
 		}

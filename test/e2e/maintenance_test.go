@@ -267,7 +267,7 @@ func (u *upkeep) state(n *corev1.Node) nodeState {
 		s.taints = append(s.taints, t.ToString())
 	}
 	for _, c := range n.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && plan.Said(c, "") {
+		if c.Status == corev1.ConditionTrue && plan.SetByMaintenance(c, "") {
 			s.said = append(s.said, fmt.Sprintf("%s: %s", c.Type, c.Message))
 		}
 	}

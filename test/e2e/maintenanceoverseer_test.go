@@ -164,7 +164,7 @@ func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
 		was := o.stages[n.Name]
 		o.stages[n.Name] = n.Stage
 		o.mu.Unlock()
-		if plan.WorkedOn(n.Stage) {
+		if plan.InProgress(n.Stage) {
 			working = append(working, n.Name)
 		}
 		if n.Stage == was {

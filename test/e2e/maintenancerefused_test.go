@@ -90,7 +90,7 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 			if !is {
 				continue // the last word of a watch that is stopped
 			}
-			said := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return plan.Said(c, "") })
+			said := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return plan.SetByMaintenance(c, "") })
 			if _, marked := n.Annotations[schemas.AnnotationMaintenance]; marked || said || n.Spec.Unschedulable {
 				u.t.Errorf("node %s was touched: %+v", n.Name, u.state(n))
 			}
