@@ -234,13 +234,13 @@ func (f Function) EvaluateInPlace(p schemas.Payload, id string) (schemas.Intents
 }
 
 func (f Function) answer(s scope, id string, sequence uint64) (schemas.Intents, error) {
-	head := s.Head()
-	if head.Strategy != f.Strategy.Name {
-		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, f.Strategy.Name, schemas.ErrInvalid)
+	head, name := s.Head(), f.Strategy.Name
+	if head.Strategy != name {
+		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, name, schemas.ErrInvalid)
 	}
 	if head.Kind != f.Strategy.Scope {
 		return schemas.Intents{}, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
-			id, head.Kind, f.Strategy.Name, f.Strategy.Scope, schemas.ErrInvalid)
+			id, head.Kind, name, f.Strategy.Scope, schemas.ErrInvalid)
 	}
 	intents, err := f.decide(s, head.Args)
 	if err != nil {

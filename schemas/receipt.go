@@ -33,7 +33,7 @@ const (
 	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than one request may have
 	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: the sender asks too often, or has too many open
 	ReceiptPolicyUnknown   ReceiptReason = "PolicyUnknown"   // rejected: the policy has no such profile, strategy or rule
-	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the node is past that stage, or the name is another request's
+	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the node is past that stage, or another request has the name
 
 	ReceiptDone             ReceiptReason = "Done"             // finished: every pod has a last word, the node is as far as wanted
 	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: there was no pod to move, or no request to cancel

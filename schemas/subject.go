@@ -87,9 +87,9 @@ func plain(c rune) bool {
 
 // channel joins the prefix, fixed words, and names to a NATS subject. Names go through [Token].
 func channel(words string, names ...string) string {
-	subject := Prefix + "." + words
+	tokens := []string{Prefix, words}
 	for _, n := range names {
-		subject += "." + Token(n)
+		tokens = append(tokens, Token(n))
 	}
-	return subject
+	return strings.Join(tokens, ".")
 }

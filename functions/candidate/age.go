@@ -11,7 +11,9 @@ import (
 )
 
 // AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it.
-func AnswerWhenDue(scope schemas.PodScope, strategy policy.Timed, reason func(pod *corev1.Pod, now time.Time) string) []schemas.Intent {
+func AnswerWhenDue(
+	scope schemas.PodScope, strategy policy.Timed, reason func(pod *corev1.Pod, now time.Time) string,
+) []schemas.Intent {
 	p := &scope.Pod
 	if len(p.Protected) > 0 {
 		return nil

@@ -84,9 +84,11 @@ func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 }
 
 // tolerates infers the type of the rule's logger, so that this package imports none. A zero logger writes nothing.
-func tolerates[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool, t []corev1.Toleration, taint *corev1.Taint) bool {
+func tolerates[L any](
+	rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool, tolerations []corev1.Toleration, taint *corev1.Taint,
+) bool {
 	var silent L
-	return rule(silent, t, taint, true)
+	return rule(silent, tolerations, taint, true)
 }
 
 // ToleratesAll reports whether the tolerations tolerate all of the taints.

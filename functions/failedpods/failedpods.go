@@ -52,8 +52,8 @@ func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
 	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due is when the pod, as it is now, is old enough to go. ever is false when it has not failed or is not one of those
-// that the arguments ask for.
+// Due returns when the pod, as it is now, is old enough to go. ever is false when it has not failed, or the arguments leave it
+// out.
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
 	if pod.Status.Phase != corev1.PodFailed || pod.DeletionTimestamp != nil ||
 		candidate.Owned(pod, a.ExcludeOwnerKinds) || !a.failedAsWanted(pod) || !a.Has(pod) {
@@ -81,7 +81,7 @@ func (a Args) wantedReason(pod *corev1.Pod) (reason string, found bool) {
 	return a.containers().Reason(pod, a.Reasons)
 }
 
-// reason is such as "failed: OOMKilled, exit code 137; 2h old". It tells what was asked for, or else what there is.
+// reason is "failed: OOMKilled, exit code 137; 2h old". It names Reasons and ExitCodes first, then the cause on the pod.
 func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 	why, known := a.wantedReason(pod)
 	code, ended := a.containers().ExitCode(pod, a.ExitCodes)

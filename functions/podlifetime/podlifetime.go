@@ -37,7 +37,7 @@ type Args struct {
 
 // OwnerKinds limits the strategy to pods by the kinds of their owners, such as ReplicaSet. The zero value is all pods.
 type OwnerKinds struct {
-	// Include are the kinds of which an owner must be; Exclude those of which none may be. At most one may be used.
+	// Include are kinds of which one owner must be, Exclude kinds of which no owner may be. At most one may be used.
 	Include []string `json:"include,omitzero"`
 	Exclude []string `json:"exclude,omitzero"`
 }
@@ -53,7 +53,7 @@ type Condition struct {
 	MinTimeSinceLastTransitionSeconds *uint `json:"minTimeSinceLastTransitionSeconds,omitzero"`
 }
 
-// states are those that [Args.States] may list.
+// states are the valid values of [Args.States].
 func states() []string {
 	return []string{
 		// phases

@@ -1,4 +1,4 @@
-// Package request moves the pods that somebody asked for.
+// Package request moves the pods of a request.
 package request
 
 import "github.com/rehome-dev/rehome/schemas"

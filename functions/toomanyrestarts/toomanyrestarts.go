@@ -18,16 +18,16 @@ import (
 // Args are the arguments of the strategy. PodRestartThreshold has no default and must be given.
 type Args struct {
 	candidate.Selection
-	// PodRestartThreshold is the number of restarts of all containers together at which a pod moves. At least 1.
+	// PodRestartThreshold is the number of restarts at which a pod moves, summed over its containers. At least 1.
 	PodRestartThreshold int32 `json:"podRestartThreshold,omitzero"`
 	// IncludingInitContainers makes init containers count, for the restarts and for States.
 	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
-	// States limits the strategy to pods in one of these: Running, which is a phase, or CrashLoopBackOff, for which a
-	// container waits. Empty: all.
+	// States limits the strategy to pods in the phase Running, or with a container that waits with the reason CrashLoopBackOff.
+	// Empty: all.
 	States []string `json:"states,omitzero"`
 }
 
-// states are those that [Args.States] may list.
+// states are the valid values of [Args.States].
 func states() []string { return []string{string(corev1.PodRunning), "CrashLoopBackOff"} }
 
 // Validate returns an error for each wrong field, a *[policy.FieldError].

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// balance moves pods between domains, in thought. Domains are named by their index.
+// balance plans moves between domains. It names domains by their index.
 type balance struct {
 	domains []domain // ascending by value
 	maxSkew int
@@ -23,7 +23,7 @@ type balance struct {
 	moves  []move
 }
 
-// domain is a domain and what has become of it.
+// domain is a domain with the moves so far.
 type domain struct {
 	*schemas.Domain
 	now    int // how many pods it has, with the moves so far
@@ -132,22 +132,19 @@ func (b *balance) level(above int) bool {
 	return true
 }
 
-// giver is the fullest domain that has more than floor pods, of which some may move; the last of several, -1 if there is
-// none.
+// giver is the fullest domain with more than floor pods, of which some may move; the last of several, -1 for none.
 func (b *balance) giver(floor int, stuck []bool) int {
 	found := -1
-	for i := range b.domains {
-		if d := &b.domains[i]; d.now > floor && len(d.groups) > 0 && !stuck[i] {
-			if found < 0 || d.now >= b.domains[found].now {
-				found = i
-			}
+	for i, d := range b.domains {
+		if d.now > floor && len(d.groups) > 0 && !stuck[i] && (found < 0 || d.now >= b.domains[found].now) {
+			found = i
 		}
 	}
 	return found
 }
 
-// give moves a pod from the domain to the emptiest one that any of its pods can move to, if there is one: the first of
-// those that fit there.
+// give moves a pod from the domain to the emptiest domain that takes one of its pods: the first pod that fits there. It
+// reports whether there is one.
 func (b *balance) give(from, least int) bool {
 	d := &b.domains[from]
 	most := d.now - 2 // in the one that takes: else the two would only swap their places; so it is not this one either
@@ -156,8 +153,11 @@ func (b *balance) give(from, least int) bool {
 	}
 	to, of := -1, -1
 	for i, g := range d.groups {
-		t := b.taker(g.fits)
-		if t < 0 || b.domains[t].now > most {
+		if len(g.fits) == 0 {
+			continue
+		}
+		t := slices.MinFunc(g.fits, b.compare)
+		if b.domains[t].now > most {
 			continue
 		}
 		if of < 0 || cmp.Or(b.compare(t, to), order(g.pods[0], d.groups[of].pods[0])) < 0 {
@@ -178,26 +178,12 @@ func (b *balance) give(from, least int) bool {
 	return true
 }
 
-// taker is the emptiest of the domains, -1 if there are none.
-func (b *balance) taker(fits []int) int {
-	found := -1
-	for _, i := range fits {
-		if found < 0 || b.compare(i, found) < 0 {
-			found = i
-		}
-	}
-	return found
-}
-
 // compare is negative when domain i is emptier than domain j, or as empty and before it.
 func (b *balance) compare(i, j int) int {
-	if n := b.domains[i].now - b.domains[j].now; n != 0 {
-		return n
-	}
-	return i - j
+	return cmp.Or(cmp.Compare(b.domains[i].now, b.domains[j].now), cmp.Compare(i, j))
 }
 
-// least is how many pods the emptiest eligible domain has, and 0 when there are fewer of those than there should be.
+// least is how many pods the emptiest eligible domain has, and 0 with fewer eligible domains than minDomains.
 func (b *balance) least() int {
 	if b.tooFew {
 		return 0
@@ -205,14 +191,14 @@ func (b *balance) least() int {
 	return b.domains[b.emptiest()].now
 }
 
-// emptiest is the emptiest domain that is eligible. There must be one.
+// emptiest is the emptiest eligible domain. There must be one.
 func (b *balance) emptiest() int { return slices.MinFunc(b.everywhere, b.compare) }
 
 // fullest is the fullest domain, eligible or not. There must be one.
 func (b *balance) fullest() int {
 	found := 0
-	for i := range b.domains {
-		if b.domains[i].now > b.domains[found].now {
+	for i, d := range b.domains {
+		if d.now > b.domains[found].now {
 			found = i
 		}
 	}

@@ -11,16 +11,69 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/functions/candidate"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
+
+// Args are the arguments of the strategy. The zero value looks at the constraints of all pods that say DoNotSchedule, and
+// moves only pods that fit elsewhere.
+type Args struct {
+	// Selection limits whose constraints count and which pods may move. Other pods are counted all the same, as the scheduler
+	// does.
+	candidate.Selection
+	// WhenUnsatisfiable limits the strategy to constraints that say one of these. Empty: DoNotSchedule.
+	WhenUnsatisfiable []corev1.UnsatisfiableConstraintAction `json:"constraints,omitzero"`
+	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with fewer pods than the mean. nil: true.
+	TopologyBalanceNodeFit *bool `json:"topologyBalanceNodeFit,omitzero"`
+}
+
+// actions are the valid values of whenUnsatisfiable.
+func actions() []string { return []string{string(corev1.DoNotSchedule), string(corev1.ScheduleAnyway)} }
+
+// Validate returns an error for each wrong field, a *[policy.FieldError].
+func (a Args) Validate() error {
+	var found policy.Findings
+	found.Join("", a.Selection.Validate())
+	for i, action := range a.WhenUnsatisfiable {
+		if !slices.Contains(actions(), string(action)) {
+			found.Add("constraints"+policy.Item(i), action, "is not what a constraint can say",
+				"want "+strings.Join(actions(), " or "))
+		}
+	}
+	return found.Err()
+}
+
+// Constraints returns the constraints of the pod that count, in their order: none of a pod that is not selected.
+func (a Args) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
+	var found []corev1.TopologySpreadConstraint
+	for _, c := range pod.Spec.TopologySpreadConstraints {
+		if a.takes(c.WhenUnsatisfiable) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 || !a.Has(pod) {
+		return nil
+	}
+	return found
+}
+
+func (a Args) takes(action corev1.UnsatisfiableConstraintAction) bool {
+	if len(a.WhenUnsatisfiable) == 0 {
+		return action == corev1.DoNotSchedule
+	}
+	return slices.Contains(a.WhenUnsatisfiable, action)
+}
+
+// NeedsRoom says whether a pod moves only if it fits where fewer are.
+func (a Args) NeedsRoom() bool { return a.TopologyBalanceNodeFit == nil || *a.TopologyBalanceNodeFit }
 
 // Decide returns the fewest pods that have to move so that no domain has more than maxSkew pods more than the emptiest
 // one, each taken from the domain that is the fullest by then. If that cannot be reached, it comes as near as pods can
 // move.
 //
-// The emptiest domain is the emptiest of those that are eligible: nothing can be placed in the others, so they only give.
-// Of one domain, pods without a node selector and node affinity go before those with one, since those are harder to
-// place; then by [candidate.Compare]. Protected pods and those that the arguments leave out are counted and stay.
+// The emptiest domain is an eligible one: no pod can be placed in the others, so they only give. Within a domain, pods
+// without a node selector and node affinity move first, since they are easier to place; then by [candidate.Compare].
+// Protected pods, and pods that the arguments leave out, are counted and stay.
 //
 // With NeedsRoom a pod moves only to a domain that is among those it fits into; one that fits nowhere stays and does not
 // count as moved, and the next one is asked. Without, it is taken to fit into every eligible domain.
@@ -47,7 +100,7 @@ func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
 	return intents
 }
 
-// movable returns those of the domain's pods that may move, the first to move first.
+// movable returns the pods of a domain that may move, in the order in which they should.
 func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
 	selects := a.Selects()
 	var found []*schemas.SpreadPod
@@ -92,7 +145,7 @@ func explanation(c corev1.TopologySpreadConstraint, b *balance) func(from int) s
 				has, c.MaxSkew, len(b.eligible), *c.MinDomains, c.TopologyKey)
 		}
 		low := b.domains[emptiest]
-		if d.Count-low.Count <= b.maxSkew { // it helps out: what is too full cannot give
+		if d.Count-low.Count <= b.maxSkew { // it helps out for a domain that cannot give
 			high := b.domains[fullest]
 			has = fmt.Sprintf("%s %s keeps %d pods", word, high.Value, high.Count)
 		}

@@ -11,13 +11,13 @@ import (
 
 // HighArgs are the arguments of HighNodeUtilization. Thresholds are required.
 type HighArgs struct {
-	// Thresholds are the shares up to which a node is under-used: all of them.
+	// Thresholds are shares. A node is under-used while its usage of every resource is within them.
 	Thresholds Thresholds `json:"thresholds,omitzero"`
 	// NumberOfNodes is how many nodes may be under-used before the strategy acts.
 	NumberOfNodes int `json:"numberOfNodes,omitzero"`
 	// EvictionModes change which pods move. Empty: all that may.
 	EvictionModes []EvictionMode `json:"evictionModes,omitzero"`
-	// EvictableNamespaces are those whose pods may move. Only Exclude may be used.
+	// EvictableNamespaces limits which pods may move. Only Exclude may be used.
 	EvictableNamespaces policy.Namespaces `json:"evictableNamespaces,omitzero"`
 }
 
@@ -41,7 +41,7 @@ func (a HighArgs) Validate() error {
 	return found.Err()
 }
 
-// Resources are those with a threshold, and cpu, memory, and pods.
+// Resources are the resources with a threshold, and cpu, memory, and pods.
 func (a HighArgs) Resources() []corev1.ResourceName { return a.Thresholds.withBasics() }
 
 // Load is the requests of pods.

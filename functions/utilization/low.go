@@ -21,15 +21,15 @@ import (
 
 // LowArgs are the arguments of LowNodeUtilization. Thresholds and TargetThresholds are required, with the same resources.
 type LowArgs struct {
-	// Thresholds are the shares up to which a node is under-used: all of them.
+	// Thresholds are shares. A node is under-used while its usage of every resource is within them.
 	Thresholds Thresholds `json:"thresholds,omitzero"`
-	// TargetThresholds are the shares above which a node is over-used: one of them. Under-used nodes are filled up to them.
+	// TargetThresholds are shares. A node is over-used when one resource exceeds its share. Under-used nodes are filled up to them.
 	TargetThresholds Thresholds `json:"targetThresholds,omitzero"`
 	// UseDeviationThresholds: the thresholds count down, and the target thresholds up, from the mean share of all nodes.
 	UseDeviationThresholds bool `json:"useDeviationThresholds,omitzero"`
 	// NumberOfNodes is how many nodes may be under-used before the strategy acts.
 	NumberOfNodes int `json:"numberOfNodes,omitzero"`
-	// EvictableNamespaces are those whose pods may move. Only Exclude may be used.
+	// EvictableNamespaces limits which pods may move. Only Exclude may be used.
 	EvictableNamespaces policy.Namespaces `json:"evictableNamespaces,omitzero"`
 	EvictionLimits      EvictionLimits    `json:"evictionLimits,omitzero"`
 	// MetricsUtilization is where load is measured. nil: the requests of pods count.
@@ -126,7 +126,7 @@ func (a LowArgs) Load() policy.Load {
 	return policy.Load{Source: m.Source}
 }
 
-// Resources are those with a threshold, and cpu, memory, and pods unless Prometheus measures the load.
+// Resources are the resources with a threshold, and cpu, memory, and pods unless Prometheus measures the load.
 func (a LowArgs) Resources() []corev1.ResourceName {
 	if a.Load().Source == policy.LoadPrometheus {
 		return a.Thresholds.names()

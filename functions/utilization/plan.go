@@ -142,21 +142,7 @@ type rules struct {
 // A pod that is being deleted has left already: its usage is neither on its node nor free at the targets, and it counts in
 // perNode. So the answer in the middle of the moves is the rest of them.
 func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
-	byName := make(map[string]*source, len(p.sources))
-	for i := range p.sources {
-		byName[p.sources[i].Name] = &p.sources[i]
-	}
-	for i := range pods {
-		pod := &pods[i]
-		s, known := byName[pod.Pod.Spec.NodeName]
-		switch {
-		case !known || schemas.Ended(&pod.Pod):
-		case pod.Pod.DeletionTimestamp != nil:
-			p.leave(s, pod)
-		case len(pod.Protected) == 0 && r.namespaces.Has(pod.Pod.Namespace) && (r.only == nil || r.only(&pod.Pod)):
-			s.pods = append(s.pods, pod)
-		}
-	}
+	p.assign(pods, r)
 	var intents []schemas.Intent
 	for i := range p.sources {
 		s := &p.sources[i]
@@ -176,6 +162,25 @@ func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 		}
 	}
 	return intents
+}
+
+// assign gives each source its pods that may leave, and subtracts those that are being deleted.
+func (p plan) assign(pods []schemas.UsingPod, r rules) {
+	byName := make(map[string]*source, len(p.sources))
+	for i := range p.sources {
+		byName[p.sources[i].Name] = &p.sources[i]
+	}
+	for i := range pods {
+		pod := &pods[i]
+		s, known := byName[pod.Pod.Spec.NodeName]
+		switch {
+		case !known || schemas.Ended(&pod.Pod):
+		case pod.Pod.DeletionTimestamp != nil:
+			p.leave(s, pod)
+		case len(pod.Protected) == 0 && r.namespaces.Has(pod.Pod.Namespace) && (r.only == nil || r.only(&pod.Pod)):
+			s.pods = append(s.pods, pod)
+		}
+	}
 }
 
 // goesOn reports whether one more pod should leave the source.

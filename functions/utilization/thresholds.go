@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Thresholds are shares of what a node offers to pods, in percent from 0 to 100, by resource.
+// Thresholds are shares of the allocatable resources of a node, in percent from 0 to 100, by resource.
 type Thresholds map[corev1.ResourceName]float64
 
 func (t Thresholds) names() []corev1.ResourceName { return slices.Sorted(maps.Keys(t)) }
