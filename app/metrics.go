@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,23 +10,42 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// mostConsumers bounds the consumers of each stream that are told of: those of the history have names that anybody chooses.
-const mostConsumers = 100
+const (
+	// mostConsumers limits the consumers of each stream: listeners of the history choose their names.
+	mostConsumers = 100
+	// countWithin is less than the time of a scrape.
+	countWithin = 2 * time.Second
+)
 
-// busFigures are the metrics of what the bus holds and how far those are who take from it. The bus is asked when somebody asks
-// for the metrics; while it cannot be asked there are no figures.
-type busFigures struct {
-	ask func(context.Context) ([]bus.StreamStatus, error)
-
-	messages, bytes, limit, waiting, inHand, again *prometheus.Desc
+// onScrape is a collector that asks the bus at each scrape. There are no metrics while the bus does not answer; /readyz says so.
+type onScrape struct {
+	metrics []*prometheus.Desc
+	collect func(ctx context.Context, gauge func(metric int, value float64, labels ...string)) error
 }
 
-func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) busFigures {
+// Describe implements [prometheus.Collector].
+func (s onScrape) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range s.metrics {
+		to <- m
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s onScrape) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), countWithin)
+	defer cancel()
+	_ = s.collect(ctx, func(metric int, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(s.metrics[metric], prometheus.GaugeValue, value, labels...)
+	})
+}
+
+// NewBusFigures makes the metrics of streams and consumers.
+func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) prometheus.Collector {
+	const messages, bytes, limit, waiting, inHand, again = 0, 1, 2, 3, 4, 5
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
 	}
-	return busFigures{
-		ask:      ask,
+	metrics := []*prometheus.Desc{
 		messages: desc("stream_messages", "Messages that a stream holds.", "stream"),
 		bytes:    desc("stream_bytes", "Bytes that a stream holds.", "stream"),
 		limit:    desc("stream_limit_bytes", "Bytes that a stream may hold.", "stream"),
@@ -35,42 +55,39 @@ func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) busFig
 			"Messages that somebody has and is not done with, or that wait for their next try.", "stream", "consumer"),
 		again: desc("consumer_redelivered_messages", "Those not done with that were handed out before.", "stream", "consumer"),
 	}
-}
-
-// Describe implements [prometheus.Collector].
-func (f busFigures) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.messages, f.bytes, f.limit, f.waiting, f.inHand, f.again} {
-		to <- d
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (f busFigures) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), countWithin)
-	defer cancel()
-	streams, err := f.ask(ctx)
-	if err != nil {
-		return // that the bus is away is told by /readyz
-	}
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
-	for _, s := range streams {
-		gauge(f.messages, float64(s.Messages), s.Name)
-		gauge(f.bytes, float64(s.Bytes), s.Name)
-		if s.MaxBytes > 0 {
-			gauge(f.limit, float64(s.MaxBytes), s.Name)
+	return onScrape{metrics, func(ctx context.Context, gauge func(int, float64, ...string)) error {
+		streams, err := ask(ctx)
+		for _, s := range streams {
+			gauge(messages, float64(s.Messages), s.Name)
+			gauge(bytes, float64(s.Bytes), s.Name)
+			if s.MaxBytes > 0 {
+				gauge(limit, float64(s.MaxBytes), s.Name)
+			}
+			for _, w := range s.Workers[:min(len(s.Workers), mostConsumers)] {
+				gauge(waiting, float64(w.Waiting), s.Name, w.Strategy)
+				gauge(inHand, float64(w.InHand), s.Name, w.Strategy)
+				gauge(again, float64(w.Again), s.Name, w.Strategy)
+			}
 		}
-		for _, w := range s.Workers[:min(len(s.Workers), mostConsumers)] {
-			gauge(f.waiting, float64(w.Waiting), s.Name, w.Strategy)
-			gauge(f.inHand, float64(w.InHand), s.Name, w.Strategy)
-			gauge(f.again, float64(w.Again), s.Name, w.Strategy)
-		}
-	}
+		return err
+	}}
 }
 
-// registerBusMetrics adds the metrics of the bus, as far as this process may ask: the server of this process about everything, one
-// elsewhere about the streams and the strategies that are worked on here.
+// NewDeadLetters makes the metric of dead letters.
+func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) prometheus.Collector {
+	return onScrape{[]*prometheus.Desc{prometheus.NewDesc(
+		"rehome_dead_letters", "Dead letters that are kept, by the stream that the message was in.", []string{"stream"}, nil,
+	)}, func(ctx context.Context, gauge func(int, float64, ...string)) error {
+		counts, err := count(ctx)
+		for stream, n := range counts {
+			gauge(0, float64(n), stream)
+		}
+		return err
+	}}
+}
+
+// registerBusMetrics adds the metrics of the bus that this process may read: all of the server in this process, and of an external
+// one the streams and the strategies of this process.
 func (p *process) registerBusMetrics() {
 	if p.roles.Watcher {
 		p.metrics.MustRegister(NewDeadLetters(p.bus.DeadCounts))
@@ -82,56 +99,19 @@ func (p *process) registerBusMetrics() {
 	p.metrics.MustRegister(NewBusFigures(ask))
 }
 
-// workedOn are the strategies whose scopes this process takes: those that it hosts, and those that it asks elsewhere.
-func (p *process) workedOn() []string {
-	var names []string
+// workedOn returns the strategies whose scopes this process takes.
+func (p *process) workedOn() (names []string) {
 	for _, f := range p.roles.Functions {
 		names = append(names, f.Strategy.Name)
 	}
-	if !p.roles.Dispatcher {
-		return names
-	}
-	hosted := make(map[string]bool, len(names))
-	for _, name := range names {
-		hosted[name] = true
-	}
-	for _, o := range p.setup.policy.Load().Outside {
-		if !hosted[o.Strategy.Name] {
-			names = append(names, o.Strategy.Name)
+	if p.roles.Dispatcher {
+		for _, o := range p.setup.policy.Load().Outside {
+			if !slices.Contains(names, o.Strategy.Name) {
+				names = append(names, o.Strategy.Name)
+			}
 		}
 	}
 	return names
-}
-
-// deadLetters is the metric of the dead letters. They are counted when somebody asks for the metrics; while the bus cannot
-// be asked there are no figures.
-type deadLetters struct {
-	count func(context.Context) (map[string]uint64, error)
-	desc  *prometheus.Desc
-}
-
-func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) deadLetters {
-	return deadLetters{count, prometheus.NewDesc(
-		"rehome_dead_letters", "Dead letters that are kept, by the stream that the message was in.", []string{"stream"}, nil)}
-}
-
-// Describe implements [prometheus.Collector].
-func (d deadLetters) Describe(to chan<- *prometheus.Desc) { to <- d.desc }
-
-// countWithin is less than the time that a scrape has.
-const countWithin = 2 * time.Second
-
-// Collect implements [prometheus.Collector].
-func (d deadLetters) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), countWithin)
-	defer cancel()
-	counts, err := d.count(ctx)
-	if err != nil {
-		return // that the bus is away is told by /readyz
-	}
-	for stream, n := range counts {
-		to <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, float64(n), stream)
-	}
 }
 
 // newLeading makes the metric of the leases that this process holds.

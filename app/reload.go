@@ -26,28 +26,19 @@ type reloader struct {
 	current settings.Content
 	// apply puts a policy in force. With an error the one before stays.
 	apply   func(policy.Policy) error
-	reloads reloads
+	results *prometheus.CounterVec
+	good    prometheus.Gauge
 	log     *slog.Logger
 
 	last    settings.Content // of the last look
-	refused settings.Content // what was refused last; zero: nothing since the last one that was applied
+	refused settings.Content // zero: nothing since a policy was applied
 }
 
 func newReloader(
-	file string, current settings.Content, apply func(policy.Policy) error, r prometheus.Registerer, log *slog.Logger,
+	file string, current settings.Content, apply func(policy.Policy) error, metrics prometheus.Registerer, log *slog.Logger,
 ) *reloader {
-	return &reloader{file: file, current: current, apply: apply, reloads: newReloads(r), log: log}
-}
-
-// reloads are the metrics of what became of the contents that were found.
-type reloads struct {
-	results *prometheus.CounterVec
-	good    prometheus.Gauge
-}
-
-// newReloads registers the metrics. The policy in force is the one of the file.
-func newReloads(r prometheus.Registerer) reloads {
-	m := reloads{
+	r := &reloader{
+		file: file, current: current, last: current, apply: apply, log: log,
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_policy_reloads_total",
 			Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
@@ -57,27 +48,15 @@ func newReloads(r prometheus.Registerer) reloads {
 			Help: "1: the policy in force is the one of the policy file. 0: that one was refused.",
 		}),
 	}
-	r.MustRegister(m.results, m.good)
-	for _, result := range []string{"applied", "refused"} {
-		m.results.WithLabelValues(result) // so that it is there before the first change
-	}
-	m.good.Set(1)
-	return m
-}
-
-func (m reloads) applied() {
-	m.results.WithLabelValues("applied").Inc()
-	m.good.Set(1)
-}
-
-func (m reloads) refused() {
-	m.results.WithLabelValues("refused").Inc()
-	m.good.Set(0)
+	metrics.MustRegister(r.results, r.good)
+	r.results.WithLabelValues("applied") // metrics with labels begin at zero
+	r.results.WithLabelValues("refused")
+	r.good.Set(1)
+	return r
 }
 
 // run looks at the file until ctx ends. It returns nil.
 func (r *reloader) run(ctx context.Context) error {
-	r.last = r.current
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {
@@ -102,11 +81,15 @@ func (r *reloader) look() {
 		return
 	case now == r.current:
 		r.refused = settings.Content{}
-		r.reloads.good.Set(1)
+		r.good.Set(1)
 		return
 	}
+	var p policy.Policy
 	if err == nil {
-		err = r.take(data)
+		p, err = policy.Parse(r.file, data, settings.Strategies())
+	}
+	if err == nil {
+		err = r.apply(p)
 	}
 	if err != nil {
 		r.refused = now
@@ -114,22 +97,15 @@ func (r *reloader) look() {
 		return
 	}
 	r.current, r.refused = now, settings.Content{}
-	r.reloads.applied()
+	r.results.WithLabelValues("applied").Inc()
+	r.good.Set(1)
 	r.log.Info("policy changed", "file", r.file)
 }
 
-// take puts what the file says in force.
-func (r *reloader) take(data []byte) error {
-	p, err := policy.Parse(r.file, data, settings.Strategies())
-	if err != nil {
-		return err
-	}
-	return r.apply(p)
-}
-
-// refuse says everything that is wrong with a policy, a line for each problem.
+// refuse logs each problem of a policy.
 func (r *reloader) refuse(err error) {
-	r.reloads.refused()
+	r.results.WithLabelValues("refused").Inc()
+	r.good.Set(0)
 	problems, _ := errors.AsType[policy.Problems](err)
 	if len(problems) == 0 {
 		problems = policy.Problems{{File: r.file, Wrong: err.Error()}}

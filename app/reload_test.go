@@ -43,16 +43,13 @@ func newReloading(t *testing.T) *reloading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.reloader = &reloader{
-		file: file, current: current, reloads: newReloads(prometheus.NewRegistry()), log: slog.New(slog.NewTextHandler(&r.log, nil)),
-		apply: func(p policy.Policy) error {
-			if r.fail == nil {
-				r.applied = append(r.applied, p.NodeSelector)
-			}
-			return r.fail
-		},
+	apply := func(p policy.Policy) error {
+		if r.fail == nil {
+			r.applied = append(r.applied, p.NodeSelector)
+		}
+		return r.fail
 	}
-	r.last = current
+	r.reloader = newReloader(file, current, apply, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&r.log, nil)))
 	return r
 }
 
@@ -73,7 +70,7 @@ func (r *reloading) looks(times int, applied []string, refused int) {
 		r.t.Errorf("applied %q, want %q", r.applied, applied)
 	}
 	for result, want := range map[string]int{"applied": len(applied), "refused": refused} {
-		if got := testutil.ToFloat64(r.reloads.results.WithLabelValues(result)); got != float64(want) {
+		if got := testutil.ToFloat64(r.results.WithLabelValues(result)); got != float64(want) {
 			r.t.Errorf("%s %v times, want %d", result, got, want)
 		}
 	}
@@ -195,7 +192,7 @@ func TestAMetricSaysWhetherThePolicyOfTheFileIsInForce(t *testing.T) {
 		r.write(selecting(step.nodes))
 		r.look()
 		r.look()
-		if got := testutil.ToFloat64(r.reloads.good); got != step.want {
+		if got := testutil.ToFloat64(r.good); got != step.want {
 			t.Errorf("%s: got %v, want %v", step.name, got, step.want)
 		}
 	}
@@ -210,7 +207,7 @@ func TestTheFileIsLookedAtEverySecond(t *testing.T) {
 		r.write(selecting("second"))
 		time.Sleep(2*reloadInterval - time.Millisecond)
 		synctest.Wait()
-		applied := func() float64 { return testutil.ToFloat64(r.reloads.results.WithLabelValues("applied")) }
+		applied := func() float64 { return testutil.ToFloat64(r.results.WithLabelValues("applied")) }
 		if got := applied(); got != 0 {
 			t.Errorf("applied %v policies before the second look", got)
 		}

@@ -16,49 +16,38 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
-// NewClient makes a client of the API server. It does not connect. Requests are in protobuf.
+// NewClient makes a client of the API server, with requests in protobuf. It does not connect.
 func NewClient(s Settings) (kubernetes.Interface, error) {
-	config, err := clusterConfig(s)
-	if err != nil {
-		return nil, err
-	}
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, usage.Errorf("client of %s: %w", config.Host, err)
-	}
-	return client, nil
+	return newClient(s, func(config *rest.Config) (kubernetes.Interface, error) {
+		config.ContentType = runtime.ContentTypeProtobuf
+		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		return kubernetes.NewForConfig(config)
+	})
 }
 
-// NewKindsClient makes a client of the kinds of Rehome itself. It does not connect: the API server need not know them.
+// NewKindsClient makes a client that writes the kinds of Rehome. It does not connect: the API server may not know them.
 func NewKindsClient(s Settings) (rest.Interface, error) {
-	config, err := clusterConfig(s)
-	if err != nil {
-		return nil, err
-	}
-	client, err := apply.NewClient(config)
-	if err != nil {
-		return nil, usage.Errorf("client of %s: %w", config.Host, err)
-	}
-	return client, nil
+	return newClient(s, func(config *rest.Config) (rest.Interface, error) { return apply.NewClient(config) })
 }
 
-// NewDynamicClient makes a client that reads the kinds of Rehome itself. It does not connect: the API server need not know them.
+// NewDynamicClient makes a client that reads the kinds of Rehome. It does not connect: the API server may not know them.
 func NewDynamicClient(s Settings) (dynamic.Interface, error) {
+	return newClient(s, func(config *rest.Config) (dynamic.Interface, error) { return dynamic.NewForConfig(config) })
+}
+
+func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C, err error) {
 	config, err := clusterConfig(s)
 	if err != nil {
-		return nil, err
+		return client, err
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, usage.Errorf("client of %s: %w", config.Host, err)
+	if client, err = make(config); err != nil {
+		return client, usage.Errorf("client of %s: %w", config.Host, err)
 	}
 	return client, nil
 }
 
-// clusterConfig says how to reach the API server. Requests are not held back on this side: evictions are limited by the
-// policy, and the API server limits everybody by priority and fairness.
+// clusterConfig reads the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
+// requests.
 func clusterConfig(s Settings) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = s.Kubeconfig
@@ -89,7 +78,7 @@ const (
 	MaintenanceLease = "rehome-maintenance"
 )
 
-// InTime is who holds a lease and has renewed it in time; empty: nobody.
+// InTime returns the holder of a lease that was renewed in time, or nothing.
 func InTime(s coordinationv1.LeaseSpec) string {
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return ""
