@@ -11,10 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// mostBytes is what the stream of requests takes.
 const mostBytes = 64 << 10
 
-// mode is how a request holds its event, and its answer, too.
+// mode is the content mode of a request, and of its answer.
 type mode int
 
 const (
@@ -22,7 +21,6 @@ const (
 	structured
 )
 
-// modeOf says in which mode a request is. Its error is a *problem.
 func modeOf(h http.Header) (mode, error) {
 	content := h.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(content)
@@ -38,7 +36,6 @@ func modeOf(h http.Header) (mode, error) {
 		"that begin with ce-", content, cloudevent.StructuredJSON, cloudevent.JSON)
 }
 
-// readEvent reads the event. Its error is a *problem.
 func readEvent(w http.ResponseWriter, r *http.Request, m mode) (schemas.Event, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBytes))
 	var beyond *http.MaxBytesError

@@ -29,14 +29,14 @@ type Bus interface {
 }
 
 const (
-	// receiptWithin is how long a receipt is waited for.
+	// receiptWithin limits the wait for a receipt.
 	receiptWithin = 5 * time.Second
-	// clocks is by how much the clock here may be ahead of that of the bus.
+	// clocks is how far the clock of the bus may be behind.
 	clocks = time.Minute
-	// parallel bounds the requests that are being answered, and perMinute those of one user.
+	// parallel limits requests at a time, and perMinute those of one user.
 	parallel  = 32
 	perMinute = 30
-	// retryAfter is when something that is away is worth another try.
+	// retryAfter is sent when the bus or the API server is away.
 	retryAfter = 5 * time.Second
 )
 
@@ -69,7 +69,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply.write(w)
 }
 
-// answer does everything but writing the answer. What costs the API server something comes after what costs nothing.
+// answer runs cheap checks first, and calls to the API server last.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, error) {
 	if r.Method != http.MethodPost {
 		p := refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method)
@@ -112,12 +112,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 	return h.send(r.Context(), request, e, mode)
 }
 
-// overrides says whether the request lifts what protects pods, or guards that protect the cluster.
+// overrides reports whether the request lifts protections of pods or guards of the cluster.
 func overrides(r schemas.Request) bool {
 	return len(r.Override) > 0 || r.Maintenance != nil && len(r.Maintenance.Force) > 0
 }
 
-// requestOf is the request in the event, as the user asks for it.
 func requestOf(e schemas.Event, user string) (schemas.Request, error) {
 	if e.Type != schemas.RequestType {
 		return schemas.Request{}, refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
@@ -145,7 +144,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// send publishes the request and waits for the receipt. The request is of the trace of the event that asked for it.
+// send publishes the request, in the trace of the event that carried it, and waits for the receipt.
 func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Event, mode mode) (response, error) {
 	e, err := schemas.NewEvent(h.source, r, time.Now(), schemas.Event{TraceParent: asked.TraceParent})
 	if err != nil {
@@ -174,7 +173,7 @@ func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Eve
 	return reply.with(got, mode)
 }
 
-// errFound ends the reading of receipts.
+// errFound ends the read.
 var errFound = errors.New("the receipt is there")
 
 // receipt waits for the first receipt for the request that e carries. The zero Event: there was none in time. That the bus
@@ -202,7 +201,6 @@ func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Reques
 	return schemas.Event{}, ctx.Err()
 }
 
-// statusOf is the status of HTTP that says what a receipt does.
 func statusOf(r schemas.Receipt) int {
 	if r.State != schemas.RequestRejected {
 		return http.StatusAccepted
@@ -216,7 +214,6 @@ func statusOf(r schemas.Receipt) int {
 	return http.StatusUnprocessableEntity
 }
 
-// problemOf says how an error is told to the client.
 func (h *Handler) problemOf(err error) *problem {
 	var known *problem
 	switch {
@@ -231,7 +228,7 @@ func (h *Handler) problemOf(err error) *problem {
 	return refuse(http.StatusServiceUnavailable, "it cannot be taken now: %w", publicError(err)).after(retryAfter)
 }
 
-// publicError is what of an error is for those who ask.
+// publicError hides details from the client.
 func publicError(err error) error {
 	switch {
 	case errors.Is(err, bus.ErrFull):

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// limiter lets each user ask so many times within a window of time. Its methods may be called from many goroutines.
+// limiter allows each user a number of requests within a window of time.
 type limiter struct {
 	most int
 	over time.Duration
@@ -15,7 +15,7 @@ type limiter struct {
 	asked map[string][]time.Time // by user, oldest first, those of the window
 }
 
-// take counts one more time that the user asks, and returns 0; or how long to wait for the next turn.
+// take counts a request, or returns how long to wait.
 func (l *limiter) take(user string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,14 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// response is an answer with a receipt, or without a body.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// with adds the event of a receipt.
 func (r response) with(e schemas.Event, m mode) (response, error) {
 	var err error
 	if m == structured {
@@ -45,25 +43,22 @@ func (r response) write(w http.ResponseWriter) {
 	_, _ = w.Write(r.body) // a client that is gone cannot be told so
 }
 
-// problem is why a request is refused, for the client.
 type problem struct {
 	status int
 	err    error
 	header http.Header
 }
 
-// refuse makes a problem. format is one of [fmt.Errorf].
+// refuse formats like [fmt.Errorf].
 func refuse(status int, format string, args ...any) *problem {
 	return &problem{status: status, err: fmt.Errorf(format, args...), header: http.Header{}}
 }
 
-// with adds a header to the answer.
 func (p *problem) with(name, value string) *problem {
 	p.header.Set(name, value)
 	return p
 }
 
-// after says when another try is worth it.
 func (p *problem) after(d time.Duration) *problem {
 	return p.with("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }
@@ -73,7 +68,7 @@ func (p *problem) Error() string { return p.err.Error() }
 
 func (p *problem) Unwrap() error { return p.err }
 
-// mostText bounds what a problem says, in bytes: it quotes what the client sent.
+// mostText limits the text of a problem, in bytes: it quotes the request.
 const mostText = 1000
 
 func (p *problem) write(w http.ResponseWriter) {

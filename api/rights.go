@@ -20,20 +20,18 @@ const (
 	rightResource = "requests"
 	rightOverride = "override"
 	rightVerb     = "create"
-	// rightMaintenance is what a maintenance of a node needs besides: the right to make the object that does the same.
+	// rightMaintenance is also needed for the maintenance of a node, which could be requested with that object instead.
 	rightMaintenance = "nodemaintenances"
 )
 
 // everywhere stands for all namespaces.
 const everywhere = ""
 
-// mostPlaces is how many namespaces are asked about one by one. Who asks for pods in more needs the right in all.
+// mostPlaces limits the namespaces that are checked one by one. More need the right in all namespaces.
 const mostPlaces = 20
 
-// rights asks the API server.
 type rights struct{ review.Reviewer }
 
-// user is who sent the request. Its error is a *problem, or wraps [review.ErrAway].
 func (r rights) user(ctx context.Context, h http.Header) (authenticationv1.UserInfo, error) {
 	token, err := review.Token(h)
 	if err != nil {
@@ -68,7 +66,7 @@ func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, er
 	return nil, refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
 }
 
-// targeted are the places of all fields of a target, sorted, though only one may be set: that is not checked here.
+// targeted returns the namespaces of all fields of a target, sorted.
 func targeted(t *schemas.Target) []string {
 	if t == nil {
 		return nil
@@ -94,7 +92,7 @@ func targeted(t *schemas.Target) []string {
 	return places
 }
 
-// cancelled are the places of the request that is to be cancelled; everywhere, if it is not open.
+// cancelled returns the namespaces of the request to cancel, or everywhere if it is not open.
 func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, error) {
 	open, err := h.bus.OpenRequests(ctx)
 	if err != nil {
@@ -132,7 +130,6 @@ func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, asked 
 	return nil
 }
 
-// may asks for one right on a resource, of which a subresource follows a slash.
 func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespace, resource string) error {
 	name, subresource, _ := strings.Cut(resource, "/")
 	allowed, err := r.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{

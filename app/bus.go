@@ -21,7 +21,7 @@ type BusAdapter struct {
 
 func (p *process) adapter() BusAdapter { return BusAdapter{p.bus, p.spans} }
 
-// taken notes when an event came in.
+// taken sets the time at which an event was read, for its span.
 func (b BusAdapter) taken(e schemas.Event) schemas.Event {
 	if b.spans != nil {
 		e.Taken = time.Now()
@@ -76,7 +76,7 @@ func (b BusAdapter) FollowIntents(ctx context.Context, handle func(context.Conte
 	})
 }
 
-// requested compares the intents of a request with the request. open is false if that is not open, or no longer.
+// requested compares the intents of a request with the request. open is false if the request is not open.
 func (b BusAdapter) requested(ctx context.Context, e schemas.Event) (open bool, err error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil || a.Strategy != schemas.RequestStrategy || len(a.Intents) == 0 {

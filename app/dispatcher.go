@@ -27,7 +27,6 @@ func (q questions) Bury(ctx context.Context, scope schemas.Event, why error) err
 	return q.Bus.Bury(ctx, bus.StreamScopes, scope, why)
 }
 
-// openAsker makes what asks a function.
 func openAsker(b *bus.Bus, o policy.Outside) (dispatch.Asker, error) {
 	if o.Subject != "" {
 		return subjectAsker{bus: b, subject: o.Subject, timeout: o.Timeout}, nil

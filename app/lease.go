@@ -27,7 +27,7 @@ type lease struct {
 	namespace string
 	name      string
 	identity  string
-	// duration is how long standbys wait for a leader that is silent. A leader gives up after two thirds of it.
+	// duration is how long standbys wait for a silent leader. A leader gives up after two thirds of it.
 	duration time.Duration
 	log      *slog.Logger
 
@@ -42,7 +42,7 @@ func newLease(s settings.Settings, client kubernetes.Interface, name, identity s
 	}
 }
 
-// validEvery is how often a leader looks whether its lease is valid.
+// validEvery is the time between two checks of a leader's own lease.
 const validEvery = 200 * time.Millisecond
 
 // newIdentity names this process in leases: the host's name for people, and a random part, since a process that was started
@@ -59,7 +59,7 @@ func newIdentity() string {
 // then leaves everything undone. Every other cause is an orderly end: the lease is released after the leader has returned.
 var errLeaseLost = fmt.Errorf("the lease was lost, and %w", actuator.ErrNotLeading)
 
-// renewDeadline is how long a leader goes on after the last renewal.
+// renewDeadline is how long a leader continues after its last renewal.
 func (l *lease) renewDeadline() time.Duration { return l.duration * 2 / 3 }
 
 // retryPeriod is how often the lease is renewed, or asked for: with jitter a standby leads at most some four seconds after the
@@ -96,7 +96,7 @@ func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) er
 		return fmt.Errorf("lease %s/%s is held by %s: another process moves pods in this cluster; stop it, or use --dry-run",
 			l.namespace, l.name, holder)
 	}
-	// An abandoned lease is only known to be one after its time.
+	// An abandoned lease is free only after its duration.
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	timeout := time.AfterFunc(2*l.duration, giveUp)
@@ -119,7 +119,7 @@ func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) er
 	return err
 }
 
-// holder is the process that holds the lease and has renewed it in time. Empty: there is none.
+// holder returns the process that renewed the lease in time, or nothing.
 func (l *lease) holder(ctx context.Context) (string, error) {
 	found, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, l.name, metav1.GetOptions{})
 	switch {

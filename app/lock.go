@@ -58,21 +58,21 @@ func (l *lock) write(record resourcelock.LeaderElectionRecord, write func() erro
 	return err
 }
 
-// renewedAt notes when this process renewed the lease. Zero: it does not hold it.
+// renewedAt sets the time of the last renewal; zero means that another process may hold the lease.
 func (l *lease) renewedAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renewed = at
 }
 
-// mine reports whether this process has held the lease and has seen no other holder since.
+// mine reports whether this process held the lease last.
 func (l *lease) mine() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.renewed.IsZero()
 }
 
-// answered notes how a call ended. A lease that does not exist yet, and another process that was faster, are in order.
+// answered logs when the API server stops answering and when it answers again.
 func (l *lease) answered(err error, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

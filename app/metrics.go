@@ -99,7 +99,6 @@ func (p *process) registerBusMetrics() {
 	p.metrics.MustRegister(NewBusFigures(ask))
 }
 
-// workedOn returns the strategies whose scopes this process takes.
 func (p *process) workedOn() (names []string) {
 	for _, f := range p.roles.Functions {
 		names = append(names, f.Strategy.Name)
@@ -114,7 +113,6 @@ func (p *process) workedOn() (names []string) {
 	return names
 }
 
-// newLeading makes the metric of the leases that this process holds.
 func newLeading() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rehome_leader",
@@ -122,7 +120,7 @@ func newLeading() *prometheus.GaugeVec {
 	}, []string{"lease"})
 }
 
-// counted is a role whose metric says while it runs that it is active here.
+// counted wraps a role so that its metric shows when it is active.
 func counted(leading prometheus.Gauge, run task) task {
 	leading.Set(0)
 	return func(ctx context.Context) error {

@@ -46,24 +46,22 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	return l.ifFree(ctx, o.round)
 }
 
-// once is one round in a cluster.
 type once struct {
 	settings settings.Settings
 	policy   policy.Policy
 	client   kubernetes.Interface
 	output   simulate.Output
 	notes    io.Writer
-	// leaseValid says whether the process still holds its lease. nil: it needs none.
+	// leaseValid is nil in a dry run.
 	leaseValid func() bool
 }
 
-// batches is the actuator of the round, with the view that it looks at.
 type batches struct {
 	*actuator.Batches
 	close func()
 }
 
-// batches begins to follow the cluster, and returns when it is known.
+// batches follows the cluster and returns when its caches are filled.
 func (o once) batches(ctx context.Context) (batches, error) {
 	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())})
 	if err != nil {
@@ -94,7 +92,6 @@ func (o once) batches(ctx context.Context) (batches, error) {
 	}}, nil
 }
 
-// round reads the cluster, decides, and carries out what is decided.
 func (o once) round(ctx context.Context) error {
 	objects, err := settings.ReadCluster(ctx, o.client)
 	if err != nil {

@@ -40,7 +40,6 @@ import (
 	"github.com/rehome-dev/rehome/trace"
 )
 
-// process is one rehome process: the roles and the parts that they share.
 type process struct {
 	settings settings.Settings
 	roles    Roles
@@ -64,7 +63,6 @@ type process struct {
 	identity string            // of this process in all leases
 }
 
-// task runs until its context ends.
 type task func(context.Context) error
 
 func (p *process) check(c serving.Check) { p.checks = append(p.checks, c) }
@@ -224,7 +222,6 @@ func together(ctx context.Context, tasks ...task) error {
 	return nil
 }
 
-// leader is a role that is active in one process at a time.
 type leader struct {
 	lease string
 	run   task

@@ -13,7 +13,7 @@ import (
 // role changed hands. What was buried by another one of its name then is not buried again.
 const readBefore = 5 * time.Second
 
-// proofread buries what is in the history and should not be: there is nobody else who reads all of it.
+// proofread moves invalid events of the history to the dead letters. No other consumer reads all of them.
 func (p *process) proofread(ctx context.Context) error {
 	return p.bus.Proofread(ctx, time.Now().Add(-readBefore), p.flawOf)
 }
@@ -34,7 +34,7 @@ func (p *process) flawOf(e schemas.Event) error {
 	return nil
 }
 
-// recorded reads an event of the history by its type, and says which roles publish it.
+// recorded decodes an event of the history and returns the roles that may publish it.
 func recorded(e schemas.Event) (payload schemas.Payload, by []string, err error) {
 	switch e.Type {
 	case schemas.VerdictType:

@@ -24,7 +24,7 @@ type reloader struct {
 	file string
 	// current is the content of the policy that is in force.
 	current settings.Content
-	// apply puts a policy in force. With an error the one before stays.
+	// apply sets a policy in all roles, or returns an error and changes nothing.
 	apply   func(policy.Policy) error
 	results *prometheus.CounterVec
 	good    prometheus.Gauge
@@ -102,7 +102,6 @@ func (r *reloader) look() {
 	r.log.Info("policy changed", "file", r.file)
 }
 
-// refuse logs each problem of a policy.
 func (r *reloader) refuse(err error) {
 	r.results.WithLabelValues("refused").Inc()
 	r.good.Set(0)

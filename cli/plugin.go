@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pluginName is the name of the file under which kubectl finds the program as its plugin.
+// pluginName is the file name that kubectl looks for.
 const pluginName = "kubectl-rehome"
 
 // typedAs is what a person types for the program that was started under this name: `kubectl rehome` for kubectl's plugin,
@@ -20,14 +20,14 @@ func typedAs(program string) string {
 	return "rehome"
 }
 
-// pluginCompletion says how kubectl completes a plugin.
+// pluginCompletion is the help of the completion command of the plugin.
 const pluginCompletion = "kubectl completes its plugins by itself, once its own completion is switched on: it asks the\n" +
 	"program kubectl_complete-rehome in PATH, which comes in the same archive, or is these two lines:\n\n" +
 	"  #!/bin/sh\n" +
 	"  exec kubectl rehome __complete \"$@\"\n\n" +
 	"The scripts below are for who calls the program by the name of rehome."
 
-// spokenAs makes help, usage and examples of all commands say what a person types. It changes nothing for the name of root.
+// spokenAs replaces the program's name in all help texts.
 func spokenAs(root *cobra.Command, typed string) {
 	if typed == root.Name() {
 		return
@@ -54,7 +54,6 @@ func spokenAs(root *cobra.Command, typed string) {
 	}
 }
 
-// each calls do for a command and all below it.
 func each(c *cobra.Command, do func(*cobra.Command)) {
 	do(c)
 	for _, inner := range c.Commands() {

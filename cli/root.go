@@ -14,7 +14,6 @@ import (
 	"github.com/rehome-dev/rehome/cli/try"
 )
 
-// newRoot makes the command with all of its subcommands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rehome",

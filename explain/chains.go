@@ -11,7 +11,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// link is a step with the chain that it belongs to.
 type link struct {
 	Step
 	chain string
@@ -19,7 +18,6 @@ type link struct {
 	scope schemas.ScopeRef
 }
 
-// lives orders what was read.
 func (r *record) lives() []Life {
 	by := map[types.UID]*Life{}
 	life := func(p schemas.PodRef) *Life {
@@ -60,7 +58,7 @@ func (r *record) lives() []Life {
 	return all
 }
 
-// begin is the first thing that is known of a pod.
+// begin is the time of the first event.
 func (l Life) begin() time.Time {
 	var first time.Time
 	for _, c := range l.Chains {
@@ -76,7 +74,7 @@ func (l Life) begin() time.Time {
 	return first
 }
 
-// change counts a change that led to nothing.
+// change counts a change without a chain.
 func (l *Life) change(d delta) {
 	for i := range l.Changes {
 		if c := &l.Changes[i]; c.Kind == d.Kind {
@@ -94,7 +92,7 @@ func (r *record) sortedDeltas() []delta {
 	})
 }
 
-// links are all steps: by pod, by chain in the order in which they began, and by time.
+// links are all steps, sorted by pod, chain, and time.
 func (r *record) links() []link {
 	all := r.judged()
 	for id, a := range r.answers {
@@ -117,7 +115,6 @@ func (r *record) links() []link {
 	return all
 }
 
-// wish is a step without a verdict.
 func (r *record) wish(a answer) link {
 	return link{
 		Step: Step{
@@ -141,7 +138,6 @@ func (r *record) covered(id string, a answer) bool {
 	return false
 }
 
-// judged are the steps with a verdict.
 func (r *record) judged() []link {
 	settled := map[string]verdict{} // by the verdict that began the move
 	for _, v := range r.verdicts {
@@ -163,7 +159,7 @@ func (r *record) judged() []link {
 	return all
 }
 
-// judgedBy is the step of a verdict, at the time of the answer if that is known.
+// judgedBy makes the step of a verdict, at the time of the intents if they are known.
 func (r *record) judgedBy(v verdict) link {
 	s := Step{
 		Time: v.Time, Profile: v.Profile, Strategy: v.Strategy, Scope: string(v.Scope.Kind) + "/" + v.Scope.Key, Node: v.Intent.Node,
@@ -187,7 +183,6 @@ func settledBy(v verdict) *Settled {
 	return s
 }
 
-// chain makes one of its steps.
 func (r *record) chain(links []link) Chain {
 	c := Chain{ID: links[0].chain, Began: links[0].Time}
 	switch d, ok := r.deltas[c.ID]; {
@@ -207,7 +202,7 @@ func (r *record) chain(links []link) Chain {
 	return c
 }
 
-// folded makes one of those that follow each other and were answered in the same way. A move is never folded.
+// folded merges steps that follow each other and got the same answer. It never merges moves.
 func folded(steps []Step) []Step {
 	var out []Step
 	for _, s := range steps {

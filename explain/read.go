@@ -38,7 +38,7 @@ func Read(ctx context.Context, read Reader, q Query) ([]Life, error) {
 	return r.lives(), nil
 }
 
-// record is what was read, by the IDs of the events.
+// record holds the events that were read, by ID.
 type record struct {
 	query    Query
 	read     Reader
@@ -65,7 +65,7 @@ type delta struct {
 	schemas.Delta
 }
 
-// take takes in what is about the pod. What cannot be read is left out.
+// take keeps an event if it concerns the pod, and ignores unreadable ones.
 func (r *record) take(e schemas.Event) error {
 	if r.seen[e.ID] {
 		return nil
@@ -97,7 +97,6 @@ func (r *record) means(p schemas.PodRef) bool {
 	return p.Namespace == r.query.Namespace && p.Name == r.query.Name
 }
 
-// readPod reads what has the pod in its subject.
 func (r *record) readPod(ctx context.Context) error {
 	pod := schemas.Token(r.query.Namespace) + "." + schemas.Token(r.query.Name)
 	return r.read(ctx, []string{
@@ -105,7 +104,7 @@ func (r *record) readPod(ctx context.Context) error {
 	}, r.query.Since, r.take)
 }
 
-// readReplaced reads the ends of moves in the namespace, of which some name the pod as the replacement.
+// readReplaced reads settled moves in the namespace, some of which name the pod as the replacement.
 func (r *record) readReplaced(ctx context.Context) error {
 	settled := schemas.Prefix + ".verdict." + string(schemas.Settled) + ".*." + schemas.Token(r.query.Namespace) + ".*"
 	return r.read(ctx, []string{settled}, r.query.Since, func(e schemas.Event) error {
@@ -117,7 +116,7 @@ func (r *record) readReplaced(ctx context.Context) error {
 	})
 }
 
-// readAnswers reads the answers that can list the pod: about it, about the nodes that it was on, and about groups of pods.
+// readAnswers reads intents that may list the pod.
 func (r *record) readAnswers(ctx context.Context) error {
 	of := func(kind schemas.ScopeKind, key string) string {
 		return schemas.Prefix + ".intents.*.*." + string(kind) + "." + key
@@ -139,7 +138,6 @@ func (r *record) readAnswers(ctx context.Context) error {
 	return r.read(ctx, channels, r.query.Since, r.take)
 }
 
-// nodes are those that the pod is known to have been on, sorted.
 func (r *record) nodes() []string {
 	names := map[string]bool{r.query.Node: true}
 	for _, v := range r.verdicts {
@@ -154,7 +152,7 @@ func (r *record) nodes() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// errAll ends the reading of changes when all are found.
+// errAll ends the read.
 var errAll = errors.New("all changes are found")
 
 // readChanges reads the changes with which chains began: first among those of the pod's nodes, whenever they were, and then
@@ -171,7 +169,7 @@ func (r *record) readChanges(ctx context.Context) error {
 	return r.find(ctx, []string{schemas.Prefix + ".delta.>"}, since)
 }
 
-// find reads changes on these channels until none is wanted any more.
+// find reads changes until all wanted ones are found.
 func (r *record) find(ctx context.Context, channels []string, since time.Time) error {
 	wanted, _ := r.wanted()
 	if len(wanted) == 0 || len(channels) == 0 {
@@ -196,10 +194,10 @@ func (r *record) find(ctx context.Context, channels []string, since time.Time) e
 	return nil
 }
 
-// margin is for the clocks of those who observe, and of the server that stores.
+// margin is for clocks that differ.
 const margin = time.Minute
 
-// wanted are the IDs of the changes that are not known yet, and since when they are to be looked for.
+// wanted returns the IDs of unknown changes, and the earliest time at which they can be.
 func (r *record) wanted() (ids map[string]bool, since time.Time) {
 	ids = map[string]bool{}
 	want := func(e schemas.Event, scope schemas.ScopeRef) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ask evaluates one scope: what the strategy wants, and those protected pods that it would want if nothing were protected.
+// ask evaluates one scope. candidates are protected pods that the strategy would move without the protection.
 func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wish, err error) {
 	answer, err := f.EvaluateInPlace(scope, scope.About())
 	if err != nil {
@@ -42,12 +42,10 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wis
 	return wanted, candidates, nil
 }
 
-// open is an intent of an answer, without a verdict.
 func open(a schemas.Intents, intent schemas.Intent) actuator.Intent {
 	return actuator.Intent{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent}
 }
 
-// words are the protections as people read them.
 func words(rules []schemas.Protection) string {
 	all := make([]string, len(rules))
 	for i, p := range rules {

@@ -16,7 +16,7 @@ import (
 // the objects is where they begin: a budget without a status allows nothing.
 type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
 
-// carry gives each intent its verdict: evicted unless a budget holds the pod. Each eviction uses up a disruption.
+// carry evicts unless a budget forbids it. Each eviction uses up a disruption.
 func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
 	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
@@ -44,7 +44,7 @@ func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	return evicted
 }
 
-// unhealthyMayGo says whether a budget lets go of pods that are not ready, whatever else it allows.
+// unhealthyMayGo reports whether the budget allows to evict pods that are not ready.
 func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 	if always := b.Spec.UnhealthyPodEvictionPolicy; always != nil && *always == policyv1.AlwaysAllow {
 		return true

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fill shows the watcher the objects: pods last, so that each finds what it refers to.
+// fill shows the objects to the watcher. Pods are last, so that each finds what it refers to.
 func (r *round) fill(objects []metav1.Object) error {
 	now := r.now()
 	ordered := slices.Clone(objects)
@@ -30,7 +30,6 @@ func (r *round) fill(objects []metav1.Object) error {
 	return nil
 }
 
-// rank orders the kinds.
 func rank(o metav1.Object) int {
 	switch o.(type) {
 	case *corev1.Node:
@@ -41,7 +40,6 @@ func rank(o metav1.Object) int {
 	return 1
 }
 
-// leave takes pods out of the cluster.
 func (r *round) leave(gone []types.UID) error {
 	for _, uid := range gone {
 		if err := r.offline.Remove(r.pods[uid], r.now()); err != nil {

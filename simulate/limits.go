@@ -7,14 +7,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// limits count the moves of one round against what the policy allows. [newLimits] makes them.
+// limits count the moves of one round against the limits of the policy.
 type limits struct {
 	total, perNode, perNamespace *uint
 	moved                        uint
 	fromNode, fromNamespace      map[string]uint
 }
 
-// newLimits begins a round. nil: no limit; 0: none is moved.
+// newLimits takes nil for no limit.
 func newLimits(total, perNode, perNamespace *uint) *limits {
 	return &limits{
 		total: total, perNode: perNode, perNamespace: perNamespace,
@@ -22,12 +22,11 @@ func newLimits(total, perNode, perNamespace *uint) *limits {
 	}
 }
 
-// limitsOf are the limits of a policy, for one round whatever their window is.
 func limitsOf(p policy.Policy) *limits {
 	return newLimits(p.Limits.Total, p.Limits.PerNode, p.Limits.PerNamespace)
 }
 
-// take counts one more move, or says which limit is reached: that of all, of the node or of the namespace, in this order.
+// take counts a move, or returns which limit is reached.
 func (l *limits) take(i schemas.Intent) (reason schemas.ReasonCode, message string) {
 	for _, at := range [...]struct {
 		limit  *uint
@@ -49,7 +48,7 @@ func (l *limits) take(i schemas.Intent) (reason schemas.ReasonCode, message stri
 	return "", ""
 }
 
-// giveBack undoes a take: the pod was not moved after all.
+// giveBack undoes a take.
 func (l *limits) giveBack(i schemas.Intent) {
 	l.moved--
 	l.fromNode[i.Node]--

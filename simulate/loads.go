@@ -12,7 +12,6 @@ type Loads struct {
 	Pods  map[types.NamespacedName]corev1.ResourceList
 }
 
-// load shows the watcher the loads.
 func (r *round) load() {
 	now := r.now()
 	for name, used := range r.Loads.Nodes {

@@ -75,7 +75,6 @@ func Opinions(c Config, objects []metav1.Object, pod types.UID) ([]Opinion, []Gu
 	return opinions, guards, nil
 }
 
-// opinion is that of one strategy.
 func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opinion, error) {
 	o := Opinion{Profile: profile, Strategy: s.Name}
 	at := slices.IndexFunc(r.Functions, func(f functions.Function) bool { return f.Strategy.Name == s.Name })
@@ -116,7 +115,6 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 	return o, err
 }
 
-// of is the wish about a pod. nil: there is none.
 func of(wishes []*wish, pod types.UID) *wish {
 	for _, w := range wishes {
 		if w.open.Intent.Pod.UID == pod {

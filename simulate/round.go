@@ -37,7 +37,6 @@ type Config struct {
 	Carry func(context.Context, []actuator.Intent) ([]schemas.Verdict, error)
 }
 
-// round is one round in the making.
 type round struct {
 	Config
 	offline *watcher.Offline
@@ -86,7 +85,7 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 	return errors.Join(failed...)
 }
 
-// turn is the turn of one strategy. carried is what went wrong while intents were carried out.
+// turn is the turn of one strategy. carried is the error of carrying out intents.
 func (r *round) turn(ctx context.Context, profile, strategy string, report func([]schemas.Verdict) error) (carried, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	return carried, r.leave(gone)
 }
 
-// wish is an intent on its way to its verdict.
+// wish is an intent without a verdict.
 type wish struct {
 	open    actuator.Intent
 	verdict *schemas.Verdict // nil: not yet
@@ -157,7 +156,7 @@ func (r *round) wishes(profile, strategy string) ([]*wish, error) {
 
 func (r *round) now() time.Time { return r.Now() }
 
-// judge asks the actuator's gates about the pod as it is among the objects.
+// judge applies the gates of the actuator to the pod.
 func (r *round) judge(w *wish, now time.Time) {
 	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
 	for _, gate := range actuator.Gates() {

@@ -6,7 +6,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// pods returns the pods that a scope lists.
 func pods(scope schemas.Payload) []schemas.ScopedPod {
 	var all []schemas.ScopedPod
 	visit(scope, func(p *schemas.ScopedPod) { all = append(all, *p) })

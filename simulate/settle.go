@@ -40,7 +40,7 @@ func (r *round) settle(ctx context.Context, wishes []*wish) error {
 	return errors.Join(failed...)
 }
 
-// limited are the wishes that the limits let through, and those that they hold, which have a verdict that says so.
+// limited applies the limits. Intents over a limit get a verdict.
 func (r *round) limited(wishes []*wish) (through, held []*wish) {
 	for _, w := range wishes {
 		reason, message := r.limits.take(w.open.Intent)
@@ -54,7 +54,7 @@ func (r *round) limited(wishes []*wish) (through, held []*wish) {
 	return through, held
 }
 
-// carryOut gives the wishes the verdicts of whoever carries them out.
+// carryOut gives the intents their verdicts.
 func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 	var verdicts []schemas.Verdict
 	var err error

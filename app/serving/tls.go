@@ -114,7 +114,6 @@ func ownNames() []string {
 	return names
 }
 
-// isASCII reports whether a certificate can have the name.
 func isASCII(name string) bool {
 	return name != "" && !slices.ContainsFunc([]byte(name), func(b byte) bool { return b <= ' ' || b >= 0x7f })
 }

@@ -11,13 +11,12 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// listing lists the objects of one kind in all namespaces.
 type listing struct {
 	kind string
 	list pager.ListPageFunc
 }
 
-// listings are the kinds that decisions rest on.
+// listings are the kinds that decisions need.
 func listings(c kubernetes.Interface) []listing {
 	core, storage := c.CoreV1(), c.StorageV1()
 	return []listing{

@@ -77,7 +77,7 @@ func Read() (Settings, error) {
 	return s, nil
 }
 
-// unreadable says which variable cannot be read, and what it should be.
+// unreadable names the variable and the format that it needs.
 func unreadable(err error) error {
 	var parse *envconfig.ParseError
 	if !errors.As(err, &parse) {
@@ -123,7 +123,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// checkListen says which setting is missing for the embedded server to listen.
+// checkListen finds settings that are missing for the embedded server to listen.
 func (s Settings) checkListen() error {
 	needed := []struct{ variable, value, what string }{
 		{"REHOME_LISTEN_CERT_FILE", s.ListenCert, "the server's certificate"},
@@ -156,7 +156,6 @@ func (s Settings) Logger(w io.Writer) *slog.Logger {
 // Source is the CloudEvents source of a component.
 func (s Settings) Source(component string) string { return "/clusters/" + s.Cluster + "/" + component }
 
-// storeDir is where the embedded server keeps its files.
 func (s Settings) storeDir() (string, error) {
 	if s.StoreDir != "" {
 		return s.StoreDir, nil
@@ -168,7 +167,6 @@ func (s Settings) storeDir() (string, error) {
 	return filepath.Join(cache, "rehome"), nil
 }
 
-// socket is where the embedded server can be reached by this user.
 func (s Settings) socket() (string, error) {
 	dir, err := s.storeDir()
 	if err != nil {
@@ -177,7 +175,6 @@ func (s Settings) socket() (string, error) {
 	return filepath.Join(dir, "bus.sock"), nil
 }
 
-// podNamespace is where a pod finds the name of its namespace.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // LeaseNamespace is where the leases live.

@@ -33,7 +33,7 @@ func (s Settings) RequestsTLS() TLS {
 	return TLS{"REHOME_REQUEST", cmp.Or(s.RequestTLS, fallback), s.RequestCertFile, s.RequestKeyFile}
 }
 
-// checkServing says what is wrong with how everything is served, but for files, which are read when it begins.
+// checkServing checks TLS settings. Files are read later.
 func (s Settings) checkServing() error {
 	requests := s.RequestsTLS()
 	if err := errors.Join(s.MetricsTLS().Check(), requests.checkMode()); err != nil {

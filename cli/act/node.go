@@ -13,7 +13,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// nodeFlags are those by which a node is maintained instead of its pods being moved once.
 type nodeFlags struct {
 	cordon, drain, complete bool
 	onDeadline              string
@@ -62,7 +61,6 @@ func (f *nodeFlags) bind(c *cobra.Command) {
 		"guard that is not to refuse it: AllNodes, ControlPlane or SingleNode; may be given again")
 }
 
-// fill completes the request with what is asked for of a node.
 func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration) error {
 	stage, err := f.stage()
 	switch {
@@ -84,7 +82,6 @@ func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration
 	return nil
 }
 
-// stage is the one that is asked for. Empty: none is.
 func (f *nodeFlags) stage() (v1alpha1.Stage, error) {
 	var chosen []v1alpha1.Stage
 	for _, s := range []struct {
@@ -106,7 +103,6 @@ func (f *nodeFlags) stage() (v1alpha1.Stage, error) {
 	return "", nil
 }
 
-// chosen is the flag that chooses the stage.
 func (f *nodeFlags) chosen() string {
 	switch {
 	case f.cordon:
@@ -117,7 +113,6 @@ func (f *nodeFlags) chosen() string {
 	return "--complete"
 }
 
-// request is what is asked for of a node.
 func (f *nodeFlags) request(node string, stage v1alpha1.Stage, deadline time.Duration) (*schemas.NodeRequest, error) {
 	m := &schemas.NodeRequest{Node: node, Stage: stage, OnDeadline: v1alpha1.OnDeadline(f.onDeadline)}
 	if _, is := schemas.InTable(schemas.RequestedMaintenance(node)); !is {

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// progress is how far a request has come, by the events that it is told. [newProgress] makes one.
+// progress follows a request through its events.
 type progress struct {
 	request  schemas.Request
 	accepted *schemas.Receipt // nil: not yet
@@ -22,7 +22,6 @@ type progress struct {
 	seen     map[string]bool  // IDs of events: one can come again
 }
 
-// podProgress is what became of one pod of a request.
 type podProgress struct {
 	pod       schemas.PodRef
 	node      string
@@ -33,7 +32,7 @@ type podProgress struct {
 
 func newProgress(r schemas.Request) *progress { return &progress{request: r, seen: map[string]bool{}} }
 
-// take takes an event in, and says whether it is news.
+// take reports whether the event is new.
 func (p *progress) take(e schemas.Event) bool {
 	if p.seen[e.ID] {
 		return false
@@ -84,7 +83,6 @@ func (p *progress) receipt(r schemas.Receipt) {
 	}
 }
 
-// of is the progress of a pod.
 func (p *progress) of(pod schemas.PodRef, node string) *podProgress {
 	for i := range p.pods {
 		if p.pods[i].pod.UID == pod.UID {
@@ -95,7 +93,7 @@ func (p *progress) of(pod schemas.PodRef, node string) *podProgress {
 	return &p.pods[len(p.pods)-1]
 }
 
-// over says whether nothing more is to come: the request is finished, and so is every move that began.
+// over reports whether the request is finished and all its moves are settled.
 func (p *progress) over() bool {
 	if p.finished == nil || p.request.Maintenance != nil {
 		return p.finished != nil
@@ -108,7 +106,7 @@ func (p *progress) over() bool {
 	return true
 }
 
-// unexplained says whether a pod is gone without a verdict that says why: the verdict may come after the receipt.
+// unexplained reports whether a pod is gone without a verdict. It may still follow the receipt.
 func (p *progress) unexplained() bool {
 	if p.request.Maintenance != nil {
 		return false
@@ -120,7 +118,7 @@ func (p *progress) unexplained() bool {
 	})
 }
 
-// remaining are the pods that were still there at the end.
+// remaining returns the pods that were not moved.
 func (p *progress) remaining() map[types.UID]schemas.RemainingPod {
 	by := map[types.UID]schemas.RemainingPod{}
 	if p.finished != nil {
@@ -131,7 +129,7 @@ func (p *progress) remaining() map[types.UID]schemas.RemainingPod {
 	return by
 }
 
-// end is how a pod ended, in words, and whether that is what was asked for.
+// end describes how a pod ended, and reports whether that is what the user asked for.
 func (p *progress) end(pod podProgress) (text string, well bool) {
 	left, stayed := p.remaining()[pod.pod.UID]
 	v := pod.last
@@ -156,7 +154,6 @@ func (p *progress) end(pod podProgress) (text string, well bool) {
 	return fmt.Sprintf("%s: %s: %s", v.Outcome, v.Reason, v.Message), false
 }
 
-// settledAs is how a move ended.
 func settledAs(v schemas.Verdict) string {
 	text := fmt.Sprintf("%s after %.1fs", v.Reason, v.Settlement.Seconds)
 	if v.Settlement.Replacement != nil {
@@ -168,7 +165,6 @@ func settledAs(v schemas.Verdict) string {
 	return text
 }
 
-// write writes what became of each pod, and the last word on the request.
 func (p *progress) write(w io.Writer) error {
 	var text strings.Builder
 	var rows [][]string
@@ -191,7 +187,7 @@ func (p *progress) write(w io.Writer) error {
 	return err
 }
 
-// err says what was not as it was asked for. nil: all was. Of a maintenance the last receipt alone counts.
+// err describes pods that did not end as requested. For a maintenance only the last receipt counts.
 func (p *progress) err() error {
 	f := p.finished
 	name := p.request.Sender + "/" + p.request.Name

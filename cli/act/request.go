@@ -42,7 +42,6 @@ func RequestCommand() *cobra.Command {
 		requestCancelCommand())
 }
 
-// longestRequest is how long a request may be worked on.
 const longestRequest = 24 * time.Hour
 
 // RequestFlags are those that all requests have, and those about pods that only some have.
@@ -53,7 +52,7 @@ type RequestFlags struct {
 	wait                                          bool
 }
 
-// requestThe lets c send the request that fill completes with what the arguments say.
+// requestThe lets c send the request that fill completes from the arguments.
 func requestThe(c *cobra.Command, pods bool, fill func(r *schemas.Request, arguments []string) error) *cobra.Command {
 	f := RequestFlags{}
 	s := command.BindClientFlags(c)
@@ -170,7 +169,7 @@ func requestWorkloadCommand() *cobra.Command {
 	})
 }
 
-// kindNamed is a kind as Kubernetes writes it. One that is not known stays as it is.
+// kindNamed writes a kind as Kubernetes does.
 func kindNamed(text string) string {
 	for _, kind := range []string{
 		"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController",

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// sendRequest publishes the request, and with wait shows what becomes of it. It takes part on the bus as the sender.
+// sendRequest publishes the request and, with wait, shows its events.
 func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait, asJSON bool) error {
 	sender := bus.Participant{Role: bus.RoleSender, Name: r.Sender}
 	return command.WithBus(s, sender, func(b *bus.Bus) error {
@@ -49,7 +49,7 @@ func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait,
 	})
 }
 
-// sending is a request on its way, and where it is shown what becomes of it.
+// sending is the state of a request while its events are shown.
 type sending struct {
 	bus        *bus.Bus
 	event      schemas.Event // of the request
@@ -65,7 +65,6 @@ type sending struct {
 	waiting *time.Timer // until that is called; nil: it is not to be called
 }
 
-// send publishes the request, and shows it.
 func (s *sending) send(ctx context.Context) error {
 	if _, err := s.bus.Publish(ctx, s.event); err != nil {
 		switch {
@@ -86,20 +85,19 @@ func (s *sending) send(ctx context.Context) error {
 }
 
 const (
-	// clocks is by how much the clock here may be ahead of that of the bus.
+	// clocks is how far the clock of the bus may be behind.
 	clocks = time.Minute
-	// unheard is after what time without a receipt a person is told that nobody has taken the request yet.
+	// unheard is when the user learns that the request has no receipt yet.
 	unheard = 5 * time.Second
 	// Dropped is how long after its last receipt a request is surely taken off the bus.
 	Dropped = time.Second
-	// behind is how long after the last receipt a verdict may come that was to come before it.
+	// behind is how long a verdict may come after the receipt that it precedes.
 	behind = 2 * time.Second
 )
 
-// errOver ends the following of events.
 var errOver = errors.New("the request is over")
 
-// follow sends the request and shows every event that follows from it until it is over, or ctx ends.
+// follow sends the request and shows every event that it causes, until it is over or ctx ends.
 func (s *sending) follow(ctx context.Context) error {
 	late := time.AfterFunc(unheard, func() {
 		fmt.Fprintf(s.notes, "nobody has taken the request yet; is a watcher running?\n")
@@ -129,7 +127,7 @@ func (s *sending) follow(ctx context.Context) error {
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
 }
 
-// events sends the request and hands over what can follow from it, and from others.
+// events sends the request and calls handle for the events of the subjects that may concern it.
 func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) error {
 	receipts := schemas.Receipt{Sender: s.progress.request.Sender, Name: s.progress.request.Name}.Channel()
 	channels := []string{receipts, bus.VerdictChannels}
@@ -142,7 +140,7 @@ func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) 
 	return s.bus.Events(ctx, bus.Query{Channels: channels, Since: s.at.Add(-clocks), Follow: true}, handle)
 }
 
-// handle shows an event that follows from the request. It returns errOver when no other is to be waited for.
+// handle shows an event. It returns errOver when it was the last one.
 func (s *sending) handle(e schemas.Event) error {
 	show := look.ShowText
 	if s.asJSON {

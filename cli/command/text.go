@@ -62,7 +62,7 @@ func Count(n int, thing string) string {
 const (
 	// LineWidth limits the lines of a list, in characters.
 	LineWidth = 160
-	// leastError is how much of an error is shown even if the rest of the line is long.
+	// leastError is the least width of the last column.
 	leastError = 40
 )
 

@@ -46,10 +46,9 @@ func dropCommand() *cobra.Command {
 	})
 }
 
-// change does something with one dead letter, and says what.
 type change func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
 
-// changeCommand lets c change the dead letters of which the numbers are given, or with --all those that are filtered.
+// changeCommand lets c change dead letters by number, or with --all those that match the filter.
 func changeCommand(c *cobra.Command, do change) *cobra.Command {
 	var chosen choice
 	s := command.BindClientFlags(c)
@@ -69,7 +68,7 @@ func changeCommand(c *cobra.Command, do change) *cobra.Command {
 	return c
 }
 
-// choice is which dead letters a person wants changed: those of the numbers, or all that the query means.
+// choice is the dead letters to change: the numbers, or all that match the query.
 type choice struct {
 	filter   letterFilter
 	all, yes bool
@@ -77,7 +76,7 @@ type choice struct {
 	query    bus.DeadQuery
 }
 
-// read reads the numbers, and refuses what is neither some numbers nor --all, or more than was perhaps meant.
+// read refuses arguments that could mean more letters than the user expects.
 func (d *choice) read(arguments []string) error {
 	filtered := d.filter != letterFilter{}
 	switch {

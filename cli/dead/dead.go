@@ -33,7 +33,6 @@ func Command() *cobra.Command {
 	}, listCommand(), showCommand(), retryCommand(), dropCommand())
 }
 
-// letterFilter is which dead letters a person means.
 type letterFilter struct {
 	since      time.Duration
 	stream, by string
@@ -45,7 +44,6 @@ func (f *letterFilter) bind(c *cobra.Command) {
 	c.Flags().StringVar(&f.by, "by", "", "those that this strategy, or this process, could not work on")
 }
 
-// query is what is asked of the bus at the time now.
 func (f letterFilter) query(now time.Time) (q bus.DeadQuery, err error) {
 	if err := command.Since(f.since); err != nil {
 		return q, err
@@ -96,10 +94,10 @@ func listCommand() *cobra.Command {
 	})
 }
 
-// operator may read dead letters, and change them.
+// operator is how the commands connect to the bus.
 var operator = bus.Participant{Role: bus.RoleOperator}
 
-// readDead reads the newest dead letters that the query means, at most limit if that is not 0. total is how many there are.
+// readDead reads the newest matching dead letters, at most limit if that is not 0.
 func readDead(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (letters []bus.DeadLetter, total int, err error) {
 	numbers, err := b.DeadNumbers(ctx, q)
 	if err != nil {
@@ -153,7 +151,6 @@ func showCommand() *cobra.Command {
 	})
 }
 
-// numberOf reads the number of a dead letter.
 func numberOf(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {

@@ -17,7 +17,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// brief is a dead letter in a list, as JSON.
 type brief struct {
 	Number   uint64    `json:"number"`
 	Time     time.Time `json:"time"`

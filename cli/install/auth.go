@@ -15,7 +15,6 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 )
 
-// authFlags are for whom `rehome setup --auth` writes files.
 type authFlags struct {
 	dir                       string
 	functions, senders, hosts []string
@@ -36,7 +35,7 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, how the names of the Secrets begin, such as NAME-server")
 }
 
-// check refuses what only makes sense with --auth or --secrets.
+// check refuses flags that need --auth or --secrets.
 func (a authFlags) check() error {
 	if a.prefix != secretPrefix && !a.manifests {
 		return usage.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
@@ -47,7 +46,6 @@ func (a authFlags) check() error {
 	return nil
 }
 
-// config is what the flags ask for.
 func (a authFlags) config() (credentials.Config, error) {
 	c := credentials.Config{Hosts: a.hosts, HTTPFunctions: a.httpFunctions}
 	for _, f := range functions.Hosted() {
@@ -89,7 +87,6 @@ func (a authFlags) write(out, notes io.Writer) error {
 	return printSecrets(out, secretsOf(bundles, a.secrets, a.prefix))
 }
 
-// writeFiles writes the files and says to w what was done.
 func (a authFlags) writeFiles(c credentials.Config, w io.Writer) error {
 	r, err := credentials.Write(a.dir, c)
 	if err != nil {

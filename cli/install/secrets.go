@@ -18,7 +18,7 @@ import (
 // are called in the manifests.
 const secretPrefix = "rehome-nats"
 
-// secret is a Secret of Kubernetes as it is printed. Its data are in base64, in the order of their names.
+// secret is a Secret in YAML.
 type secret struct {
 	APIVersion string            `yaml:"apiVersion"`
 	Kind       string            `yaml:"kind"`
@@ -33,7 +33,7 @@ type secretMetadata struct {
 	Labels    map[string]string `yaml:"labels"`
 }
 
-// checkSecrets refuses what cannot become Secrets in the namespace, before anything is written into dir.
+// checkSecrets checks names before any file is written.
 func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
 		return usage.Errorf("--secrets: want the name of a namespace such as rehome, got %q", namespace)
@@ -63,7 +63,7 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	return err
 }
 
-// secretsOf are the Secrets with what the participants and the servers need, in the same order.
+// secretsOf makes the Secrets of the servers and of each participant.
 func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret {
 	var all []secret
 	for _, b := range bundles {
@@ -92,7 +92,6 @@ func secretName(prefix, participant string) string {
 	}, participant)
 }
 
-// printSecrets prints one YAML document for each.
 func printSecrets(w io.Writer, secrets []secret) error {
 	e := yaml.NewEncoder(w)
 	e.SetIndent(2)

@@ -12,7 +12,6 @@ import (
 	"github.com/rehome-dev/rehome/cli/command"
 )
 
-// settingsFormat is a table of variable, default and meaning.
 const settingsFormat = `VARIABLE	DEFAULT	MEANING
 {{range .}}{{usage_key .}}	{{usage_default .}}	{{usage_description .}}
 {{end}}`

@@ -70,7 +70,6 @@ func EventsCommand() *cobra.Command {
 	return c
 }
 
-// eventsQuery is what a person asked for.
 type eventsQuery struct {
 	follow bool
 	since  time.Duration
@@ -120,7 +119,7 @@ func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) 
 	})
 }
 
-// channels are the subjects of what is wanted: those that the history has, and those of scopes and requests, which it has not.
+// channels returns the subjects with a history, and those without one.
 func (q eventsQuery) channels() (past, live []string) {
 	for _, channel := range q.filter.Channels() {
 		if filter.Remembered(channel) {
@@ -132,7 +131,6 @@ func (q eventsQuery) channels() (past, live []string) {
 	return past, live
 }
 
-// history is from when on the history is asked.
 func (q eventsQuery) history(now time.Time) (ask bus.Query) {
 	ask.Follow = q.follow
 	switch {
@@ -227,7 +225,6 @@ func DescribeRequest(r schemas.Request) string {
 	return text
 }
 
-// describeNodeRequest says which stage of which node is asked for.
 func describeNodeRequest(action string, m schemas.NodeRequest) string {
 	node := m.Node
 	if node == "" {
@@ -248,7 +245,6 @@ func describeDelta(d schemas.Delta) string {
 	return aspect + ": " + describeState(d.Before) + " → " + describeState(d.After)
 }
 
-// describeState writes the one aspect that the state holds.
 func describeState(s *schemas.State) string {
 	if s == nil {
 		return "none"
@@ -308,7 +304,7 @@ func describeVerdict(v schemas.Verdict) string {
 	return fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
 }
 
-// describeMethod says how a pod is moved, unless that is the eviction which everybody expects.
+// describeMethod names the method of a move unless it is a plain eviction.
 func describeMethod(v schemas.Verdict) string {
 	var text string
 	if v.Method != "" && v.Method != schemas.MethodEviction {
@@ -320,7 +316,7 @@ func describeMethod(v schemas.Verdict) string {
 	return text
 }
 
-// describeSettlement says how a move ended: of which pod, where its replacement runs, and after how long.
+// describeSettlement says where the replacement runs, and after how long.
 func describeSettlement(v schemas.Verdict) string {
 	s := v.Settlement
 	where := ""
@@ -372,10 +368,9 @@ func (f *FilterFlags) Read() (filter.Filter, error) {
 	return chosen, nil
 }
 
-// nodesShown is how many nodes of a maintenance are named on its line.
 const nodesShown = 3
 
-// describeMaintenance says why a maintenance is refused, which nodes are now how far, and how far it is itself.
+// describeMaintenance lists some nodes with their stages, and sums up the rest.
 func describeMaintenance(m schemas.Maintenance) string {
 	var about []string
 	for _, n := range m.Nodes {

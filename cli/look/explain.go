@@ -174,7 +174,7 @@ func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedNa
 	return x, nil
 }
 
-// nothing says where nothing is known of the pod.
+// nothing says where the pod was looked for.
 func (x *Explanation) nothing() string {
 	words := []string{}
 	for _, u := range x.Unknown {
@@ -191,7 +191,7 @@ func (x *Explanation) nothing() string {
 	return strings.Join(words, "; ")
 }
 
-// askBus reads the history, and what the actuator remembers. The error says why there is no history.
+// askBus reads the history and the ledger. Its error says why there is no history.
 func (x *Explanation) askBus(ctx context.Context, b *bus.Bus) error {
 	read := func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error {
 		return b.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
@@ -218,7 +218,7 @@ func (x *Explanation) askBus(ctx context.Context, b *bus.Bus) error {
 	return nil
 }
 
-// hold picks what concerns the pod out of what the actuator remembers.
+// hold picks the ledger records that concern the pod.
 func (x *Explanation) hold(r actuator.Remembered) {
 	if x.Pod.UID == "" {
 		return // it is gone, or not known: nothing holds it
@@ -238,7 +238,7 @@ func (x *Explanation) hold(r actuator.Remembered) {
 	}
 }
 
-// podWithin is how long the cluster may take to say whether there is a pod: without a cluster the rest is still shown.
+// podWithin limits the wait for the cluster, since the history is useful without it.
 const podWithin = 5 * time.Second
 
 // askCluster looks at the pod in the cluster, and asks the strategies of the policy, if there is one, about it. The error
@@ -273,7 +273,6 @@ func (x *Explanation) askCluster(ctx context.Context, s settings.Settings, p *po
 	return nil
 }
 
-// podIn is the pod in the cluster, nil if there is none.
 func podIn(ctx context.Context, client kubernetes.Interface, namespace, name string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, podWithin)
 	defer cancel()
@@ -287,7 +286,7 @@ func podIn(ctx context.Context, client kubernetes.Interface, namespace, name str
 	return pod, nil
 }
 
-// workloadOf is what the pod belongs to: its controller, or the Deployment behind its ReplicaSet. nil: nothing.
+// workloadOf returns the controller of the pod, or the Deployment behind its ReplicaSet.
 func workloadOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (*schemas.ObjectRef, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
@@ -332,10 +331,9 @@ func budgetsOver(ctx context.Context, client kubernetes.Interface, pod *corev1.P
 	return over, nil
 }
 
-// errNoPolicy says that nobody can be asked.
 var errNoPolicy = errors.New("no policy: name a file with --policy or REHOME_POLICY")
 
-// askStrategies asks every strategy of the policy about the pod as it is now.
+// askStrategies evaluates every strategy of the policy for the pod as it is now.
 func (x *Explanation) askStrategies(ctx context.Context, client kubernetes.Interface, p *policy.Policy) error {
 	if p == nil {
 		return errNoPolicy

@@ -16,10 +16,10 @@ import (
 // PageWidth is how wide the lines of an explanation are at most, as long as a single word is not wider.
 const PageWidth = 120
 
-// page is text of lines that are broken where they are too long.
+// page is text that is wrapped to [PageWidth].
 type page struct{ strings.Builder }
 
-// line writes a line that begins with indent and lead. What does not fit goes on in the lines below, under the text.
+// line writes a lead and wraps the text behind it.
 func (p *page) line(indent int, lead, text string) {
 	room := PageWidth - indent - utf8.RuneCountInString(lead)
 	p.WriteString(strings.Repeat(" ", indent) + lead)
@@ -66,7 +66,7 @@ func (x *Explanation) Write(w io.Writer) error {
 	return err
 }
 
-// printableLines is text without what could move the cursor: names and reasons come from others.
+// printableLines removes control characters, since names and reasons come from other programs.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -84,7 +84,6 @@ func (x *Explanation) isUnknown(part string) bool {
 	return false
 }
 
-// words say how the pod is.
 func (s Subject) words(now time.Time) string {
 	switch {
 	case s.There == nil:
@@ -156,7 +155,7 @@ func (x *Explanation) writeLife(p *page, l explain.Life) {
 	}
 }
 
-// writeStep writes a wish, and below it what came of it.
+// writeStep writes an intent and its verdicts.
 func (x *Explanation) writeStep(p *page, s explain.Step, began time.Time) {
 	where := ""
 	if s.Node != "" {
@@ -179,7 +178,7 @@ func (x *Explanation) writeStep(p *page, s explain.Step, began time.Time) {
 	}
 }
 
-// describeStep says what the verdict of a step is, and how often it was that.
+// describeStep describes a verdict, and how often it was repeated.
 func (x *Explanation) describeStep(s explain.Step) string {
 	v := schemas.Verdict{Method: s.Method, Instead: s.Instead}
 	text := string(s.Outcome)
@@ -214,10 +213,10 @@ func describeEnd(s explain.Settled) string {
 	return text
 }
 
-// afterWidth is how wide the column is that after fills.
+// afterWidth is the width of the column of times.
 const afterWidth = 9
 
-// after says how long after a change something was, as a column.
+// after formats a time since the change.
 func after(at, began time.Time) string {
 	d := max(at.Sub(began), 0)
 	text := fmt.Sprintf("+%.3fs", d.Seconds())
@@ -238,7 +237,7 @@ func (x *Explanation) writeOpinions(p *page) {
 	}
 }
 
-// nameOf is the strategy, with its profile if there are several.
+// nameOf adds the profile if there are several.
 func (x *Explanation) nameOf(o simulate.Opinion) string {
 	if len(x.Guards) > 1 {
 		return o.Profile + ": " + o.Strategy
@@ -288,7 +287,6 @@ func (x *Explanation) writeProtections(p *page) {
 	}
 }
 
-// write writes what the actuator remembers that holds the pod.
 func (h Held) write(p *page, x *Explanation) {
 	for _, c := range h.Storm {
 		p.line(2, "", fmt.Sprintf("the storm brake holds everything since %s: %s: %s",
@@ -310,7 +308,7 @@ func (h Held) write(p *page, x *Explanation) {
 	}
 }
 
-// describeBlock says which maintenance wants a pod off its node, and why it cannot move.
+// describeBlock says why a maintenance cannot move the pod.
 func describeBlock(b explain.Block) string {
 	text := fmt.Sprintf("maintenance %s wants it off %s and cannot move it", b.Maintenance, b.Node)
 	if b.DryRun {

@@ -41,7 +41,6 @@ func LoopsCommand() *cobra.Command {
 	return c
 }
 
-// breakers is what `rehome loops` shows.
 type breakers []LoopBreaker
 
 // Write implements [command.Shown].
@@ -83,7 +82,6 @@ func loopsClearCommand() *cobra.Command {
 	return c
 }
 
-// checkWorkload refuses arguments that are not one workload, or none with --all.
 func checkWorkload(arguments []string, all bool) error {
 	switch {
 	case all && len(arguments) > 0:
@@ -97,7 +95,6 @@ func checkWorkload(arguments []string, all bool) error {
 	return err
 }
 
-// clearWithin is how long an actuator is waited for.
 const clearWithin = 10 * time.Second
 
 func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w io.Writer) error {
@@ -134,7 +131,7 @@ func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w 
 	})
 }
 
-// clearKeys are the keys by which loop breakers are cleared: one for each UID, of which a name can have had several.
+// clearKeys returns one key for each UID: a workload that was created again has several.
 func clearKeys(breakers []actuator.LoopBreaker) []string {
 	var keys []string
 	for _, l := range breakers {
@@ -145,7 +142,7 @@ func clearKeys(breakers []actuator.LoopBreaker) []string {
 	return keys
 }
 
-// breakersNamed are the loop breakers of the workload that a person means.
+// breakersNamed returns the loop breakers of NAMESPACE/KIND/NAME.
 func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.LoopBreaker, error) {
 	var known []string
 	var chosen []actuator.LoopBreaker

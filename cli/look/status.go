@@ -73,7 +73,6 @@ func showStatus(c *cobra.Command, s settings.Settings) (command.Shown, error) {
 	return st, nil
 }
 
-// readLedger reads the records of the actuator.
 func readLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error, error) {
 	entries, err := l.Entries(ctx)
 	if err != nil {
@@ -100,7 +99,7 @@ type Status struct {
 	Unreadable    []string                  `json:"unreadable,omitempty"`
 }
 
-// moveCount is how many moves count against limits. Those that are not accepted yet do.
+// moveCount counts moves against limits, including those that are not accepted yet.
 type moveCount struct {
 	// Window is over which they are counted. Empty: over all that is remembered.
 	Window     string         `json:"window,omitempty"`
@@ -114,14 +113,14 @@ type moveCount struct {
 	Ages []int `json:"ages,omitempty"`
 }
 
-// moveLimits are how many pods a policy lets be moved in its window. nil: any number.
+// moveLimits are the limits of the policy; nil means no limit.
 type moveLimits struct {
 	Total        *uint `json:"total,omitempty"`
 	PerNode      *uint `json:"perNode,omitempty"`
 	PerNamespace *uint `json:"perNamespace,omitempty"`
 }
 
-// ages are the steps of [moveCount.Ages]: up to a minute, up to five, up to an hour, and older.
+// ages are the steps of [moveCount.Ages]; the last one is everything older.
 func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
 
 // LoopBreaker is a loop breaker, and whether it holds now.
@@ -186,7 +185,6 @@ func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) mov
 	return c
 }
 
-// step is the place of an age among the ages.
 func step(age time.Duration) int {
 	for i, limit := range ages() {
 		if age < limit {
@@ -203,7 +201,7 @@ type LeaderStatus struct {
 	Since  time.Time `json:"since,omitzero"`
 }
 
-// readLeaders asks the cluster who leads, for three seconds at most.
+// readLeaders reads the leases.
 func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -228,7 +226,6 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 	return out, nil
 }
 
-// brief is the line that says the most important thing.
 func (st Status) brief() string {
 	holding := inForce(st.LoopBreakers)
 	brakes, verb := command.Count(holding, "loop breaker"), "holds"
@@ -242,7 +239,7 @@ func (st Status) brief() string {
 	return fmt.Sprintf("%s in flight, %s %s, %s", command.Count(len(st.MovesInFlight), "move"), brakes, verb, storm)
 }
 
-// nameOfWorkload is a workload as people write it: its UID where the name is not known, none where there is none.
+// nameOfWorkload falls back to the UID.
 func nameOfWorkload(ref *schemas.ObjectRef, uid string) string {
 	switch {
 	case ref != nil:
@@ -273,18 +270,18 @@ type DeferredPod struct {
 	Again time.Time `json:"again,omitzero"`
 }
 
-// wish is what one strategy of a profile wants of a pod.
-type wish struct {
+// intentKey tells the intents of strategies about pods apart.
+type intentKey struct {
 	pod               types.UID
 	profile, strategy string
 }
 
 // Deferrals are the pods that are deferred, by the verdicts that it is told, oldest first.
-type Deferrals map[wish]DeferredPod
+type Deferrals map[intentKey]DeferredPod
 
 // Verdict takes a verdict in.
 func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
-	key := wish{v.Intent.Pod.UID, v.Profile, v.Strategy}
+	key := intentKey{v.Intent.Pod.UID, v.Profile, v.Strategy}
 	switch {
 	case v.Outcome == schemas.Deferred:
 		p, before := d[key]
@@ -319,7 +316,6 @@ func (d Deferrals) List() []DeferredPod {
 	return all
 }
 
-// readDeferred reads what is deferred by the verdicts of the last hour.
 func readDeferred(ctx context.Context, b *bus.Bus, now time.Time) ([]DeferredPod, error) {
 	d := Deferrals{}
 	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: now.Add(-deferredWithin)}
@@ -349,7 +345,6 @@ func readRequests(ctx context.Context, b *bus.Bus) ([]OpenRequest, error) {
 	return all, err
 }
 
-// readBus adds what the bus says to the status.
 func (st *Status) readBus(ctx context.Context, b *bus.Bus) error {
 	var err error
 	if st.Deferred, err = readDeferred(ctx, b, st.Time); err != nil {

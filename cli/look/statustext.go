@@ -92,7 +92,7 @@ func limitInWords(limit *uint) string {
 	return fmt.Sprint(*limit)
 }
 
-// limitsInWords are the limits on all moves of the window, and on what is in flight at once. Empty: there are none.
+// limitsInWords lists the limits of the policy.
 func (c moveCount) limitsInWords() string {
 	var words []string
 	if c.Limits != nil && c.Limits.Total != nil {
@@ -117,7 +117,6 @@ func (c moveCount) limitsInWords() string {
 	return "; the policy allows " + strings.Join(words, ", ")
 }
 
-// writeBreakers writes a table of loop breakers.
 func writeBreakers(w io.Writer, list []LoopBreaker) {
 	var rows [][]string
 	for _, l := range list {
@@ -187,7 +186,7 @@ func (st Status) writeRequests(w io.Writer) {
 	command.WriteTable(w, true, "OPEN REQUEST\tSENT\tDEADLINE\tWANTS", rows)
 }
 
-// ends is when what is left of it is given up.
+// ends is the deadline, or the default one.
 func (r OpenRequest) ends() time.Time {
 	switch {
 	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain:
@@ -198,7 +197,7 @@ func (r OpenRequest) ends() time.Time {
 	return r.Deadline
 }
 
-// writeStreams writes what the streams hold, how far each strategy has come, and the dead letters.
+// writeStreams writes streams, consumers, and the number of dead letters.
 func (st Status) writeStreams(w io.Writer) {
 	var rows, workers [][]string
 	for _, s := range st.Streams {
@@ -241,7 +240,6 @@ type MaintenanceStatus struct {
 	Since       time.Time          `json:"since"`
 }
 
-// readMaintenances reads those of the bus, by name.
 func readMaintenances(ctx context.Context, b *bus.Bus) ([]MaintenanceStatus, error) {
 	list, err := b.Maintenances().List(ctx)
 	all := []MaintenanceStatus{}

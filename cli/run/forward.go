@@ -29,7 +29,6 @@ import (
 // same machine, and where that takes requests.
 const ForwardServedAt = "127.0.0.1:8644"
 
-// forwardParallel is how many posts run at once when nothing says how many.
 const forwardParallel = 8
 
 func ForwardCommand() *cobra.Command {
@@ -72,7 +71,6 @@ func ForwardCommand() *cobra.Command {
 	return c
 }
 
-// forwardFlags are what a person can say about forwarding.
 type forwardFlags struct {
 	filter          look.FilterFlags
 	to, name, mode  string
@@ -80,7 +78,7 @@ type forwardFlags struct {
 	since, timeout  time.Duration
 	parallel, tries int
 	remove          bool
-	// What Knative sets: K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
+	// Knative sets K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
 	sink, overridesText, authoritiesText string
 }
 
@@ -99,14 +97,14 @@ func (f *forwardFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.remove, "remove", false, "forget the name, and how far it was, instead of forwarding")
 }
 
-// forwardPlan is what to forward, and where.
+// forwardPlan is the checked form of the flags.
 type forwardPlan struct {
 	listener bus.Listener
 	filter   filter.Filter
 	post     post.Config
 }
 
-// read says what is to be done at the time now, or which flag or variable is wrong.
+// read checks the flags and the variables of Knative.
 func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
 	if p.filter, err = f.filter.Read(); err != nil {
 		return p, err
@@ -158,7 +156,6 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 
 func (f *forwardFlags) url() string { return cmp.Or(f.to, f.sink) }
 
-// listener is the name on the bus.
 func (f *forwardFlags) listener() string {
 	if f.name != "" || f.url() == "" {
 		return f.name
@@ -204,7 +201,7 @@ func Overrides(text string) (map[string]string, error) {
 	return lower, nil
 }
 
-// removeForward forgets how far a name was.
+// removeForward deletes the consumer of a name.
 func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error {
 	name := f.listener()
 	if name == "" {

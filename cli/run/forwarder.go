@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// backlogEvery is how often a forwarder asks how far it is behind: more often than figures are collected.
+	// backlogEvery is the time between two measurements of the backlog.
 	backlogEvery = 5 * time.Second
-	// backlogWithin bounds one such question, which also says whether the forwarder is ready: probes do not wait longer.
+	// backlogWithin limits such a request, which is also the readiness check.
 	backlogWithin = 2 * time.Second
 )
 
-// forwarder posts the events of one listener to one sink.
+// forwarder posts the events of one consumer to one sink.
 type forwarder struct {
 	bus     *bus.Bus
 	name    string
@@ -41,7 +41,7 @@ type forwarder struct {
 	trouble error // why the last post did not get through to the sink; nil: it did
 }
 
-// forward posts events until ctx ends, and then finishes the posts that it has begun.
+// forward posts events until ctx ends, and then finishes open posts.
 func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	return nil
 }
 
-// handle posts one event, if it is one of those that are wanted. Its error says to the bus what becomes of the event.
+// handle posts an event if it matches. Its error tells the bus whether to try again.
 func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	if !f.filter.Matches(e) {
 		return nil
@@ -100,7 +100,7 @@ func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	return err
 }
 
-// came remembers whether the sink takes events at all.
+// came remembers whether the sink is reachable.
 func (f *forwarder) came(err error) {
 	if !errors.Is(err, delivery.ErrUnreachable) && !errors.Is(err, delivery.ErrUnauthorized) {
 		err = nil
@@ -113,7 +113,7 @@ func (f *forwarder) came(err error) {
 	f.trouble = err
 }
 
-// listens says why no events come.
+// listens checks the consumer.
 func (f *forwarder) listens(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, backlogWithin)
 	defer cancel()
@@ -121,14 +121,13 @@ func (f *forwarder) listens(ctx context.Context) error {
 	return err
 }
 
-// arrives says why no events go.
+// arrives checks the sink.
 func (f *forwarder) arrives(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.trouble
 }
 
-// measure asks how far it is behind until ctx ends.
 func (f *forwarder) measure(ctx context.Context) error {
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()
@@ -146,7 +145,7 @@ func (f *forwarder) measure(ctx context.Context) error {
 	}
 }
 
-// forwardFigures are the figures of a forwarder.
+// forwardFigures are the metrics of a forwarder.
 type forwardFigures struct {
 	events        *prometheus.CounterVec
 	seconds       prometheus.Histogram
@@ -180,7 +179,6 @@ func (f forwardFigures) register(r *prometheus.Registry) {
 	}
 }
 
-// posted counts a post.
 func (f forwardFigures) posted(e schemas.Event, err error, began, now time.Time) {
 	f.seconds.Observe(now.Sub(began).Seconds())
 	switch {
@@ -194,7 +192,6 @@ func (f forwardFigures) posted(e schemas.Event, err error, began, now time.Time)
 	}
 }
 
-// behind sets how far the sink is behind.
 func (f forwardFigures) behind(b bus.Backlog) {
 	f.waiting.Set(float64(b.Waiting))
 	f.open.Set(float64(b.Open))

@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/app/usage"
 )
 
-// longestAnswer is how much of an answer is read, in bytes: /readyz says a line for each thing that is missing.
+// longestAnswer limits what is read of an answer, in bytes.
 const longestAnswer = 64 << 10
 
 func ReadyCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func ReadyURL(arguments []string) (*url.URL, error) {
 	return u, nil
 }
 
-// readyClient trusts whom it should, and follows no redirects: who sends elsewhere is not who was asked.
+// readyClient follows no redirects, and does not verify the certificate of a loopback address.
 func readyClient(target *url.URL, authority string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ip := net.ParseIP(target.Hostname()); target.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
@@ -107,7 +107,7 @@ func readyClient(target *url.URL, authority string) (*http.Client, error) {
 	}, nil
 }
 
-// askReady returns nil when the answer is 200, else an error that says what was answered.
+// askReady returns an error with the answer unless it is 200.
 func askReady(ctx context.Context, client *http.Client, target *url.URL) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// servedAt is where a function is served when nothing says where.
+	// servedAt is the default address.
 	servedAt = "127.0.0.1:8080"
-	// drainWithin is how long requests that are being answered are waited for. Kubernetes gives a pod 30 seconds to end.
+	// drainWithin is less than the 30 seconds that Kubernetes gives a pod to end.
 	drainWithin = 25 * time.Second
 )
 
@@ -109,7 +109,6 @@ func Listen(s settings.Settings, address, port string, log *slog.Logger) (*servi
 	return web, nil
 }
 
-// knativeLog adds to each line of a log which service and revision of Knative the process is, where it is one.
 func knativeLog(log *slog.Logger) *slog.Logger {
 	if service := os.Getenv("K_SERVICE"); service != "" {
 		log = log.With("service", service, "revision", os.Getenv("K_REVISION"))

@@ -41,7 +41,7 @@ func policyCheckCommand() *cobra.Command {
 	return c
 }
 
-// checkPolicies writes what is wrong with the files, in their order. It fails when something is.
+// checkPolicies writes the problems of each file, and fails if there are any.
 func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) error {
 	wrong := 0
 	lines := json.NewEncoder(out)
@@ -70,7 +70,6 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 	return nil
 }
 
-// eachLine writes each entry as JSON on a line.
 func eachLine[T any](lines *json.Encoder, list []T) error {
 	for _, entry := range list {
 		if err := lines.Encode(entry); err != nil {
@@ -80,7 +79,7 @@ func eachLine[T any](lines *json.Encoder, list []T) error {
 	return nil
 }
 
-// inShort says in one line what a policy is.
+// inShort sums up a policy in one line.
 func inShort(p policy.Policy) string {
 	var strategies []string
 	for _, profile := range p.Profiles {

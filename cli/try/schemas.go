@@ -45,7 +45,6 @@ func schemasListCommand() *cobra.Command {
 	return c
 }
 
-// listedSchema is one type of event as it is listed.
 type listedSchema struct {
 	Type     string   `json:"type"`
 	Schema   string   `json:"schema"`
@@ -79,7 +78,6 @@ func listSchemas(w io.Writer, asJSON bool) error {
 	return table.Flush()
 }
 
-// idOf is the $id of a schema.
 func idOf(schema []byte) (string, error) {
 	var s struct {
 		ID string `json:"$id"`
@@ -117,7 +115,7 @@ func schemasPrintCommand() *cobra.Command {
 	return c
 }
 
-// published is the file of the contract that a person means by a name: a schema or an example.
+// published returns a schema or an example by its name.
 func published(name string, example bool) ([]byte, error) {
 	noun := name
 	if slices.Contains(schemas.EventTypes(), name) {
@@ -137,7 +135,6 @@ func published(name string, example bool) ([]byte, error) {
 	return schemas.Files.ReadFile(file)
 }
 
-// publishedNames lists the names of examples or schemas for an error.
 func publishedNames(examples bool) string {
 	if examples {
 		return strings.Join(exampleNames(), ", ")
@@ -149,7 +146,6 @@ func schemaNouns() []string { return filesNamed("v1/*.schema.json", ".schema.jso
 
 func exampleNames() []string { return filesNamed("v1/examples/*.json", ".json") }
 
-// filesNamed lists the embedded files that match, without their folder and the end of their name.
 func filesNamed(pattern, suffix string) []string {
 	files, err := fs.Glob(schemas.Files, pattern)
 	if err != nil {
@@ -162,7 +158,7 @@ func filesNamed(pattern, suffix string) []string {
 	return names
 }
 
-// wrapped writes names on lines of the width of a help text.
+// wrapped joins names on lines of a help text.
 func wrapped(names []string) string {
 	var b strings.Builder
 	width := 0

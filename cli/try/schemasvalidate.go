@@ -56,7 +56,7 @@ func schemasValidateCommand() *cobra.Command {
 	return c
 }
 
-// eventSources reads the files, or standard input when there are none. It fails when one of them cannot be read.
+// eventSources reads the files, or standard input without any.
 func eventSources(names []string, stdin io.Reader) ([]command.Source, error) {
 	if len(names) == 0 {
 		names = []string{command.StandardInput}
@@ -74,11 +74,11 @@ func eventSources(names []string, stdin io.Reader) ([]command.Source, error) {
 	return sources, nil
 }
 
-// eventCheck validates events, and writes and counts what is wrong with them.
+// eventCheck validates events, and writes and counts the problems.
 type eventCheck struct {
 	out    io.Writer
 	asJSON bool
-	// forms are the validators in the order in which they are asked, each when those before found nothing.
+	// forms are tried in order until one finds problems.
 	forms []*validation.Validator
 
 	events, invalid, unknown int
@@ -100,7 +100,7 @@ func newEventCheck(out io.Writer, strict, asJSON bool) (*eventCheck, error) {
 	return c, nil
 }
 
-// all checks the sources in their order. It fails when an event is not valid, or cannot be checked.
+// all checks the sources. It fails if an event is not valid or has an unknown type.
 func (c *eventCheck) all(sources []command.Source) error {
 	for _, s := range sources {
 		before := c.invalid + c.unknown
@@ -150,7 +150,6 @@ func (c *eventCheck) source(s command.Source) (int, error) {
 	}
 }
 
-// event checks one event.
 func (c *eventCheck) event(file string, index int, event json.RawMessage) error {
 	c.events++
 	var head struct {
@@ -180,7 +179,6 @@ func (c *eventCheck) event(file string, index int, event json.RawMessage) error 
 	return nil
 }
 
-// eventProblem is one line of the output.
 type eventProblem struct {
 	File  string `json:"file"`
 	Index int    `json:"index"`
@@ -188,7 +186,6 @@ type eventProblem struct {
 	validation.Problem
 }
 
-// write writes what is wrong with one event, one field a line.
 func (c *eventCheck) write(file string, index int, typ string, problems validation.Problems) error {
 	lines := json.NewEncoder(c.out)
 	lines.SetEscapeHTML(false)
@@ -206,7 +203,7 @@ func (c *eventCheck) write(file string, index int, typ string, problems validati
 	return nil
 }
 
-// beginning is the first line of what is not JSON, as a JSON string.
+// beginning is the first line of text that is not JSON.
 func beginning(data []byte) json.RawMessage {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(data), []byte("\n"))
 	text, err := json.Marshal(strings.ToValidUTF8(string(line[:min(len(line), 40)]), "�"))

@@ -126,7 +126,7 @@ func OutputOf(name string, w io.Writer, title string) (simulate.Output, error) {
 	return nil, usage.Errorf("--output: want table or json, got %q", name)
 }
 
-// readObjects reads the objects that decisions rest on, and notes what is strange about them.
+// readObjects reads the objects that decisions need, and warns about unexpected ones.
 func readObjects(names []string, stdin io.Reader, notes io.Writer) ([]metav1.Object, error) {
 	sources, err := objects.Open(names, stdin)
 	if err != nil {
@@ -177,10 +177,9 @@ func idle() []schema.GroupKind {
 	}
 }
 
-// notedNodes is how many nodes are named that are missing.
 const notedNodes = 5
 
-// noteLostPods warns of pods on nodes that are not there: nothing is decided about them.
+// noteLostPods warns of pods on missing nodes: the simulation ignores them.
 func noteLostPods(found []metav1.Object, notes io.Writer) {
 	there := map[string]bool{}
 	for _, o := range found {
@@ -204,7 +203,7 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 	}
 }
 
-// apartLoads takes the loads out of a list of objects.
+// apartLoads separates NodeMetrics and PodMetrics from the other objects.
 func apartLoads(found []metav1.Object) ([]metav1.Object, simulate.Loads) {
 	l := simulate.Loads{Nodes: map[string]corev1.ResourceList{}, Pods: map[types.NamespacedName]corev1.ResourceList{}}
 	rest := found[:0:0]

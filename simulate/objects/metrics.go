@@ -41,7 +41,6 @@ func MetricsVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 }
 
-// newObject makes an empty object of a kind.
 func newObject(kind schema.GroupVersionKind) (any, error) {
 	switch kind {
 	case MetricsVersion().WithKind("NodeMetrics"):

@@ -79,7 +79,6 @@ type object struct {
 	at            place
 }
 
-// place is where something is in the sources.
 type place struct {
 	source         string
 	document, line int // a line of 0 is not known

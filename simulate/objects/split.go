@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// document is one YAML document, or JSON values that follow each other.
+// document is one YAML document, or consecutive JSON values.
 type document struct {
 	source string
 	number int // in its source, from 1; empty documents do not count
@@ -13,7 +13,6 @@ type document struct {
 	text   []byte
 }
 
-// split splits a source at the markers of documents. It leaves out documents without content.
 func split(s Source) []document {
 	var all []document
 	text := bytes.TrimPrefix(s.Data, []byte("\ufeff"))
