@@ -86,7 +86,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, erro
 		p := refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel)
 		return response{}, p.after(time.Second)
 	}
-	who, err := h.rights.user(r.Context(), r.Header)
+	token, err := review.Token(r.Header)
+	if err != nil {
+		return response{}, err
+	}
+	who, err := h.rights.User(r.Context(), token)
 	if err != nil {
 		return response{}, err
 	}
@@ -219,6 +223,8 @@ func (h *Handler) problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, review.ErrNoToken), errors.Is(err, review.ErrUnknownToken):
+		return refuse(http.StatusUnauthorized, "%w", err).with("WWW-Authenticate", "Bearer")
 	case errors.Is(err, bus.ErrOpen):
 		return refuse(http.StatusConflict, "a request of this name is open")
 	case errors.Is(err, schemas.ErrInvalid):

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,22 +30,6 @@ const everywhere = ""
 const mostPlaces = 20
 
 type rights struct{ review.Reviewer }
-
-func (r rights) user(ctx context.Context, h http.Header) (authenticationv1.UserInfo, error) {
-	token, err := review.Token(h)
-	if err != nil {
-		return authenticationv1.UserInfo{}, unauthorized(err)
-	}
-	who, err := r.User(ctx, token)
-	if errors.Is(err, review.ErrUnknownToken) {
-		return authenticationv1.UserInfo{}, unauthorized(err)
-	}
-	return who, err
-}
-
-func unauthorized(err error) *problem {
-	return refuse(http.StatusUnauthorized, "%w", err).with("WWW-Authenticate", "Bearer")
-}
 
 // placesOf are the namespaces of everything that the request asks for, of which everywhere is one. Its error is a *problem,
 // or one of the bus.

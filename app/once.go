@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -93,12 +94,8 @@ func (o once) batches(ctx context.Context) (batches, error) {
 }
 
 func (o once) round(ctx context.Context) error {
-	objects, err := settings.ReadCluster(ctx, o.client)
+	round, objects, err := ReadRound(ctx, o.client, o.policy)
 	if err != nil {
-		return err
-	}
-	var loads simulate.Loads
-	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, o.client, o.policy); err != nil {
 		return err
 	}
 	batches, err := o.batches(ctx)
@@ -107,16 +104,14 @@ func (o once) round(ctx context.Context) error {
 	}
 	defer batches.close()
 	failed := 0
-	err = simulate.Run(ctx, simulate.Config{
-		Policy: o.policy, Functions: functions.All(), Now: time.Now, TwoNodes: true, Loads: loads,
-		Carry: func(ctx context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
-			verdicts, err := batches.Handle(ctx, intents)
-			if ctx.Err() == nil {
-				err = nil // each verdict tells its own, and is counted below
-			}
-			return verdicts, err
-		},
-	}, objects, func(verdicts []schemas.Verdict) error {
+	round.Carry = func(ctx context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
+		verdicts, err := batches.Handle(ctx, intents)
+		if ctx.Err() == nil {
+			err = nil // each verdict tells its own, and is counted below
+		}
+		return verdicts, err
+	}
+	err = simulate.Run(ctx, round, objects, func(verdicts []schemas.Verdict) error {
 		for _, v := range verdicts {
 			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable {
 				failed++
@@ -136,4 +131,15 @@ func (o once) round(ctx context.Context) error {
 		return fmt.Errorf("%d pods could not be evicted", failed)
 	}
 	return nil
+}
+
+// ReadRound reads what a round in a cluster needs: its objects, and the load of nodes and pods.
+func ReadRound(ctx context.Context, client kubernetes.Interface, p policy.Policy) (simulate.Config, []metav1.Object, error) {
+	objects, err := settings.ReadCluster(ctx, client)
+	if err != nil {
+		return simulate.Config{}, nil, err
+	}
+	c := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, TwoNodes: true}
+	c.Loads.Nodes, c.Loads.Pods, err = watcher.Measure(ctx, client, p)
+	return c, objects, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
@@ -37,18 +38,18 @@ type reloader struct {
 func newReloader(
 	file string, current settings.Content, apply func(policy.Policy) error, metrics prometheus.Registerer, log *slog.Logger,
 ) *reloader {
+	auto := promauto.With(metrics)
 	r := &reloader{
 		file: file, current: current, last: current, apply: apply, log: log,
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+		results: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_policy_reloads_total",
 			Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
 		}, []string{"result"}),
-		good: prometheus.NewGauge(prometheus.GaugeOpts{
+		good: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_policy_last_reload_successful",
 			Help: "1: the policy in force is the one of the policy file. 0: that one was refused.",
 		}),
 	}
-	metrics.MustRegister(r.results, r.good)
 	r.results.WithLabelValues("applied") // metrics with labels begin at zero
 	r.results.WithLabelValues("refused")
 	r.good.Set(1)

@@ -1,5 +1,4 @@
-// Package review asks the API server who somebody is, by a TokenReview, and what that somebody may, by a
-// SubjectAccessReview. It decides nothing itself and keeps nothing.
+// Package review asks the API server for the user of a token, by a TokenReview, and for rights, by a SubjectAccessReview.
 package review
 
 import (
@@ -16,12 +15,9 @@ import (
 )
 
 var (
-	// ErrNoToken says that nobody said who it is.
-	ErrNoToken = errors.New("want the header Authorization: Bearer TOKEN")
-	// ErrUnknownToken says that the token is nobody's.
+	ErrNoToken      = errors.New("want the header Authorization: Bearer TOKEN")
 	ErrUnknownToken = errors.New("the API server does not know the token")
-	// ErrAway says that there is no answer.
-	ErrAway = errors.New("the API server cannot be asked about rights")
+	ErrAway         = errors.New("the API server cannot be asked about rights")
 )
 
 // mostToken is far longer than the token of a service account.
@@ -37,11 +33,10 @@ func Token(h http.Header) (string, error) {
 	return token, nil
 }
 
-// Reviewer asks through a client, which needs the right to create TokenReviews and SubjectAccessReviews. It may be used by
-// many goroutines.
+// Reviewer needs a client with the right to create TokenReviews and SubjectAccessReviews. It is safe for concurrent use.
 type Reviewer struct{ Client kubernetes.Interface }
 
-// User is whose token it is. Its error wraps [ErrUnknownToken] or [ErrAway].
+// User returns the user of a token. Its error wraps [ErrUnknownToken] or [ErrAway].
 func (r Reviewer) User(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	review, err := r.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
@@ -55,8 +50,7 @@ func (r Reviewer) User(ctx context.Context, token string) (authenticationv1.User
 	return review.Status.User, nil
 }
 
-// Allowed says whether the user may do what the attributes in the question say. Who asks leaves the fields about the user
-// empty. Its error wraps [ErrAway].
+// Allowed reports whether the user has the right in the question, to which it adds the user. Its error wraps [ErrAway].
 func (r Reviewer) Allowed(
 	ctx context.Context, who authenticationv1.UserInfo, question authorizationv1.SubjectAccessReviewSpec,
 ) (bool, error) {

@@ -62,7 +62,7 @@ func (f *nodeFlags) bind(c *cobra.Command) {
 }
 
 func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration) error {
-	stage, err := f.stage()
+	stage, flag, err := f.stage()
 	switch {
 	case err != nil:
 		return err
@@ -70,7 +70,7 @@ func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration
 		r.Target = &schemas.Target{Node: node}
 		return nil
 	case r.Method != "" || len(r.Override) > 0 || r.Profile != "":
-		return fmt.Errorf("--method, --override, --profile: want them without %s", f.chosen())
+		return fmt.Errorf("--method, --override, --profile: want them without %s", flag)
 	}
 	r.Action = schemas.ActionMaintain
 	if r.Maintenance, err = f.request(node, stage, deadline); err != nil {
@@ -82,35 +82,24 @@ func (f *nodeFlags) fill(r *schemas.Request, node string, deadline time.Duration
 	return nil
 }
 
-func (f *nodeFlags) stage() (v1alpha1.Stage, error) {
-	var chosen []v1alpha1.Stage
+// stage returns the stage that the flags ask for, and its flag; nothing if they ask for none.
+func (f *nodeFlags) stage() (stage v1alpha1.Stage, flag string, err error) {
 	for _, s := range []struct {
-		is    bool
+		given bool
+		flag  string
 		stage v1alpha1.Stage
-	}{{f.cordon, v1alpha1.Cordon}, {f.drain, v1alpha1.Drain}, {f.complete, v1alpha1.Complete}} {
-		if s.is {
-			chosen = append(chosen, s.stage)
+	}{{f.cordon, "--cordon", v1alpha1.Cordon}, {f.drain, "--drain", v1alpha1.Drain}, {f.complete, "--complete", v1alpha1.Complete}} {
+		switch {
+		case s.given && flag != "":
+			return "", "", errors.New("want one of --cordon, --drain and --complete")
+		case s.given:
+			stage, flag = s.stage, s.flag
 		}
 	}
-	switch {
-	case len(chosen) > 1:
-		return "", errors.New("want one of --cordon, --drain and --complete")
-	case len(chosen) == 1:
-		return chosen[0], nil
-	case f.onDeadline != "" || len(f.force) > 0:
-		return "", errors.New("--force, --on-deadline: want them with --cordon or --drain")
+	if flag == "" && (f.onDeadline != "" || len(f.force) > 0) {
+		err = errors.New("--force, --on-deadline: want them with --cordon or --drain")
 	}
-	return "", nil
-}
-
-func (f *nodeFlags) chosen() string {
-	switch {
-	case f.cordon:
-		return "--cordon"
-	case f.drain:
-		return "--drain"
-	}
-	return "--complete"
+	return stage, flag, err
 }
 
 func (f *nodeFlags) request(node string, stage v1alpha1.Stage, deadline time.Duration) (*schemas.NodeRequest, error) {

@@ -17,16 +17,15 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/explain"
-	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
-	"github.com/rehome-dev/rehome/watcher"
 )
 
 func ExplainCommand() *cobra.Command {
@@ -338,16 +337,11 @@ func (x *Explanation) askStrategies(ctx context.Context, client kubernetes.Inter
 	if p == nil {
 		return errNoPolicy
 	}
-	objects, err := settings.ReadCluster(ctx, client)
+	round, objects, err := app.ReadRound(ctx, client, *p)
 	if err != nil {
 		return err
 	}
-	var loads simulate.Loads
-	if loads.Nodes, loads.Pods, err = watcher.Measure(ctx, client, *p); err != nil {
-		return err
-	}
-	x.Opinions, x.Guards, err = simulate.Opinions(simulate.Config{
-		Policy: *p, Functions: functions.All(), Now: func() time.Time { return x.Time }, TwoNodes: true, Loads: loads,
-	}, objects, x.Pod.UID)
+	round.Now = func() time.Time { return x.Time }
+	x.Opinions, x.Guards, err = simulate.Opinions(round, objects, x.Pod.UID)
 	return err
 }

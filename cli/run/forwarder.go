@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rehome-dev/rehome/app/serving"
@@ -67,10 +68,10 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	}
 	defer b.Close()
 	f := &forwarder{
-		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, figures: newForwardFigures(), log: options.Log,
+		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, log: options.Log,
 	}
 	status.Checks = []serving.Check{f.listens, f.arrives}
-	f.figures.register(status.Metrics)
+	f.figures = newForwardFigures(status.Metrics)
 	if web.Listener != nil {
 		f.log.Info("serving", "metrics", web.URL("/metrics"))
 	}
@@ -153,16 +154,17 @@ type forwardFigures struct {
 	lag           prometheus.Gauge
 }
 
-func newForwardFigures() forwardFigures {
+func newForwardFigures(r prometheus.Registerer) forwardFigures {
+	auto := promauto.With(r)
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "rehome_forward_" + name, Help: help})
+		return auto.NewGauge(prometheus.GaugeOpts{Name: "rehome_forward_" + name, Help: help})
 	}
-	return forwardFigures{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+	f := forwardFigures{
+		events: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_forward_events_total",
 			Help: "Posts by what came of them: delivered, again (tried later, if any tries are left) or refused (a dead letter).",
 		}, []string{"result"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_forward_post_seconds", Help: "Time of a post until its answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
@@ -170,13 +172,10 @@ func newForwardFigures() forwardFigures {
 		open:    gauge("open_events", "Events that the forwarder has in hand: that it posts, or that wait to be tried again."),
 		lag:     gauge("lag_seconds", "How old the last event was when the sink had taken it. 0: the sink has all."),
 	}
-}
-
-func (f forwardFigures) register(r *prometheus.Registry) {
-	r.MustRegister(f.events, f.seconds, f.waiting, f.open, f.lag)
 	for _, result := range []string{"delivered", "again", "refused"} {
 		f.events.WithLabelValues(result)
 	}
+	return f
 }
 
 func (f forwardFigures) posted(e schemas.Event, err error, began, now time.Time) {

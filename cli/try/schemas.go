@@ -49,6 +49,10 @@ type listedSchema struct {
 	Type     string   `json:"type"`
 	Schema   string   `json:"schema"`
 	Subjects []string `json:"subjects"`
+
+	schema struct {
+		ID string `json:"$id"`
+	}
 }
 
 func listSchemas(w io.Writer, asJSON bool) error {
@@ -62,9 +66,10 @@ func listSchemas(w io.Writer, asJSON bool) error {
 		if err != nil {
 			return err
 		}
-		if l.Schema, err = idOf(document); err != nil {
+		if err := json.Unmarshal(document, &l.schema); err != nil {
 			return fmt.Errorf("schema of %s: %w", typ, err)
 		}
+		l.Schema = l.schema.ID
 		if asJSON {
 			if err := lines.Encode(l); err != nil {
 				return err
@@ -76,14 +81,6 @@ func listSchemas(w io.Writer, asJSON bool) error {
 		}
 	}
 	return table.Flush()
-}
-
-func idOf(schema []byte) (string, error) {
-	var s struct {
-		ID string `json:"$id"`
-	}
-	err := json.Unmarshal(schema, &s)
-	return s.ID, err
 }
 
 func schemasPrintCommand() *cobra.Command {
@@ -121,18 +118,15 @@ func published(name string, example bool) ([]byte, error) {
 	if slices.Contains(schemas.EventTypes(), name) {
 		noun = strings.Split(name, ".")[2]
 	}
-	file, among := "v1/"+noun+".schema.json", schemaNouns()
+	what, file := "schema", "v1/"+noun+".schema.json"
 	if example {
-		file, among = "v1/examples/"+noun+".json", exampleNames()
+		what, file = "example", "v1/examples/"+noun+".json"
 	}
-	if !slices.Contains(among, noun) {
-		what := "schema"
-		if example {
-			what = "example"
-		}
+	document, err := schemas.Files.ReadFile(file)
+	if err != nil {
 		return nil, usage.Errorf("no %s %q; there are: %s", what, name, publishedNames(example))
 	}
-	return schemas.Files.ReadFile(file)
+	return document, nil
 }
 
 func publishedNames(examples bool) string {
@@ -146,12 +140,8 @@ func schemaNouns() []string { return filesNamed("v1/*.schema.json", ".schema.jso
 
 func exampleNames() []string { return filesNamed("v1/examples/*.json", ".json") }
 
-func filesNamed(pattern, suffix string) []string {
-	files, err := fs.Glob(schemas.Files, pattern)
-	if err != nil {
-		return nil
-	}
-	var names []string
+func filesNamed(pattern, suffix string) (names []string) {
+	files, _ := fs.Glob(schemas.Files, pattern) // fails only for a malformed pattern
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(path.Base(file), suffix))
 	}
@@ -160,18 +150,13 @@ func filesNamed(pattern, suffix string) []string {
 
 // wrapped joins names on lines of a help text.
 func wrapped(names []string) string {
-	var b strings.Builder
-	width := 0
-	for i, name := range names {
-		if i > 0 {
-			name = ", " + name
+	text, width := names[0], len(names[0])
+	for _, name := range names[1:] {
+		if width += len(", " + name); width > 110 {
+			text, width = text+",\n"+name, len(name)
+		} else {
+			text += ", " + name
 		}
-		if width+len(name) > 110 {
-			name = ",\n" + strings.TrimPrefix(name, ", ")
-			width = 0
-		}
-		b.WriteString(name)
-		width += len(name)
 	}
-	return b.String()
+	return text
 }
