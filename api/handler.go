@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -245,4 +246,34 @@ func publicError(err error) error {
 		return review.ErrAway
 	}
 	return fmt.Errorf("see the log of the watcher")
+}
+
+// limiter allows each user a number of requests within a window of time.
+type limiter struct {
+	most int
+	over time.Duration
+	now  func() time.Time
+
+	mu    sync.Mutex
+	asked map[string][]time.Time // by user, oldest first, those of the window
+}
+
+// take counts a request, or returns how long to wait.
+func (l *limiter) take(user string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for name, times := range l.asked {
+		for len(times) > 0 && now.Sub(times[0]) >= l.over {
+			times = times[1:]
+		}
+		if l.asked[name] = times; len(times) == 0 {
+			delete(l.asked, name)
+		}
+	}
+	if times := l.asked[user]; len(times) >= l.most {
+		return times[0].Add(l.over).Sub(now)
+	}
+	l.asked[user] = append(l.asked[user], now)
+	return 0
 }

@@ -126,8 +126,8 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 			"REHOME_HTTP_CERT_FILE: open " + missing + ": no such file or directory"},
 		{"a key that is not there", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", missing },
 			"REHOME_HTTP_KEY_FILE: open " + missing + ": no such file or directory"},
-		{"files that are no certificate", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", "root.go" },
-			"REHOME_HTTP_CERT_FILE: main.go with root.go: tls: failed to find any PEM data in certificate input"},
+		{"files that are no certificate", func(s *settings.Settings) { s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile = "files", "main.go", "plugin.go" },
+			"REHOME_HTTP_CERT_FILE: main.go with plugin.go: tls: failed to find any PEM data in certificate input"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := defaults(t)

@@ -2,8 +2,8 @@
 //
 //	simulate.go         simulate: a policy on objects from files
 //	once.go             once: one round in a cluster
-//	policy.go           policy explain, policy convert; policycheck.go has policy check
-//	schemas.go          schemas list, schemas print; schemasvalidate.go has schemas validate
+//	policy.go           policy check, explain, convert
+//	schemas.go          schemas list, print, validate
 package try
 
 import (
