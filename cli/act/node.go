@@ -27,13 +27,12 @@ func requestNodeCommand() *cobra.Command {
 	f := &nodeFlags{}
 	c := &cobra.Command{
 		Use:   "node NAME [--cordon | --drain | --complete]",
-		Short: "Ask for all pods of a node to be moved, or for the node to be cordoned, drained or given back",
-		Long: "Ask for all pods of a node to be moved, once. Nothing keeps others from coming to it.\n\n" +
-			"With --cordon or --drain the node is maintained: cordoned, and with --drain emptied, until it is asked for with\n" +
-			"--complete that it is given back as it was before. The stages only go forwards. It is waited for until the node is as\n" +
-			"far as is wanted; the maintenance goes on without anybody who waits. The deadline is how long the drain may take;\n" +
-			"--on-deadline says what becomes of the node then, which is waited for a minute longer. The exit code is 0 when the node\n" +
-			"is as far as was asked for.",
+		Short: "Request that all pods of a node are moved, or that the node is cordoned, drained or given back",
+		Long: "Request a move of all pods of a node, once. New pods may still come to the node.\n\n" +
+			"With --cordon or --drain the request starts a maintenance: the node is cordoned, and with --drain also emptied,\n" +
+			"until a request with --complete gives it back. Stages only go forward. The command waits until the node reaches the\n" +
+			"stage; the maintenance continues without it. The deadline limits the drain, and --on-deadline chooses what happens\n" +
+			"then, for which the command waits a minute longer. The exit code is 0 if the node reached the stage.",
 		Example: "  rehome request node worker-9 --reason 'its pods hang'\n" +
 			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request node worker-9 --complete --reason 'the fan is new'",

@@ -27,14 +27,14 @@ import (
 func RequestCommand() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "request",
-		Short: "Ask for pods to be moved, a node to be drained, or strategies to be asked, and see what becomes of it",
-		Long: "Ask for pods to be moved, for a node to be drained and given back, or for strategies to be asked, and see what\n" +
-			"becomes of it. The pods are moved by the rules of the policy: what protects them, budgets, limits and brakes hold. A\n" +
-			"pod that is deferred is tried again until the deadline.\n\n" +
-			"With --wait, which is the default, there is a line for each verdict as it comes, and at the end a table of all pods.\n" +
-			"Ctrl-C leaves the request open. The exit code is 0 when all pods were moved and their replacements are ready, 1 when\n" +
-			"some remained, were not replaced as they should, or the request was rejected, and 2 when the command is wrong or there\n" +
-			"is no bus. With -o json there is one CloudEvent a line, and no table.",
+		Short: "Request that pods are moved, a node is drained, or strategies are evaluated, and follow the request",
+		Long: "Request that pods are moved, that a node is drained or given back, or that strategies are evaluated. Pods are moved\n" +
+			"by the rules of the policy: protections, budgets, limits and circuit breakers apply. A deferred pod is tried again\n" +
+			"until the deadline.\n\n" +
+			"With --wait, the default, each verdict is a line, and at the end there is a table of all pods. Ctrl-C leaves the\n" +
+			"request open. The exit code is 0 if all pods were moved and their replacements are ready, 1 if some remain, were not\n" +
+			"replaced, or the request was rejected, and 2 if the command is wrong or there is no bus. With -o json each event is\n" +
+			"a line, and there is no table.",
 		Example: "  rehome request pod shop/api-1 --reason 'it hangs'\n" +
 			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request cancel drain-worker-9 --reason 'the fan is still good'",
@@ -132,7 +132,7 @@ func Requester() string {
 func requestPodCommand() *cobra.Command {
 	return requestThe(&cobra.Command{
 		Use:   "pod NAMESPACE/NAME...",
-		Short: "Ask for these pods to be moved",
+		Short: "Request that these pods are moved",
 		Example: "  rehome request pod shop/api-1 shop/api-2 --reason 'they hang'\n" +
 			"  rehome request pod shop/db-0 --method restart --override PodsWithLocalStorage --reason 'slow disk'",
 	}, true, func(r *schemas.Request, arguments []string) error {
@@ -154,7 +154,7 @@ func requestPodCommand() *cobra.Command {
 func requestWorkloadCommand() *cobra.Command {
 	return requestThe(&cobra.Command{
 		Use:     "workload KIND/NAMESPACE/NAME",
-		Short:   "Ask for all pods of a Deployment, StatefulSet or another workload to be moved",
+		Short:   "Request that all pods of a Deployment, StatefulSet or another workload are moved",
 		Example: "  rehome request workload deployment/shop/api --reason 'new node pool'",
 	}, true, func(r *schemas.Request, arguments []string) error {
 		if len(arguments) != 1 {
@@ -186,7 +186,7 @@ func requestPodsCommand() *cobra.Command {
 	everywhere := false
 	c := &cobra.Command{
 		Use:   "pods -l SELECTOR (-n NAMESPACE | -A)",
-		Short: "Ask for all pods with these labels to be moved",
+		Short: "Request that all pods with these labels are moved",
 		Example: "  rehome request pods -n shop -l app=api,tier!=test --reason 'new node pool'\n" +
 			"  rehome request pods -A -l runtime=old --dry-run --reason 'what would move?'",
 	}
@@ -213,7 +213,7 @@ func requestPodsCommand() *cobra.Command {
 func requestEvaluateCommand() *cobra.Command {
 	return requestThe(&cobra.Command{
 		Use:     "evaluate [STRATEGY]",
-		Short:   "Ask for a strategy, or all of them, to be asked about everything now",
+		Short:   "Request that a strategy, or all of them, evaluate everything now",
 		Example: "  rehome request evaluate PodLifeTime --reason 'the clock was wrong'",
 	}, false, func(r *schemas.Request, arguments []string) error {
 		if len(arguments) > 1 {
@@ -227,7 +227,7 @@ func requestEvaluateCommand() *cobra.Command {
 func requestCancelCommand() *cobra.Command {
 	return requestThe(&cobra.Command{
 		Use:     "cancel NAME",
-		Short:   "Give up an open request of the same sender; moves that have begun go on",
+		Short:   "Cancel an open request of the same sender; moves that have begun continue",
 		Example: "  rehome request cancel drain-worker-9 --reason 'the fan is still good'",
 	}, false, func(r *schemas.Request, arguments []string) error {
 		if len(arguments) != 1 || !schemas.IsRequestWord(arguments[0]) {

@@ -23,10 +23,10 @@ import (
 func Command() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "dead",
-		Short: "Show the dead letters, what could not be read or worked on, and retry or drop them",
-		Long: "Show the dead letters: messages that nobody could read, that are not what the contract promises, or that a\n" +
-			"function failed on every time. They are kept for 7 days, each with its error, and hold up nobody. A retry publishes\n" +
-			"the message again where it was, for when the cause is gone.",
+		Short: "Show dead letters, the messages that could not be processed, and retry or drop them",
+		Long: "Show the dead letters: messages that are not readable, that violate the contract, or that a function failed on every\n" +
+			"time. They are kept for 7 days with their errors, and block no other message. A retry publishes the message again on\n" +
+			"its subject, for when the cause is gone.",
 		Example: "  rehome dead list --since 24h\n" +
 			"  rehome dead show 3\n" +
 			"  rehome dead retry 3",
@@ -41,7 +41,7 @@ type letterFilter struct {
 func (f *letterFilter) bind(c *cobra.Command) {
 	c.Flags().DurationVar(&f.since, "since", 0, "those of this long ago and later, such as 24h; the default is all")
 	c.Flags().StringVar(&f.stream, "stream", "", "those from this stream, such as "+bus.StreamScopes)
-	c.Flags().StringVar(&f.by, "by", "", "those that this strategy, or this process, could not work on")
+	c.Flags().StringVar(&f.by, "by", "", "those that this strategy, or this process, failed on")
 }
 
 func (f letterFilter) query(now time.Time) (q bus.DeadQuery, err error) {
@@ -64,9 +64,9 @@ func listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the dead letters, newest first",
-		Long: "List the dead letters, newest first: their numbers, how long ago they were buried, the stream that they were in and\n" +
-			"who could not work on them, the type and the subject of the event, and what was wrong, cut to fit. Where an event\n" +
-			"cannot be read there is a dash. With -o json each letter is an object on a line of its own.",
+		Long: "List the dead letters, newest first: number, age, original stream, the strategy or process that failed, type and\n" +
+			"subject of the event, and the error, cut to fit. A dash stands for a value of an unreadable event. With -o json each\n" +
+			"letter is an object on a line of its own.",
 		Example: "  rehome dead list\n" +
 			"  rehome dead list --since 24h --by PodLifeTime     # what one strategy failed on since yesterday\n" +
 			"  rehome dead list --stream REHOME_INTENTS --limit 0 -o json",
@@ -124,7 +124,7 @@ func readDead(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (lett
 func showCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show NUMBER",
-		Short: "Show all of a dead letter: what was wrong, where it was, its headers and the event",
+		Short: "Show a dead letter: its error, its origin, its headers and the event",
 		Example: "  rehome dead show 3\n" +
 			"  rehome dead show 3 -o json | jq .event.data    # what the event says",
 		Args: func(_ *cobra.Command, arguments []string) error {

@@ -22,15 +22,15 @@ import (
 func SetupCommand() *cobra.Command {
 	timeout := 30 * time.Second
 	c := &cobra.Command{
-		Use: "setup", Short: "Make or update the streams and consumers of an external bus, once", Args: command.NoArguments,
-		Long: "Make or update the streams and consumers of an external bus, once. With a policy it also makes the consumers of the\n" +
-			"strategies that the policy declares in functions; call it again after the policy declares others.\n\n" +
-			"With --auth it writes what the servers and all participants need to be told apart, each with the least rights:\n" +
-			"a key for each, a part of the servers' configuration, and a page that says what goes where. Keys that are there\n" +
-			"are kept, so it can be run again to add somebody.\n\n" +
-			"With --secrets it prints the same as Secrets of Kubernetes, one for the servers and one for each participant with its\n" +
-			"own key and nobody else's. What it did is said on standard error. --prefix names them for one of several releases of the\n" +
-			"chart, whose notes have the command with it.",
+		Use: "setup", Short: "Create or update the streams and consumers of an external bus, once", Args: command.NoArguments,
+		Long: "Create or update the streams and consumers of an external bus, once. With a policy it also creates the consumers of\n" +
+			"the strategies that the policy declares under functions; run it again when the policy declares others.\n\n" +
+			"With --auth it writes the files by which servers and participants know each other, each with the least rights: a key\n" +
+			"for each participant, a part of the servers' configuration, and a page that says which file goes where. Existing\n" +
+			"keys are kept, so run it again to add a participant.\n\n" +
+			"With --secrets it prints the same as Secrets, one for the servers and one for each participant with its own key.\n" +
+			"Messages go to standard error. --prefix sets their names for one of several releases of the chart; the notes of the\n" +
+			"chart show the command.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
 			"  # For a policy that declares strategies of its own:\n" +
 			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +

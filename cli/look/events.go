@@ -27,11 +27,11 @@ func EventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come",
-		Long: "Show deltas, intents, verdicts, receipts and maintenances: those of the past, and with --follow those to come.\n\n" +
-			"Flags narrow down what is shown. Each may be given several times, or with commas, and then one of its values has to\n" +
-			"fit; of several flags all have to. An event that does not have what a flag asks for does not fit: only verdicts have\n" +
-			"an outcome, deltas have no strategy, and what is about a node as a whole is in no namespace.",
+		Short: "Show deltas, intents, verdicts, receipts and maintenances: past ones, and with --follow new ones",
+		Long: "Show deltas, intents, verdicts, receipts and maintenances: past ones, and with --follow new ones.\n\n" +
+			"Flags filter the events. A flag may be given several times, or with commas, and matches if one of its values\n" +
+			"matches; all flags must match. An event without the property does not match: only verdicts have an outcome, deltas\n" +
+			"have no strategy, and events about a whole node have no namespace.",
 		Example: "  rehome events --follow                    # what happens from now on\n" +
 			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
 			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +

@@ -42,15 +42,15 @@ func explainPodCommand() *cobra.Command {
 		Use:   "pod NAMESPACE/NAME",
 		Short: "Explain a pod: its history, what would move it now, and what protects it",
 		Long: "Explain a pod, in three parts:\n" +
-			"  what happened to it   from the bus: from each change over what strategies wanted and what the actuator said to\n" +
-			"                        that, to where the replacement runs. Times with a + are since the change.\n" +
-			"  what would move it    from the cluster: every strategy of the policy is asked about the pod as it is now, as by\n" +
-			"                        `rehome once --dry-run`, each by itself\n" +
-			"  what protects it      by profile; PodDisruptionBudgets; what the actuator remembers that holds it; and why a\n" +
-			"                        maintenance that wants it off its node cannot move it\n\n" +
-			"A pod that is gone still has its history. Without a bus there is no history, without a cluster or a policy nothing\n" +
-			"about now; that is said. The exit code is 0 when something is known of the pod, 1 when nothing is, and 2 when the\n" +
-			"command is wrong or neither a bus nor a cluster can be reached.",
+			"  what happened to it   from the bus: each change, the intents of strategies, the verdicts of the actuator, and the\n" +
+			"                        node of the replacement. Times with a + are since the change.\n" +
+			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, each by itself, as in\n" +
+			"                        `rehome once --dry-run`\n" +
+			"  what protects it      protections by profile, PodDisruptionBudgets, the actuator's records that hold it, and why a\n" +
+			"                        maintenance of its node cannot move it\n\n" +
+			"A pod that is gone still has its history. Without a bus there is no history, and without a cluster or a policy there\n" +
+			"is nothing about now; the output says so. The exit code is 0 if something is known of the pod, 1 if nothing is, and\n" +
+			"2 if the command is wrong or neither a bus nor a cluster answers.",
 		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
 			"  rehome explain pod api-1 -n shop                 # the same pod, as kubectl names it\n" +
 			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +

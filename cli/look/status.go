@@ -29,13 +29,12 @@ import (
 func StatusCommand() *cobra.Command {
 	return command.Show(&cobra.Command{
 		Use:   "status",
-		Short: "Show what is on the move, what is deferred and why, who leads, and how far the work has come",
-		Long: "Show what the actuator remembers: the moves in flight and what they wait for, the moves that count against\n" +
-			"limits, the loop breakers and the storm brake; who leads; what is deferred, by the last verdicts of the past hour;\n" +
-			"open requests; the maintenances of nodes that were asked for on the bus; dead letters; and the streams, with how\n" +
-			"many scopes of each strategy wait, and how many handlers wait for one. It is read from the bus; only who\n" +
-			"leads is asked of the cluster, and left out when that cannot be reached. With a policy, moves are counted over its\n" +
-			"window, beside its limits, else they are shown by age.",
+		Short: "Show moves in flight, deferred pods with their reasons, leaders, and queues",
+		Long: "Show the state of the actuator: moves in flight and what they wait for, moves that count against limits, and open\n" +
+			"circuit breakers; the leaders; deferred pods, by the last verdicts of the past hour; open requests; maintenances\n" +
+			"that were requested on the bus; dead letters; and the streams, with the number of waiting scopes and idle handlers\n" +
+			"of each strategy. Everything is read from the bus but the leaders, which are left out if the cluster does not\n" +
+			"answer. With a policy, moves are counted over its window, beside its limits; else they are grouped by age.",
 		Example: "  rehome status\n" +
 			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
 			"  rehome status -o json                 # the same as one object",

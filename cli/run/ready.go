@@ -29,7 +29,7 @@ func ReadyCommand() *cobra.Command {
 		Use: "ready [URL]", Short: "Ask a process whether it is ready, for the health check of a container",
 		Long: "Ask a process whether it is ready, for the health check of a container without a shell. Without a URL it is the\n" +
 			"process that serves at REHOME_HTTP_ADDRESS as REHOME_HTTP_TLS says; else any URL such as https://127.0.0.1:8642/readyz.\n" +
-			"The certificate of a loopback address is not verified: nobody else answers there.\n\n" +
+			"The certificate of a loopback address is not verified: no other machine can answer there.\n\n" +
 			"The exit code is 0 when it is ready and 1 when not; then it says what is missing.",
 		Example: "  rehome ready\n" +
 			"  rehome ready http://127.0.0.1:8644/healthz\n" +

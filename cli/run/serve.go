@@ -90,8 +90,8 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	return web.Serve(ctx)
 }
 
-// Listen takes the address, or the port at all addresses. The timeouts leave time for the first request: a client that asks a lot at
-// once makes connections in advance, and not every client repeats a request whose connection was closed.
+// Listen takes the address, or the port at all addresses. The timeouts leave time for the first request: a busy client makes
+// connections in advance, and not every client repeats a request whose connection was closed.
 func Listen(s settings.Settings, address, port string, log *slog.Logger) (*serving.Server, error) {
 	source := "--address"
 	if address == "" && port != "" {

@@ -15,13 +15,13 @@ func OnceCommand() *cobra.Command {
 		Short: "Evaluate everything once, evict what should move, print each verdict and exit",
 		Long: "Evaluate everything once, evict what should move, print each verdict and exit: for a Job or a CronJob, without a\n" +
 			"bus.\n\n" +
-			"Every strategy of the policy is asked about everything, in the order of the file. What it wants moved is moved before\n" +
-			"the next one is asked, by all rules of the actuator: the policy's rate, moves in flight, brakes, restarts. A pod that\n" +
-			"a PodDisruptionBudget holds is deferred, and nothing comes back to it; one that would move if nothing protected it is\n" +
-			"rejected. The output is that of rehome simulate.\n" +
-			"With --dry-run the API server is asked with dryRun=All, and what would have been evicted counts against budgets.\n\n" +
+			"Every strategy of the policy evaluates everything, in the order of the file. Its pods are moved before the next\n" +
+			"strategy runs, by all rules of the actuator: rate, moves in flight, circuit breakers, restarts. A pod that a\n" +
+			"PodDisruptionBudget holds is deferred and not tried again; a pod that would move without its protection is rejected.\n" +
+			"The output is that of rehome simulate. With --dry-run the API server is called with dryRun=All, and evictions count\n" +
+			"against budgets as if they had happened.\n\n" +
 			"It takes the lease of the actuator, so it does not run beside `rehome run`; a dry run takes none. The exit code is 0\n" +
-			"when everything was decided and no call failed, 1 when one did, and 2 when the policy or a setting is wrong.",
+			"if everything was decided and no call failed, 1 if one did, and 2 if the policy or a setting is wrong.",
 		Example: "  # What would it evict, in the cluster that kubectl talks to?\n" +
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # Evict it, and keep what became of each pod:\n" +

@@ -25,9 +25,9 @@ func PolicyCommand() *cobra.Command {
 func policyExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain FILE",
-		Short: "Say in words what a policy does: what wakes each strategy, what it moves, what is protected",
-		Long: "Say in words what a policy does: for each profile and strategy what it moves, which changes wake it, and which of\n" +
-			"its arguments differ from the defaults; then what protects a pod of the profile, rule by rule. - reads standard input.",
+		Short: "Explain a policy: what wakes each strategy, which pods it moves, and which it protects",
+		Long: "Explain a policy: for each profile and strategy which pods it moves, which changes wake it, and which of its\n" +
+			"arguments differ from the defaults; then which rules protect a pod of the profile. - reads standard input.",
 		Example: "  rehome policy explain deploy/policy.yaml\n\n" +
 			"  # The policy of kubernetes-sigs/descheduler, as it runs in a cluster:\n" +
 			"  kubectl -n kube-system get configmap descheduler-policy-configmap -o jsonpath='{.data.policy\\.yaml}' |\n" +
@@ -50,9 +50,9 @@ func policyConvertCommand() *cobra.Command {
 		Use:   "convert FILE",
 		Short: "Write a policy of any version as one of another",
 		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
-			"standard output. Presets become the profiles that they mean. What is as by default, and comments, are left out.\n" +
+			"standard output. Presets become profiles. Default values and comments are left out.\n" +
 			"- reads standard input.\n" +
-			"Rehome reads all three versions; converting is for people who want to go on with a newer one.",
+			"Rehome reads all three versions; convert a file to continue with a newer version.",
 		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
 			"  rehome policy convert --to " + policy.DeschedulerVersion + " old.yaml",
 		Args: command.Files(1),
@@ -79,7 +79,7 @@ func policyConvertCommand() *cobra.Command {
 func policyCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Say everything that is wrong with policy files",
+		Short: "Check policy files and print all problems",
 		Long: "Say everything that is wrong with policy files, one problem a line:\n" +
 			"FILE:LINE: FIELD: what is wrong; what would be right.\n" +
 			"- reads standard input. The exit code is 0 when all files are right, and 2 when one is not.\n" +

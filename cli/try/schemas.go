@@ -32,8 +32,8 @@ func schemasListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the types of events, with their schemas and the NATS subjects that they are published on",
-		Long: "List the types of events, with their schemas and the NATS subjects that they are published on. What stands for a\n" +
-			"name is in capitals. With -o json each type is an object on a line of its own with the fields type, schema and\n" +
+		Long: "List the types of events, with their schemas and the NATS subjects that they are published on. Placeholders\n" +
+			"are in capitals. With -o json each type is an object on a line of its own with the fields type, schema and\n" +
 			"subjects.",
 		Example: "  rehome schemas list\n" +
 			"  rehome schemas list -o json",
@@ -170,16 +170,16 @@ func schemasValidateCommand() *cobra.Command {
 	strict := false
 	c := &cobra.Command{
 		Use:   "validate [FILE...]",
-		Short: "Say what is wrong with events, by their schemas",
-		Long: "Say what is wrong with events in the structured mode of CloudEvents, by their schemas: one JSON object, a JSON array\n" +
-			"of them, or one after another as `rehome events -o json` prints them. Without a FILE, and for -, they are read from\n" +
-			"standard input. Each field that is wrong is a line, a field that is missing too:\n" +
-			"FILE[INDEX]: TYPE: JSON POINTER: got what stands there, want what would be right. The first event is 0.\n\n" +
-			"The schemas are open: fields and values that they do not know are allowed, since a newer version of Rehome may send\n" +
-			"them. Who writes events gives --strict, which calls them wrong in an event that has nothing else wrong.\n\n" +
-			"The exit code is 0 when all events are valid, 1 when one is not, and 2 when a file cannot be read or there is no\n" +
-			"schema for the type of an event. With -o json each problem is an object with the fields file, index, type, field,\n" +
-			"got and want; no output means that all is valid.",
+		Short: "Check events against their schemas and print all problems",
+		Long: "Check events in the structured mode of CloudEvents against their schemas: one JSON object, a JSON array of them, or one\n" +
+			"after another as `rehome events -o json` prints them. Without a FILE, and for -, they are read from standard input. Each\n" +
+			"field that is wrong or missing is a line; the first event is 0:\n" +
+			"FILE[INDEX]: TYPE: JSON POINTER: got the value, want what would be right.\n\n" +
+			"The schemas are open: they allow unknown fields and values, since a newer version of Rehome may send them. --strict,\n" +
+			"for programs that write events, reports these too, in events without other problems.\n\n" +
+			"The exit code is 0 if all events are valid, 1 if one is not, and 2 if a file is not readable or there is no schema\n" +
+			"for the type of an event. With -o json each problem is an object with the fields file, index, type, field, got and\n" +
+			"want; no output means that all is valid.",
 		Example: "  rehome events --since 1h -o json | rehome schemas validate\n" +
 			"  rehome schemas validate --strict answer.json    # what a function of your own answers\n" +
 			"  rehome schemas print intents --example | rehome schemas validate -o json -",

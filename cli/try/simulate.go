@@ -34,8 +34,8 @@ func SimulateCommand() *cobra.Command {
 	var ask SimulateQuestion
 	c := &cobra.Command{
 		Use:   "simulate --policy FILE --objects FILE...",
-		Short: "Say what a policy would move, from a file of objects; no cluster is needed",
-		Long: "Say what a policy would move, from a file of objects; no cluster is needed and nothing is changed.\n\n" +
+		Short: "Show which pods a policy would move, from files of objects; no cluster is needed",
+		Long: "Show which pods a policy would move, from files of objects; no cluster is needed and nothing is changed.\n\n" +
 			"The objects are those that kubectl prints, as YAML or JSON, or written by hand: nodes, pods and\n" +
 			"PodDisruptionBudgets, and what pods refer to; NodeMetrics and PodMetrics for a policy that goes by load. Kinds\n" +
 			"that say nothing about it are left out. Every strategy of the policy is asked about everything once, in the order\n" +
