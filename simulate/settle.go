@@ -116,7 +116,7 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wis
 	for _, intent := range freely.Intents {
 		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
 			w := &wish{open: open(freely, intent)}
-			w.decide(actuator.Objection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
+			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
 			candidates = append(candidates, w)
 		}
 	}
