@@ -62,7 +62,7 @@ func (d *dispatching) packed(scope schemas.Event) string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	m, err := s.GetMsg(d.t.Context(), scope.Sequence)
+	m, err := s.GetLastMsgForSubject(d.t.Context(), scope.Channel)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -43,14 +43,22 @@ func newStranger(t *testing.T, store string) stranger {
 	return stranger{t, js}
 }
 
-// publish stores a message and returns the number that its stream gave it.
+// publish stores a message and returns the number with which Rehome sees it: in tables it begins with the time at which the
+// stream was made.
 func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
 	s.t.Helper()
 	ack, err := s.js.PublishMsg(s.t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return ack.Sequence
+	if ack.Stream != bus.StreamScopes && ack.Stream != bus.StreamIntents {
+		return ack.Sequence
+	}
+	stream, err := s.js.Stream(s.t.Context(), ack.Stream)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ack.Sequence + uint64(stream.CachedInfo().Created.UnixMicro())
 }
 
 // letter is a dead letter, as far as it says what it is and why it is there.
