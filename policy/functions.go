@@ -98,8 +98,7 @@ func (r *reader) functions(functions []Function) []Outside {
 	for i, f := range functions {
 		path := "functions" + Item(i)
 		if first, twice := lines[f.Name]; twice && f.Name != "" {
-			r.check(path+".name", &FieldError{Value: f.Name, Right: "keep one",
-				Reason: fmt.Sprintf("is the name of the function in line %d", first)})
+			r.wrong(path+".name", f.Name, fmt.Sprintf("is the name of the function in line %d", first), "keep one")
 			continue
 		}
 		lines[f.Name] = strict.LineOf(r.root, path, 0)
@@ -115,14 +114,13 @@ func (r *reader) functions(functions []Function) []Outside {
 		}
 		switch {
 		case f.HTTP != nil && f.NATS != nil:
-			r.check(path+".nats", &FieldError{Reason: "cannot be used together with http", Right: "keep one"})
+			r.wrong(path+".nats", nil, "cannot be used together with http", "keep one")
 		case f.HTTP != nil:
 			o.URL, o.Timeout, o.Parallel = f.HTTP.URL, f.HTTP.Timeout, f.HTTP.Parallel
 		case f.NATS != nil:
 			o.Subject, o.Timeout, o.Parallel = f.NATS.Subject, f.NATS.Timeout, f.NATS.Parallel
 		default:
-			r.check(path, &FieldError{Reason: "does not say where it is asked",
-				Right: "add http: {url: http://HOST} or nats: {subject: SUBJECT}"})
+			r.wrong(path, nil, "does not say where it is asked", "add http: {url: http://HOST} or nats: {subject: SUBJECT}")
 		}
 		all = append(all, o)
 	}

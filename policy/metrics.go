@@ -114,8 +114,8 @@ func (r *reader) measurable(e Enabled, path string) {
 	}
 	switch source := gauged.Load().Source; {
 	case source == LoadKubernetes && !r.metrics.Kubernetes():
-		r.check(path+".metricsUtilization", &FieldError{Reason: "needs a metrics provider of source KubernetesMetrics",
-			Right: "add the provider {source: KubernetesMetrics} to metricsProviders"})
+		r.wrong(path+".metricsUtilization", nil, "needs a metrics provider of source KubernetesMetrics",
+			"add the provider {source: KubernetesMetrics} to metricsProviders")
 	case source == LoadPrometheus && r.metrics.Prometheus() == nil:
 		r.check(path+".metricsUtilization", needsPrometheus(nil))
 	}

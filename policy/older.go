@@ -114,11 +114,10 @@ func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry, all map
 	case !written.Enabled && converts && !known && !r.Unread(at.Path):
 		return // it is off
 	case !known:
-		r.check(at.Path, &FieldError{Value: e.Key, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(e.Key)})
+		r.wrong(at.Path, e.Key, "is not a plugin of this version of Rehome", r.suggest(e.Key))
 		return
 	case !converts:
-		r.check(at.Path, &FieldError{Value: e.Key, Reason: "is no strategy of " + OlderVersion,
-			Right: "write apiVersion: " + DeschedulerVersion + ", with a profile"})
+		r.wrong(at.Path, e.Key, "is no strategy of "+OlderVersion, "write apiVersion: "+DeschedulerVersion+", with a profile")
 		return
 	}
 	common, args := r.olderArguments(strategy, params, written.Params, at.Field("params", e.Line))
@@ -130,7 +129,7 @@ func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry, all map
 		IgnorePVCPods: doc.IgnorePVCPods,
 	})
 	for _, wrong := range strict.FieldErrors(err) {
-		r.check(olderField(at.Path+".params", wrong.Field), &FieldError{Value: wrong.Value, Reason: wrong.Reason, Right: wrong.Right})
+		r.wrong(olderField(at.Path+".params", wrong.Field), wrong.Value, wrong.Reason, wrong.Right)
 	}
 	if !written.Enabled {
 		return

@@ -85,8 +85,8 @@ func (r *reader) read(data []byte) Policy {
 	if doc.MetricsCollector.Enabled {
 		for i, m := range p.Metrics {
 			if m.Source == LoadKubernetes {
-				r.check(fmt.Sprintf("metricsProviders[%d].source", i), &FieldError{Value: m.Source, Right: "remove metricsCollector",
-					Reason: "cannot be used together with metricsCollector.enabled, which asks for the same"})
+				r.wrong(fmt.Sprintf("metricsProviders[%d].source", i), m.Source,
+					"cannot be used together with metricsCollector.enabled, which asks for the same", "remove metricsCollector")
 			}
 		}
 		p.Metrics = append(Metrics{{Source: LoadKubernetes}}, p.Metrics...)
@@ -109,19 +109,19 @@ func (r *reader) read(data []byte) Policy {
 func (r *reader) readVersion() bool {
 	switch kind, given := r.top("kind"); {
 	case !given:
-		r.check("kind", &FieldError{Reason: "is missing", Right: "write kind: " + Kind})
+		r.wrong("kind", nil, "is missing", "write kind: "+Kind)
 	case strict.IsText(kind) && kind.Value != Kind: // anything but text is reported when the whole file is read
-		r.check("kind", &FieldError{Value: kind.Value, Reason: "is not a policy", Right: "want " + Kind})
+		r.wrong("kind", kind.Value, "is not a policy", "want "+Kind)
 	}
 	version, given := r.top("apiVersion")
 	wanted := fmt.Sprintf("%s or %s", DeschedulerVersion, Version)
 	r.version = DeschedulerVersion
 	switch {
 	case !given:
-		r.check("apiVersion", &FieldError{Reason: "is missing", Right: "write apiVersion: " + wanted})
+		r.wrong("apiVersion", nil, "is missing", "write apiVersion: "+wanted)
 		return true
 	case !strict.IsText(version):
-		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not text", Right: "want " + wanted})
+		r.wrong("apiVersion", version.Value, "is not text", "want "+wanted)
 		return false
 	}
 	switch r.version = version.Value; r.version {
@@ -129,11 +129,11 @@ func (r *reader) readVersion() bool {
 	case DeschedulerVersion:
 		for _, field := range ownFields() {
 			if _, given := r.top(field); given {
-				r.check(field, &FieldError{Reason: "is not part of " + DeschedulerVersion, Right: "write apiVersion: " + Version})
+				r.wrong(field, nil, "is not part of "+DeschedulerVersion, "write apiVersion: "+Version)
 			}
 		}
 	default:
-		r.check("apiVersion", &FieldError{Value: version.Value, Reason: "is not known", Right: "want " + wanted})
+		r.wrong("apiVersion", version.Value, "is not known", "want "+wanted)
 		return false
 	}
 	return true
@@ -153,6 +153,11 @@ func (r *reader) into(n *yaml.Node, to any, path string) {
 // check reports every error in err, whose fields are below path.
 func (r *reader) check(path string, err error) {
 	r.Check(r.root, strict.Place{Line: r.root.Line}, strict.Under(path, err))
+}
+
+// wrong reports one error. The arguments are the fields of [FieldError].
+func (r *reader) wrong(path string, value any, reason, right string) {
+	r.check(path, &FieldError{Value: value, Reason: reason, Right: right})
 }
 
 // arguments reads the arguments of a strategy: over its defaults, then validated, then as JSON.

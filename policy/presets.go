@@ -198,10 +198,9 @@ func (r *reader) presets(doc file, p *Policy) {
 	enabling := slices.ContainsFunc(all, func(one chosen) bool { return len(one.Uses) > 0 })
 	switch {
 	case len(doc.Presets) == 0 && !reflect.ValueOf(c).IsZero():
-		r.check(customized, &FieldError{Reason: "changes presets, and there is none", Right: "name them in presets, or remove it"})
+		r.wrong(customized, nil, "changes presets, and there is none", "name them in presets, or remove it")
 	case len(all) > 0 && len(all) == len(doc.Presets) && !enabling:
-		r.check(all[0].path, &FieldError{Value: all[0].written, Reason: "changes other presets, and there is none",
-			Right: "add one that moves pods, or remove it"})
+		r.wrong(all[0].path, all[0].written, "changes other presets, and there is none", "add one that moves pods, or remove it")
 	case enabling && len(all) == len(doc.Presets):
 		r.check(customized, c.useless(all))
 	}
@@ -237,7 +236,7 @@ func (r *reader) choose(o openshift, written []string) []chosen {
 		at := "presets" + Item(i)
 		k := slices.IndexFunc(o.Presets, func(p presetRow) bool { return p.Name == name || slices.Contains(p.Older, name) })
 		if k < 0 {
-			r.check(at, &FieldError{Value: name, Reason: "is not a preset", Right: strict.Suggest(name, names)})
+			r.wrong(at, name, "is not a preset", strict.Suggest(name, names))
 			continue
 		}
 		row := o.Presets[k]
@@ -246,13 +245,12 @@ func (r *reader) choose(o openshift, written []string) []chosen {
 			if all[before].written != name {
 				reason = "is another name of " + all[before].written
 			}
-			r.check(at, &FieldError{Value: name, Reason: reason, Right: "keep one"})
+			r.wrong(at, name, reason, "keep one")
 			continue
 		}
 		for _, c := range all {
 			if why := row.Conflicts[c.Name] + c.Conflicts[row.Name]; why != "" {
-				r.check(at, &FieldError{Value: name, Right: "keep one",
-					Reason: fmt.Sprintf("cannot be used together with %s: %s", c.written, why)})
+				r.wrong(at, name, fmt.Sprintf("cannot be used together with %s: %s", c.written, why), "keep one")
 			}
 		}
 		all = append(all, chosen{row, name, at})
@@ -293,8 +291,8 @@ func (r *reader) checkUtilization(all []chosen, c Customizations) {
 			continue
 		}
 		if len(c.Namespaces.Included) > 0 {
-			r.check("presetCustomizations.namespaces.included", &FieldError{Right: "use excluded",
-				Reason: fmt.Sprintf("cannot be used together with the preset %s, which looks at whole nodes", one.written)})
+			r.wrong("presetCustomizations.namespaces.included", nil,
+				fmt.Sprintf("cannot be used together with the preset %s, which looks at whole nodes", one.written), "use excluded")
 		}
 		switch u := one.Uses[i]; {
 		case !ask || u.Strategy != "LowNodeUtilization":
@@ -334,8 +332,7 @@ func (r *reader) preset(o openshift, one chosen, all []chosen, c Customizations)
 	for _, u := range one.Uses {
 		strategy, known := r.strategy(u.Strategy)
 		if !known {
-			r.check(one.path, &FieldError{Value: one.written,
-				Reason: "needs " + u.Strategy + ", which is not a plugin of this version of Rehome"})
+			r.wrong(one.path, one.written, "needs "+u.Strategy+", which is not a plugin of this version of Rehome", "")
 			continue
 		}
 		p.Strategies = append(p.Strategies, Enabled{Strategy: strategy, Args: r.presetArguments(strategy, o.arguments(u, c), one.path)})

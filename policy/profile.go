@@ -56,13 +56,12 @@ func (r *reader) profiles(written []fileProfile, presets []Preset) []Profile {
 		first, twice := lines[w.Name]
 		switch {
 		case slices.ContainsFunc(presets, func(p Preset) bool { return p.Profile == w.Name && w.Name != "" }):
-			r.check(path+".name", &FieldError{Value: w.Name, Reason: "is the name of the profile of a preset",
-				Right: "each profile needs a name of its own"})
+			r.wrong(path+".name", w.Name, "is the name of the profile of a preset", "each profile needs a name of its own")
 		case w.Name == "":
-			r.check(path+".name", &FieldError{Reason: "is missing", Right: "of several profiles, each needs a name of its own"})
+			r.wrong(path+".name", nil, "is missing", "of several profiles, each needs a name of its own")
 		case twice:
-			r.check(path+".name", &FieldError{Value: w.Name, Reason: fmt.Sprintf("is the name of the profile in line %d", first),
-				Right: "each profile needs a name of its own"})
+			r.wrong(path+".name", w.Name, fmt.Sprintf("is the name of the profile in line %d", first),
+				"each profile needs a name of its own")
 		default:
 			lines[w.Name] = strict.LineOf(r.root, path, 0)
 		}
@@ -98,8 +97,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 	for i, c := range written {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		if first, twice := lines[c.Name]; twice && c.Name != "" {
-			r.check(at+".name", &FieldError{Value: c.Name, Right: "keep one",
-				Reason: fmt.Sprintf("is configured twice, first in line %d", first)})
+			r.wrong(at+".name", c.Name, fmt.Sprintf("is configured twice, first in line %d", first), "keep one")
 		}
 		lines[c.Name] = strict.LineOf(r.root, at, 0)
 		strategy, isStrategy := r.strategy(c.Name)
@@ -110,11 +108,10 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			read.args[c.Name] = r.arguments(strategy, c.Args, at+".args")
 			read.paths[c.Name] = at + ".args"
 		case c.Name == "":
-			r.check(at+".name", &FieldError{Reason: "is missing", Right: r.suggest("")})
+			r.wrong(at+".name", nil, "is missing", r.suggest(""))
 		case r.Unread("functions"): // functions that could not be read may describe it
 		default:
-			r.check(at+".name", &FieldError{Value: c.Name, Reason: "is not a plugin of this version of Rehome",
-				Right: r.suggest(c.Name)})
+			r.wrong(at+".name", c.Name, "is not a plugin of this version of Rehome", r.suggest(c.Name))
 		}
 	}
 	return read
@@ -142,18 +139,16 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		args, configured := configs.args[name]
 		switch {
 		case name == EvictorName:
-			r.check(at, &FieldError{Value: name, Reason: "is not a strategy", Right: "it is always on: remove it here"})
+			r.wrong(at, name, "is not a strategy", "it is always on: remove it here")
 		case !known && r.Unread("functions"):
 			// functions that could not be read may describe it
 		case !known:
-			r.check(at, &FieldError{Value: name, Reason: "is not a plugin of this version of Rehome", Right: r.suggest(name)})
+			r.wrong(at, name, "is not a plugin of this version of Rehome", r.suggest(name))
 		case strategy.Point != point && strategy.Point != anyPoint:
-			r.check(at, &FieldError{Value: name, Reason: fmt.Sprintf("cannot be enabled under %s", point),
-				Right: fmt.Sprintf("enable it under %s", strategy.Point)})
+			r.wrong(at, name, fmt.Sprintf("cannot be enabled under %s", point), fmt.Sprintf("enable it under %s", strategy.Point))
 		case !configured && !configs.whole:
 		case !configured:
-			r.check(at, &FieldError{Value: name, Reason: "is enabled without an entry in pluginConfig",
-				Right: fmt.Sprintf("add the entry {name: %s}", name)})
+			r.wrong(at, name, "is enabled without an entry in pluginConfig", fmt.Sprintf("add the entry {name: %s}", name))
 		case !slices.ContainsFunc(all, func(e Enabled) bool { return e.Name == name }):
 			all = append(all, Enabled{Strategy: strategy, Args: args})
 			r.measurable(all[len(all)-1], configs.paths[name])
@@ -166,8 +161,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 func (r *reader) evictorAlone(named []string, path string) {
 	for i, name := range named {
 		if name != EvictorName {
-			r.check(fmt.Sprintf("%s[%d]", path, i), &FieldError{Value: name, Reason: "cannot be enabled here",
-				Right: "only " + EvictorName + " can"})
+			r.wrong(fmt.Sprintf("%s[%d]", path, i), name, "cannot be enabled here", "only "+EvictorName+" can")
 		}
 	}
 }
