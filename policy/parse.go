@@ -1,6 +1,7 @@
 package policy
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -39,6 +40,12 @@ type file struct {
 	PresetCustomizations Customizations   `json:"presetCustomizations"`
 	Profiles             []fileProfile    `json:"profiles"`
 }
+
+//go:embed policy.schema.json
+var schemaJSON []byte
+
+// Schema is the JSON Schema of the policy file. It is generated from the structs and their comments.
+func Schema() []byte { return schemaJSON }
 
 // Parse reads a policy file in YAML or JSON. name is the name of the file for messages; known are the built-in strategies.
 //

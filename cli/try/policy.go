@@ -18,8 +18,8 @@ import (
 
 func PolicyCommand() *cobra.Command {
 	return command.Group(&cobra.Command{
-		Use: "policy", Short: "Check, explain or convert a policy file; no cluster is needed",
-	}, policyCheckCommand(), policyExplainCommand(), policyConvertCommand())
+		Use: "policy", Short: "Check, explain or convert a policy file, or print its JSON Schema; no cluster is needed",
+	}, policyCheckCommand(), policyExplainCommand(), policyConvertCommand(), policySchemaCommand())
 }
 
 func policyExplainCommand() *cobra.Command {
@@ -39,6 +39,24 @@ func policyExplainCommand() *cobra.Command {
 				return usage.Wrap(err)
 			}
 			_, err = io.WriteString(c.OutOrStdout(), words.Text(p))
+			return err
+		},
+	}
+}
+
+func policySchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the policy file, for editors",
+		Long: "Print the JSON Schema of a policy of rehome.dev/v1alpha1 or descheduler/v1alpha2. An editor that knows it completes\n" +
+			"and checks the fields while you type. rehome policy check also checks the arguments of strategies, and how fields\n" +
+			"depend on each other.",
+		Example: "  rehome policy schema > policy.schema.json\n" +
+			"  # The first line of a policy, for editors with the YAML language server:\n" +
+			"  # yaml-language-server: $schema=policy.schema.json",
+		Args: command.NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := c.OutOrStdout().Write(policy.Schema())
 			return err
 		},
 	}
