@@ -199,7 +199,7 @@ func (b *Bus) DeadLetter(ctx context.Context, number uint64) (d DeadLetter, err 
 // with [ErrNotConnected] and [ErrNotSetUp] among others.
 func (b *Bus) DropDead(ctx context.Context, number uint64) error {
 	if err := b.drop(ctx, StreamDead, number); err != nil {
-		return fmt.Errorf("dead letter %d: %w", number, noDeadLetter(err))
+		return fmt.Errorf("drop dead letter %d: %w", number, noDeadLetter(err))
 	}
 	return nil
 }
