@@ -283,7 +283,10 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, ErrNotPermitted) || errors.Is(err, ErrNotConnected) {
 		return err
 	}
-	if denied := b.health.deniedSince(began); denied != nil {
+	switch denied := b.health.deniedSince(began); {
+	case denied != nil && errors.Is(err, context.DeadlineExceeded): // the server does not answer a call that it refuses
+		return denied
+	case denied != nil:
 		return fmt.Errorf("%w: %w", err, denied)
 	}
 	if !b.nc.IsConnected() {

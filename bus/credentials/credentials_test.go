@@ -243,7 +243,7 @@ func TestAServerStartsWithWhatIsWritten(t *testing.T) {
 	if err := connect("setup"); err != nil {
 		t.Error(err)
 	}
-	want := `set up stream REHOME_SCOPES: not permitted: reader may not publish on "$JS.API.STREAM.UPDATE.REHOME_SCOPES"`
+	want := `set up the bus: not permitted: reader may not publish on "$JS.API.STREAM.UPDATE.REHOME_SCOPES"`
 	if err := connect("reader"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

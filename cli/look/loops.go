@@ -165,12 +165,12 @@ func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.Loop
 	return chosen, nil
 }
 
-// ask puts the key until the actuator has deleted it. If nobody did when ctx ends it is deleted here, so that the wish does
-// not outlive who had it.
+// ask puts the key until the actuator has deleted it. When ctx ends before, ask deletes the key, so that no actuator acts on it
+// later.
 func ask(ctx context.Context, l bus.Ledger, key string) error {
 	for tries := 0; ; tries++ {
 		if tries%10 == 0 { // one that begins to lead just now may have missed it
-			if err := l.Put(ctx, key, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
+			if err := l.Put(ctx, key, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
