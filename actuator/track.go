@@ -225,7 +225,11 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	}
 	ctx, end := detached(ctx)
 	defer end()
-	p, err := next(ctx, state, s.cfg.Now())
+	var p move.Progress
+	err := s.checkLease(x.Intent.Pod)
+	if err == nil {
+		p, err = next(ctx, state, s.cfg.Now())
+	}
 	now := s.cfg.Now()
 	// The policy may say that no other method follows a restart.
 	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
