@@ -24,7 +24,7 @@
 // # Moves
 //
 // Right before a move, the actuator reads the live pod, applies every gate again, and stores a record in the [Ledger]. It asks
-// [Config.LeaseValid] between the record and the call. A move is in flight (moves.go) until its replacement is ready, until there
+// [Config.LeaseValid] between the record and the call, and before each further step. A move is in flight (moves.go) until its replacement is ready, until there
 // is none to wait for, or for ten minutes; then a second verdict, [schemas.Settled], says how it ended. Without a View, and in a
 // dry run, moves are over when they are accepted.
 //
@@ -98,8 +98,8 @@ type Config struct {
 	Room restart.Room
 	// Facts are other objects that the protections of the policy ask about. nil: such protections are not checked again.
 	Facts policy.Facts
-	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each write to the
-	// cluster. nil: always.
+	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each eviction call
+	// and each step of a move. nil: always.
 	LeaseValid func() bool
 	// Self is the object of Kubernetes Events about the actuator as a whole. Without a name there are none.
 	Self corev1.ObjectReference
@@ -238,14 +238,17 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	a.session.Store(s)
 	defer a.session.Store(nil)
 	s.policyReplaced() // it may have been replaced before the session was stored
-	defer a.metrics.open.Set(0)
+	defer a.metrics.sessionEnded()
 	return s.run(ctx, stop)
 }
 
-// Ready returns what is wrong: the API server did not answer the last time it was asked, ledger records were set aside, or a
-// right is missing.
+// Ready returns what is wrong: the API server did not answer the last time it was asked, the bus takes no verdicts, the ledger
+// takes no records, ledger records were set aside, or a right is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
+	if s := a.session.Load(); s != nil {
+		err = errors.Join(err, s.unwritten())
+	}
 	if invalid := a.invalid.Load(); invalid != nil {
 		err = errors.Join(append([]error{err}, *invalid...)...)
 	}

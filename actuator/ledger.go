@@ -294,16 +294,10 @@ func (s *session) writeLedger(key string, value any) error {
 			return fmt.Errorf("ledger key %s: %w", key, err)
 		}
 	}
-	return persist(s.saving, func() error {
-		if text == nil {
-			return s.ledger.Delete(s.saving, key)
-		}
-		return s.ledger.Put(s.saving, key, text)
-	}, isInvalid, func(err error) {
-		if s.busAway.CompareAndSwap(false, true) {
-			s.cfg.Log.Warn("ledger cannot be written, trying again", "key", key, "error", err)
-		}
-	})
+	if text == nil {
+		return s.persist(deleteWrites, func() error { return s.ledger.Delete(s.saving, key) }, "key", key)
+	}
+	return s.persist(recordWrites, func() error { return s.ledger.Put(s.saving, key, text) }, "key", key)
 }
 
 // save stores the record of a move before a call. It fails when the record is not stored, or the lease is not valid any more:

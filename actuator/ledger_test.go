@@ -1,6 +1,10 @@
 package actuator
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +44,68 @@ func TestLedgerRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fullLedger is a ledger that takes no more records while it is full.
+type fullLedger struct {
+	*memory
+	full atomic.Bool
+}
+
+func (l *fullLedger) Put(ctx context.Context, key string, value []byte) error {
+	if l.full.Load() {
+		return errors.New("maximum bytes exceeded")
+	}
+	return l.memory.Put(ctx, key, value)
+}
+
+// TestOutage: while verdicts or records cannot be stored, nothing is moved, and Ready says why.
+func TestOutage(t *testing.T) {
+	ready := func(t *testing.T, a *Actuator, want string) {
+		t.Helper()
+		got := ""
+		if err := a.Ready(); err != nil {
+			got = err.Error()
+		}
+		check(t, "readiness", got, want)
+	}
+	t.Run("a_full_ledger_is_not_ready", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := &fullLedger{memory: newMemory()}
+			l.full.Store(true)
+			a := New(Config{Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast, View: webPods("1", "2"), Log: slog.New(slog.DiscardHandler)})
+			b := &bench{Actuator: a, bus: l.memory, start: time.Now()}
+			end := leads(t, a, stepping)
+			ready(t, a, "")
+			b.put("A", 1, "1", "2")
+			time.Sleep(time.Minute)
+			check(t, "verdicts", l.heard(t, b.start), nil)
+			ready(t, a, "records of the ledger cannot be stored, so nothing is moved: maximum bytes exceeded")
+			l.full.Store(false)
+			time.Sleep(maxBackoff)
+			check(t, "verdicts", len(l.heard(t, b.start)), 2)
+			ready(t, a, "")
+			end()
+		})
+	})
+	t.Run("a_bus_without_verdicts_is_not_ready", func(t *testing.T) {
+		handle := always(schemas.Rejected, schemas.ReasonProtected, 0)
+		inBubble(t, Config{Policy: fast}, handle, func(t *testing.T, b *bench) {
+			synctest.Wait()
+			b.bus.setRefuse(errors.New("no leader"))
+			b.put("A", 1, "1")
+			time.Sleep(time.Minute)
+			ready(t, b.Actuator, "verdicts cannot be stored, so nothing is moved: no leader")
+			b.bus.setRefuse(nil)
+			time.Sleep(2 * maxBackoff)
+			ready(t, b.Actuator, "")
+			b.bus.setRefuse(errors.New("no leader"))
+			b.put("A", 2, "1")
+			time.Sleep(time.Minute)
+			b.stop()
+			ready(t, b.Actuator, "") // a standby has nothing to store
+		})
+	})
 }
 
 // TestVerdictID: a verdict that is stored again after a crash is the same event.

@@ -1,13 +1,17 @@
 package actuator
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -56,4 +60,35 @@ rehome_intents_total{profile="default",strategy="C"} 1
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_intents_total"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGauges: a process that leads no more says nothing about the session that ended.
+func TestGauges(t *testing.T) {
+	t.Run("of_a_session_end_with_it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			move := before("1", 0)
+			move.Begun, move.Moved, move.Settled = time.Now(), time.Now(), false
+			k := limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: "worker-1"}
+			m := remembering(t, map[string]any{
+				move.key(): move,
+				loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}},
+			})
+			view := webPods("1")
+			view.nodes = []cluster.Node{{Name: "worker-1"}, {Name: "worker-2"}, {Name: "worker-3"}}
+			a := New(Config{
+				Bus: m, Ledger: m, Source: "/test/actuator", View: view, Log: slog.New(slog.DiscardHandler),
+				Policy: policy.Policy{Rate: fast.Rate, Brakes: policy.DefaultBrakes()},
+			})
+			gauges := func() []float64 {
+				return []float64{
+					testutil.ToFloat64(a.metrics.moving), testutil.ToFloat64(a.metrics.loopsOpen),
+					float64(testutil.CollectAndCount(a.metrics.storm)),
+				}
+			}
+			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+			check(t, "moves in flight, loop breakers and storm brakes of the leader", gauges(), []float64{1, 1, 1})
+			stop()
+			check(t, "moves in flight, loop breakers and storm brakes afterwards", gauges(), []float64{0, 0, 0})
+		})
+	})
 }

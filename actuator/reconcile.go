@@ -54,7 +54,7 @@ func (s *session) capacityWait(now time.Time) time.Duration {
 	switch {
 	case s.running >= s.cfg.Parallel, s.storing > mostStoring,
 		// While the API server or the bus is away, one intent at a time tries it.
-		down && s.running > 0, s.busAway.Load() && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
+		down && s.running > 0, s.unwritten() != nil && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
 		return time.Hour // the end of one of them frees capacity
 	}
 	return max(wait, s.bucket.Wait(now))

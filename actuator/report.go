@@ -96,28 +96,16 @@ func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.O
 
 // store publishes the event of a verdict, trying again until it is stored, the session is over, or it turns out to be invalid.
 func (s *session) store(e schemas.Event, pod schemas.PodRef) error {
-	err := persist(s.saving, func() error {
+	return s.persist(verdictWrites, func() error {
 		_, err := s.cfg.Bus.Publish(s.saving, e)
 		return err
-	}, isInvalid, func(err error) {
-		if s.busAway.CompareAndSwap(false, true) { // said once, not for each event
-			s.cfg.Log.Warn("verdicts cannot be stored, trying again", "pod", pod.String(), "error", err)
-		}
-	})
-	if err == nil && s.busAway.CompareAndSwap(true, false) {
-		s.cfg.Log.Info("verdicts are stored again")
-	}
-	return err
+	}, "pod", pod.String())
 }
 
 // drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader
 // finds it and its pods gone.
 func (s *session) drop(message schemas.Event) {
-	err := persist(s.saving, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, isInvalid, func(err error) {
-		if s.busAway.CompareAndSwap(false, true) {
-			s.cfg.Log.Warn("intents message cannot be dropped, trying again", "message", message.Subject, "error", err)
-		}
-	})
+	err := s.persist(dropWrites, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, "message", message.Subject)
 	if err != nil {
 		s.cfg.Log.Error("intents message stays in the table", "message", message.Subject, "error", err)
 	}
@@ -217,6 +205,14 @@ func newMetrics(r prometheus.Registerer) metrics {
 		m.rights.WithLabelValues(string(method)) // 0: no right is missing
 	}
 	return m
+}
+
+// sessionEnded resets what the metrics say about a leader session.
+func (m metrics) sessionEnded() {
+	m.open.Set(0)
+	m.moving.Set(0)
+	m.loopsOpen.Set(0)
+	m.storm.Reset()
 }
 
 // observe counts a verdict that was stored at the time now.

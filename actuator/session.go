@@ -2,9 +2,10 @@ package actuator
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,7 +36,7 @@ type session struct {
 	workers      sync.WaitGroup // executions
 	publishing   sync.WaitGroup // verdicts on their way
 	publishers   chan struct{}  // a place for each of them
-	busAway      atomic.Bool    // the latest write to the bus failed
+	outages      sync.Map       // by what cannot be stored, the error
 	ledgerWrites *ledgerWriter
 
 	mu      sync.Mutex
@@ -208,6 +209,39 @@ func (s *session) apply(c changes) {
 			s.enqueue(e)
 		}
 	}
+}
+
+// What a session stores.
+const (
+	verdictWrites = "verdicts"
+	dropWrites    = "removals of intents messages"
+	recordWrites  = "records of the ledger"
+	deleteWrites  = "deletions in the ledger"
+)
+
+// persist stores something by f, trying again until it is stored, the session is over, or it turns out to be invalid. The log
+// names an outage once, not for each write.
+func (s *session) persist(writes string, f func() error, attrs ...any) error {
+	err := persist(s.saving, f, isInvalid, func(err error) {
+		if _, known := s.outages.Swap(writes, err); !known {
+			s.cfg.Log.Warn(writes+" cannot be stored, trying again", append(attrs, "error", err)...)
+		}
+	})
+	if err == nil {
+		if _, was := s.outages.LoadAndDelete(writes); was {
+			s.cfg.Log.Info(writes + " are stored again")
+		}
+	}
+	return err
+}
+
+// unwritten names what could not be stored the last time. nil: everything could.
+func (s *session) unwritten() (err error) {
+	s.outages.Range(func(writes, failure any) bool {
+		err = errors.Join(err, fmt.Errorf("%s cannot be stored, so nothing is moved: %w", writes, failure.(error)))
+		return true
+	})
+	return err
 }
 
 // change queues a change of the ledger; nil deletes the key.
