@@ -89,6 +89,12 @@ func (l Limits) MayBeUnavailable(replicas int) int {
 // Any says whether there is a limit within a window of time.
 func (l Limits) Any() bool { return l.PerNode != nil || l.PerNamespace != nil || l.Total != nil }
 
+// WithoutWindows returns the limits that do not depend on a window of time.
+func (l Limits) WithoutWindows() Limits {
+	l.PerNode, l.PerNamespace, l.Total = nil, nil, nil
+	return l
+}
+
 // Over is Window with its default filled in.
 func (l Limits) Over() time.Duration {
 	if l.Window == 0 {

@@ -3,15 +3,14 @@
 //	file ─ Parse ─▶ strict.Decoder.Document ▶ Decode into file ▶ Validate methods ▶ functions ▶ presets ▶ profiles ─▶ Policy
 //	Policy ─ Format ─▶ strict.Encode ─▶ file
 //
-//	policy.go     Policy: one tagged struct per section; Default    strategy.go    Strategy, Traits, and what a strategy needs
+//	policy.go     Policy: one tagged struct per section; Default    strategy.go    Strategy, Traits, namespaces, selectors
 //	parse.go      Parse: version, sections, problems with lines     format.go      Policy.Format: back to a file
 //	profile.go    profiles and their plugins                        older.go       descheduler/v1alpha1
 //	presets.go    profiles of OpenShift                             functions.go   strategies outside of the process
 //	evictor.go    Evictor: the protections of a profile             protect.go     Evictor.Protects: one pod
 //	signal.go     annotations, labels, and taints of other systems  requests.go    senders of requests
-//	limits.go     rate, limits, circuit breakers                    namespaces.go  namespaces and selectors
-//	restart.go    replacement before eviction                       maintenance.go pods of nodes under maintenance
-//	metrics.go    sources of real usage
+//	limits.go     rate, limits, circuit breakers                    metrics.go     sources of real usage
+//	maintenance.go  pods of nodes under maintenance; replacements before evictions
 //
 // Package strict decodes and encodes by tags. Package words explains a policy in sentences.
 //
