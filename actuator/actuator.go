@@ -1,7 +1,7 @@
 // Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts Deployments. It is a
 // controller keyed by pod UID:
 //
-//	Accept (accept.go) ──▶ queue (queue.go) ──▶ Reconcile (reconcile.go) ──▶ admit (admit.go) ──▶ execute (execute.go)
+//	Accept (accept.go) ──▶ queue ──▶ Reconcile (reconcile.go) ──▶ admit (admit.go) ──▶ execute (execute.go)
 //	  ──▶ Gates (gates.go) ──▶ startMove (execute.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
 //	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
 //
@@ -128,10 +128,10 @@ type Actuator struct {
 	windows *limit.Windows          // used by the session alone, and outlives it
 	ledger  Ledger
 
-	restarts   *restart.Method
-	requests   *evictionrequest.Method
-	evictions  *eviction.Method
-	background move.Method
+	restarts         *restart.Method
+	evictionRequests *evictionrequest.Method
+	evictions        *eviction.Method
+	background       move.Method
 }
 
 // New makes an actuator that does nothing until [Actuator.Lead] is called.
@@ -159,7 +159,7 @@ func New(cfg Config) *Actuator {
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
 			GracePeriodSeconds: grace, DryRun: cfg.DryRun, Room: cfg.Room,
 		})
-		a.requests = evictionrequest.New(evictionrequest.Config{
+		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
 			Now: cfg.Now,
 		})

@@ -12,16 +12,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// free is the candidate of wish, a ready pod of four of Deployment web/api, while two other pods of the Deployment are
+// free is the admission of wish, a ready pod of four of Deployment web/api, while two other pods of the Deployment are
 // on the move from worker-1, and nothing holds it.
-func free() candidate {
+func free() admission {
 	v := given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{"uid-api": {Wanted: 4, Ready: 4}}}
 	for _, name := range []string{"0", "1", "2", "3"} {
 		p := replica(name, "worker-1", 0)
 		v.pods[p.Ref.UID] = p
 		v.order = append(v.order, p.Ref.UID)
 	}
-	c := candidate{intent: wish(), moves: newMoves(), view: v, now: noon, limits: policy.Limits{Unavailable: most("100%")}}
+	c := admission{intent: wish(), moves: newMoves(), view: v, now: noon, limits: policy.Limits{Unavailable: most("100%")}}
 	c.at = keysOf(c.intent, v)
 	c.moves.add(onTheWay("uid-1", c.at, -20), v)
 	c.moves.add(onTheWay("uid-2", c.at, -10), v)
@@ -55,14 +55,14 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	share := byWorkload(schemas.ReasonWorkloadUnavailable,
 		"2 of 4 pods of deployment/web/api are available, and without a poddisruptionbudget 2 may be unavailable at once")
 
-	nodeFull := func(c *candidate) { c.limits.InFlight.PerNode = number(2) }
-	namespaceFull := func(c *candidate) { c.limits.InFlight.PerNamespace = number(2) }
-	workloadFull := func(c *candidate) { c.limits.InFlight.PerWorkload = number(2) }
-	tooSoon := func(c *candidate) { c.limits.Pause = 15 * time.Second }
-	shareUsedUp := func(c *candidate) { c.limits.Unavailable = most("50%") }
-	alone := func(c *candidate) { c.at.workload = "" }
-	pod := func(change func(*cluster.Pod)) func(*candidate) {
-		return func(c *candidate) {
+	nodeFull := func(c *admission) { c.limits.InFlight.PerNode = number(2) }
+	namespaceFull := func(c *admission) { c.limits.InFlight.PerNamespace = number(2) }
+	workloadFull := func(c *admission) { c.limits.InFlight.PerWorkload = number(2) }
+	tooSoon := func(c *admission) { c.limits.Pause = 15 * time.Second }
+	shareUsedUp := func(c *admission) { c.limits.Unavailable = most("50%") }
+	alone := func(c *admission) { c.at.workload = "" }
+	pod := func(change func(*cluster.Pod)) func(*admission) {
+		return func(c *admission) {
 			p := c.view.(given).pods["uid-0"]
 			change(&p)
 			c.view.(given).pods["uid-0"] = p
@@ -71,35 +71,35 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 
 	for _, c := range []struct {
 		name string
-		but  []func(*candidate)
+		but  []func(*admission)
 		want parked // the zero value: nothing holds
 	}{
-		{"as many pods on the move as may be at all", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(2) }},
+		{"as many pods on the move as may be at all", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(2) }},
 			parked{by: blocker{kind: "everything"}, why: Rejection{schemas.Deferred, schemas.ReasonMovingTotal,
 				"2 pods are on the move, as many as may be"}}},
-		{"fewer than that", []func(*candidate){func(c *candidate) { c.limits.InFlight.Total = number(3) }}, parked{}},
+		{"fewer than that", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(3) }}, parked{}},
 		{"without limits in flight nothing holds", nil, parked{}},
-		{"a node of which as many pods are on the move as may be", []func(*candidate){nodeFull}, byNode},
-		{"a node of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
-		{"another node", []func(*candidate){nodeFull, func(c *candidate) { c.at.node = "worker-2" }}, parked{}},
-		{"a limit of one is told as one", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNode = number(1) }},
+		{"a node of which as many pods are on the move as may be", []func(*admission){nodeFull}, byNode},
+		{"a node of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
+		{"another node", []func(*admission){nodeFull, func(c *admission) { c.at.node = "worker-2" }}, parked{}},
+		{"a limit of one is told as one", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(1) }},
 			heldForNow(byNode.by, byNode.blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, as many as may be")},
-		{"a namespace of which as many are on the move as may be", []func(*candidate){namespaceFull}, byNamespace},
-		{"a namespace of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
-		{"a workload of which as many are on the move as may be", []func(*candidate){workloadFull}, moving},
-		{"a workload of which fewer are", []func(*candidate){func(c *candidate) { c.limits.InFlight.PerWorkload = number(3) }}, parked{}},
-		{"a pod without a workload counts against none", []func(*candidate){
-			alone, tooSoon, shareUsedUp, func(c *candidate) { c.limits.InFlight.PerWorkload = number(0) },
+		{"a namespace of which as many are on the move as may be", []func(*admission){namespaceFull}, byNamespace},
+		{"a namespace of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
+		{"a workload of which as many are on the move as may be", []func(*admission){workloadFull}, moving},
+		{"a workload of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerWorkload = number(3) }}, parked{}},
+		{"a pod without a workload counts against none", []func(*admission){
+			alone, tooSoon, shareUsedUp, func(c *admission) { c.limits.InFlight.PerWorkload = number(0) },
 		}, parked{}},
-		{"a workload in its pause, until that is over", []func(*candidate){tooSoon}, pause},
-		{"a workload whose pause is over in this moment", []func(*candidate){func(c *candidate) { c.limits.Pause = 10 * time.Second }}, parked{}},
-		{"a workload of which no pod was moved is in no pause", []func(*candidate){
-			tooSoon, func(c *candidate) { delete(c.moves.last, "uid-api") },
+		{"a workload in its pause, until that is over", []func(*admission){tooSoon}, pause},
+		{"a workload whose pause is over in this moment", []func(*admission){func(c *admission) { c.limits.Pause = 10 * time.Second }}, parked{}},
+		{"a workload of which no pod was moved is in no pause", []func(*admission){
+			tooSoon, func(c *admission) { delete(c.moves.last, "uid-api") },
 		}, parked{}},
-		{"a workload with as many unavailable as may be, those that are about to go among them", []func(*candidate){shareUsedUp}, share},
-		{"a workload with one fewer", []func(*candidate){func(c *candidate) { c.limits.Unavailable = most("75%") }}, parked{}},
-		{"a pod that is on the move and not ready any more counts once", []func(*candidate){
-			func(c *candidate) {
+		{"a workload with as many unavailable as may be, those that are about to go among them", []func(*admission){shareUsedUp}, share},
+		{"a workload with one fewer", []func(*admission){func(c *admission) { c.limits.Unavailable = most("75%") }}, parked{}},
+		{"a pod that is on the move and not ready any more counts once", []func(*admission){
+			func(c *admission) {
 				c.limits.Unavailable = most("75%")
 				gone := c.view.(given).pods["uid-1"]
 				gone.Ready = false
@@ -108,25 +108,25 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 				c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 4, Ready: 3}
 			},
 		}, parked{}},
-		{"pods that are not ready for other reasons count", []func(*candidate){
-			func(c *candidate) {
+		{"pods that are not ready for other reasons count", []func(*admission){
+			func(c *admission) {
 				c.limits.Unavailable = most("75%")
 				c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 4, Ready: 3}
 			},
 		}, byWorkload(schemas.ReasonWorkloadUnavailable,
 			"1 of 4 pods of deployment/web/api are available, and without a poddisruptionbudget 3 may be unavailable at once")},
-		{"pods that are not wanted any more do not", []func(*candidate){
-			shareUsedUp, func(c *candidate) { c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 3, Ready: 5} },
+		{"pods that are not wanted any more do not", []func(*admission){
+			shareUsedUp, func(c *admission) { c.view.(given).tallies["uid-api"] = cluster.Tally{Wanted: 3, Ready: 5} },
 		}, parked{}},
-		{"a pod with a budget, which the API server keeps", []func(*candidate){shareUsedUp, pod(func(p *cluster.Pod) { p.Budgeted = true })}, parked{}},
-		{"a pod that is not ready makes nothing worse", []func(*candidate){shareUsedUp, pod(func(p *cluster.Pod) { p.Ready = false })}, parked{}},
-		{"a pod that is not known yet", []func(*candidate){
-			shareUsedUp, func(c *candidate) { delete(c.view.(given).pods, "uid-0") },
+		{"a pod with a budget, which the API server keeps", []func(*admission){shareUsedUp, pod(func(p *cluster.Pod) { p.Budgeted = true })}, parked{}},
+		{"a pod that is not ready makes nothing worse", []func(*admission){shareUsedUp, pod(func(p *cluster.Pod) { p.Ready = false })}, parked{}},
+		{"a pod that is not known yet", []func(*admission){
+			shareUsedUp, func(c *admission) { delete(c.view.(given).pods, "uid-0") },
 		}, parked{}},
-		{"the node comes before the namespace", []func(*candidate){shareUsedUp, tooSoon, workloadFull, namespaceFull, nodeFull}, byNode},
-		{"the namespace comes before the workload", []func(*candidate){shareUsedUp, tooSoon, workloadFull, namespaceFull}, byNamespace},
-		{"the workload comes before the pause", []func(*candidate){shareUsedUp, tooSoon, workloadFull}, moving},
-		{"the pause comes before the share", []func(*candidate){shareUsedUp, tooSoon}, pause},
+		{"the node comes before the namespace", []func(*admission){shareUsedUp, tooSoon, workloadFull, namespaceFull, nodeFull}, byNode},
+		{"the namespace comes before the workload", []func(*admission){shareUsedUp, tooSoon, workloadFull, namespaceFull}, byNamespace},
+		{"the workload comes before the pause", []func(*admission){shareUsedUp, tooSoon, workloadFull}, moving},
+		{"the pause comes before the share", []func(*admission){shareUsedUp, tooSoon}, pause},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := free()

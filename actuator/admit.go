@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
@@ -33,8 +34,8 @@ type parked struct {
 	blockers []schemas.ObjectRef
 }
 
-// candidate is the input of the rules of admission.
-type candidate struct {
+// admission is the input of the rules of admission.
+type admission struct {
 	intent Intent
 	at     limitKeys
 	moves  *moves
@@ -43,9 +44,9 @@ type candidate struct {
 	now    time.Time
 }
 
-// blocked returns the first rule that parks the candidate, and whether there is one. The rules are pure.
-func blocked(c candidate) (parked, bool) {
-	for _, rule := range []func(candidate) (parked, bool){
+// blocked returns the first rule that parks the admission, and whether there is one. The rules are pure.
+func blocked(c admission) (parked, bool) {
+	for _, rule := range []func(admission) (parked, bool){
 		tooManyInFlight, // in all, off one node, out of one namespace, or of one workload
 		coolingDown,     // a workload has one move after the other, if the policy says so
 		unavailable,     // of a workload without a budget some pods stay available
@@ -57,7 +58,7 @@ func blocked(c candidate) (parked, bool) {
 	return parked{}, false
 }
 
-func tooManyInFlight(c candidate) (parked, bool) {
+func tooManyInFlight(c admission) (parked, bool) {
 	most := c.limits.InFlight
 	reached := func(n int, most *uint) bool { return most != nil && uint(n) >= *most }
 	park := func(by blocker, reason schemas.ReasonCode, of string, most uint, refs ...schemas.ObjectRef) (parked, bool) {
@@ -85,7 +86,7 @@ func tooManyInFlight(c candidate) (parked, bool) {
 }
 
 // coolingDown counts from when a move was accepted. A move that is only asked for has its cooldown before it.
-func coolingDown(c candidate) (parked, bool) {
+func coolingDown(c admission) (parked, bool) {
 	if c.limits.Pause <= 0 || c.at.workload == "" {
 		return parked{}, false
 	}
@@ -103,7 +104,7 @@ func coolingDown(c candidate) (parked, bool) {
 
 // unavailable counts every pod that is wanted and not ready, whatever the cause, and every one that is about to go. A pod that is
 // not ready itself can go: it makes nothing worse.
-func unavailable(c candidate) (parked, bool) {
+func unavailable(c admission) (parked, bool) {
 	pod, known := c.view.Pod(c.intent.Pod.UID)
 	if !known || pod.Budgeted || !pod.Ready || c.at.workload == "" {
 		return parked{}, false
@@ -123,7 +124,7 @@ func unavailable(c candidate) (parked, bool) {
 }
 
 // byWorkload parks under the workload, whose name takes the place of %s in the message.
-func (c candidate) byWorkload(reason schemas.ReasonCode, message string) parked {
+func (c admission) byWorkload(reason schemas.ReasonCode, message string) parked {
 	ref := c.workload()
 	return parked{
 		by: workloadBlocker(c.at.workload), blockers: []schemas.ObjectRef{ref},
@@ -131,7 +132,7 @@ func (c candidate) byWorkload(reason schemas.ReasonCode, message string) parked 
 	}
 }
 
-func (c candidate) workload() schemas.ObjectRef {
+func (c admission) workload() schemas.ObjectRef {
 	if w := workloadOf(c.view, c.intent.Pod.UID); w != nil {
 		return *w
 	}
@@ -160,7 +161,7 @@ func (s *session) admit(e *entry, now time.Time) (x *inFlight, wait time.Duratio
 		s.apply(c)
 		return nil, 0
 	}
-	p, blocks := blocked(candidate{e.intent, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
+	p, blocks := blocked(admission{e.intent, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
 		blocks, p = true, parked{
 			by: blocker{"namespace", at.namespace}, until: now.Add(rate),
@@ -304,7 +305,7 @@ func (s *session) releaseAll() {
 	}
 }
 
-// enqueue lets the dispatcher reconcile the pod of an entry.
+// enqueue lets the dispatch loop reconcile the pod of an entry.
 func (s *session) enqueue(e *entry) {
 	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority)}, e.uid())
 }
@@ -323,4 +324,83 @@ func (s *session) expire(now time.Time) {
 			}
 		}
 	}
+}
+
+// loops says whether a pod that returns to the node which it had to leave is moved in vain.
+func loops(t policy.Traits) bool { return !t.RenewsPods && !t.MayReturn }
+
+// movedOff tells the workload breaker that a pod was moved off its node. The caller holds mu.
+func (s *session) movedOff(x *inFlight, now time.Time) {
+	if loops(s.traits(x)) {
+		k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: x.at.node}
+		s.loop.Moved(k, now)
+		s.loop.Describe(k, x.Workload, x.seen)
+		s.storeLoop(k)
+	}
+}
+
+// landed tells the workload breaker where the replacement of a pod runs. The caller holds mu.
+func (s *session) landed(x *inFlight, e ended, now time.Time) {
+	node := e.settlement.Node
+	if node == "" || x.at.workload == "" || !loops(s.traits(x)) {
+		return
+	}
+	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: node}
+	before, _ := s.loop.Entry(k)
+	if node != x.at.node && s.cfg.View.Seen(x.replacement) <= before.Seen {
+		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
+	}
+	opened := s.loop.Landed(k.Workload, k.Strategy, x.at.node, node, now)
+	s.loop.Describe(k, x.Workload, before.Seen)
+	if b, _ := s.loop.Entry(k); opened {
+		s.metrics.loops.WithLabelValues(k.Strategy).Inc()
+		name := string(x.at.workload)
+		if x.Workload != nil {
+			name = x.Workload.String()
+		}
+		s.cfg.Log.Warn("circuit breaker of a workload open", "workload", name, "node", node, "strategy", k.Strategy,
+			"returns", b.Returns, "until", b.Until)
+		s.events.warn(x.record, loopEvent, fmt.Sprintf(
+			"moved off node %s by %s and back on it, %d times: it is left alone there until %s",
+			node, k.Strategy, b.Returns, clock(b.Until)))
+	}
+	s.storeLoop(k)
+}
+
+// checkCluster asks the cluster breaker if something changed for it. The caller holds mu.
+func (s *session) checkCluster(now time.Time) {
+	if !s.clusterDue {
+		return
+	}
+	s.clusterDue = false
+	state := limit.ClusterState{Now: now, Nodes: s.cfg.View.Nodes()}
+	for _, x := range s.moves.all {
+		if !x.Moved.IsZero() && x.State == nil {
+			state.Pending = append(state.Pending, x.Moved)
+		}
+	}
+	for _, x := range s.settled {
+		if x.Pending {
+			state.Pending = append(state.Pending, x.Moved)
+		}
+	}
+	open, changed := s.cluster.Look(state)
+	if !changed {
+		return
+	}
+	s.metrics.storm.Reset()
+	for _, c := range open {
+		s.metrics.storm.WithLabelValues(string(c.Reason)).Set(1)
+		s.cfg.Log.Warn("circuit breaker open, nothing is moved", "reason", c.Reason, "why", c.Message)
+		s.events.announce(corev1.EventTypeWarning, stormEvent, "nothing is moved: "+c.Message)
+	}
+	if len(open) == 0 {
+		s.change(keyStorm, nil)
+		s.cfg.Log.Info("circuit breaker closed")
+		s.events.announce(corev1.EventTypeNormal, stormEvent, "over: pods are moved again")
+	} else {
+		s.change(keyStorm, stormRecord{open})
+	}
+	s.releaseAll()
+	s.freed()
 }

@@ -66,8 +66,8 @@ type entries struct {
 	pods     map[types.UID][]*entry // never empty lists
 	open     int                    // entries without a verdict
 
-	// begun returns the move that this process or one before it began for an intent. nil: none is known.
-	begun func(Intent) *inFlight
+	// moveOf returns the move that this process or one before it began for an intent. nil: none is known.
+	moveOf func(Intent) *inFlight
 }
 
 // entry is an intent that has no verdict yet.
@@ -134,7 +134,7 @@ type changes struct {
 
 func newEntries() *entries {
 	return &entries{
-		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, begun: func(Intent) *inFlight { return nil },
+		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, moveOf: func(Intent) *inFlight { return nil },
 	}
 }
 
@@ -168,7 +168,7 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) (c c
 	t.messages[k] = next
 	for _, intent := range a.Intents {
 		i := intentOf(a, intent, e)
-		if x := t.begun(i); x != nil {
+		if x := t.moveOf(i); x != nil {
 			x.message = next // its verdict was stored, or is about to be
 			continue
 		}

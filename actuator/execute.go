@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -136,8 +135,8 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 			skip := p.Restart.Otherwise == policy.OtherwiseSkip && !preferred
 			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
 		}
-		if a.requests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would tell nothing new
-			list = append(list, choice{Method: a.requests})
+		if a.evictionRequests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would tell nothing new
+			list = append(list, choice{Method: a.evictionRequests})
 		}
 	}
 	if asked.DryRun {
@@ -151,8 +150,8 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 	switch {
 	case (name == schemas.MethodRestart || name == schemas.MethodSurge) && a.restarts != nil:
 		return a.restarts
-	case name == schemas.MethodEvictionRequest && a.requests != nil:
-		return a.requests
+	case name == schemas.MethodEvictionRequest && a.evictionRequests != nil:
+		return a.evictionRequests
 	case name == schemas.MethodBackground && a.background != nil:
 		return a.background
 	}
@@ -227,22 +226,4 @@ func (a *Actuator) noteRight(p move.Progress) {
 	if s := a.session.Load(); s != nil {
 		s.events.announce(corev1.EventTypeWarning, rightEvent, err.Error())
 	}
-}
-
-// CheckRequested returns an error that wraps [schemas.ErrInvalid] if the intents of a request differ from the stored request,
-// or from the receipt of the watcher. So overrides rest on the request, which was checked against the policy, and not on the
-// process that answers its scopes.
-func CheckRequested(a schemas.Intents, request schemas.Request, accepted schemas.Receipt) error {
-	if a.Profile != accepted.Profile {
-		return fmt.Errorf("%w: its profile is %q, and the request was accepted for %q", schemas.ErrInvalid, a.Profile, accepted.Profile)
-	}
-	for i, intent := range a.Intents {
-		if !slices.ContainsFunc(accepted.Pods, func(p schemas.RequestedPod) bool { return p.Pod == intent.Pod }) {
-			return fmt.Errorf("%w: intents[%d].pod is not among the pods of the accepted request", schemas.ErrInvalid, i)
-		}
-		if !reflect.DeepEqual(intent.Asked, request.Asked()) {
-			return fmt.Errorf("%w: intents[%d].asked is not what the accepted request asks for", schemas.ErrInvalid, i)
-		}
-	}
-	return nil
 }

@@ -24,7 +24,7 @@ func (a *Actuator) Batches() *Batches { return a.batches(a.execute) }
 
 func (a *Actuator) batches(execute executeFunc) *Batches {
 	p := *a.policy.Load()
-	p.Limits.PerNode, p.Limits.PerNamespace, p.Limits.Total = nil, nil, nil
+	p.Limits = p.Limits.WithoutWindows()
 	a.policy.Store(&p)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Batches{

@@ -320,6 +320,43 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 	return nil
 }
 
+// storeLoop stores the state of a workload breaker. A node that no pod returned to is not worth a write for each move: without
+// it, a return in a circle goes uncounted once.
+func (s *session) storeLoop(k limit.BreakerKey) {
+	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
+		s.change(loopKey(k), b)
+	}
+	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
+}
+
+// followLedger closes workload breakers on request until ctx ends.
+func (s *session) followLedger(ctx context.Context) {
+	err := s.ledger.Follow(ctx, keyClear, func(key string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.clear(key)
+	})
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Log.Error("the ledger cannot be followed; circuit breakers of workloads cannot be closed on request", "error", err)
+	}
+}
+
+// clear closes the workload breakers that the key of a request names, and deletes the request after them. The caller holds mu.
+func (s *session) clear(key string) {
+	uid := types.UID(strings.TrimPrefix(key, keyClear))
+	workload := uid
+	if uid == everyWorkload {
+		workload = ""
+	}
+	cleared := s.loop.Clear(workload)
+	for _, k := range cleared {
+		s.change(loopKey(k), nil)
+	}
+	s.change(key, nil)
+	s.cfg.Log.Info("circuit breakers of workloads closed on request", "workload", uid, "breakers", len(cleared))
+	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
+}
+
 // memoryLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.
 type memoryLedger struct {
 	mu      sync.Mutex

@@ -186,6 +186,74 @@ func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(cooldown)) })
 }
 
+// remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.
+func (s *session) remember(x *inFlight, now time.Time) {
+	if x.Settled {
+		due := s.forgottenAt(x, now)
+		if !now.Before(due) {
+			s.change(x.key(), nil)
+			return
+		}
+		s.settled[x.uid()] = x
+		s.forgetAt = sooner(s.forgetAt, due)
+	}
+	s.change(x.key(), x.record)
+}
+
+// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it,
+// and the intents message that asked for it is out of the table, from which the next leader would else execute it again.
+func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
+	due := x.Moved.Add(s.windows.Pause)
+	if s.windows.Any() {
+		due = x.Moved.Add(max(s.windows.Over(), s.windows.Pause))
+	}
+	inTable := x.message != nil && !x.message.closed
+	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not end them after a restart
+	if (inTable || others || x.Pending || x.ending) && due.Before(now.Add(sweepEvery)) {
+		due = now.Add(sweepEvery)
+	}
+	if due.Before(x.recovered) {
+		due = x.recovered
+	}
+	return due
+}
+
+// sooner returns the earlier time. The zero time is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) && !b.IsZero() {
+		return b
+	}
+	return a
+}
+
+// forgetSettled deletes the settled moves that nothing follows from any more. The caller holds mu.
+func (s *session) forgetSettled(now time.Time) {
+	if s.forgetAt.IsZero() || now.Before(s.forgetAt) {
+		return
+	}
+	s.forgetAt = time.Time{}
+	for uid, x := range s.settled {
+		if due := s.forgottenAt(x, now); now.Before(due) {
+			s.forgetAt = sooner(s.forgetAt, due)
+			continue
+		}
+		delete(s.settled, uid)
+		if s.moves.all[uid] == nil { // else it is moved again, and the record is of that
+			s.change(x.key(), nil)
+		}
+	}
+}
+
+// moveOf returns the move that was begun for an intent. nil: none is remembered.
+func (s *session) moveOf(i Intent) *inFlight {
+	for _, x := range []*inFlight{s.moves.all[i.Pod.UID], s.settled[i.Pod.UID]} {
+		if x != nil && x.Intent.ID == i.ID {
+			return x
+		}
+	}
+	return nil
+}
+
 // unseen is how long after a move a scope may still be made by a watcher that has not seen it. The cooldown of the watcher for
 // the group of the pod is twice as long, so clocks may differ by as much.
 const unseen = 500 * time.Millisecond

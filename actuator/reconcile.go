@@ -3,13 +3,58 @@ package actuator
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
+
+// queues hold the keys that have to be reconciled. Keys are UIDs of pods.
+type queues struct {
+	// wanted are pods with an intent entry, by priority. One goroutine takes them, so that their order holds.
+	wanted priorityqueue.PriorityQueue[types.UID]
+	// inFlight are pods on the move.
+	inFlight workqueue.TypedDelayingInterface[types.UID]
+	// changes are the changes that informers reported.
+	changes workqueue.TypedInterface[cluster.Change]
+}
+
+func newQueues() queues {
+	return queues{
+		wanted:   priorityqueue.New[types.UID](""),
+		inFlight: workqueue.NewTypedDelayingQueue[types.UID](),
+		changes:  workqueue.NewTyped[cluster.Change](),
+	}
+}
+
+func (q queues) shutDown() {
+	q.wanted.ShutDown()
+	q.inFlight.ShutDown()
+	q.changes.ShutDown()
+}
+
+// priorityOf is the priority of an intent in the queue: by the [policy.Priority] of its strategy, then low pod priority first,
+// then BestEffort before Burstable before Guaranteed.
+func priorityOf(t policy.Traits, p cluster.Pod) int {
+	strategy := slices.Index(policy.Priorities(), t.Priority)
+	if strategy < 0 {
+		strategy = slices.Index(policy.Priorities(), policy.PriorityViolation)
+	}
+	quality := slices.Index([]corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}, p.QoS)
+	if quality < 0 {
+		quality = 3 // not known: it goes first
+	}
+	return (len(policy.Priorities())-strategy)<<40 + (math.MaxInt32-int(p.Priority))<<2 + quality
+}
 
 // dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes one when
 // there is capacity to execute it, so a pod of higher priority that arrives while capacity is missing goes first.
@@ -60,7 +105,7 @@ func (s *session) capacityWait(now time.Time) time.Duration {
 	return max(wait, s.bucket.Wait(now))
 }
 
-// freed lets the dispatcher look again whether there is capacity.
+// freed lets the dispatch loop look again whether there is capacity.
 func (s *session) freed() {
 	select {
 	case s.capacity <- struct{}{}:

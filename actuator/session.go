@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -81,7 +82,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
-	s.entries.begun = s.begun
+	s.entries.moveOf = s.moveOf
 	return s
 }
 
@@ -227,7 +228,7 @@ func (s *session) persist(writes string, f func() error, attrs ...any) error {
 			s.cfg.Log.Warn(writes+" cannot be stored, trying again", append(attrs, "error", err)...)
 		}
 	})
-	if err == nil {
+	if err == nil || isInvalid(err) { // there is an answer
 		if _, was := s.outages.LoadAndDelete(writes); was {
 			s.cfg.Log.Info(writes + " are stored again")
 		}
@@ -249,3 +250,89 @@ func (s *session) change(key string, value any) { s.ledgerWrites.set(key, value)
 
 // traits returns the traits of the strategy of a move.
 func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Intent.Strategy) }
+
+// apiHealth says whether the API server answers. The zero value is healthy. It is safe for concurrent use.
+type apiHealth struct {
+	mu      sync.Mutex
+	failure error // nil: up
+	since   time.Time
+	tries   int
+	retry   time.Time // not to be tried before
+}
+
+// fail records that the API server could not be asked, and returns whether that is news.
+func (h *apiHealth) fail(now time.Time, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news := h.failure == nil
+	if news {
+		h.since, h.tries = now, 0
+	}
+	h.failure = err
+	if !now.Before(h.retry) { // of calls that fail together only the first counts
+		h.retry = now.Add(backoff(h.tries))
+		h.tries++
+	}
+	return news
+}
+
+// succeed records that the API server answered, and returns the duration of the outage.
+func (h *apiHealth) succeed(now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
+		return 0
+	}
+	h.failure, h.retry = nil, time.Time{}
+	return now.Sub(h.since)
+}
+
+// wait returns whether the API server is away, and how long until it may be tried again.
+func (h *apiHealth) wait(now time.Time) (wait time.Duration, down bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
+		return 0, false
+	}
+	return max(h.retry.Sub(now), 0), true
+}
+
+func (h *apiHealth) ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure == nil {
+		return nil
+	}
+	return fmt.Errorf("API server cannot be asked since %s: %w", clock(h.since), h.failure)
+}
+
+// maxBackoff bounds how long the end of an outage goes unnoticed.
+const maxBackoff = 5 * time.Second
+
+// backoff is the delay after so many tries: 100 ms doubled each time, up to maxBackoff, less a jitter of up to a half.
+func backoff(tries int) time.Duration {
+	d := min(100*time.Millisecond<<min(tries, 10), maxBackoff)
+	return d - rand.N(d/2)
+}
+
+// persist calls f until it succeeds, fails with a permanent error, or ctx ends, and returns the last error. f is not called
+// when ctx has ended before. It reports the first error that does not end it to first.
+func persist(ctx context.Context, f func() error, permanent func(error) bool, first func(error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for tries := 0; ; tries++ {
+		err := f()
+		if err == nil || permanent(err) || ctx.Err() != nil {
+			return err
+		}
+		if tries == 0 {
+			first(err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(backoff(tries)):
+		}
+	}
+}

@@ -20,8 +20,8 @@ type ClusterBreaker struct {
 	open       []Condition       // the result of the latest Look
 }
 
-// Situation is the state of the cluster at the time Now.
-type Situation struct {
+// ClusterState is the state of the cluster at the time Now.
+type ClusterState struct {
 	Now   time.Time
 	Nodes []cluster.Node
 	// Pending has the time since when each replacement is not ready, in any order.
@@ -53,7 +53,7 @@ func (b *ClusterBreaker) Set(p policy.Storm) {
 func (b *ClusterBreaker) Open() []Condition { return b.open }
 
 // Look returns the conditions that hold. changed: their reasons differ from those of the latest call.
-func (b *ClusterBreaker) Look(now Situation) (open []Condition, changed bool) {
+func (b *ClusterBreaker) Look(now ClusterState) (open []Condition, changed bool) {
 	before := b.open
 	b.open = nil
 	for _, c := range []Condition{
@@ -107,7 +107,7 @@ func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, u
 func (b *ClusterBreaker) Trial() bool { return b.calls.trial }
 
 // badNodes describes why too many nodes went bad. A node that a maintenance holds is not bad. Empty: there are not too many.
-func (b *ClusterBreaker) badNodes(now Situation) string {
+func (b *ClusterBreaker) badNodes(now ClusterState) string {
 	unready, tainted := 0, 0
 	for _, n := range now.Nodes {
 		switch {
@@ -127,7 +127,7 @@ func (b *ClusterBreaker) badNodes(now Situation) string {
 }
 
 // pending describes why too many replacements are not ready for too long. Empty: there are not too many.
-func (b *ClusterBreaker) pending(now Situation) string {
+func (b *ClusterBreaker) pending(now ClusterState) string {
 	overdue := 0
 	for _, since := range now.Pending {
 		if now.Now.Sub(since) >= b.policy.PendingFor {

@@ -48,44 +48,44 @@ func TestClusterBreaker(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy policy.Storm
-		now    Situation
+		now    ClusterState
 		open   []Condition
 	}{
-		{"no node and no replacement is no storm", policy.DefaultBrakes().Storm, Situation{Now: at(0)}, nil},
+		{"no node and no replacement is no storm", policy.DefaultBrakes().Storm, ClusterState{Now: at(0)}, nil},
 		{"as many nodes as the policy says are one", policy.Storm{Nodes: 30},
-			Situation{Now: at(0), Nodes: nodes(10, 3)},
+			ClusterState{Now: at(0), Nodes: nodes(10, 3)},
 			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"fewer are none", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(11, 3)}, nil},
+		{"fewer are none", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(11, 3)}, nil},
 		{"nodes that a maintenance holds are none, cordoned or not ready as they may be", policy.Storm{Nodes: 30},
-			Situation{Now: at(0), Nodes: append(nodes(7, 2), maintained(3)...)}, nil},
-		{"and count among all", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
+			ClusterState{Now: at(0), Nodes: append(nodes(7, 2), maintained(3)...)}, nil},
+		{"and count among all", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
 			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"two nodes are none, however few there are", policy.Storm{Nodes: 30}, Situation{Now: at(0), Nodes: nodes(2, 2)}, nil},
-		{"a share that no cluster reaches is switched on in vain", policy.Storm{Nodes: 101}, Situation{Now: at(0), Nodes: nodes(9, 9)}, nil},
-		{"0 switches it off", policy.Storm{}, Situation{Now: at(0), Nodes: nodes(10, 10)}, nil},
+		{"two nodes are none, however few there are", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(2, 2)}, nil},
+		{"a share that no cluster reaches is switched on in vain", policy.Storm{Nodes: 101}, ClusterState{Now: at(0), Nodes: nodes(9, 9)}, nil},
+		{"0 switches it off", policy.Storm{}, ClusterState{Now: at(0), Nodes: nodes(10, 10)}, nil},
 		{"a taint counts for ten minutes, and the storm ends when so many are older that the share is too small", policy.Storm{Nodes: 40},
-			Situation{Now: at(9), Nodes: nodes(10, 2, 4, 0, 7)},
+			ClusterState{Now: at(9), Nodes: nodes(10, 2, 4, 0, 7)},
 			[]Condition{{Reason: nodesBad, Message: "5 of 10 nodes went bad: 2 not ready, 3 tainted within 10m0s; nothing is moved from 40 percent on"}}},
-		{"and not for longer", policy.Storm{Nodes: 50}, Situation{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil},
+		{"and not for longer", policy.Storm{Nodes: 50}, ClusterState{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil},
 		{"a node that is not ready does not get better with time, however old its taint", policy.Storm{Nodes: 30},
-			Situation{Now: at(60), Nodes: []cluster.Node{{Tainted: at(0)}, {Tainted: at(0)}, {Tainted: at(0)}, {Ready: true}}},
+			ClusterState{Now: at(60), Nodes: []cluster.Node{{Tainted: at(0)}, {Tainted: at(0)}, {Tainted: at(0)}, {Ready: true}}},
 			[]Condition{{Reason: nodesBad, Message: "3 of 4 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
 		{"a storm of taints among nodes that are not ready outlasts them", policy.Storm{Nodes: 30},
-			Situation{Now: at(1), Nodes: nodes(10, 3, 0)},
+			ClusterState{Now: at(1), Nodes: nodes(10, 3, 0)},
 			[]Condition{{Reason: nodesBad, Message: "4 of 10 nodes went bad: 3 not ready, 1 tainted within 10m0s; nothing is moved from 30 percent on"}}},
 		{"replacements that wait for long are one", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
-			Situation{Now: at(8), Pending: waiting(4, 3, 0)},
+			ClusterState{Now: at(8), Pending: waiting(4, 3, 0)},
 			[]Condition{{Reason: pendingBad, Message: "2 replacements have been waiting for 5m0s or longer; nothing is moved from 2 on"}}},
 		{"a single one can be", policy.Storm{Pending: 1, PendingFor: 5 * time.Minute},
-			Situation{Now: at(8), Pending: waiting(0)},
+			ClusterState{Now: at(8), Pending: waiting(0)},
 			[]Condition{{Reason: pendingBad, Message: "1 replacement has been waiting for 5m0s or longer; nothing is moved from 1 on"}}},
 		{"it begins when the last of so many has waited for so long", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
-			Situation{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
+			ClusterState{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
 		{"too few are none, however long they wait", policy.Storm{Pending: 4, PendingFor: 5 * time.Minute},
-			Situation{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
-		{"0 replacements switch it off", policy.Storm{}, Situation{Now: at(60), Pending: waiting(0, 0)}, nil},
+			ClusterState{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
+		{"0 replacements switch it off", policy.Storm{}, ClusterState{Now: at(60), Pending: waiting(0, 0)}, nil},
 		{"several conditions hold at once", policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute},
-			Situation{Now: at(8), Nodes: nodes(4, 0, 0, 1, 2), Pending: waiting(0)},
+			ClusterState{Now: at(8), Nodes: nodes(4, 0, 0, 1, 2), Pending: waiting(0)},
 			[]Condition{
 				{Reason: nodesBad, Message: "3 of 4 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on"},
 				{Reason: pendingBad, Message: "1 replacement has been waiting for 1m0s or longer; nothing is moved from 1 on"},
@@ -103,7 +103,7 @@ func TestClusterBreaker(t *testing.T) {
 func TestClusterBreakerChanges(t *testing.T) {
 	s := NewClusterBreaker(policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute})
 	var got []bool
-	for _, now := range []Situation{
+	for _, now := range []ClusterState{
 		{Now: at(0), Nodes: nodes(10, 2)},
 		{Now: at(1), Nodes: nodes(10, 3)},
 		{Now: at(2), Nodes: nodes(10, 4)},
@@ -191,7 +191,7 @@ func TestClusterBreakerCalls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewClusterBreaker(policy.Storm{Failures: 50})
 			c.story(s)
-			now := Situation{Now: second(c.at)}
+			now := ClusterState{Now: second(c.at)}
 			open, _ := s.Look(now)
 			check(t, "the brake", answer{unsince(open), s.Trial()}, c.want)
 		})

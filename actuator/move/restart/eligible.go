@@ -116,7 +116,7 @@ func notStuck(c candidate) *move.Refusal {
 
 func notRolling(c candidate) *move.Refusal {
 	if d := c.Deployment; surging(d) || !rolledOut(d) {
-		return not(c, schemas.ReasonRestartRunning, "%s", situation(d))
+		return not(c, schemas.ReasonRestartRunning, "%s", describe(d))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func healthy(c candidate) *move.Refusal {
 	if complete(c.Deployment) {
 		return nil
 	}
-	return not(c, schemas.ReasonRestartUnhealthy, "%s", situation(c.Deployment))
+	return not(c, schemas.ReasonRestartUnhealthy, "%s", describe(c.Deployment))
 }
 
 func notJustNow(c candidate) *move.Refusal {

@@ -1,6 +1,6 @@
 // Package restart moves a pod by its Deployment, which makes a replacement before the pod goes.
 //
-//	Start (restart.go) ──▶ find (candidate.go) ──▶ eligible (eligible.go) ──▶ save ──▶ begin (restart.go)
+//	Start (restart.go) ──▶ find (takespart.go) ──▶ eligible (eligible.go) ──▶ save ──▶ begin (restart.go)
 //	Step  (restart.go) ──▶ look ──▶ followRollout (rollout.go) or followSurge (surge.go) ──▶ carryOut (change.go)
 //
 // The phase of a move is in its stored state (state.go):
@@ -157,7 +157,7 @@ func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	case err != nil || c == nil:
 		return state{}, nil, err
 	case replicasOf(c.Deployment) > 1 && restarting(c.Deployment):
-		refusal := not(*c, schemas.ReasonRestartRunning, "%s", situation(c.Deployment))
+		refusal := not(*c, schemas.ReasonRestartRunning, "%s", describe(c.Deployment))
 		refusal.Wait = true
 		return state{Method: c.Method}, refusal, nil
 	}

@@ -53,7 +53,7 @@ func followRollout(s state, v view) decision {
 	if why, is := s.overdue(v, "restart"); is {
 		return giveUp(why)
 	}
-	return decision{Then: working(s, situation(d), poll)}
+	return decision{Then: working(s, describe(d), poll)}
 }
 
 // isOld says whether the annotation of the template has its value from before the move.

@@ -241,7 +241,7 @@ func (s state) overdue(v view, kind string) (why string, is bool) {
 		return "the " + kind + " got stuck and is taken back: " + why, true
 	}
 	if v.Now.After(s.At.Add(s.Limit)) {
-		return fmt.Sprintf("the %s took more than %s and is taken back: %s", kind, s.Limit, situation(d)), true
+		return fmt.Sprintf("the %s took more than %s and is taken back: %s", kind, s.Limit, describe(d)), true
 	}
 	return "", false
 }
@@ -257,8 +257,8 @@ func surging(d *appsv1.Deployment) bool {
 	return err == nil && replicasOf(d) == int32(before)+1
 }
 
-// situation says in words how far the Deployment is.
-func situation(d *appsv1.Deployment) string {
+// describe says in words how far the Deployment is.
+func describe(d *appsv1.Deployment) string {
 	want, s := replicasOf(d), d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:

@@ -98,9 +98,9 @@ func followSurge(s state, v view, grace *int64) decision {
 		}
 		return returnReplica(s, s.Refusal.Message)
 	case surgeUnmarked:
-		return decision{Cost: lowerCost(v.Pod), Then: working(s, situation(v.Deployment), soon)}
+		return decision{Cost: lowerCost(v.Pod), Then: working(s, describe(v.Deployment), soon)}
 	case surgeWaiting:
-		return decision{Then: working(s, situation(v.Deployment), poll)}
+		return decision{Then: working(s, describe(v.Deployment), poll)}
 	default:
 		last := returnReplica(s, "the replacement is available; the pod goes")
 		last.Ask = true
@@ -120,7 +120,7 @@ func returnReplica(s state, message string) decision {
 // settleSurge waits until a Deployment that got its replicas back has no more than that, and reports the end of the pod.
 func settleSurge(s state, v view, grace *int64) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
-		return decision{Then: working(s, situation(v.Deployment), poll)}
+		return decision{Then: working(s, describe(v.Deployment), poll)}
 	}
 	words := ""
 	switch {
