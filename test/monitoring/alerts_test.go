@@ -87,6 +87,19 @@ var cases = []struct {
 		`rehome_leader{lease="rehome-actuator", instance="a", ` + ours + `} 1 1 1 0 0x20`,
 		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 0 0 0 0 1x20`,
 	}, 10, nil},
+	{"RehomeNobodyLeads", "no actuator is there", []string{
+		`rehome_leader{lease="rehome-watcher", instance="a", ` + ours + `} 1x30`,
+		`rehome_build_info{instance="a", ` + ours + `} 1x30`, `rehome_build_info{instance="b", ` + ours + `} 1x30`,
+	}, 10, map[string]string{`{lease="rehome-actuator"}`: "No process of Rehome holds the lease rehome-actuator."}},
+	{"RehomeNobodyLeads", "only functions are there", []string{`rehome_build_info{` + pod + `} 1x30`}, 10, map[string]string{
+		`{lease="rehome-actuator"}`: "No process of Rehome holds the lease rehome-actuator.",
+		`{lease="rehome-watcher"}`:  "No process of Rehome holds the lease rehome-watcher.",
+	}},
+	{"RehomeNobodyLeads", "nothing is there", []string{`other 1x30`}, 20, nil},
+	{"RehomeNobodyLeads", "each lease is held", []string{
+		`rehome_leader{lease="rehome-watcher", instance="a", ` + ours + `} 1x30`,
+		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 1x30`, `rehome_build_info{instance="c", ` + ours + `} 1x30`,
+	}, 20, nil},
 
 	{"RehomeNotReady", "it has not been ready for long", []string{`rehome_ready{` + pod + `} 1 0x20`}, 12, map[string]string{
 		`{instance="10.0.0.1:8642", job="rehome", namespace="rehome"}`: "A process of Rehome is not ready.",
@@ -121,6 +134,17 @@ var cases = []struct {
 	{"RehomeBusLag", "many scopes wait for a moment", []string{
 		`rehome_bus_consumer_waiting_messages{stream="REHOME_SCOPES", consumer="PodLifeTime", ` + pod + `} 0x9 5000x9 0x40`,
 	}, 40, nil},
+
+	{"RehomeStreamFull", "the ledger is almost full", []string{
+		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", instance="a", ` + ours + `} 50 91x30`,
+		`rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", instance="a", ` + ours + `} 100x30`,
+		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", instance="b", ` + ours + `} 50 91x30`,
+		`rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", instance="b", ` + ours + `} 100x30`,
+	}, 10, map[string]string{`{stream="KV_REHOME_LEDGER"}`: "The stream KV_REHOME_LEDGER of Rehome is almost full."}},
+	{"RehomeStreamFull", "the history is full, and the ledger is not", []string{
+		`rehome_bus_stream_bytes{stream="REHOME_EVENTS", ` + pod + `} 100x30`, `rehome_bus_stream_limit_bytes{stream="REHOME_EVENTS", ` + pod + `} 100x30`,
+		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 89x30`, `rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 100x30`,
+	}, 20, nil},
 
 	{"RehomeDeadLetters", "there are some", []string{`rehome_dead_letters{stream="REHOME_SCOPES", ` + pod + `} _ 2x30`}, 10, map[string]string{
 		`{job="rehome", namespace="rehome", stream="REHOME_SCOPES"}`: "Messages of Rehome could not be worked on.",
