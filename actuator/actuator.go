@@ -24,9 +24,9 @@
 // # Moves
 //
 // Right before a move, the actuator reads the live pod, applies every gate again, and stores a record in the [Ledger]. It asks
-// [Config.LeaseValid] between the record and the call, and before each further step. A move is in flight (moves.go) until its replacement is ready, until there
-// is none to wait for, or for ten minutes; then a second verdict, [schemas.Settled], says how it ended. Without a View, and in a
-// dry run, moves are over when they are accepted.
+// [Config.LeaseValid] between the record and the call, and before each further step. A move is in flight (moves.go) until its
+// replacement is ready, until there is none to wait for, or for ten minutes; then a second verdict, [schemas.Settled], says how it
+// ended. Without a View, and in a dry run, moves are over when they are accepted.
 //
 // # Recovery
 //
