@@ -106,7 +106,7 @@ func (b BusAdapter) FollowRequests(
 
 // FollowVerdicts implements watcher.Bus.
 func (b BusAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: since, Follow: true}
 	return b.Events(ctx, query, func(e schemas.Event) error {
 		handle(b.taken(e))
 		return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 // largeScope is a scope with at least so many bytes of data, most of them in its arguments.
@@ -138,9 +139,31 @@ func answered(id string, body []byte) (nats.Header, []byte) {
 	return nats.Header(w.Header()), w.Body.Bytes()
 }
 
+// publishPacked stores a scope compressed, however large it is unpacked, as only another program does.
+func (d *dispatching) publishPacked(e schemas.Event) {
+	d.t.Helper()
+	m := nats.NewMsg(e.Channel)
+	if err := cloudevent.WriteAttributes(e, func(name, value string) { m.Header["ce-"+name] = []string{value} }); err != nil {
+		d.t.Fatal(err)
+	}
+	m.Header.Set("Content-Encoding", "gzip")
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(e.Data); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+	m.Data = packed.Bytes()
+	if _, err := d.raw.PublishMsg(d.t.Context(), m); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 func TestAScopeWhoseDataUnpackToMoreThanIsReadIsADeadLetterAndHoldsUpNoOther(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(mover)).URL))
-	d.publish(largeScope(t, "huge", 65<<20))
+	d.publishPacked(largeScope(t, "huge", 65<<20))
 	scope := d.publish(nodeScope(t, keepOff, "worker-1"))
 	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
 	d.done()

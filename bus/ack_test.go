@@ -11,14 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/schemas"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
 	broken := errors.New("the API is away")
 	invalid := fmt.Errorf("scope 7: %w", schemas.ErrInvalid)
 	stopped := fmt.Errorf("ask the function: %w", context.Canceled)
-	busy := fmt.Errorf("ask the function: %w", &handover.Later{After: 5 * time.Second, Err: broken})
+	busy := fmt.Errorf("ask the function: %w", &delivery.Later{After: 5 * time.Second, Err: broken})
 	delays := backoff{first: time.Second, most: time.Minute}
 	tests := map[string]struct {
 		attempt attempt

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // The headers by which a function says that it has no answer. [HeaderError] says why, for people.
@@ -74,13 +74,13 @@ func question(e schemas.Event, most int64) (*nats.Msg, error) {
 func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
 	switch {
 	case b.health.deniedSince(began) != nil:
-		return fmt.Errorf("ask on %s: %w: %w", subject, handover.ErrUnauthorized, b.health.deniedSince(began))
+		return fmt.Errorf("ask on %s: %w: %w", subject, delivery.ErrUnauthorized, b.health.deniedSince(began))
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: no function listens on %s", handover.ErrUnreachable, subject)
+		return fmt.Errorf("%w: no function listens on %s", delivery.ErrUnreachable, subject)
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("ask on %s: %w: %w", subject, schemas.ErrInvalid, err)
 	case errors.Is(err, context.DeadlineExceeded) && b.nc.IsConnected():
-		return fmt.Errorf("%w: no function answers on %s in time", handover.ErrUnreachable, subject)
+		return fmt.Errorf("%w: no function answers on %s in time", delivery.ErrUnreachable, subject)
 	case ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("ask on %s: %w", subject, ctx.Err())
 	}
@@ -95,7 +95,7 @@ func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error
 	}
 	switch {
 	case why != "" && after != "":
-		return e, false, &handover.Later{After: handover.ReadAfter(after, now), Err: errors.New(line(why, mostSaid))}
+		return e, false, &delivery.Later{After: delivery.ReadAfter(after, now), Err: errors.New(line(why, mostSaid))}
 	case why != "":
 		return e, false, fmt.Errorf("%w: %s", schemas.ErrInvalid, line(why, mostSaid))
 	case len(m.Data) == 0 && header(m.Header, cloudevent.HeaderPrefix+"specversion") == "" && header(m.Header, contentHeader) == "":

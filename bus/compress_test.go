@@ -85,3 +85,21 @@ func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
 		})
 	}
 }
+
+func TestDataThatNoReaderTakesIsNotWritten(t *testing.T) {
+	of := func(size int) schemas.Event {
+		e := full
+		e.Data = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
+		return e
+	}
+	if m, err := encode(of(maxData)); err != nil {
+		t.Errorf("64 MiB: %v, want a message", err)
+	} else if _, err := decode(m.Header, m.Data, maxData); err != nil {
+		t.Errorf("64 MiB: %v, want that it reads back", err)
+	}
+	_, err := encode(of(maxData + 1))
+	want := fmt.Sprintf("write event %q: invalid event: its data comes to more than 64 MiB", full.ID)
+	if !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

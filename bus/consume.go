@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/schemas"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -72,7 +72,7 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 			return b.scopesOf(ctx, s, w, parallel)
 		},
-		tries:  func(d delivery, _ error) (times uint64, most int) { return d.meta.NumDelivered, d.config.MaxDeliver },
+		tries:  func(r received, _ error) (times uint64, most int) { return r.meta.NumDelivered, r.config.MaxDeliver },
 		delays: backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:  make(chan struct{}, parallel),
 	}
@@ -111,15 +111,15 @@ type consumption struct {
 	// consumer finds the consumer of the messages.
 	consumer func(context.Context, jetstream.Stream) (jetstream.Consumer, error)
 	// tries returns how often a message was tried whose handler returned err, and how often it may be; 0: without end.
-	tries   func(d delivery, err error) (times uint64, most int)
+	tries   func(r received, err error) (times uint64, most int)
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
 	slots   chan struct{} // holds one item for each handler that runs
 	running sync.WaitGroup
 }
 
-// delivery is a message that the server handed out.
-type delivery struct {
+// received is a message that the server handed out.
+type received struct {
 	message jetstream.Msg
 	meta    *jetstream.MsgMetadata
 	config  jetstream.ConsumerConfig // of its consumer
@@ -172,7 +172,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 		}
 		c.running.Go(func() {
 			defer func() { <-c.slots }()
-			c.take(ended, handling, delivery{m, meta, config, epoch(s.CachedInfo())})
+			c.take(ended, handling, received{m, meta, config, epoch(s.CachedInfo())})
 		})
 	}
 }
@@ -205,38 +205,38 @@ func giveBack(messages jetstream.MessagesContext) {
 }
 
 // take handles one message and settles it, while the server is told three times in each AckWait that the work goes on.
-func (c *consumption) take(ended, handling context.Context, d delivery) {
+func (c *consumption) take(ended, handling context.Context, r received) {
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() {
-		tick := time.NewTicker(max(d.config.AckWait/3, time.Millisecond))
+		tick := time.NewTicker(max(r.config.AckWait/3, time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				_ = d.message.InProgress() // without a connection the message is handed out again
+				_ = r.message.InProgress() // without a connection the message is handed out again
 			case <-working.Done():
 				return
 			}
 		}
 	}()
-	l := letterOf(d.message, d.meta, d.epoch)
+	l := letterOf(r.message, r.meta, r.epoch)
 	e, err := l.event(maxData)
 	if err == nil {
 		err = c.handle(handling, e)
 	}
-	times, most := c.tries(d, err)
+	times, most := c.tries(r, err)
 	verb, delay := outcome(attempt{err: err, stopping: ended.Err() != nil, times: times, most: most}, c.delays, rand.Float64())
 	if verb == bury && !c.buried(handling, l, err) {
 		verb = nak // it is told to stop, and the letter is not stored: the next worker has to try
 	}
 	stop()
-	if failed := settle(d.message, verb, delay, err); failed != nil {
+	if failed := settle(r.message, verb, delay, err); failed != nil {
 		c.bus.log.Warn("a message could not be settled, it is handed out again", "what", c.about, "channel", l.Subject,
 			"error", failed)
 	} else if verb == nak {
 		c.bus.log.Warn("a message could not be handled, trying again", "what", c.about, "channel", l.Subject,
-			"attempt", d.meta.NumDelivered, "after", delay, "error", err)
+			"attempt", r.meta.NumDelivered, "after", delay, "error", err)
 	}
 }
 
@@ -311,7 +311,7 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 	case a.most > 0 && a.times >= uint64(a.most):
 		return bury, 0
 	}
-	return nak, max(delays.delay(int(a.times), random), handover.After(a.err))
+	return nak, max(delays.delay(int(a.times), random), delivery.After(a.err))
 }
 
 // Listener says which events to receive without missing one, and how they are handed over.
@@ -440,16 +440,16 @@ func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 }
 
 // tries counts the failures of an event that can be its own. Other failures say nothing about it.
-func (h *listening) tries(d delivery, err error) (times uint64, most int) {
+func (h *listening) tries(r received, err error) (times uint64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	number := d.meta.Sequence.Stream
+	number := r.meta.Sequence.Stream
 	switch {
 	case err == nil, errors.Is(err, schemas.ErrInvalid): // it is done
 		delete(h.failed, number)
-		return d.meta.NumDelivered, 0
-	case errors.Is(err, handover.ErrUnreachable), errors.Is(err, handover.ErrUnauthorized):
-		return d.meta.NumDelivered, 0
+		return r.meta.NumDelivered, 0
+	case errors.Is(err, delivery.ErrUnreachable), errors.Is(err, delivery.ErrUnauthorized):
+		return r.meta.NumDelivered, 0
 	}
 	if len(h.failed) > 4*listenAhead { // most of them were handed to other processes since; it only costs some tries
 		clear(h.failed)

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rehome-dev/rehome/schemas"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // deadContract is what the AsyncAPI document says of dead letters, and of refusals.
@@ -94,7 +94,7 @@ func TestARefusalOfAFunctionIsReadByTheHeadersThatTheContractNames(t *testing.T)
 	}
 	_, _, never := readReply(&nats.Msg{Header: nats.Header{HeaderError: {"no such label"}}}, time.Unix(0, 0))
 	_, _, later := readReply(&nats.Msg{Header: nats.Header{HeaderError: {"busy"}, HeaderRetryAfter: {"301"}}}, time.Unix(0, 0))
-	if !errors.Is(never, schemas.ErrInvalid) || handover.After(later) != 300*time.Second {
+	if !errors.Is(never, schemas.ErrInvalid) || delivery.After(later) != 300*time.Second {
 		t.Errorf("got %v and %v, want one that is ErrInvalid, and one that asks for at most 300 seconds", never, later)
 	}
 }

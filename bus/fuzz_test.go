@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/schemas"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
@@ -124,7 +124,7 @@ func FuzzReply(f *testing.F) {
 			maps.Copy(reply.Header, nats.Header{"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {"/f"}, "ce-type": {"t"}})
 		}
 		e, has, err := readReply(reply, time.Unix(0, 0))
-		later, put := errors.AsType[*handover.Later](err)
+		later, put := errors.AsType[*delivery.Later](err)
 		switch {
 		case put && (later.After < 0 || has), err != nil && !put && !errors.Is(err, schemas.ErrInvalid), err != nil && has:
 			t.Errorf("got %+v, %v, %v", e, has, err)

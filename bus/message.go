@@ -28,15 +28,16 @@ const (
 // above it and shrink to about a tenth, since pods are alike; NATS takes messages of at most 1 MiB by default.
 const compressAbove = 256 << 10
 
-// maxData bounds uncompressed data, so that a few bytes cannot ask for all memory, and maxRequestData that of a request, which
-// any sender may publish and which fits into the message uncompressed.
+// maxData bounds uncompressed data: what is read, so that a few bytes cannot ask for all memory, and so what is written, too.
+// maxRequestData bounds the data of a request, which any sender may publish and which fits into the message uncompressed.
 const (
 	maxData        = 64 << 20
 	maxRequestData = 1 << 20
 )
 
 // encode writes e in the binary mode of the CloudEvents NATS binding: one header an attribute, the data as the body,
-// compressed when it is large. It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
+// compressed when it is large. It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON
+// data, and when the data is larger than maxData.
 func encode(e schemas.Event) (*nats.Msg, error) {
 	m, err := plain(e)
 	if err == nil && len(e.Data) > compressAbove {
@@ -47,6 +48,9 @@ func encode(e schemas.Event) (*nats.Msg, error) {
 
 // plain is encode without compression.
 func plain(e schemas.Event) (*nats.Msg, error) {
+	if len(e.Data) > maxData {
+		return nil, fmt.Errorf("write event %q: %w: its data comes to more than %d MiB", e.ID, schemas.ErrInvalid, maxData>>20)
+	}
 	h := make(nats.Header, 13)
 	set := func(name, value string) { h[cloudevent.HeaderPrefix+name] = []string{value} }
 	if err := cloudevent.WriteAttributes(e, set); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	handover "github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -80,13 +80,13 @@ func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []e
 	began := time.Now()
 	fail := func(e schemas.Event, err error) {
 		err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
-		errs = append(errs, &handover.Undelivered{ID: e.ID, Err: b.explain(began, err)})
+		errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: b.explain(began, err)})
 	}
 	acks := make([]jetstream.PubAckFuture, len(events))
 	for i, e := range events {
 		m, err := message(e)
 		if err != nil {
-			errs = append(errs, &handover.Undelivered{ID: e.ID, Err: err})
+			errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
 			continue
 		}
 		if err = ErrNotConnected; b.nc.IsConnected() {

@@ -3,10 +3,12 @@ package bus_test
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,15 +117,17 @@ func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
 
 func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
 	b := bustest.New(t)
-	good, large := delta(t, "a"), delta(t, "b")
+	good, large, unpacked := delta(t, "a"), delta(t, "b"), delta(t, "c")
 	large.Data = incompressible(24 << 20)
-	refused, rest := delivery.Refused(b.PublishAll(t.Context(), []schemas.Event{large, good}))
+	unpacked.Data = json.RawMessage(`"` + strings.Repeat("x", 64<<20) + `"`) // which packs to less than a message holds
+	refused, rest := delivery.Refused(b.PublishAll(t.Context(), []schemas.Event{large, unpacked, good}))
 	got := make(map[string]string)
 	for id, why := range refused {
 		got[id] = why.Error()
 	}
 	want := map[string]string{
-		large.ID: "publish event " + large.ID + " on rehome.delta.node.taints.b: invalid event: nats: maximum payload exceeded, which is 8388608 bytes",
+		large.ID:    "publish event " + large.ID + " on rehome.delta.node.taints.b: invalid event: nats: maximum payload exceeded, which is 8388608 bytes",
+		unpacked.ID: fmt.Sprintf("write event %q: invalid event: its data comes to more than 64 MiB", unpacked.ID),
 	}
 	if !reflect.DeepEqual(got, want) || rest != nil {
 		t.Errorf("got  %q and %v\nwant %q", got, rest, want)

@@ -60,7 +60,8 @@ type Server struct {
 	seed []byte // of the key by which this process is known. nil: everybody who reaches the server may do everything
 }
 
-// maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 20,000 pods fits.
+// maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 50,000 pods fits,
+// which comes to maxData before.
 const maxPayload = 8 << 20
 
 // StartServer starts a server and waits until it serves. Every event, except scopes in memory, is on the disk before its

@@ -16,7 +16,7 @@ import (
 type natsBus struct{ *bus.Bus }
 
 func (b natsBus) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{schemas.Prefix + ".verdict.>"}, Since: since, Follow: true}
+	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: since, Follow: true}
 	return b.Events(ctx, query, func(e schemas.Event) error {
 		handle(e)
 		return nil
