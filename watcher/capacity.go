@@ -23,7 +23,7 @@ const (
 	checkShare = 20
 )
 
-// fitDependents are the keys whose scopes depend on where pods fit: they have unschedulable pods, which only the lack of capacity
+// fitDependents are the keys whose scopes depend on where pods fit: they have pods that only the lack of capacity
 // protects, or say where else pods fit. Its methods may be called from many goroutines.
 type fitDependents struct {
 	mu      sync.Mutex
@@ -36,8 +36,8 @@ type fitDependents struct {
 
 // fitAnswer is what a scope said about where pods fit.
 type fitAnswer struct {
-	unschedulable []string
-	hash          uint64
+	lackCapacity []string
+	hash         uint64
 }
 
 func newFitDependents() *fitDependents {
@@ -55,11 +55,11 @@ func (f *fitDependents) current() int {
 func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(r.Unschedulable) == 0 && r.FitHash == 0 {
+	if len(r.LackCapacity) == 0 && r.FitHash == 0 {
 		delete(f.keys, key)
 		return
 	}
-	f.keys[key] = fitAnswer{r.Unschedulable, r.FitHash}
+	f.keys[key] = fitAnswer{r.LackCapacity, r.FitHash}
 	if f.version != version {
 		signal(f.check)
 	}
@@ -111,8 +111,8 @@ func (s *session) followCapacity(ctx context.Context) {
 // checkDelay is the pause after a check that took so long.
 func checkDelay(took time.Duration) time.Duration { return max(checkPause, checkShare*took) }
 
-// checkFit builds the dependent scopes, and enqueues the keys whose scopes say something else now: an unschedulable pod has become
-// schedulable, or another place fits.
+// checkFit builds the dependent scopes, and enqueues the keys whose scopes say something else now: a pod that lacked
+// capacity fits, or another place does.
 func (s *session) checkFit() {
 	keys, why := s.capacity.take()
 	now := s.w.now()
@@ -124,10 +124,10 @@ func (s *session) checkFit() {
 			r = scope.Result{}
 		}
 		s.capacity.depend(key, r, version)
-		schedulable := slices.ContainsFunc(before.unschedulable, func(pod string) bool {
-			return !slices.Contains(r.Unschedulable, pod) && scope.BoundPod(s.w.cluster, pod) != nil
+		fits := slices.ContainsFunc(before.lackCapacity, func(pod string) bool {
+			return !slices.Contains(r.LackCapacity, pod) && scope.BoundPod(s.w.cluster, pod) != nil
 		})
-		if schedulable || r.FitHash != 0 && r.FitHash != before.hash {
+		if fits || r.FitHash != 0 && r.FitHash != before.hash {
 			s.queue.add(key, why)
 		}
 	}

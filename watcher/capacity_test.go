@@ -19,7 +19,7 @@ import (
 func TestFitDependents(t *testing.T) {
 	f := newFitDependents()
 	because := func(name string) trigger { return trigger{cause: schemas.Cause{Event: name}} }
-	unschedulable := scope.Result{Unschedulable: []string{"web/a"}}
+	lacking := scope.Result{LackCapacity: []string{"web/a"}}
 	checks := func() bool {
 		select {
 		case <-f.check:
@@ -34,10 +34,10 @@ func TestFitDependents(t *testing.T) {
 		want bool
 	}{
 		{"capacity changes before anything depends on it", func() { f.changed(because("1")) }, false},
-		{"a scope built after that", func() { f.depend(key("n1"), unschedulable, f.current()) }, false},
+		{"a scope built after that", func() { f.depend(key("n1"), lacking, f.current()) }, false},
 		{"capacity changes", func() { f.changed(because("2")) }, true},
 		{"it changes again after a check", func() { f.changed(because("3")); checks(); f.changed(because("4")) }, true},
-		{"a scope built before that", func() { f.depend(key("n2"), unschedulable, f.current()-1) }, true},
+		{"a scope built before that", func() { f.depend(key("n2"), lacking, f.current()-1) }, true},
 		{"a scope that does not depend on it", func() { f.depend(key("n2"), scope.Result{}, f.current()-1) }, false},
 	} {
 		step.do()
@@ -46,7 +46,7 @@ func TestFitDependents(t *testing.T) {
 		}
 	}
 	keys, why := f.take()
-	if want := map[scope.Key]fitAnswer{key("n1"): {unschedulable: []string{"web/a"}}}; !reflect.DeepEqual(keys, want) || why.cause.Event != "2" {
+	if want := map[scope.Key]fitAnswer{key("n1"): {lackCapacity: []string{"web/a"}}}; !reflect.DeepEqual(keys, want) || why.cause.Event != "2" {
 		t.Errorf("got %v because of %q, want %v because of the first change", keys, why.cause.Event, want)
 	}
 }
@@ -73,7 +73,7 @@ func crowded(more ...metav1.Object) []metav1.Object {
 	}, more...)
 }
 
-func TestUnschedulablePod(t *testing.T) {
+func TestPodThatLacksCapacity(t *testing.T) {
 	ended := guest("left", "n2", asks("1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }

@@ -127,7 +127,7 @@ func (s *session) enqueuePods(strategies []*scope.Strategy, t trigger, pods []*c
 				continue
 			}
 			nodes[p.Spec.NodeName] = true
-			groups := scope.Affected{}
+			groups := scope.GroupKeys{}
 			if st.Grouped() {
 				groups[st] = s.scopes.KeysOf(st, p)
 			}

@@ -141,7 +141,7 @@ func (s *session) sampled(from policy.Load) {
 	s.thresholds.mu.Lock()
 	defer s.thresholds.mu.Unlock()
 	now, loads := s.w.now(), map[string]percentages{}
-	transitions := map[string]scope.Affected{} // by the node
+	transitions := map[string]scope.GroupKeys{} // by the node
 	for _, st := range s.policy.Strategies {
 		if !st.Measured() || st.Gauged.Load() != from {
 			continue
@@ -153,7 +153,7 @@ func (s *session) sampled(from policy.Load) {
 		changed, lasting := s.thresholds.update(st, slices.Sorted(slices.Values(st.Gauged.Sources(nodes))), now)
 		for _, name := range changed {
 			if transitions[name] == nil {
-				transitions[name] = scope.Affected{}
+				transitions[name] = scope.GroupKeys{}
 			}
 			transitions[name][st] = []string{scope.Cluster}
 		}
@@ -230,25 +230,4 @@ func (m *loadMoves) last(st *scope.Strategy) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.moves[st.Key(scope.Cluster)]
-}
-
-// noteMove notes that a pod was moved because of what nodes use.
-func (s *session) noteMove(key scope.Key, at time.Time) {
-	st := s.policy.Find(key)
-	if st == nil {
-		return
-	}
-	s.scopes.Moved(st, at)
-	if !st.Measured() {
-		return
-	}
-	m := &s.w.moves
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.moves == nil {
-		m.moves = map[scope.Key]time.Time{}
-	}
-	if at.After(m.moves[st.Key(scope.Cluster)]) {
-		m.moves[st.Key(scope.Cluster)] = at
-	}
 }

@@ -70,7 +70,7 @@ func TestAffectedKeys(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
 			l := testSession(testWatcher(s, &collected{}))
-			for _, st := range l.policy.Affected(c.delta) {
+			for _, st := range l.policy.WokenBy(c.delta) {
 				l.affectedKeys(st, c.delta, nil, trigger{at: at})
 			}
 			got := map[string]time.Time{}

@@ -57,13 +57,13 @@ type indexed struct {
 	settle    time.Duration // how long after a pod left
 }
 
-// Affected are the keys of groups that a change affects, by strategy.
-type Affected map[*Strategy][]string
+// GroupKeys are keys of groups by strategy: those that a change affects.
+type GroupKeys map[*Strategy][]string
 
-func (a Affected) add(s *Strategy, keys []string) {
+func (k GroupKeys) add(s *Strategy, keys []string) {
 	for _, key := range keys {
-		if !slices.Contains(a[s], key) {
-			a[s] = append(a[s], key)
+		if !slices.Contains(k[s], key) {
+			k[s] = append(k[s], key)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (b *Builder) namespaceLabels(name string) labels.Set {
 // Rebuild makes all indexes from the cache. Changes meanwhile go into the old indexes and the new ones. Cooldowns stay.
 func (b *Builder) Rebuild(now time.Time) {
 	b.mu.Lock()
-	b.journal = []func(*groups) Affected{}
+	b.journal = []func(*groups) GroupKeys{}
 	b.mu.Unlock()
 	fresh := newGroups(b)
 	for _, n := range b.cluster.AllNodes(labels.Everything()) {
@@ -129,7 +129,7 @@ func (b *Builder) Rebuild(now time.Time) {
 }
 
 // change applies a change to the indexes. quorum: there are now enough usable nodes to move pods, or no longer.
-func (b *Builder) change(f func(*groups) Affected) (affected Affected, quorum bool) {
+func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := len(b.groups.nodes) < b.MinNodes
@@ -141,20 +141,20 @@ func (b *Builder) change(f func(*groups) Affected) (affected Affected, quorum bo
 }
 
 // NodeChanged takes one change of a node. quorum: there are now enough usable nodes to move pods, or no longer.
-func (b *Builder) NodeChanged(old, new *corev1.Node) (affected Affected, quorum bool) {
-	return b.change(func(g *groups) Affected { return g.setNode(cmp.Or(new, old).Name, new) })
+func (b *Builder) NodeChanged(old, new *corev1.Node) (affected GroupKeys, quorum bool) {
+	return b.change(func(g *groups) GroupKeys { return g.setNode(cmp.Or(new, old).Name, new) })
 }
 
 // PodChanged takes one change of a pod.
-func (b *Builder) PodChanged(old, new *corev1.Pod, now time.Time) Affected {
-	affected, _ := b.change(func(g *groups) Affected { return g.setPod(old, new, now) })
+func (b *Builder) PodChanged(old, new *corev1.Pod, now time.Time) GroupKeys {
+	affected, _ := b.change(func(g *groups) GroupKeys { return g.setPod(old, new, now) })
 	return affected
 }
 
 // NamespaceChanged takes a change of the labels of a namespace.
-func (b *Builder) NamespaceChanged(name string) Affected {
-	affected, _ := b.change(func(g *groups) Affected {
-		affected := Affected{}
+func (b *Builder) NamespaceChanged(name string) GroupKeys {
+	affected, _ := b.change(func(g *groups) GroupKeys {
+		affected := GroupKeys{}
 		for _, ix := range g.indexes {
 			affected.add(ix.strategy, ix.namespaceChanged(name))
 		}
@@ -201,7 +201,7 @@ func (b *Builder) CoolDown(now time.Time) {
 // Moved notes that a strategy moved a pod because of what nodes use.
 func (b *Builder) Moved(s *Strategy, at time.Time) {
 	if s.Scope == schemas.UsageKind {
-		b.change(func(g *groups) Affected {
+		b.change(func(g *groups) GroupKeys {
 			g.of(s).cooldown(Cluster).left(at)
 			return nil
 		})
@@ -232,12 +232,12 @@ func (g *groups) of(s *Strategy) *indexed {
 	return g.indexes[slices.IndexFunc(g.indexes, func(ix *indexed) bool { return ix.strategy == s })]
 }
 
-func (g *groups) setNode(name string, node *corev1.Node) Affected {
+func (g *groups) setNode(name string, node *corev1.Node) GroupKeys {
 	before, after := g.nodes[name], g.view(node)
 	if before == nil && after == nil || before != nil && after != nil && sameNode(before, after) {
 		return nil
 	}
-	affected := Affected{}
+	affected := GroupKeys{}
 	for _, ix := range g.indexes {
 		for _, p := range g.onNode[name] {
 			if before != nil {
@@ -269,8 +269,8 @@ func (g *groups) view(node *corev1.Node) *corev1.Node {
 	return &view
 }
 
-func (g *groups) setPod(old, new *corev1.Pod, now time.Time) Affected {
-	affected := Affected{}
+func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {
+	affected := GroupKeys{}
 	if len(g.indexes) == 0 {
 		return affected
 	}
@@ -309,7 +309,7 @@ func (g *groups) setPod(old, new *corev1.Pod, now time.Time) Affected {
 }
 
 // drop removes a pod from the indexes. left: it is gone or terminating.
-func (g *groups) drop(affected Affected, p *corev1.Pod, now time.Time, left bool) {
+func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left bool) {
 	if p == nil {
 		return
 	}

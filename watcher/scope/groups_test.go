@@ -134,7 +134,7 @@ func (w *world) term(app string) corev1.PodAffinityTerm {
 }
 
 // change makes one random change, shows it to the groups, and returns what they say that it concerns.
-func (w *world) change(b *Builder, now time.Time) Affected {
+func (w *world) change(b *Builder, now time.Time) GroupKeys {
 	switch name := fmt.Sprint("n", w.IntN(8)); w.IntN(9) {
 	case 0:
 		if old := w.nodes[name]; old != nil {
@@ -194,7 +194,7 @@ func (w *world) altered(old *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-func first(affected Affected, _ bool) Affected { return affected }
+func first(affected GroupKeys, _ bool) GroupKeys { return affected }
 
 // contents are the groups in which something could move, with all that is in them, in words.
 func contents(b *Builder) map[string]string {
@@ -388,7 +388,7 @@ func TestIndexes(t *testing.T) {
 		w, b := newWorld(t, 1)
 		pod := w.pod()
 		b.mu.Lock()
-		b.journal = []func(*groups) Affected{}
+		b.journal = []func(*groups) GroupKeys{}
 		b.mu.Unlock()
 		b.PodChanged(nil, pod, now)
 		b.PodChanged(pod, nil, now)

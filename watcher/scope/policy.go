@@ -19,7 +19,7 @@ type CompiledPolicy struct {
 	// Nodes selects the nodes that the policy looks at.
 	Nodes      labels.Selector
 	Strategies []*Strategy
-	affected   map[schemas.DeltaKind][]*Strategy
+	wokenBy    map[schemas.DeltaKind][]*Strategy
 }
 
 // Strategy is one strategy of one profile.
@@ -31,7 +31,7 @@ type Strategy struct {
 
 // Compile compiles a policy. It fails for arguments that do not belong to their strategy.
 func Compile(p policy.Policy) (*CompiledPolicy, error) {
-	c := &CompiledPolicy{Policy: p, Nodes: p.Selector(), affected: map[schemas.DeltaKind][]*Strategy{}}
+	c := &CompiledPolicy{Policy: p, Nodes: p.Selector(), wokenBy: map[schemas.DeltaKind][]*Strategy{}}
 	for i := range p.Profiles {
 		for _, enabled := range p.Profiles[i].Strategies {
 			rules, err := enabled.ScopeRules()
@@ -41,25 +41,25 @@ func Compile(p policy.Policy) (*CompiledPolicy, error) {
 			s := &Strategy{Enabled: enabled, ScopeRules: rules, Profile: &p.Profiles[i]}
 			c.Strategies = append(c.Strategies, s)
 			for _, kind := range enabled.Wakes {
-				c.affected[kind] = append(c.affected[kind], s)
+				c.wokenBy[kind] = append(c.wokenBy[kind], s)
 			}
 		}
 	}
 	return c, nil
 }
 
-// Affected lists the strategies whose scopes a delta can change. The pods of a removed node go with it.
-func (c *CompiledPolicy) Affected(d schemas.Delta) []*Strategy {
+// WokenBy lists the strategies whose scopes a delta can change. The pods of a removed node go with it.
+func (c *CompiledPolicy) WokenBy(d schemas.Delta) []*Strategy {
 	if d.Kind == schemas.NodeRemoved {
 		return nil
 	}
-	return c.affected[d.Kind]
+	return c.wokenBy[d.Kind]
 }
 
 // Publishes says whether a delta is published: each delta of a node, and the deltas of pods that affect a strategy or that the
 // policy asks for.
 func (c *CompiledPolicy) Publishes(d schemas.Delta) bool {
-	return d.Object.Kind == "Node" || len(c.affected[d.Kind]) > 0 || c.Deltas == policy.DeltasAll
+	return d.Object.Kind == "Node" || len(c.wokenBy[d.Kind]) > 0 || c.Deltas == policy.DeltasAll
 }
 
 // Find returns the strategy of a key; nil if the policy does not have it. Every profile has the strategy of requests.

@@ -1,6 +1,6 @@
 // Package scope builds scopes: everything that a strategy needs to decide about one node, pod, or group of pods.
 //
-//	cache ──old, new──▶ Builder.NodeChanged, PodChanged ──▶ index of each strategy ──▶ Affected     (groups.go)
+//	cache ──old, new──▶ Builder.NodeChanged, PodChanged ──▶ index of each strategy ──▶ GroupKeys    (groups.go)
 //	key   ───────────▶ Builder.Build ──▶ index: copy the group ──▶ protections, fit ──▶ Result      (scope.go, fit.go)
 //
 // There is one file for each kind of scope: node.go, pod.go, workload.go, spread.go, domain.go, usage.go. The last four hold an
@@ -46,8 +46,8 @@ type Result struct {
 	Empty bool
 	// Again is when time alone can change the scope; zero: never.
 	Again time.Time
-	// Unschedulable are the pods, as NAMESPACE/NAME, that are protected only because they fit on no other node.
-	Unschedulable []string
+	// LackCapacity are the pods, as NAMESPACE/NAME, that are protected only because they fit on no other node.
+	LackCapacity []string
 	// FitHash is a hash of what the scope says about where pods fit; 0: nothing.
 	FitHash uint64
 }
@@ -69,8 +69,8 @@ type Builder struct {
 
 	mu      sync.Mutex
 	groups  *groups
-	journal []func(*groups) Affected // the changes since a rebuild began; nil: no rebuild runs
-	settled time.Time                // before that no group is built
+	journal []func(*groups) GroupKeys // the changes since a rebuild began; nil: no rebuild runs
+	settled time.Time                 // before that no group is built
 }
 
 // NewBuilder makes a builder with empty indexes.
@@ -136,7 +136,7 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	b.again(evictor.Lapses(p, b.head.Now))
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.cluster)}
 	if LacksCapacity(scoped.Protected) {
-		b.Unschedulable = append(b.Unschedulable, p.Namespace+"/"+p.Name)
+		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
 	}
 	if protection, until := disrupted(p, b.head.Now); !until.IsZero() {
 		b.again(until)
