@@ -63,6 +63,12 @@ func Allows(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation
 }
 
+// BudgetAllows says whether the budget of that name allows a disruption now; a budget that is gone does.
+func (c *Cache) BudgetAllows(namespace, name string) bool {
+	b := c.Budget(namespace, name)
+	return b == nil || Allows(b)
+}
+
 // BudgetSelector selects the pods of a budget: of nil, or without a selector, none.
 func BudgetSelector(b *policyv1.PodDisruptionBudget) labels.Selector {
 	if b == nil || b.Spec.Selector == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -25,17 +26,6 @@ const (
 	verdictDebounce = time.Second
 	// settleInterval is how often a maintenance checks whether withdrawn intents are settled.
 	settleInterval = time.Second
-)
-
-// Delays after which a pod that did not move is tried again at the latest, doubled with each attempt up to the last.
-const (
-	firstRetry = 15 * time.Second
-	lastRetry  = 10 * time.Minute
-	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status may
-	// lag behind the state that the API server enforces.
-	freedRetry = 250 * time.Millisecond
-	// outageRetry is the first delay if the API server could not be reached or was busy.
-	outageRetry = time.Second
 )
 
 // drains are the intents that the actuator has from each maintenance, and the events about it. Methods may be called from many
@@ -326,10 +316,7 @@ func (s *session) verdict(e schemas.Event) {
 		}
 		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, by...)...)
 	case v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind:
-		s.drains.verdict(v, func(b schemas.ObjectRef) bool {
-			budget := s.cfg.View.Budget(b.Namespace, b.Name)
-			return budget == nil || allows(budget)
-		}, s.now())
+		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
 		delay := verdictDebounce
 		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may wait for it to be given back
 			delay = 0
@@ -338,8 +325,8 @@ func (s *session) verdict(e schemas.Event) {
 	}
 }
 
-// verdict notes the verdict on an intent, and when to try again. free says whether a budget allows a disruption now.
-func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) bool, now time.Time) {
+// verdict notes the verdict on an intent, and when to try again, see [delivery.RetryDelay].
+func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byName[v.Scope.Key]
@@ -354,7 +341,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 		e.retryAt = now
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is cancelled
-		e.retryAt, e.lastVerdict, e.moving = now.Add(firstRetry), nil, !v.DryRun
+		e.retryAt, e.lastVerdict, e.moving = now.Add(delivery.FirstRetry), nil, !v.DryRun
 		return
 	}
 	since := now.UTC()
@@ -364,21 +351,10 @@ func (d *drains) verdict(v schemas.Verdict, free func(budget schemas.ObjectRef) 
 	e.moving = v.Reason == schemas.ReasonMoving
 	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
-	first := firstRetry
-	if v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
-		first = outageRetry
-	}
-	delay := doubled(first, e.attempts)
-	if !v.Again.IsZero() {
-		delay = max(v.Again.Sub(now), freedRetry)
-	}
 	for _, b := range v.Blockers {
 		e.blockers = append(e.blockers, blocker(b.Kind, b.Namespace, b.Name))
-		if b.Kind == "PodDisruptionBudget" && free(b) {
-			delay = min(delay, doubled(freedRetry, e.attempts))
-		}
 	}
-	e.retryAt = now.Add(delay)
+	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
 // freed makes the pods retry now that one of these objects blocked, notes that the move of a pod is settled, and returns the
@@ -424,10 +400,6 @@ func (d *drains) podGone(pod types.UID) {
 // blocker is an object that blocks a pod, with any UID.
 func blocker(kind, namespace, name string) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
-}
-
-func doubled(first time.Duration, attempt int) time.Duration {
-	return min(first<<min(attempt-1, 20), lastRetry)
 }
 
 // earlier is the earlier of two times, of which zero is none.

@@ -148,11 +148,7 @@ func podDiffers(a, b *corev1.Pod) bool {
 
 // budgetChanged retries the pods that the budget blocked, if it allows a disruption now.
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
-	if s := c.session.Load(); s != nil && b != nil && allows(b) {
+	if s := c.session.Load(); s != nil && b != nil && cluster.Allows(b) {
 		s.enqueue(maintenanceKey, s.drains.freed("", blocker("PodDisruptionBudget", b.Namespace, b.Name))...)
 	}
-}
-
-func allows(b *policyv1.PodDisruptionBudget) bool {
-	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation
 }

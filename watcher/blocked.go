@@ -7,18 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/scope"
-)
-
-// The delays after which a deferred pod is evaluated again at the latest; each doubles with every deferral in a row, up to lastRetry.
-// What blocks a pod usually changes earlier, except for causes that no watch shows, such as a quota of another system.
-const (
-	firstRetry = 15 * time.Second
-	lastRetry  = 10 * time.Minute
-	// freedRetry is for a budget that already allows a disruption when the verdict arrives: its status may be ahead of the API server.
-	freedRetry = 250 * time.Millisecond
-	// outageRetry is for an API server that was busy or away, and for an intent that expired: nothing tells when that is over.
-	outageRetry = time.Second
 )
 
 // budgetKind is the kind of blocker that the watcher watches. It learns of moves in flight from verdicts.
@@ -42,7 +32,7 @@ func newBlockedPods() *blockedPods {
 	return &blockedPods{pods: map[types.UID]*blockedPod{}, by: map[schemas.ObjectRef]map[types.UID]bool{}}
 }
 
-// deferred notes one more deferral, and returns the delay until the next evaluation. free says whether a budget allows a disruption.
+// deferred notes one more deferral, and returns the delay until the next evaluation at the latest, see [delivery.RetryDelay].
 func (b *blockedPods) deferred(
 	v schemas.Verdict, key scope.Key, free func(namespace, name string) bool, now time.Time,
 ) time.Duration {
@@ -57,14 +47,6 @@ func (b *blockedPods) deferred(
 	b.unlink(uid, p)
 	p.key = key
 	p.deferrals++
-	first := firstRetry
-	if v.Outcome == schemas.Expired || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
-		first = outageRetry
-	}
-	delay := doubled(first, p.deferrals)
-	if !v.Again.IsZero() {
-		delay = max(v.Again.Sub(now), freedRetry)
-	}
 	for _, blocker := range v.Blockers {
 		by := schemas.ObjectRef{Kind: blocker.Kind, Namespace: blocker.Namespace, Name: blocker.Name}
 		p.by = append(p.by, by)
@@ -72,20 +54,8 @@ func (b *blockedPods) deferred(
 			b.by[by] = map[types.UID]bool{}
 		}
 		b.by[by][uid] = true
-		if by.Kind == budgetKind && free(by.Namespace, by.Name) {
-			delay = min(delay, doubled(freedRetry, p.deferrals))
-		}
 	}
-	return delay
-}
-
-// doubled is first, doubled for every attempt after the first, at most lastRetry.
-func doubled(first time.Duration, attempt int) time.Duration {
-	d := first
-	for i := 1; i < attempt && d < lastRetry; i++ {
-		d *= 2
-	}
-	return min(d, lastRetry)
+	return delivery.RetryDelay(v, p.deferrals, free, now)
 }
 
 // freed returns the keys of the pods that an object blocked. The next deferral links them again.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -40,7 +41,7 @@ func TestBlockedUntilAKnownTime(t *testing.T) {
 		v.Again = at0.Add(again)
 		got = append(got, h.deferred(v, key("n"), never, at0))
 	}
-	if want := []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, freedRetry}; !reflect.DeepEqual(got, want) {
+	if want := []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, 250 * time.Millisecond}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -127,7 +128,7 @@ func TestBlockedForget(t *testing.T) {
 	if len(h.pods) != 0 || len(h.by) != 0 {
 		t.Errorf("left: %v, %v", h.pods, h.by)
 	}
-	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != firstRetry {
-		t.Errorf("after being forgotten: delay %v, want %v", got, firstRetry)
+	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != delivery.FirstRetry {
+		t.Errorf("after being forgotten: delay %v, want %v", got, delivery.FirstRetry)
 	}
 }

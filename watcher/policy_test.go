@@ -254,13 +254,13 @@ func TestAPodIsEvaluatedAgainWhenTheActuatorHasNotReadThePolicyYet(t *testing.T)
 				if got := bus.take(t); got != nil {
 					t.Errorf("%s: at once: got %q, want nothing", strategy, got)
 				}
-				time.Sleep(firstRetry + 10*time.Millisecond)
+				time.Sleep(delivery.FirstRetry + 10*time.Millisecond)
 				want := []string{"nodes n1"}
 				if strategy == "gone" {
 					want = nil
 				}
 				if got := bus.take(t); !reflect.DeepEqual(got, want) {
-					t.Errorf("%s: after %v: got %q, want %q", strategy, firstRetry, got, want)
+					t.Errorf("%s: after %v: got %q, want %q", strategy, delivery.FirstRetry, got, want)
 				}
 			}
 		})

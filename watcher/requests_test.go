@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // inbox holds requests in memory, in the order in which they came, and the receipts that were there before.
@@ -264,7 +265,7 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 		h.want("one is on its way, one is given up, and one moves for another reason")
 		h.goes(pods[0])
 		h.want("one is gone")
-		time.Sleep(firstRetry)
+		time.Sleep(delivery.FirstRetry)
 		h.want("what moved for another reason is still there, and asked for again", "one asks for c")
 		h.goes(pods[2])
 		h.want("the last one is gone", "one: finished Done: 2 of 3 pods are gone")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -60,7 +59,7 @@ func (s *session) verdict(e schemas.Event) {
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
 		pod := v.Intent.Pod
 		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-		t.at = s.w.now().Add(s.blocked.deferred(v, key, s.budgetAllows, s.w.now()))
+		t.at = s.w.now().Add(s.blocked.deferred(v, key, s.w.cluster.BudgetAllows, s.w.now()))
 		s.queue.add(key, t)
 	default:
 		if moved {
@@ -89,10 +88,4 @@ func (s *session) noteMove(key scope.Key, at time.Time) {
 	if at.After(m.moves[st.Key(scope.Cluster)]) {
 		m.moves[st.Key(scope.Cluster)] = at
 	}
-}
-
-// budgetAllows says whether a budget allows a disruption now, by its status; a budget that is gone does.
-func (s *session) budgetAllows(namespace, name string) bool {
-	b := s.w.cluster.Budget(namespace, name)
-	return b == nil || cluster.Allows(b)
 }

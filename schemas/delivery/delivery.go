@@ -9,6 +9,8 @@
 //
 // An error is of at most one of these kinds, but for a gateway that says that nobody is behind it, which is [Later] and wraps
 // [ErrUnreachable]. One that is of none, such as that of a context that ended, says nothing about the other side.
+//
+// [RetryDelay] is when a pod is tried again whose intent arrived, and whose verdict began no move.
 package delivery
 
 import (

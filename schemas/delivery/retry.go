@@ -1,0 +1,43 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// A pod that did not move is tried again after FirstRetry at the latest. Each attempt doubles the delay, up to lastRetry. The
+// blocker usually changes earlier, except for causes that no watch shows, such as a quota of another system.
+const (
+	FirstRetry = 15 * time.Second
+	lastRetry  = 10 * time.Minute
+	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status can
+	// differ from the state that the API server enforces.
+	freedRetry = 250 * time.Millisecond
+	// outageRetry is the first delay if the API server was busy or away, or the intent expired: nothing tells when that is over.
+	outageRetry = time.Second
+)
+
+// RetryDelay is the delay after a verdict that began no move, until the pod is tried again at the latest. attempt counts such
+// verdicts on the pod, from 1. free says whether a PodDisruptionBudget allows a disruption now.
+func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string) bool, now time.Time) time.Duration {
+	first := FirstRetry
+	if v.Outcome == schemas.Expired || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
+		first = outageRetry
+	}
+	delay := doubled(first, attempt)
+	if !v.Again.IsZero() {
+		delay = max(v.Again.Sub(now), freedRetry)
+	}
+	for _, by := range v.Blockers {
+		if by.Kind == "PodDisruptionBudget" && free(by.Namespace, by.Name) {
+			delay = min(delay, doubled(freedRetry, attempt))
+		}
+	}
+	return delay
+}
+
+// doubled is first, doubled for every attempt after the first, at most lastRetry.
+func doubled(first time.Duration, attempt int) time.Duration {
+	return min(first<<min(attempt-1, 20), lastRetry)
+}
