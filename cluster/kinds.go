@@ -100,10 +100,18 @@ func typed[T any](f func(old, new *T, initial bool)) func(old, new any, initial 
 	}
 }
 
+// Kept lists the types that the cache keeps, without what no role reads. It keeps ReplicaSets, Deployments, StatefulSets, and
+// ReplicationControllers as another type, which only [Workloads] reads.
+type Kept interface {
+	corev1.Node | corev1.Pod | policyv1.PodDisruptionBudget | corev1.Namespace | schedulingv1.PriorityClass |
+		corev1.PersistentVolumeClaim | corev1.PersistentVolume | storagev1.StorageClass | storagev1.CSINode | storagev1.CSIDriver |
+		storagev1.CSIStorageCapacity | storagev1.VolumeAttachment
+}
+
 // AddHandler calls f for every change of a kind of object. old is nil for an object that came, new for one that is gone; an
 // object that another of its name replaced unseen is both. initial says that the object was there when the cache was filled.
 // Handlers are added before [Cache.Run]. For a kind that the cache does not hold, f is never called.
-func AddHandler[T any](c *Cache, f func(old, new *T, initial bool)) {
+func AddHandler[T Kept](c *Cache, f func(old, new *T, initial bool)) {
 	for _, h := range c.held {
 		if h.object == reflect.TypeFor[*T]() {
 			h.handlers = append(h.handlers, typed(f))

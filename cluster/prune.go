@@ -37,7 +37,7 @@ func (c *Cache) prune(object any) (any, error) {
 	case *corev1.ReplicationController:
 		return newController("ReplicationController", o, o.Spec.Replicas), nil
 	default:
-		pruneAround(object)
+		pruneOther(object)
 	}
 	return object, nil
 }

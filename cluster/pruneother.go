@@ -16,9 +16,9 @@ func storageAnnotations() []string {
 	}
 }
 
-// pruneAround prunes the other kinds. It keeps the fields that decide whether a pod fits on a node, and the fields that rules of
+// pruneOther prunes the other kinds. It keeps the fields that decide whether a pod fits on a node, and the fields that rules of
 // the policy read.
-func pruneAround(object any) {
+func pruneOther(object any) {
 	switch o := object.(type) {
 	case *corev1.Namespace:
 		*o = corev1.Namespace{TypeMeta: o.TypeMeta, ObjectMeta: bare(o.ObjectMeta)}
