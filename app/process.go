@@ -14,7 +14,7 @@
 //	reloader           reload.go      reads the policy file again
 //	lease, lock        lease.go       leader election
 //	proofread          proofread.go   dead letters of invalid events in the history
-//	metrics.go, memory.go
+//	metrics.go, heap.go
 package app
 
 import (
@@ -71,10 +71,10 @@ func (p *process) onPolicy(set func(policy.Policy) error) {
 	p.policySetters = append(p.policySetters, set)
 }
 
-// setPolicy sets another policy in all roles, or in none.
+// setPolicy sets another policy in all roles, or in none: only the first one may refuse it, see startWatcher.
 func (p *process) setPolicy(next policy.Policy) error {
 	for _, set := range p.policySetters {
-		if err := set(next); err != nil { // only the first one fails
+		if err := set(next); err != nil {
 			return err
 		}
 	}

@@ -70,7 +70,7 @@ func (p *process) start() error {
 		{len(p.roles.Functions) > 0, p.startFunctions},
 		{p.roles.Dispatcher, p.startDispatcher},
 		{p.roles.kinds() != nil, p.startCluster},
-		{p.roles.Watcher, p.startWatcher}, // the first one that takes a policy, since it may refuse it
+		{p.roles.Watcher, p.startWatcher},
 		{p.roles.Actuator, p.startActuator},
 		{p.roles.Maintenance, p.startMaintenance},
 		{p.roles.Embedded, p.startSetup},
@@ -135,7 +135,7 @@ func (p *process) startWatcher() error {
 		return err
 	}
 	p.resync = w.Resync
-	p.policySetters = slices.Insert(p.policySetters, 0, w.SetPolicy)
+	p.policySetters = slices.Insert(p.policySetters, 0, w.SetPolicy) // the first one, since only it may refuse a policy
 	p.tasks = append(p.tasks, w.Run)
 	p.leaders = append(p.leaders, leader{settings.WatcherLease, func(ctx context.Context) error {
 		return together(ctx, w.Lead, p.proofread)

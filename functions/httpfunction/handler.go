@@ -1,4 +1,5 @@
-// Package httpfunction answers scopes over HTTP with one strategy, in the HTTP binding of CloudEvents. `rehome serve` hosts it.
+// Package httpfunction is the server of `rehome serve`: it answers scopes over HTTP with one strategy, in the HTTP binding of
+// CloudEvents. The dispatcher asks such a server with package schemas/cloudevent/post.
 //
 //	Handler.ServeHTTP ──▶ respond ──▶ readBody, readEvents ──▶ answer ──▶ Function.Try ──▶ writeEvents
 //

@@ -16,8 +16,8 @@ import (
 // retryTerminating is when a pod that is terminating by itself is looked at again.
 const retryTerminating = 15 * time.Second
 
-// Reconcile finishes a request that is over: it withdraws the scope, publishes the last receipt, and drops the request. In this
-// order, so that another leader does what is left.
+// Reconcile only finishes a request that is over; moves go through [Controller.Build]. It withdraws the scope, publishes the last
+// receipt, and drops the request, in this order, so that another leader does what is left.
 func (c *Controller) Reconcile(ctx context.Context, key string) error {
 	r, last, withdraw := c.over(key)
 	if r == nil {
