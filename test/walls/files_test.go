@@ -1,0 +1,80 @@
+package walls
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the folder of this module.
+const root = "../.."
+
+// missingFiles lists the Go files that the package comments below a folder name and that do not exist, each after the file with the
+// comment. A name is relative to the package or to the folder.
+func missingFiles(folder string) (found []string, err error) {
+	named := regexp.MustCompile(`[\w./-]*\w\.go\b`)
+	err = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != folder && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
+			return filepath.SkipDir
+		case entry.IsDir(), filepath.Ext(path) != ".go":
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, name := range named.FindAllString(file.Doc.Text(), -1) {
+			if !exists(filepath.Join(filepath.Dir(path), name)) && !exists(filepath.Join(folder, name)) {
+				at, err := filepath.Rel(folder, path)
+				if err != nil {
+					return err
+				}
+				found = append(found, filepath.ToSlash(at)+": "+name)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func TestPackageCommentsNameFilesThatExist(t *testing.T) {
+	t.Run("in this module", func(t *testing.T) {
+		if found, err := missingFiles(root); err != nil || len(found) > 0 {
+			t.Errorf("error %v; these files are named and do not exist:\n%s", err, strings.Join(found, "\n"))
+		}
+	})
+	t.Run("in a module with wrong ones", func(t *testing.T) {
+		folder := t.TempDir()
+		for path, text := range map[string]string{
+			"a/doc.go": "// Package a is described here, in b.go (c.go, d/d.go), a/b.go, and in a/e.go.\npackage a\n",
+			"a/b.go":   "package a\n\n// see gone.go, which no package comment names\nvar _ = 1\n",
+			"d/d.go":   "/*\nPackage d has x_test.go and d.golden.\n*/\npackage d\n",
+		} {
+			path = filepath.Join(folder, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := missingFiles(folder)
+		if want := []string{"a/doc.go: c.go", "a/doc.go: a/e.go", "d/d.go: x_test.go"}; err != nil || !slices.Equal(found, want) {
+			t.Errorf("error %v; found %q, want %q", err, found, want)
+		}
+	})
+}
