@@ -69,7 +69,7 @@ const (
 	ReasonWorkloadUnavailable ReasonCode = "WorkloadUnavailable" // deferred: its workload, of no budget, has too few pods available
 	ReasonWorkloadPause       ReasonCode = "WorkloadPause"       // deferred: another pod of its workload was moved a moment ago
 	ReasonNamespaceRate       ReasonCode = "NamespaceRate"       // deferred: its namespace has used up its rate
-	ReasonOutdated            ReasonCode = "Outdated"            // deferred: another pod of those that were counted was moved since
+	ReasonOutdated            ReasonCode = "Outdated"            // deferred: a counted pod was moved since, or it fits nowhere
 	ReasonLoop                ReasonCode = "Loop"                // deferred: the loop breaker; moving it there has not helped before
 	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: the storm brake; too many nodes went bad at once
 	ReasonStormPending        ReasonCode = "StormPending"        // deferred: the storm brake; too many replacements find no place
