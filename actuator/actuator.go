@@ -125,7 +125,7 @@ type Actuator struct {
 	health  apiHealth
 	invalid atomic.Pointer[[]error] // ledger records that were set aside
 	rights  sync.Map                // by method, the error that names a missing right
-	windows *limit.Windows          // used by the session alone, and outlives it
+	windows *limit.Windows          // used by the session alone; a new session counts the moves in the ledger again
 	ledger  Ledger
 
 	restarts         *restart.Method

@@ -1,5 +1,5 @@
 // Package app composes a process of the roles: it reads the settings, connects to the bus and the cluster, elects leaders, and
-// serves HTTP. It is the only package that composes a process of roles.
+// serves HTTP. No other package composes a process of roles.
 //
 //	Run ─▶ prepare     process.go   settings, policy, client
 //	    ─▶ openBus     process.go   the server in the process, and the connection

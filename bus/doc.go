@@ -1,17 +1,16 @@
 // Package bus carries the events of Rehome over NATS JetStream: an embedded server, or an external cluster.
 //
-//	               nouns.go     the table: subjects, stream, type, and roles of each noun
-//	              ┌────┴────────────────┬─────────────────────┐
-//	setup.go  streams, consumers   rights.go  rights     filter/  subjects for what a person wants to see
+//	          nouns.go     the table: subjects, stream, type, and roles of each noun
+//	     ┌────────┴────────────────────────┐
+//	streams.go  streams, consumers, Status    rights.go  rights    filter/  subjects of the events that a person asks for
 //
 //	publish.go     Publish, PublishAll, Answer                  one message, stored when the call returns
 //	consume.go     Work, Listen                                 durable consumers: several handlers, ack, retry, dead letters
-//	read.go        Events, Proofread, FollowIntents, Subscribe  ordered consumers, one event at a time; live messages
-//	tables.go      intents, requests, and receipts              the newest message of each key
+//	read.go        Events, Proofread, Subscribe                 ordered consumers, one event at a time; live messages
+//	tables.go      FollowIntents, FollowRequests, Receipt       tables: the newest message of each key
 //	kv.go          Ledger, Maintenances                         key-value buckets
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or worked on
 //	ask.go         Ask                                          functions in other programs
-//	status.go      Status                                       what the streams hold
 //	message.go     CloudEvents in NATS messages
 //	connect.go     Connect, Close     health.go  Ready, errors, and reconnecting     server.go  the embedded server
 //

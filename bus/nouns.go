@@ -39,7 +39,8 @@ const (
 )
 
 // Noun is one kind of message on the bus: the subjects that carry it, the stream that stores it, and the roles that use it.
-// Subjects, stream configurations, rights, and filters derive from the table of nouns.
+// The subjects of each stream and the rights of each role derive from the table of nouns. Package filter has its own list of the
+// nouns that are events.
 type Noun struct {
 	Name string
 	// Addresses are its subjects, with the names of their tokens in braces.

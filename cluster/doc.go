@@ -3,10 +3,10 @@
 //
 //	informer ──▶ prune (prune.go, pruneother.go) ──▶ share (share.go) ──▶ store
 //	   │
-//	   └─▶ Cache.OnUpdate ──▶ indexes                              ──▶ handlers of the roles, see AddHandler
+//	   └─▶ Cache.OnUpdate ──▶ indexes                              ──▶ handlers of the watcher and maintenance, see AddHandler
 //	                           budgets    budget ─▶ pods    facts.go
 //	                           capacity   where pods fit    capacity.go
-//	                           Workloads  owner ─▶ pods     workloads.go
+//	                           Workloads  owner ─▶ pods     workloads.go ──▶ actuator, see Workloads.OnChange
 //	                           nodes      taint times       nodes.go
 //
 // # Usage
@@ -14,7 +14,8 @@
 // A process makes one [Cache] with the kinds that its roles need, so that a process of one role needs the rights of that role
 // only. Each role adds its handlers; then [Cache.Run] starts the informers.
 //
-//	c, err := cluster.New(cluster.Config{Client: client, Kinds: slices.Concat(watcher.Kinds(), actuator.Kinds()), Log: log})
+//	kinds := slices.Concat(watcher.Kinds(), maintenance.Kinds(), cluster.WorkloadKinds(), cluster.PlacementKinds())
+//	c, err := cluster.New(cluster.Config{Client: client, Kinds: kinds, Log: log})
 //	cluster.AddHandler(c, func(old, new *corev1.Node, initial bool) { ... })
 //	go c.Run(ctx)
 //	if c.WaitForSync(ctx) { pods := c.PodsOnNode("n7") }

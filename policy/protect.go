@@ -51,8 +51,8 @@ const (
 // Protects lists what forbids to move the pod at the time now, every rule that applies, always in the same order.
 // Nothing: it may be moved.
 //
-// With nil facts it looks at the pod alone, and the rules that ask for [Facts] do not apply: that is the second look, at
-// a pod that was judged by all rules before. NodeFit is asked last, and only about a pod that nothing else protects. It
+// With nil facts it judges the pod alone: the rules that ask for [Facts] do not apply, as for a maintenance. Watcher and actuator
+// judge with facts. NodeFit is asked last, and only about a pod that nothing else protects. It
 // does not look at whether the pod has ended, or whether a PodDisruptionBudget allows a disruption.
 func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	return e.ProtectsBut(nil, pod, now, facts)

@@ -1,8 +1,8 @@
-// Package look holds the commands that show something and change nothing.
+// Package look holds the commands that show something. Only `loops clear` changes something: it forgets circuit breakers.
 //
 //	status.go   status: reads the ledger, the bus, and the leases; statustext.go writes tables
 //	loops.go    loops, loops clear
-//	events.go   events: filters, and one line of text for each event
+//	events.go   events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
 //	explain.go  explain pod: asks the bus and the cluster; explaintext.go writes the page
 package look
 

@@ -23,7 +23,7 @@ type Args struct {
 	candidate.Selection
 	// WhenUnsatisfiable limits the strategy to constraints that say one of these. Empty: DoNotSchedule.
 	WhenUnsatisfiable []corev1.UnsatisfiableConstraintAction `json:"constraints,omitzero"`
-	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with fewer pods than the mean. nil: true.
+	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with at least two pods fewer than the fullest. nil: true.
 	TopologyBalanceNodeFit *bool `json:"topologyBalanceNodeFit,omitzero"`
 }
 

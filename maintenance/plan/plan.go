@@ -3,12 +3,13 @@
 //
 //	Facts (facts.go) ──▶ Decide (plan.go) ──▶ Decision, intents
 //	                       ├─ refusal      accept.go    validation and guards
-//	                       ├─ advance      stages.go    each node one stage further
+//	                       ├─ advance      stages.go    each node one stage further, or why it waits
 //	                       ├─ begin        order.go     claims nodes, beside other maintenances and the control plane
-//	                       ├─ status       status.go    conditions and summary; message.go: why nodes wait
+//	                       ├─ status       status.go    conditions and summary
 //	                       ├─ steps        steps.go     cordon, return, conditions of nodes
 //	                       └─ intents      pods.go      pods in the order of the plan and of drain rules; rules.go
 //	Open, Due (window.go)                  when nodes may be begun, and when to decide again
+//	Selects, ControlPlane (nodes.go)       facts about one node
 //
 // # The stages of a node
 //

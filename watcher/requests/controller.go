@@ -43,17 +43,19 @@ type Bus interface {
 	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
 }
 
-// Config configures a [Controller].
+// Config configures a [Controller]. The watcher's session.newRequests sets all functions: they work on the queue and the scopes of
+// the leader session.
 type Config struct {
 	Bus     Bus // nil: requests are not answered
 	Publish func(context.Context, []schemas.Event) error
 	Policy  policy.Policy
 	Cluster *cluster.Cache
-	// Protections lists the rules of a profile that protect a pod, without the overridden rules.
+	// Protections lists the rules of a profile that protect a pod, without the overridden rules, by the scope.Builder of the session.
 	Protections func(profile string, p *corev1.Pod, override []string) []schemas.Protection
-	// Enqueue enqueues the scope of a request, which [Controller.Build] builds.
+	// Enqueue enqueues the scope of a request in the queue of the session. Its Reconcile then calls [Controller.Build].
 	Enqueue func(profile, key string, cause schemas.Cause, e schemas.Event)
-	// Evaluate enqueues all scopes of the strategies that match, and returns how many strategies do. Empty names match all.
+	// Evaluate enqueues all scopes of the strategies that match, in the same queue, and returns how many strategies match. Empty names
+	// match all.
 	Evaluate func(profile, strategy string, cause schemas.Cause, e schemas.Event) int
 	// Count counts a receipt, or a request that got none.
 	Count func(sender string, state schemas.ReceiptState)
