@@ -20,7 +20,9 @@ class Sink(http.server.BaseHTTPRequestHandler):
         if self.headers["ce-type"] == "dev.rehome.verdict.v1" and event not in seen:
             seen.add(event)
             pod = data["intent"]["pod"]
-            print(data["outcome"], pod["namespace"] + "/" + pod["name"], data["message"], flush=True)
+            line = f"{data['outcome']} {pod['namespace']}/{pod['name']} {data['message']}\n"
+            sys.stdout.write(line)  # in one piece, since each connection has a thread of its own
+            sys.stdout.flush()
         self.send_response(204)  # taken, or nothing for us: it need not come again
         self.end_headers()
 
