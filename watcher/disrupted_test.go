@@ -21,6 +21,11 @@ func TestDisruptedPod(t *testing.T) {
 			}}
 		})
 	}
+	deleted := func(p *corev1.Pod) *corev1.Pod {
+		p.DeletionTimestamp = &metav1.Time{Time: now}
+		return p
+	}
+	going := []schemas.Protection{{Rule: "TerminatingPods", Detail: "it is being deleted already"}}
 	soon := []schemas.Protection{{Rule: "TerminatingPods", Detail: "it is about to be deleted: EvictionByEvictionAPI"}}
 	for _, c := range []struct {
 		name  string
@@ -31,6 +36,7 @@ func TestDisruptedPod(t *testing.T) {
 		{"a pod without the condition", placed("a", "n1"), nil, time.Time{}},
 		{"the condition is false", target(corev1.ConditionFalse, 0), nil, time.Time{}},
 		{"an eviction has just begun", target(corev1.ConditionTrue, time.Second), soon, now.Add(119 * time.Second)},
+		{"the evicted pod is being deleted", deleted(target(corev1.ConditionTrue, time.Second)), going, time.Time{}},
 		{"the eviction has come to nothing", target(corev1.ConditionTrue, 2*time.Minute), nil, time.Time{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

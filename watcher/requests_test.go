@@ -277,6 +277,33 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 	})
 }
 
+// The watcher sees that a pod is being deleted before the verdict of its move. Other rules may protect the pod meanwhile.
+func TestRequestWaitsForTerminatingPods(t *testing.T) {
+	s, pods := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		h.in.put(t, newRequest(deployment))
+		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		now := metav1.Now()
+		for _, p := range pods {
+			dying := p.DeepCopy()
+			dying.DeletionTimestamp = &now
+			dying.Annotations = map[string]string{"descheduler.alpha.kubernetes.io/evict": "false"}
+			dying.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", LastTransitionTime: now,
+			}}
+			if err := h.s.w.cluster.Set(dying); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.s.requests.EnqueueAll()
+		h.want("its pods are being deleted", "one asks for")
+		for _, p := range pods {
+			h.goes(p)
+		}
+		h.want("they are gone", "one: finished Done: 3 of 3 pods are gone")
+	})
+}
+
 func TestRequestDeadlineAndCancel(t *testing.T) {
 	s, _ := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {

@@ -174,7 +174,7 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	for i, p := range candidates {
 		switch by := protections[i]; {
 		case pods[i] == nil || p.gone || p.final || p.moves: // changed meanwhile
-		case len(by) == 1 && by[0].Rule == policy.TerminatingPods:
+		case slices.ContainsFunc(by, func(r schemas.Protection) bool { return r.Rule == policy.TerminatingPods }): // it goes by itself
 			again = head.Now.Add(retryTerminating)
 		case len(by) > 0:
 			p.refuse(by)

@@ -154,8 +154,12 @@ func LacksCapacity(protections []schemas.Protection) bool {
 const disruptionTimeout = 2 * time.Minute
 
 // disrupted protects a pod that the control plane is about to delete: an eviction sets the condition DisruptionTarget, and deletes
-// the pod a moment later. until is when the protection ends; zero: there is none.
+// the pod a moment later. until is when the protection ends; zero: there is none. [policy.Evictor.Protects] protects the pod once it
+// is being deleted.
 func disrupted(p *corev1.Pod, now time.Time) (protection schemas.Protection, until time.Time) {
+	if p.DeletionTimestamp != nil {
+		return protection, until
+	}
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
 		if c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue {
