@@ -304,6 +304,24 @@ func TestRequestWaitsForTerminatingPods(t *testing.T) {
 	})
 }
 
+func TestRequestForATerminatingPod(t *testing.T) {
+	s, pods := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		dying := pods[2].DeepCopy()
+		dying.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		if err := h.s.w.cluster.Set(dying); err != nil {
+			t.Fatal(err)
+		}
+		h.in.put(t, newRequest(deployment))
+		h.want("a request", "one: accepted Accepted: 2 of 3 pods are to be moved, 1 protected", "one asks for a b")
+		h.goes(pods[0])
+		h.goes(pods[1])
+		h.want("the terminating pod is still there")
+		h.goes(dying)
+		h.want("all are gone", "one: finished Done: 3 of 3 pods are gone")
+	})
+}
+
 func TestRequestDeadlineAndCancel(t *testing.T) {
 	s, _ := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {

@@ -188,7 +188,7 @@ func (c *Controller) start(key string, e schemas.Event, request schemas.Request,
 	defer c.mu.Unlock()
 	for _, p := range accepted.Pods {
 		x := &pod{RemainingPod: schemas.RemainingPod{Pod: p.Pod, Node: p.Node}}
-		if len(p.Protected) > 0 {
+		if len(p.Protected) > 0 && !terminating(p.Protected) {
 			x.refuse(p.Protected)
 		}
 		r.pods = append(r.pods, x)

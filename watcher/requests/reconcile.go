@@ -144,6 +144,11 @@ func final(reason schemas.ReasonCode) bool {
 	return true
 }
 
+// terminating says whether a pod is protected because it goes by itself.
+func terminating(by []schemas.Protection) bool {
+	return slices.ContainsFunc(by, func(p schemas.Protection) bool { return p.Rule == policy.TerminatingPods })
+}
+
 // refuse notes that the pod is protected.
 func (p *pod) refuse(by []schemas.Protection) {
 	rules := make([]string, len(by))
@@ -174,7 +179,7 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	for i, p := range candidates {
 		switch by := protections[i]; {
 		case pods[i] == nil || p.gone || p.final || p.moves: // changed meanwhile
-		case slices.ContainsFunc(by, func(r schemas.Protection) bool { return r.Rule == policy.TerminatingPods }): // it goes by itself
+		case terminating(by):
 			again = head.Now.Add(retryTerminating)
 		case len(by) > 0:
 			p.refuse(by)
