@@ -245,7 +245,7 @@ func BenchmarkDeltaToScope(b *testing.B) {
 			l.w.nodeChanged(old, new, false)
 			l.outbox.take()
 			due := l.queue.due(time.Now().Add(time.Minute), batch)
-			l.publish(b.Context(), due)
+			l.requeueUnpublished(b.Context(), due, l.Reconcile(due, time.Now()), nil)
 			if l.queue.len() != 0 {
 				b.Fatal("the scope was not published")
 			}

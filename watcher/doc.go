@@ -3,12 +3,13 @@
 //	cluster.Cache.OnUpdate ──old, new──▶ Watcher.nodeChanged, podChanged ...        (handlers.go)
 //	    │
 //	    ├─▶ scope.Builder.NodeChanged, PodChanged: the indexes of groups of pods    (scope/)
-//	    └─▶ session.Observe ──▶ ObserveNode, ObservePod: the deltas (pure)          (observe.go)
-//	          ├─▶ outbox ──delta──▶ Bus.PublishAll                                  (publish.go)
-//	          └─▶ affectedKeys ──key──▶ queue                                       (affected.go, queue.go)
+//	    ├─▶ ObserveNode, ObservePod: the deltas (pure)                              (observe.go)
+//	    └─▶ session.Observe                                                         (enqueue.go)
+//	          ├──delta──▶ outbox ──▶ Bus.PublishAll                                 (publish.go)
+//	          └──key──▶ queue                                                       (queue.go)
 //
-//	queue ──key──▶ session.Reconcile ──▶ scope.Builder.Build ──▶ session.publish ──scope──▶ Bus.PublishAll
-//	  ▲                                                                            (reconcile.go, scope/, publish.go)
+//	queue ──key──▶ session.run ──▶ Reconcile ──▶ scope.Builder.Build                (session.go, reconcile.go, scope/)
+//	  ▲               └──scope──▶ Bus.PublishAll
 //	  ├── verdict: a move was deferred; a budget or a move that blocked it changed  (verdicts.go, blocked.go)
 //	  ├── capacity changed: a pod that fitted nowhere may fit                       (capacity.go)
 //	  ├── a node crossed a threshold of measured load                               (load.go, load/)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
@@ -26,33 +27,64 @@ func (s *session) newTrigger(cause schemas.Cause) trigger {
 	return trigger{cause: cause, at: now.Add(s.w.config.Settle)}
 }
 
-// affectedKeys enqueues the keys of one strategy whose answer a delta can change. groups are the groups that the change affects.
-func (s *session) affectedKeys(st *scope.Strategy, d schemas.Delta, groups scope.GroupKeys, t trigger) {
-	name := d.Object.Namespace + "/" + d.Object.Name
-	switch {
-	case st.Grouped():
-		keys := groups[st]
-		if len(keys) == 0 && st.Opaque && d.Object.Kind == "Pod" { // every delta of a pod affects its groups
-			if p := scope.BoundPod(s.w.cluster, name); p != nil && p.UID == d.Object.UID {
-				keys = s.scopes.KeysOf(st, p)
+// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues the keys whose answer they can
+// change. groups are the groups that the change affects; those of strategies without a delta are enqueued, too.
+func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object schemas.ObjectRef) {
+	enqueued := map[*scope.Strategy]bool{}
+	for _, d := range deltas {
+		if !s.policy.Publishes(d) {
+			continue
+		}
+		t, err := s.publishDelta(d)
+		if err != nil {
+			s.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
+			continue
+		}
+		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
+			s.capacity.changed(t)
+		}
+		node := d.Node
+		if d.Object.Kind == "Node" {
+			node = d.Object.Name
+		}
+		for _, st := range s.policy.WokenBy(d) {
+			enqueued[st] = true
+			switch {
+			case st.Grouped() && (len(groups[st]) > 0 || !st.Opaque || d.Object.Kind == "Node"):
+				s.enqueue(st, t, groups[st]...)
+			case node == "": // no scope holds a pod without a node
+			case st.Scope == schemas.NodeKind:
+				s.queue.add(st.Key(node), t)
+			case d.Object.Kind == "Node":
+				s.enqueuePods(st, t, s.w.cluster.PodsOnNode(node)...)
+			case st.Scope == schemas.PodKind && d.Kind != schemas.PodScheduled: // an earlier answer may be stale
+				s.queue.add(st.Key(d.Object.Namespace+"/"+d.Object.Name), t)
+			default: // each delta of a pod affects the groups of an opaque strategy
+				if p := scope.BoundPod(s.w.cluster, d.Object.Namespace+"/"+d.Object.Name); p != nil && p.UID == d.Object.UID {
+					s.enqueuePods(st, t, p)
+				}
 			}
 		}
-		s.enqueue(st, t, keys...)
-	case d.Object.Kind == "Node" && st.Scope == schemas.NodeKind:
-		s.enqueue(st, t, d.Object.Name)
-	case d.Object.Kind == "Node":
-		s.enqueueNode(st, d.Object.Name, t)
-	case d.Node == "": // no scope holds a pod without a node
-	case st.Scope == schemas.NodeKind:
-		s.enqueue(st, t, d.Node)
-	case st.Scope != schemas.PodKind:
-	case d.Kind != schemas.PodScheduled:
-		s.enqueue(st, t, name)
-	default: // there is no earlier answer to withdraw
-		if p := scope.BoundPod(s.w.cluster, name); p != nil {
-			s.enqueueWhenDue(st, p, t)
+	}
+	for st, keys := range groups {
+		if !enqueued[st] && !(st.Opaque && object.Kind == "Node") { // an opaque strategy names the changes of nodes that affect it
+			s.enqueue(st, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: &object}), keys...)
 		}
 	}
+}
+
+// publishDelta puts a delta into the outbox, and returns the trigger of the keys that it affects.
+func (s *session) publishDelta(d schemas.Delta) (trigger, error) {
+	e, err := schemas.NewEvent(s.w.config.Source, d, s.w.now(), schemas.Event{})
+	if err != nil {
+		return trigger{}, err
+	}
+	s.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
+	s.outbox.add(e)
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &d.Object, Event: e.ID})
+	e.Data = nil // the queue needs the envelope alone
+	t.event = e
+	return t, nil
 }
 
 // enqueue enqueues keys of one strategy.
@@ -69,33 +101,71 @@ func (s *session) enqueue(st *scope.Strategy, t trigger, names ...string) {
 func (s *session) enqueueNode(st *scope.Strategy, node string, t trigger) {
 	switch st.Scope {
 	case schemas.NodeKind:
-		s.enqueue(st, t, node)
+		s.queue.add(st.Key(node), t)
 	case schemas.PodKind:
-		for _, p := range s.w.cluster.PodsOnNode(node) {
-			s.enqueueWhenDue(st, p, t)
+		s.enqueuePods(st, t, s.w.cluster.PodsOnNode(node)...)
+	}
+}
+
+// enqueuePods enqueues the scopes that hold pods. The scope of a pod is enqueued for the time when the strategy could move the pod, if
+// there is one.
+func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod) {
+	nodes := map[string]bool{"": true} // one cause for all pods of a node
+	for _, p := range pods {
+		switch {
+		case st.Grouped():
+			s.enqueue(st, t, s.scopes.KeysOf(st, p)...)
+		case st.Scope == schemas.PodKind && p.Spec.NodeName != "":
+			at, ever := st.DueTime(p)
+			switch {
+			case !ever:
+				continue
+			case at.After(t.at):
+				s.queue.add(st.Key(p.Namespace+"/"+p.Name), trigger{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}})
+			default:
+				s.queue.add(st.Key(p.Namespace+"/"+p.Name), t)
+			}
+		case st.Scope == schemas.NodeKind && !nodes[p.Spec.NodeName]:
+			nodes[p.Spec.NodeName] = true
+			s.queue.add(st.Key(p.Spec.NodeName), t)
 		}
 	}
 }
 
-// enqueueWhenDue enqueues the key of a pod for the time when the strategy could move it, if there is one.
-func (s *session) enqueueWhenDue(st *scope.Strategy, p *corev1.Pod, t trigger) {
-	at, ever := st.DueTime(p)
-	if !ever {
-		return
+// enqueueAll enqueues all keys of some strategies. nodes selects the nodes whose keys, and those of their pods, are enqueued.
+func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labels.Selector) {
+	for _, st := range strategies {
+		if st.Grouped() {
+			s.enqueue(st, t, s.scopes.Keys(st)...)
+			continue
+		}
+		for _, n := range s.w.cluster.AllNodes(nodes) {
+			s.enqueueNode(st, n.Name, t)
+		}
 	}
-	if at.After(t.at) {
-		t = trigger{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
-	}
-	s.enqueue(st, t, p.Namespace+"/"+p.Name)
 }
 
-// enqueueAll enqueues all keys of one strategy.
-func (s *session) enqueueAll(st *scope.Strategy, t trigger) {
-	if st.Grouped() {
-		s.enqueue(st, t, s.scopes.Keys(st)...)
-		return
-	}
-	for _, node := range s.nodeNames(s.policy.Nodes) {
-		s.enqueueNode(st, node, t)
+// evaluateAll enqueues everything in which something could move. A group in which nothing can move any more was enqueued by the
+// change that made it so.
+func (s *session) evaluateAll() {
+	s.enqueueAll(s.policy.Strategies, s.newTrigger(schemas.Cause{Kind: schemas.CauseResync}), s.policy.Nodes)
+	s.requests.EnqueueAll()
+}
+
+// evaluateAfterPolicyChange includes the nodes that only the previous policy looked at, and the pods that were due under it: their
+// answers may be stale.
+func (s *session) evaluateAfterPolicyChange() {
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+	s.enqueueAll(s.policy.Strategies, t, labels.Everything())
+	for _, old := range s.previous.Strategies {
+		st := s.policy.Find(old.Key(""))
+		if st == nil || st.Scope != schemas.PodKind {
+			continue
+		}
+		for _, p := range s.w.cluster.AllPods() {
+			if old.Due(p, s.w.now()) {
+				s.queue.add(st.Key(p.Namespace+"/"+p.Name), t)
+			}
+		}
 	}
 }

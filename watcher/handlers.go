@@ -67,7 +67,10 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	case quorum:
 		s.evaluateAll()
 	case s.policy.ExclusionChanged(old, new):
-		s.evaluateNodes([]string{new.Name})
+		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
+		for _, st := range s.policy.Strategies {
+			s.enqueueNode(st, new.Name, t)
+		}
 	}
 }
 
@@ -100,7 +103,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		}
 	}
 	if old != nil && new != nil && old.UID == new.UID && !maps.Equal(old.Labels, new.Labels) {
-		s.enqueuePods(s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets }), s.factTrigger("Pod", new), []*corev1.Pod{new})
+		s.protectionChanged(s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets }), "Pod", new, []*corev1.Pod{new})
 	}
 }
 
@@ -109,31 +112,15 @@ func (s *session) reading(reads func(policy.Evictor) bool) []*scope.Strategy {
 	return slices.DeleteFunc(slices.Clone(s.policy.Strategies), func(st *scope.Strategy) bool { return !reads(st.Profile.Evictor) })
 }
 
-// factTrigger is the trigger of an object that changed.
-func (s *session) factTrigger(kind string, o metav1.Object) trigger {
-	return s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo(kind, o)})
-}
-
 func refTo(kind string, o metav1.Object) *schemas.ObjectRef {
 	return &schemas.ObjectRef{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 }
 
-// enqueuePods enqueues the scopes of pods, of a node's scope one cause for all its pods.
-func (s *session) enqueuePods(strategies []*scope.Strategy, t trigger, pods []*corev1.Pod) {
+// protectionChanged enqueues the scopes of pods that strategies may or may not move any more, because an object changed.
+func (s *session) protectionChanged(strategies []*scope.Strategy, kind string, because metav1.Object, pods []*corev1.Pod) {
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo(kind, because)})
 	for _, st := range strategies {
-		nodes := map[string]bool{}
-		for _, p := range pods {
-			if st.Scope == schemas.NodeKind && nodes[p.Spec.NodeName] {
-				continue
-			}
-			nodes[p.Spec.NodeName] = true
-			groups := scope.GroupKeys{}
-			if st.Grouped() {
-				groups[st] = s.scopes.KeysOf(st, p)
-			}
-			// as if the pod had just got its node: there is an answer about it only if it is due
-			s.affectedKeys(st, podDelta(schemas.PodScheduled, p), groups, t)
-		}
+		s.enqueuePods(st, t, pods...)
 	}
 }
 
@@ -145,7 +132,7 @@ func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
 		return e.Needs().Replicas && (n < least) != (n-by < least)
 	})
 	if len(list) > 0 {
-		s.enqueuePods(list, s.factTrigger("Pod", p), s.w.cluster.PodsOfOwner(owner))
+		s.protectionChanged(list, "Pod", p, s.w.cluster.PodsOfOwner(owner))
 	}
 }
 
@@ -160,7 +147,7 @@ func (s *session) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 		return
 	}
 	was, is := cluster.BudgetSelector(old), cluster.BudgetSelector(new)
-	s.enqueuePods(list, s.factTrigger(budgetKind, b), slices.DeleteFunc(s.w.cluster.PodsInNamespace(b.Namespace), func(p *corev1.Pod) bool {
+	s.protectionChanged(list, budgetKind, b, slices.DeleteFunc(s.w.cluster.PodsInNamespace(b.Namespace), func(p *corev1.Pod) bool {
 		return was.Matches(labels.Set(p.Labels)) == is.Matches(labels.Set(p.Labels))
 	}))
 }
@@ -170,13 +157,13 @@ func (s *session) namespaceChanged(old, new *corev1.Namespace) {
 	if old != nil && new != nil && maps.Equal(old.Labels, new.Labels) {
 		return
 	}
-	t := s.factTrigger("Namespace", n)
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo("Namespace", n)})
 	s.capacity.changed(t) // anti-affinity can select namespaces by their labels
 	for st, keys := range s.scopes.NamespaceChanged(n.Name) {
 		s.enqueue(st, t, keys...)
 	}
 	if list := s.reading(func(e policy.Evictor) bool { return e.Needs().Namespaces }); len(list) > 0 {
-		s.enqueuePods(list, t, s.w.cluster.PodsInNamespace(n.Name))
+		s.protectionChanged(list, "Namespace", n, s.w.cluster.PodsInNamespace(n.Name))
 	}
 }
 
@@ -190,7 +177,7 @@ func (s *session) claimChanged(old, new *corev1.PersistentVolumeClaim) {
 	uses := func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
 	}
-	s.enqueuePods(list, s.factTrigger("PersistentVolumeClaim", c), slices.DeleteFunc(s.w.cluster.PodsInNamespace(c.Namespace),
+	s.protectionChanged(list, "PersistentVolumeClaim", c, slices.DeleteFunc(s.w.cluster.PodsInNamespace(c.Namespace),
 		func(p *corev1.Pod) bool { return !slices.ContainsFunc(p.Spec.Volumes, uses) }))
 }
 
@@ -199,9 +186,8 @@ func (s *session) priorityClassChanged(old, new *schedulingv1.PriorityClass) {
 	if old != nil && new != nil && old.Value == new.Value {
 		return
 	}
-	for _, st := range s.reading(func(e policy.Evictor) bool { return e.Args().PriorityThreshold.Name == c.Name }) {
-		s.enqueueAll(st, s.factTrigger("PriorityClass", c))
-	}
+	list := s.reading(func(e policy.Evictor) bool { return e.Args().PriorityThreshold.Name == c.Name })
+	s.enqueueAll(list, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo("PriorityClass", c)}), s.policy.Nodes)
 }
 
 func isOwner(uid types.UID) func(metav1.OwnerReference) bool {

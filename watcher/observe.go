@@ -8,42 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/watcher/scope"
 )
-
-// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues the keys that they affect.
-// groups are the groups that the change affects; those of strategies without a delta are enqueued, too.
-func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object schemas.ObjectRef) {
-	enqueued := map[*scope.Strategy]bool{}
-	for _, d := range deltas {
-		if !s.policy.Publishes(d) {
-			continue
-		}
-		about := d.Object
-		e, err := schemas.NewEvent(s.w.config.Source, d, s.w.now(), schemas.Event{})
-		if err != nil {
-			s.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
-			continue
-		}
-		s.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
-		s.outbox.add(e)
-		e.Data = nil // the queue needs the envelope alone
-		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &about, Event: e.ID})
-		t.event = e
-		for _, st := range s.policy.WokenBy(d) {
-			enqueued[st] = true
-			s.affectedKeys(st, d, groups, t)
-		}
-		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
-			s.capacity.changed(t)
-		}
-	}
-	for st, keys := range groups {
-		if !enqueued[st] && !(st.Opaque && object.Kind == "Node") { // an opaque strategy names the changes of nodes that affect it
-			s.enqueue(st, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: &object}), keys...)
-		}
-	}
-}
 
 // ObserveNode compares two states of a node and returns one delta for each aspect that changed, in the order of [schemas.DeltaKinds].
 // old is nil for a node that joined, new for one that is gone; a node that another of its name replaced is both. It is pure.

@@ -78,11 +78,7 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	}
 	var events []schemas.Event
 	for {
-		for _, item := range o.s.queue.due(now.Add(usageDebounce), math.MaxInt) {
-			if e, ok := o.s.Reconcile(item, now); ok {
-				events = append(events, e)
-			}
-		}
+		events = append(events, o.s.Reconcile(o.s.queue.due(now.Add(usageDebounce), math.MaxInt), now)...)
 		select {
 		case <-o.s.capacity.check:
 			o.s.checkFit()
@@ -92,27 +88,9 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	}
 }
 
-// Scopes returns all scopes of one strategy of a profile at the time now, whether or not anything changed, sorted by key: of every
+// Payloads returns all scopes of one strategy of a profile at the time now, whether or not anything changed, sorted by key: of every
 // node, of every pod that is due, and of every group in which something could move. It fails for a strategy that the policy does not
-// have.
-func (o *Offline) Scopes(profile, strategy string, now time.Time) ([]schemas.Event, error) {
-	payloads, err := o.Payloads(profile, strategy, now)
-	if err != nil {
-		return nil, err
-	}
-	var events []schemas.Event
-	for _, p := range payloads {
-		event, err := schemas.NewEvent(o.w.config.Source, p, now, schemas.Event{})
-		if err != nil {
-			return nil, fmt.Errorf("scope %s of %s: %w", p.About(), strategy, err)
-		}
-		events = append(events, event)
-	}
-	return events, nil
-}
-
-// Payloads returns the payloads of [Offline.Scopes]. They share memory with the objects that were set: the caller must not change them,
-// and they are valid until the next change.
+// have. They share memory with the objects that were set: the caller must not change them, and they are valid until the next change.
 func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.Payload, error) {
 	o.now = now
 	st := o.s.policy.Find(scope.Key{Profile: profile, Strategy: strategy})
@@ -139,10 +117,12 @@ func (o *Offline) names(st *scope.Strategy, now time.Time) (names []string) {
 	case st.Grouped():
 		names = o.s.scopes.Keys(st)
 	case st.Scope == schemas.NodeKind:
-		names = o.s.nodeNames(labels.Everything())
+		for _, n := range o.w.cluster.AllNodes(labels.Everything()) {
+			names = append(names, n.Name)
+		}
 	default:
 		for _, p := range o.w.cluster.AllPods() {
-			if at, ever := st.DueTime(p); ever && !at.After(now) && p.Spec.NodeName != "" {
+			if st.Due(p, now) {
 				names = append(names, p.Namespace+"/"+p.Name)
 			}
 		}

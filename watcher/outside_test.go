@@ -233,12 +233,16 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 					t.Fatal(err)
 				}
 			}
-			events, err := o.Scopes("p", "Own", now)
+			payloads, err := o.Payloads("p", "Own", now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := map[string][]string{}
-			for _, e := range events {
+			for _, payload := range payloads {
+				e, err := schemas.NewEvent("/offline", payload, now, schemas.Event{})
+				if err != nil {
+					t.Fatal(err)
+				}
 				head, err := schemas.Decode[schemas.ScopeHead](e)
 				if err != nil {
 					t.Fatal(err)

@@ -13,20 +13,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// publish builds and publishes the scopes of due keys. It requeues what could not be published, except for scopes that the bus will
-// never take: these wait for the next change, or the resync.
-func (s *session) publish(ctx context.Context, due []*workItem) {
-	now := s.w.now()
-	events := make([]schemas.Event, 0, len(due))
-	for _, item := range due {
-		if e, ok := s.Reconcile(item, now); ok {
-			events = append(events, e)
-		}
-	}
-	if len(events) == 0 {
-		return
-	}
-	refused, err := delivery.Refused(s.w.config.Bus.PublishAll(ctx, events))
+// requeueUnpublished requeues the keys whose scopes could not be published, except for scopes that the bus will never take: these wait
+// for the next change, or the resync.
+func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, events []schemas.Event, err error) {
+	refused, err := delivery.Refused(err)
 	due = s.dropRefused(due, events, refused)
 	if err == nil {
 		s.retries.Forget("")

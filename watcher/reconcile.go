@@ -14,39 +14,41 @@ const (
 	buildShare = 20
 )
 
-// Reconcile builds the scope of one key from the caches, and returns its event to publish. ok is false if there is nothing to
-// publish: the scope can have no answer, or the group cools down and is requeued.
-func (s *session) Reconcile(item *workItem, now time.Time) (e schemas.Event, ok bool) {
-	key := item.key
-	if earliest := s.earliestBuild(key); earliest.After(now) {
-		s.queue.requeue([]*workItem{item}, earliest)
-		return e, false
+// Reconcile builds the scopes of due keys from the caches, and returns the events to publish. A group that cools down is requeued, and
+// a scope that can have no answer is left out.
+func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Event) {
+	for _, item := range due {
+		key := item.key
+		if earliest := s.earliestBuild(key); earliest.After(now) {
+			s.queue.requeue([]*workItem{item}, earliest)
+			continue
+		}
+		began, version := time.Now(), s.capacity.current()
+		r, err := s.scopes.Build(key, item.causes, now)
+		s.capacity.depend(key, r, version)
+		delete(s.throttled, key)
+		if took := time.Since(began); took >= noticeable {
+			s.throttled[key] = time.Now().Add(buildShare * took)
+		}
+		if r.Scope != nil || err != nil {
+			s.w.metrics.scopes.WithLabelValues(key.Strategy, key.Profile).Inc()
+		}
+		if !r.Again.IsZero() {
+			s.queue.add(key, trigger{at: r.Again, cause: schemas.Cause{Kind: schemas.CauseDue, Time: r.Again.UTC()}})
+		}
+		var e schemas.Event
+		if err == nil && s.publishes(key, r) {
+			e, err = schemas.NewEvent(s.w.config.Source, r.Scope, now, item.first)
+		}
+		switch {
+		case err != nil:
+			s.w.log.Error("scope could not be built", "strategy", key.Strategy, "scope", key.Name, "error", err)
+		case e.ID != "":
+			e.Expires = now.Add(s.w.config.Resync).UTC()
+			events = append(events, e)
+		}
 	}
-	began, version := time.Now(), s.capacity.current()
-	r, err := s.scopes.Build(key, item.causes, now)
-	s.capacity.depend(key, r, version)
-	delete(s.throttled, key)
-	if took := time.Since(began); took >= noticeable {
-		s.throttled[key] = time.Now().Add(buildShare * took)
-	}
-	if r.Scope != nil || err != nil {
-		s.w.metrics.scopes.WithLabelValues(key.Strategy, key.Profile).Inc()
-	}
-	if !r.Again.IsZero() {
-		s.queue.add(key, trigger{at: r.Again, cause: schemas.Cause{Kind: schemas.CauseDue, Time: r.Again.UTC()}})
-	}
-	if err == nil && !s.publishes(key, r) {
-		return e, false
-	}
-	if err == nil {
-		e, err = schemas.NewEvent(s.w.config.Source, r.Scope, now, item.first)
-	}
-	if err != nil {
-		s.w.log.Error("scope could not be built", "strategy", key.Strategy, "scope", key.Name, "error", err)
-		return e, false
-	}
-	e.Expires = now.Add(s.w.config.Resync).UTC()
-	return e, true
+	return events
 }
 
 // publishes says whether a scope is published: it can have an answer, or it withdraws one.

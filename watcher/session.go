@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -80,7 +79,7 @@ func (s *session) newRequests() *requests.Controller {
 			for _, st := range s.policy.Strategies {
 				if (strategy == "" || strategy == st.Name) && (profile == "" || profile == st.Profile.Name) {
 					n++
-					s.enqueueAll(st, trigger{cause: cause, event: e, at: s.w.now().Add(c.Settle)})
+					s.enqueueAll([]*scope.Strategy{st}, trigger{cause: cause, event: e, at: s.w.now().Add(c.Settle)}, s.policy.Nodes)
 				}
 			}
 			return n
@@ -110,12 +109,10 @@ func (s *session) run(ctx context.Context) {
 	wg.Go(func() { s.followResync(ctx) })
 	wg.Go(func() { s.followCapacity(ctx) })
 	wg.Go(func() { s.requests.Run(ctx) })
-	for {
-		due := s.queue.take(ctx, batch)
-		if due == nil {
-			return
+	for due := s.queue.take(ctx, batch); due != nil; due = s.queue.take(ctx, batch) {
+		if events := s.Reconcile(due, s.w.now()); len(events) > 0 {
+			s.requeueUnpublished(ctx, due, events, s.w.config.Bus.PublishAll(ctx, events))
 		}
-		s.publish(ctx, due)
 	}
 }
 
@@ -144,50 +141,6 @@ func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	return len(heads) > 0
 }
 
-// evaluateAll enqueues everything in which something could move. A group in which nothing can move any more was enqueued by the
-// change that made it so.
-func (s *session) evaluateAll() {
-	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
-	for _, st := range s.policy.Strategies {
-		s.enqueueAll(st, t)
-	}
-	s.requests.EnqueueAll()
-}
-
-// evaluateAfterPolicyChange includes the nodes that only the previous policy looked at, and the pods that were due under it: their
-// answers may be stale.
-func (s *session) evaluateAfterPolicyChange() {
-	nodes := s.nodeNames(labels.Everything())
-	s.evaluateNodes(nodes)
-	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
-	for _, st := range s.policy.Strategies {
-		if st.Grouped() {
-			s.enqueueAll(st, t)
-		}
-	}
-	for _, old := range s.previous.Strategies {
-		st := s.policy.Find(old.Key(""))
-		if st == nil || st.Scope != schemas.PodKind {
-			continue
-		}
-		for _, p := range s.w.cluster.AllPods() {
-			if at, ever := old.DueTime(p); ever && !at.After(s.w.now()) && p.Spec.NodeName != "" {
-				s.enqueue(st, t, p.Namespace+"/"+p.Name)
-			}
-		}
-	}
-}
-
-// evaluateNodes enqueues every key that concerns nodes of these names.
-func (s *session) evaluateNodes(nodes []string) {
-	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
-	for _, st := range s.policy.Strategies {
-		for _, node := range nodes {
-			s.enqueueNode(st, node, t)
-		}
-	}
-}
-
 // followResync rebuilds the indexes from the cache and evaluates everything, at every resync until ctx ends.
 func (s *session) followResync(ctx context.Context) {
 	ticker := time.NewTicker(s.w.config.Resync)
@@ -202,14 +155,4 @@ func (s *session) followResync(ctx context.Context) {
 		s.scopes.Rebuild(s.w.now())
 		s.evaluateAll()
 	}
-}
-
-// nodeNames lists the names of the nodes that match.
-func (s *session) nodeNames(selector labels.Selector) []string {
-	nodes := s.w.cluster.AllNodes(selector)
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
-		names[i] = n.Name
-	}
-	return names
 }

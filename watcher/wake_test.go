@@ -29,7 +29,7 @@ func agePolicy() policy.Policy {
 	return p
 }
 
-func TestAffectedKeys(t *testing.T) {
+func TestObserveEnqueues(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	created := func(ago time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-ago)) }
@@ -42,7 +42,7 @@ func TestAffectedKeys(t *testing.T) {
 		return schemas.Delta{Kind: kind, Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}}
 	}
 	onPod := func(kind schemas.DeltaKind, name, node string) schemas.Delta {
-		return schemas.Delta{Kind: kind, Node: node, Object: schemas.ObjectRef{Kind: "Pod", Namespace: "web", Name: name}}
+		return schemas.Delta{Kind: kind, Node: node, Object: *refTo("Pod", placed(name, node))}
 	}
 	at, due := now.Add(time.Second), now.Add(50*time.Minute)
 	for _, c := range []struct {
@@ -69,10 +69,10 @@ func TestAffectedKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
-			l := testSession(testWatcher(s, &collected{}))
-			for _, st := range l.policy.WokenBy(c.delta) {
-				l.affectedKeys(st, c.delta, nil, trigger{at: at})
-			}
+			w := testWatcher(s, &collected{})
+			w.now, w.config.Settle = func() time.Time { return now }, at.Sub(now)
+			l := testSession(w)
+			l.Observe([]schemas.Delta{c.delta}, nil, c.delta.Object)
 			got := map[string]time.Time{}
 			for key, item := range l.queue.items {
 				got[key.Name] = item.due

@@ -96,11 +96,17 @@ func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 	}
 	all := answers{}
 	for _, s := range p.Profiles[0].Strategies {
-		scopes, err := o.Scopes(p.Profiles[0].Name, s.Name, w.now)
+		scopes, err := o.Payloads(p.Profiles[0].Name, s.Name, w.now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all.take(t, scopes)
+		for _, scope := range scopes {
+			e, err := schemas.NewEvent("/offline", scope, w.now, schemas.Event{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.take(t, []schemas.Event{e})
+		}
 	}
 	return all
 }

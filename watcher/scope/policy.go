@@ -146,3 +146,9 @@ func (s *Strategy) DueTime(p *corev1.Pod) (at time.Time, ever bool) {
 	}
 	return s.Timed.Due(p)
 }
+
+// Due says whether the strategy could move the pod now.
+func (s *Strategy) Due(p *corev1.Pod, now time.Time) bool {
+	at, ever := s.DueTime(p)
+	return ever && !at.After(now) && p.Spec.NodeName != ""
+}
