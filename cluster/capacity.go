@@ -162,11 +162,9 @@ func (c *Cache) Promise(pod *corev1.Pod) bool {
 	return found.OK
 }
 
-// Release ends the promise for the replacement of a pod.
+// Release ends the promise for the replacement of a pod. It does not wait for a running question.
 func (c *Cache) Release(pod types.UID) {
-	c.capacity.lock()
-	defer c.capacity.mu.Unlock()
-	c.capacity.fit.Release(pod)
+	c.capacity.add(func() { c.capacity.fit.Release(pod) })
 }
 
 // Refusal describes why nodes refused a pod, with the number of nodes for each reason, most frequent first.

@@ -105,7 +105,10 @@ func TestCapacityChanges(t *testing.T) {
 		c := cache(t)
 		c.Ask(asked, func(*fit.Question) {
 			done := make(chan error)
-			go func() { done <- c.Set(guest("other", "there", asks("3"))) }()
+			go func() {
+				c.Release("moved")
+				done <- c.Set(guest("other", "there", asks("3")))
+			}()
 			select {
 			case err := <-done:
 				if err != nil {
