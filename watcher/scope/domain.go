@@ -138,6 +138,19 @@ func (d *domains) unlink(domain string, t *antiTerm) {
 // setNode names nothing: a node without pods is in no group.
 func (d *domains) setNode(_, _ *corev1.Node) []string { return nil }
 
+func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
+	stays := true
+	for _, t := range termsOf(p) {
+		stays = stays && sameLabel(before, after, t.TopologyKey())
+	}
+	d.repelling(p, func(t *antiTerm) { stays = stays && sameLabel(before, after, t.TopologyKey()) })
+	if !stays {
+		return unique(append(d.remove(member{p, before}), d.add(member{p, after})...))
+	}
+	d.members[p.UID] = member{p, after}
+	return nil
+}
+
 // namespaceChanged evaluates the terms that select namespaces by their labels again.
 func (d *domains) namespaceChanged(name string) []string {
 	var keys []string

@@ -26,8 +26,10 @@ type member struct {
 type index interface {
 	add(m member) []string
 	remove(m member) []string
-	// setNode takes a change of a node; before or after is nil if it is not usable. Its pods are removed before and added after.
+	// setNode takes a change of a node. A nil state is not usable: then its pods are removed before, or added after.
 	setNode(before, after *corev1.Node) []string
+	// setPodNode takes a change of the usable node of a pod, after setNode.
+	setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	namespaceChanged(name string) []string
 	// keysOf lists the groups of a member, and cooldownKeys the groups that wait until a pod is replaced.
 	keysOf(m member) []string
@@ -239,15 +241,19 @@ func (g *groups) setNode(name string, node *corev1.Node) GroupKeys {
 	}
 	affected := GroupKeys{}
 	for _, ix := range g.indexes {
-		for _, p := range g.onNode[name] {
-			if before != nil {
+		if after == nil {
+			for _, p := range g.onNode[name] {
 				affected.add(ix.strategy, ix.remove(member{p, before}))
 			}
 		}
 		affected.add(ix.strategy, ix.setNode(before, after))
 		for _, p := range g.onNode[name] {
-			if after != nil {
+			switch {
+			case after == nil:
+			case before == nil:
 				affected.add(ix.strategy, ix.add(member{p, after}))
+			default:
+				affected.add(ix.strategy, ix.setPodNode(p, before, after))
 			}
 		}
 	}
@@ -337,9 +343,7 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 
 // sameNode and samePod say whether two states are the same as far as a group can depend on them.
 func sameNode(a, b *corev1.Node) bool {
-	return a.Spec.Unschedulable == b.Spec.Unschedulable && maps.Equal(a.Labels, b.Labels) &&
-		reflect.DeepEqual(a.Spec.Taints, b.Spec.Taints) &&
-		sameResources(a.Status.Allocatable, b.Status.Allocatable) && sameResources(a.Status.Capacity, b.Status.Capacity)
+	return maps.Equal(a.Labels, b.Labels) && sameUsage(a, b)
 }
 
 func sameResources(a, b corev1.ResourceList) bool {

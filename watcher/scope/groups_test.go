@@ -355,6 +355,26 @@ func TestIndexes(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a node label that nothing selects affects no group", func(t *testing.T) {
+		seed := rand.Uint64()
+		w, b := newWorld(t, seed)
+		for range 200 {
+			w.change(b, now)
+		}
+		want := contents(b)
+		for name, old := range inOrder(w.nodes) {
+			n := old.DeepCopy()
+			n.Labels["turn"] = "1"
+			for s, keys := range first(b.NodeChanged(old, n)) {
+				if len(keys) > 0 && !s.Opaque {
+					t.Errorf("seed %d: node %s: affected are %s %q", seed, name, s.Scope, keys)
+				}
+			}
+		}
+		if got := contents(b); !reflect.DeepEqual(got, want) {
+			t.Errorf("seed %d: after the changes\n%v\nwant\n%v", seed, got, want)
+		}
+	})
 	t.Run("heal at a rebuild", func(t *testing.T) {
 		seed := rand.Uint64()
 		w, b := newWorld(t, seed)

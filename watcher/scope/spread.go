@@ -147,6 +147,23 @@ func (s *spreads) setNode(before, after *corev1.Node) (keys []string) {
 	return keys
 }
 
+func (s *spreads) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
+	stays := true
+	s.matching(p, func(g *spread) { stays = stays && sameLabel(before, after, g.spec.TopologyKey) })
+	if !stays {
+		return unique(append(s.remove(member{p, before}), s.add(member{p, after})...))
+	}
+	s.namespaces[p.Namespace].members[p.UID] = member{p, after}
+	return nil
+}
+
+// sameLabel says whether two states of a node have the same value of a label, or both none.
+func sameLabel(a, b *corev1.Node, key string) bool {
+	x, inA := a.Labels[key]
+	y, inB := b.Labels[key]
+	return x == y && inA == inB
+}
+
 func (s *spreads) namespaceChanged(string) []string { return nil }
 
 func (s *spreads) keysOf(m member) (keys []string) {

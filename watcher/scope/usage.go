@@ -2,6 +2,7 @@ package scope
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,8 +68,19 @@ func (u usage) setNode(before, after *corev1.Node) []string {
 	if after != nil {
 		u.on(after.Name).node = after
 	}
+	if before != nil && after != nil && sameUsage(before, after) {
+		return nil
+	}
 	return []string{Cluster}
 }
+
+// sameUsage says whether two states of a node are the same in a [schemas.NodeUsage].
+func sameUsage(a, b *corev1.Node) bool {
+	return a.Spec.Unschedulable == b.Spec.Unschedulable && reflect.DeepEqual(a.Spec.Taints, b.Spec.Taints) &&
+		sameResources(a.Status.Allocatable, b.Status.Allocatable) && sameResources(a.Status.Capacity, b.Status.Capacity)
+}
+
+func (usage) setPodNode(*corev1.Pod, *corev1.Node, *corev1.Node) []string { return nil }
 
 func (u usage) on(name string) *usedNode {
 	n := u[name]

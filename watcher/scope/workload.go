@@ -88,6 +88,14 @@ func (w *workloads) setNode(before, after *corev1.Node) []string {
 	return unique(keys)
 }
 
+// setPodNode names the groups for a function that is not known: it may look at labels of nodes that pods require.
+func (w *workloads) setPodNode(p *corev1.Pod, _, _ *corev1.Node) []string {
+	if w.every {
+		return ownerKeys(p)
+	}
+	return nil
+}
+
 func (w *workloads) namespaceChanged(string) []string { return nil }
 
 func (w *workloads) keysOf(m member) []string { return ownerKeys(m.pod) }
