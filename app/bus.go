@@ -104,6 +104,14 @@ func (b BusAdapter) FollowRequests(
 	})
 }
 
+// Verdicts implements watcher.Bus.
+func (b BusAdapter) Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	return b.Events(ctx, bus.Query{Channels: []string{bus.VerdictChannels}, Since: since}, func(e schemas.Event) error {
+		handle(b.taken(e))
+		return nil
+	})
+}
+
 // FollowVerdicts implements watcher.Bus.
 func (b BusAdapter) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
 	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: since, Follow: true}

@@ -44,6 +44,8 @@ func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
 
 func (nowhere) Asked(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
 
+func (nowhere) Verdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
+
 func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 
 // busy is the number of the node whose changes are measured.

@@ -219,15 +219,3 @@ func loadState(p percentages) *schemas.State {
 	}
 	return &schemas.State{Load: p}
 }
-
-// loadMoves remembers the last move of each strategy that uses measured load. It outlives policies. The zero value is ready.
-type loadMoves struct {
-	mu    sync.Mutex
-	moves map[scope.Key]time.Time
-}
-
-func (m *loadMoves) last(st *scope.Strategy) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.moves[st.Key(scope.Cluster)]
-}

@@ -25,7 +25,10 @@ import (
 type collected struct {
 	mu     sync.Mutex
 	events []schemas.Event
-	tell   func(schemas.Event) // hands over a verdict
+	// verdicts were told, and handle takes the new ones.
+	verdicts []schemas.Event
+	handle   func(schemas.Event)
+	past     time.Duration // how long it takes to read the verdicts of the past
 	// answers are there when it is asked for them.
 	answers []schemas.ScopeHead
 	// refuse says why an event is not stored. nil: each is.
@@ -50,12 +53,36 @@ func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error 
 	return errors.Join(errs...)
 }
 
-func (c *collected) FollowVerdicts(ctx context.Context, _ time.Time, handle func(schemas.Event)) error {
+func (c *collected) Verdicts(_ context.Context, since time.Time, handle func(schemas.Event)) error {
+	time.Sleep(c.past)
 	c.mu.Lock()
-	c.tell = handle
+	defer c.mu.Unlock()
+	for _, e := range c.verdicts {
+		if !e.Time.Before(since) {
+			handle(e)
+		}
+	}
+	return nil
+}
+
+func (c *collected) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	_ = c.Verdicts(ctx, since, handle)
+	c.mu.Lock()
+	c.handle = handle
 	c.mu.Unlock()
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// tell stores a verdict and hands it over.
+func (c *collected) tell(e schemas.Event) {
+	c.mu.Lock()
+	c.verdicts = append(c.verdicts, e)
+	handle := c.handle
+	c.mu.Unlock()
+	if handle != nil {
+		handle(e)
+	}
 }
 
 // take returns what was published since it was last called: the deltas' kinds, and the scopes as STRATEGY KEY, sorted.

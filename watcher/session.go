@@ -50,11 +50,6 @@ func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
 	}
 	s.requests = s.newRequests()
 	s.scopes.Requests, s.scopes.Loads = s.requests, p.sampler
-	for _, st := range s.policy.Strategies {
-		if at := w.moves.last(st); st.Measured() && !at.IsZero() {
-			s.scopes.Moved(st, at)
-		}
-	}
 	return s
 }
 
@@ -93,7 +88,8 @@ func (s *session) newRequests() *requests.Controller {
 // run evaluates everything, then what changes, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	s.scopes.Rebuild(s.w.now())
-	if follows := s.restoreAnswered(ctx); follows || s.previous != nil {
+	follows, moved := s.restoreAnswered(ctx), s.readMoves(ctx)
+	if follows || moved || s.previous != nil {
 		s.scopes.CoolDown(s.w.now()) // pods may have left just before
 	}
 	if s.previous == nil {

@@ -124,11 +124,8 @@ func TestLoadCooldown(t *testing.T) {
 				t.Errorf("after another policy: rests %v, want %v", got, want)
 			}
 		})
-		moved := time.Now()
-		time.Sleep(30 * time.Second)
+		time.Sleep(29 * time.Second)
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
-			synctest.Wait()
-			bus.tell(movedBy(t, moved))
 			synctest.Wait()
 			if got, want := rest(w), scope.LoadCooldown-30*time.Second; got != want {
 				t.Errorf("of another leader: rests %v, want %v", got, want)
@@ -174,6 +171,30 @@ func TestGroupCooldown(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			if got := rest(w); got != scope.Cooldown {
 				t.Errorf("after another policy: rests %v, want %v", got, scope.Cooldown)
+			}
+		})
+		evicted, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+			Profile: "p", Strategy: string(schemas.WorkloadKind), Outcome: schemas.Evicted,
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+		}, time.Now().Add(-300*time.Millisecond), schemas.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leadingWith(t, s, &collected{verdicts: []schemas.Event{evicted}}, func(w *Watcher, _ *collected) {
+			if got := rest(w); got != scope.Cooldown {
+				t.Errorf("another leader after a move: rests %v, want %v", got, scope.Cooldown)
+			}
+		})
+		duplicates := []*corev1.Pod{placed("a", "n1", ofOwners("rs"), numbered("a")), placed("b", "n1", ofOwners("rs"), numbered("b"))}
+		crowded := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, duplicates)
+		leadingWith(t, crowded, &collected{past: 3 * time.Second}, func(_ *Watcher, bus *collected) {
+			time.Sleep(2 * time.Second)
+			if got := bus.take(t); got != nil {
+				t.Errorf("published %q before the past was read", got)
+			}
+			time.Sleep(5 * time.Second)
+			if got := bus.take(t); got == nil {
+				t.Error("nothing was published when the past was read")
 			}
 		})
 		answers := []schemas.ScopeHead{{Kind: schemas.WorkloadKind, Key: "web/ReplicaSet/rs", Profile: "p", Strategy: string(schemas.WorkloadKind)}}

@@ -11,12 +11,50 @@ import (
 // overlap is how far before its start a leader reads verdicts, for clocks that differ. Reading one twice does no harm.
 const overlap = 5 * time.Second
 
-func (s *session) followVerdicts(ctx context.Context) {
-	since := overlap
-	if len(s.policy.Loads()) > 0 {
-		since = scope.LoadCooldown
+// readMoves notes the moves under the leader or the policy before that strategies still have to wait for. moved: the groups of pods have
+// to cool down. If the moves cannot be read, everything waits as if a pod had just moved.
+func (s *session) readMoves(ctx context.Context) (moved bool) {
+	var past time.Duration
+	for _, st := range s.policy.Strategies {
+		if st.Grouped() {
+			past = max(past, scope.Cooldown)
+		}
+		if st.Measured() {
+			past = scope.LoadCooldown
+		}
 	}
-	err := s.w.config.Bus.FollowVerdicts(ctx, s.began.Add(-since), s.verdict)
+	if past == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := s.w.config.Bus.Verdicts(ctx, s.began.Add(-past-overlap), func(e schemas.Event) {
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil && s.noteMove(v, e.Time) {
+			moved = moved || e.Time.After(s.began.Add(-scope.Cooldown))
+		}
+	})
+	if err != nil {
+		s.w.log.Warn("the last moves cannot be read; groups and strategies about load wait as after a move", "error", err)
+		for _, st := range s.policy.Strategies {
+			s.scopes.Moved(st, s.began)
+		}
+	}
+	return moved || err != nil
+}
+
+// noteMove notes a move, for strategies about what nodes use. It says whether the verdict is one.
+func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
+	if !v.Outcome.Moves() || v.Intent.Asked != nil && v.Intent.Asked.DryRun {
+		return false
+	}
+	if st := s.policy.Find(scope.Key{Profile: v.Profile, Strategy: v.Strategy}); st != nil {
+		s.scopes.Moved(st, at)
+	}
+	return true
+}
+
+func (s *session) followVerdicts(ctx context.Context) {
+	err := s.w.config.Bus.FollowVerdicts(ctx, s.began.Add(-overlap), s.verdict)
 	if err != nil && ctx.Err() == nil {
 		s.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
 	}
@@ -32,15 +70,9 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	e.Data = nil
 	key := scope.Key{Profile: v.Profile, Strategy: v.Strategy, Kind: v.Scope.Kind, Name: v.Scope.Key}
-	moved := v.Outcome.Moves() && (v.Intent.Asked == nil || !v.Intent.Asked.DryRun)
+	moved := s.noteMove(v, e.Time)
 	takenBack := v.Outcome == schemas.Settled && v.Reason == schemas.ReasonTakenBack
 	maintenance := v.Strategy == schemas.MaintenanceStrategy // which tries again by itself
-	if moved && !maintenance {
-		s.noteMove(key, e.Time)
-	}
-	if e.Time.Before(s.began.Add(-overlap)) && !maintenance {
-		return // for the leader before
-	}
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
@@ -66,26 +98,5 @@ func (s *session) verdict(e schemas.Event) {
 			s.reserve(v)
 		}
 		s.blocked.forget(v.Intent.Pod.UID)
-	}
-}
-
-// noteMove notes that a pod was moved because of the usage of nodes.
-func (s *session) noteMove(key scope.Key, at time.Time) {
-	st := s.policy.Find(key)
-	if st == nil {
-		return
-	}
-	s.scopes.Moved(st, at)
-	if !st.Measured() {
-		return
-	}
-	m := &s.w.moves
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.moves == nil {
-		m.moves = map[scope.Key]time.Time{}
-	}
-	if at.After(m.moves[st.Key(scope.Cluster)]) {
-		m.moves[st.Key(scope.Cluster)] = at
 	}
 }

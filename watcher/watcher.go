@@ -24,6 +24,8 @@ type Bus interface {
 	// PublishAll returns when all events are stored, or says which are not. [delivery.Refused] reads from the error which events
 	// never will be.
 	PublishAll(ctx context.Context, events []schemas.Event) error
+	// Verdicts calls handle for every verdict since a time, in order, and returns.
+	Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// FollowVerdicts calls handle for every verdict since a time, and for each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// Asked lists the scopes that have an answer now, or wait for one: of each head Kind, Key, Profile and Strategy are set.
@@ -66,7 +68,6 @@ type Watcher struct {
 	source  func(policy.Load, policy.Metrics) (load.Source, error)
 	active  atomic.Pointer[activePolicy]
 	session atomic.Pointer[session] // nil: another process leads
-	moves   loadMoves
 	leading atomic.Bool
 }
 
