@@ -20,20 +20,20 @@ type domains struct {
 	selectors selectors // by the key of the term
 	members   map[types.UID]member
 	labelsOf  func(namespace string) labels.Set // nil: unknown
-	at        map[string]map[string]bool        // the terms that concern pods of a domain
+	at        sets[string, string, bool]        // the terms that concern pods of a domain
 }
 
 // antiTerm is one term, with the pods that have it and the pods that it repels, by domain.
 type antiTerm struct {
 	fit.Term
 	holders            int
-	carriers, repelled map[string]map[types.UID]*corev1.Pod
+	carriers, repelled podSets
 }
 
 func newDomains(labelsOf func(namespace string) labels.Set) *domains {
 	return &domains{
-		terms: map[string]*antiTerm{}, selectors: selectors{}, members: map[types.UID]member{}, labelsOf: labelsOf,
-		at: map[string]map[string]bool{},
+		terms: map[string]*antiTerm{}, selectors: newSelectors(), members: map[types.UID]member{}, labelsOf: labelsOf,
+		at: sets[string, string, bool]{},
 	}
 }
 
@@ -68,7 +68,7 @@ func (d *domains) remove(m member) []string {
 		d.selectors.remove(labelOf(t.ByLabel()), t.Key())
 		delete(d.terms, t.Key())
 		for domain := range term.repelled {
-			d.unlink(domain, term)
+			d.at.remove(domain, t.Key())
 		}
 	}
 	return unique(keys)
@@ -76,16 +76,14 @@ func (d *domains) remove(m member) []string {
 
 // newTerm makes a term, with all members that it repels but the pod that is added.
 func (d *domains) newTerm(t fit.Term, adding types.UID) *antiTerm {
-	term := &antiTerm{
-		Term: t, carriers: map[string]map[types.UID]*corev1.Pod{}, repelled: map[string]map[types.UID]*corev1.Pod{},
-	}
+	term := &antiTerm{Term: t, carriers: podSets{}, repelled: podSets{}}
 	d.terms[t.Key()] = term
 	for uid, m := range d.members {
 		if uid != adding && d.repels(term, m.pod) {
 			d.enter(term, term.repelled, m)
 		}
 	}
-	d.selectors.add(labelOf(t.ByLabel()), t.Key())
+	d.selectors.add(labelOf(t.ByLabel()), t.Key(), true)
 	return term
 }
 
@@ -103,36 +101,20 @@ func (d *domains) repelling(p *corev1.Pod, f func(*antiTerm)) {
 }
 
 // enter adds a pod to one side of a term and returns the domain.
-func (d *domains) enter(t *antiTerm, side map[string]map[types.UID]*corev1.Pod, m member) string {
+func (d *domains) enter(t *antiTerm, side podSets, m member) string {
 	domain := domainOf(t.TopologyKey(), m.node)
-	if side[domain] == nil {
-		side[domain] = map[types.UID]*corev1.Pod{}
-	}
-	side[domain][m.pod.UID] = m.pod
-	if d.at[domain] == nil {
-		d.at[domain] = map[string]bool{}
-	}
-	d.at[domain][t.Key()] = true
+	side.add(domain, m.pod.UID, m.pod)
+	d.at.add(domain, t.Key(), true)
 	return domain
 }
 
-func (d *domains) leave(t *antiTerm, side map[string]map[types.UID]*corev1.Pod, m member) string {
+func (d *domains) leave(t *antiTerm, side podSets, m member) string {
 	domain := domainOf(t.TopologyKey(), m.node)
-	delete(side[domain], m.pod.UID)
-	if len(side[domain]) == 0 {
-		delete(side, domain)
-	}
+	side.remove(domain, m.pod.UID)
 	if len(t.carriers[domain])+len(t.repelled[domain]) == 0 {
-		d.unlink(domain, t)
+		d.at.remove(domain, t.Key())
 	}
 	return domain
-}
-
-func (d *domains) unlink(domain string, t *antiTerm) {
-	delete(d.at[domain], t.Key())
-	if len(d.at[domain]) == 0 {
-		delete(d.at, domain)
-	}
 }
 
 // setNode names nothing: a node without pods is in no group.
@@ -211,7 +193,7 @@ type contender struct {
 
 // contenders lists the pods of a domain that repel another or are repelled, by name.
 func (d *domains) contenders(key string) []contender {
-	repels := map[*corev1.Pod]map[types.UID]*corev1.Pod{}
+	repels := sets[*corev1.Pod, types.UID, *corev1.Pod]{}
 	pods := map[types.UID]*corev1.Pod{}
 	for t := range d.at[key] {
 		for _, carrier := range d.terms[t].carriers[key] {
@@ -219,10 +201,7 @@ func (d *domains) contenders(key string) []contender {
 				if uid == carrier.UID {
 					continue
 				}
-				if repels[carrier] == nil {
-					repels[carrier] = map[types.UID]*corev1.Pod{}
-				}
-				repels[carrier][uid] = other
+				repels.add(carrier, uid, other)
 				pods[carrier.UID], pods[uid] = carrier, other
 			}
 		}

@@ -48,7 +48,7 @@ type groups struct {
 	indexes []*indexed
 	nodes   map[string]*corev1.Node
 	pods    map[types.UID]*corev1.Pod
-	onNode  map[string]map[types.UID]*corev1.Pod
+	onNode  podSets
 }
 
 // indexed is the index of one strategy, with the cooldowns of its groups.
@@ -63,17 +63,14 @@ type indexed struct {
 type GroupKeys map[*Strategy][]string
 
 func (k GroupKeys) add(s *Strategy, keys []string) {
-	for _, key := range keys {
-		if !slices.Contains(k[s], key) {
-			k[s] = append(k[s], key)
-		}
+	if len(keys) > 0 {
+		k[s] = append(k[s], keys...)
 	}
 }
 
 func newGroups(b *Builder) *groups {
 	g := &groups{
-		policy: b.policy, nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{},
-		onNode: map[string]map[types.UID]*corev1.Pod{},
+		policy: b.policy, nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, onNode: podSets{},
 	}
 	for _, s := range b.policy.Strategies {
 		ix := &indexed{strategy: s, cooldowns: map[string]*cooldown{}, settle: Cooldown}
@@ -136,6 +133,9 @@ func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum 
 	defer b.mu.Unlock()
 	before := len(b.groups.nodes) < b.MinNodes
 	affected = f(b.groups)
+	for s, keys := range affected {
+		affected[s] = unique(keys)
+	}
 	if b.journal != nil {
 		b.journal = append(b.journal, f)
 	}
@@ -302,10 +302,7 @@ func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {
 		}
 		return affected
 	}
-	if g.onNode[new.Spec.NodeName] == nil {
-		g.onNode[new.Spec.NodeName] = map[types.UID]*corev1.Pod{}
-	}
-	g.onNode[new.Spec.NodeName][new.UID] = new
+	g.onNode.add(new.Spec.NodeName, new.UID, new)
 	if n := g.nodes[new.Spec.NodeName]; n != nil {
 		for _, ix := range g.indexes {
 			affected.add(ix.strategy, ix.add(member{new, n}))
@@ -320,12 +317,7 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 		return
 	}
 	delete(g.pods, p.UID)
-	if on := g.onNode[p.Spec.NodeName]; on != nil {
-		delete(on, p.UID)
-		if len(on) == 0 {
-			delete(g.onNode, p.Spec.NodeName)
-		}
-	}
+	g.onNode.remove(p.Spec.NodeName, p.UID)
 	n := g.nodes[p.Spec.NodeName]
 	for _, ix := range g.indexes {
 		if p.Spec.NodeName == "" {

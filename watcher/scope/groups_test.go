@@ -405,22 +405,48 @@ func TestIndexes(t *testing.T) {
 		}
 	})
 	t.Run("forget a pod deleted during a rebuild", func(t *testing.T) {
-		w, b := newWorld(t, 1)
-		pod := w.pod()
-		b.mu.Lock()
-		b.journal = []func(*groups) GroupKeys{}
-		b.mu.Unlock()
-		b.PodChanged(nil, pod, now)
-		b.PodChanged(pod, nil, now)
-		fresh := newGroups(b)
-		fresh.setPod(nil, pod, now) // listed before the deletion
-		for _, change := range b.journal {
-			change(fresh)
+		seed := rand.Uint64()
+		w, _ := newWorld(t, seed)
+		listed := func(*corev1.Pod) {}
+		p := groupPolicy()
+		p.Profiles[0].Strategies[1].NewArgs = func() policy.Args { return &listing{listed: &listed} }
+		compiled, err := Compile(p)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(fresh.pods) > 0 {
-			t.Errorf("the index has %v, want nothing", fresh.pods)
+		b := NewBuilder(emptyCache(t), compiled)
+		for range 50 {
+			w.change(b, now)
+		}
+		w.fill(t, b.cluster)
+		listed = func(pod *corev1.Pod) {
+			listed = func(*corev1.Pod) {}
+			if err := b.cluster.Remove(pod); err != nil {
+				t.Error(err)
+			}
+			delete(w.pods, pod.UID)
+			b.PodChanged(pod, nil, now)
+		}
+		before := len(w.pods)
+		b.Rebuild(now)
+		if len(w.pods) != before-1 {
+			t.Fatalf("seed %d: no pod was deleted", seed)
+		}
+		if got, want := contents(b), contents(w.rebuilt(t, compiled, now)); !reflect.DeepEqual(got, want) {
+			t.Errorf("seed %d: after a rebuild\n%v\nwant\n%v", seed, got, want)
 		}
 	})
+}
+
+// listing are arguments that call a function when the constraints of a pod are read.
+type listing struct {
+	all
+	listed *func(*corev1.Pod)
+}
+
+func (l *listing) Constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {
+	(*l.listed)(p)
+	return p.Spec.TopologySpreadConstraints
 }
 
 func merged(a, b map[string]string) map[string]string {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/rehome-dev/rehome/fit"
@@ -132,8 +133,30 @@ func (p *placement) domain(n *corev1.Node) (value string, in bool) {
 	return value, true
 }
 
+// sets are sets of elements by a key, with a value for each element. A set that becomes empty is dropped.
+type sets[K, E comparable, V any] map[K]map[E]V
+
+// podSets are sets of pods, by domain or node.
+type podSets = sets[string, types.UID, *corev1.Pod]
+
+func (s sets[K, E, V]) add(key K, element E, value V) {
+	if s[key] == nil {
+		s[key] = map[E]V{}
+	}
+	s[key][element] = value
+}
+
+func (s sets[K, E, V]) remove(key K, element E) {
+	delete(s[key], element)
+	if len(s[key]) == 0 {
+		delete(s, key)
+	}
+}
+
 // selectors finds the selectors that can match a set of labels without asking all: most selectors require one exact label.
-type selectors map[label]map[string]bool
+type selectors struct{ sets[label, string, bool] }
+
+func newSelectors() selectors { return selectors{sets[label, string, bool]{}} }
 
 // label is a label that a selector requires. The zero value: it requires no exact label.
 type label struct{ key, value string }
@@ -145,27 +168,13 @@ func labelOf(key, value string, exact bool) label {
 	return label{key, value}
 }
 
-func (s selectors) add(at label, id string) {
-	if s[at] == nil {
-		s[at] = map[string]bool{}
-	}
-	s[at][id] = true
-}
-
-func (s selectors) remove(at label, id string) {
-	delete(s[at], id)
-	if len(s[at]) == 0 {
-		delete(s, at)
-	}
-}
-
 // each calls f for every selector that can match the labels.
 func (s selectors) each(of labels.Set, f func(id string)) {
-	for id := range s[label{}] {
+	for id := range s.sets[label{}] {
 		f(id)
 	}
 	for key, value := range of {
-		for id := range s[label{key, value}] {
+		for id := range s.sets[label{key, value}] {
 			f(id)
 		}
 	}

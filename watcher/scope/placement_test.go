@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// crowd fills an index with groups of two pods, all of which ask the same of nodes and crowd one of them.
-func crowd(ix index, groups int) index {
+// crowd fills an index with groups of some pods, all of which ask the same of nodes and are on one of them.
+func crowd(ix index, groups, pods int) index {
 	for i := range 10 {
 		ix.setNode(nil, node(fmt.Sprint("n", i), fmt.Sprint("zone-", i%3)))
 	}
 	for i := range groups {
 		app := fmt.Sprint("app-", i)
-		for k := range 2 {
+		for k := range pods {
 			ix.add(member{node: node("n0", "zone-0"), pod: replica(fmt.Sprint(app, "-", k), func(p *corev1.Pod) {
 				p.Namespace, p.UID, p.Labels = app, types.UID(p.Name), map[string]string{"app": app}
 				p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: app}}
@@ -47,7 +47,7 @@ func TestNodeChange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			took := func(groups int) time.Duration {
-				ix := crowd(c.make(), groups)
+				ix := crowd(c.make(), groups, 2)
 				if got := len(ix.keys()); got != groups {
 					t.Fatalf("%d groups, want %d", got, groups)
 				}
@@ -73,10 +73,60 @@ func TestNodeChange(t *testing.T) {
 			if many > 10*few {
 				t.Errorf("%v with 100 groups and %v with 5,000: it grows with their number", few, many)
 			}
-			ix := crowd(c.make(), 100)
+			ix := crowd(c.make(), 100, 2)
 			if got := len(ix.setNode(node("n1", "zone-1"), nil)); got != 100 {
 				t.Errorf("a node that goes names %d groups, want all 100", got)
 			}
 		})
 	}
+}
+
+// A taint that keeps pods away concerns all groups with the requirement; of workloads, only those with duplicates.
+func TestNodeTaint(t *testing.T) {
+	plain, tainted := node("n1", "zone-1"), tolerated()
+	tainted.Spec.Taints[0].Effect = corev1.TaintEffectNoSchedule
+	fastest := func(f func()) time.Duration {
+		var all []time.Duration
+		for range 10 {
+			began := time.Now()
+			f()
+			all = append(all, time.Since(began))
+		}
+		return slices.Min(all)
+	}
+	t.Run("costs_nothing_for_workloads_without_duplicates", func(t *testing.T) {
+		took := func(groups int) time.Duration {
+			ix := crowd(newWorkloads(false), groups, 1)
+			return fastest(func() {
+				for range 50 {
+					if got := append(ix.setNode(plain, tainted), ix.setNode(tainted, plain)...); got != nil {
+						t.Fatalf("it names %d groups", len(got))
+					}
+				}
+			})
+		}
+		if few, many := took(100), took(5000); many > 10*few {
+			t.Errorf("%v with 100 groups and %v with 5,000: it grows with their number", few, many)
+		}
+	})
+	t.Run("costs_a_share_for_each_workload_with_duplicates", func(t *testing.T) {
+		took := func(groups int) time.Duration {
+			compiled, err := Compile(groupPolicy())
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := NewBuilder(emptyCache(t), compiled).groups
+			crowd(g.indexes[0].index, groups, 2)
+			g.setNode("n1", plain)
+			return fastest(func() {
+				if got := len(g.setNode("n1", tainted)[g.indexes[0].strategy]); got != groups {
+					t.Fatalf("it names %d groups, want %d", got, groups)
+				}
+				g.setNode("n1", plain)
+			})
+		}
+		if few, many := took(500), took(10000); many > 100*few {
+			t.Errorf("%v with 500 groups and %v with 10,000: it grows with the square of their number", few, many)
+		}
+	})
 }

@@ -43,9 +43,9 @@ type constraint struct {
 // spread is the group of one constraint.
 type spread struct {
 	constraint
-	*placement                                      // shared with the groups that count the same nodes
-	carriers   int                                  // pods with the constraint
-	pods       map[string]map[types.UID]*corev1.Pod // the counted pods by domain
+	*placement         // shared with the groups that count the same nodes
+	carriers   int     // pods with the constraint
+	pods       podSets // the counted pods by domain
 }
 
 func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint) *spreads {
@@ -58,7 +58,7 @@ func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint)
 func (s *spreads) add(m member) []string {
 	ns := s.namespaces[m.pod.Namespace]
 	if ns == nil {
-		ns = &spreadNamespace{members: map[types.UID]member{}, selectors: selectors{}}
+		ns = &spreadNamespace{members: map[types.UID]member{}, selectors: newSelectors()}
 		s.namespaces[m.pod.Namespace] = ns
 	}
 	ns.members[m.pod.UID] = m
@@ -73,7 +73,7 @@ func (s *spreads) add(m member) []string {
 	}
 	s.matching(m.pod, func(g *spread) {
 		if value, counted := g.counts(m); counted {
-			g.count(value, m.pod)
+			g.pods.add(value, m.pod.UID, m.pod)
 			keys = append(keys, g.constraint.key)
 		}
 	})
@@ -89,10 +89,7 @@ func (s *spreads) remove(m member) []string {
 	var keys []string
 	s.matching(m.pod, func(g *spread) {
 		if value, counted := g.counts(m); counted {
-			delete(g.pods[value], m.pod.UID)
-			if len(g.pods[value]) == 0 {
-				delete(g.pods, value)
-			}
+			g.pods.remove(value, m.pod.UID)
 			keys = append(keys, g.constraint.key)
 		}
 	})
@@ -117,16 +114,16 @@ func (s *spreads) remove(m member) []string {
 // newGroup makes the group of a constraint, with all members but the pod that is added.
 func (s *spreads) newGroup(c constraint, ns *spreadNamespace, adding types.UID) *spread {
 	g := &spread{
-		constraint: c, pods: map[string]map[types.UID]*corev1.Pod{},
+		constraint: c, pods: podSets{},
 		placement: s.placements.add(c.place, c.requirement, c.spec.TopologyKey, c.key, s.nodes),
 	}
 	for uid, m := range ns.members {
 		if value, counted := g.counts(m); counted && uid != adding {
-			g.count(value, m.pod)
+			g.pods.add(value, uid, m.pod)
 		}
 	}
 	s.groups[c.key] = g
-	ns.selectors.add(labelOf(fit.RequiredLabel(c.selector)), c.key)
+	ns.selectors.add(labelOf(fit.RequiredLabel(c.selector)), c.key, true)
 	return g
 }
 
@@ -240,13 +237,6 @@ func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *m
 func (g *spread) counts(m member) (value string, counted bool) {
 	value, has := m.node.Labels[g.spec.TopologyKey]
 	return value, has && m.pod.DeletionTimestamp == nil && g.selector.Matches(labels.Set(m.pod.Labels))
-}
-
-func (g *spread) count(value string, p *corev1.Pod) {
-	if g.pods[value] == nil {
-		g.pods[value] = map[types.UID]*corev1.Pod{}
-	}
-	g.pods[value][p.UID] = p
 }
 
 // skewed says whether the domains differ by more than the constraint allows.

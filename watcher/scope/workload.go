@@ -35,18 +35,23 @@ func newWorkloads(every bool) *workloads {
 
 func (w *workloads) add(m member) []string {
 	keys := ownerKeys(m.pod)
-	r, id := newRequirement(m.pod, true, true)
 	for _, key := range keys {
-		w.placements.add(id, r, "", key, w.nodes)
 		g := w.groups[key]
 		if g == nil {
 			g = &workload{pods: map[types.UID]*corev1.Pod{}, places: map[place]int{}}
 			w.groups[key] = g
 		}
+		had := w.has(key)
 		g.pods[m.pod.UID] = m.pod
 		at := placeOf(m)
 		if g.places[at]++; g.places[at] == 2 {
 			g.crowded++
+		}
+		switch {
+		case had:
+			w.require(key, m.pod)
+		case w.has(key):
+			w.require(key, slices.Collect(maps.Values(g.pods))...)
 		}
 	}
 	return keys
@@ -54,13 +59,12 @@ func (w *workloads) add(m member) []string {
 
 func (w *workloads) remove(m member) []string {
 	keys := ownerKeys(m.pod)
-	_, id := newRequirement(m.pod, true, true)
 	for _, key := range keys {
-		w.placements.remove(id, key)
 		g := w.groups[key]
 		if g == nil {
 			continue
 		}
+		had := w.has(key)
 		delete(g.pods, m.pod.UID)
 		at := placeOf(m)
 		switch g.places[at]--; g.places[at] {
@@ -72,20 +76,36 @@ func (w *workloads) remove(m member) []string {
 		if len(g.pods) == 0 {
 			delete(w.groups, key)
 		}
+		if had {
+			w.release(key, m.pod)
+		}
+		if had && !w.has(key) {
+			w.release(key, slices.Collect(maps.Values(g.pods))...)
+		}
 	}
 	return keys
 }
 
+// require counts the requirements of pods of a group with duplicates: only these groups look at nodes without their pods.
+func (w *workloads) require(group string, pods ...*corev1.Pod) {
+	for _, p := range pods {
+		r, id := newRequirement(p, true, true)
+		w.placements.add(id, r, "", group, w.nodes)
+	}
+}
+
+func (w *workloads) release(group string, pods ...*corev1.Pod) {
+	for _, p := range pods {
+		_, id := newRequirement(p, true, true)
+		w.placements.remove(id, group)
+	}
+}
+
 // setNode names the groups with duplicates that can be placed on other nodes than before.
-func (w *workloads) setNode(before, after *corev1.Node) []string {
+func (w *workloads) setNode(before, after *corev1.Node) (keys []string) {
 	setNode(w.nodes, before, after)
-	var keys []string
-	w.placements.setNode(before, after, func(group string) {
-		if w.has(group) {
-			keys = append(keys, group)
-		}
-	})
-	return unique(keys)
+	w.placements.setNode(before, after, func(group string) { keys = append(keys, group) })
+	return keys
 }
 
 // setPodNode names the groups for a function that is not known: it may look at labels of nodes that pods require.
