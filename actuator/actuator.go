@@ -1,8 +1,8 @@
 // Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts Deployments. It is a
 // controller keyed by pod UID:
 //
-//	Accept (accept.go) ──▶ queue ──▶ Reconcile (reconcile.go) ──▶ admit (admit.go) ──▶ execute (execute.go)
-//	  ──▶ Gates (gates.go) ──▶ startMove (execute.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
+//	Accept (accept.go) ──▶ queue ──▶ dispatch ──▶ Reconcile (reconcile.go) with the rules of admit.go ──▶ execute (execute.go)
+//	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
 //	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
 //
 //	Changed ──▶ learn (track.go) ──▶ queue ──▶ Reconcile ──▶ track (track.go) ──▶ Step or Cancel, arrive ──▶ publishEnd (report.go)

@@ -139,43 +139,29 @@ func (c admission) workload() schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
 }
 
-// admit gives the open intent of a pod a verdict, parks it, or begins its execution. wait is how long it takes until there is
-// capacity to execute it, if that is all that is missing. The caller holds mu.
-func (s *session) admit(e *entry, now time.Time) (x *inFlight, wait time.Duration) {
-	was := e.parked
-	s.unpark(e)
-	defer func() {
-		if was != nil && e.parked == nil && wait == 0 {
-			s.release(was.by) // it is not blocked any more: perhaps the next one is not either
-		}
-	}()
-	at := keysOf(e.intent, s.cfg.View)
-	if r, again, forbidden := s.forbidden(e, at, now); forbidden {
-		c := s.entries.settle(e, r)
-		if r.Outcome == schemas.Deferred {
-			c.verdicts[0].verdict.Workload = workloadOf(s.cfg.View, e.uid())
-		}
-		if !again.IsZero() {
-			c.verdicts[0].verdict.Again = again.UTC()
-		}
-		s.apply(c)
-		return nil, 0
-	}
-	p, blocks := blocked(admission{e.intent, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
+// blocked returns the rule that parks an intent now, and whether there is one. The caller holds mu.
+func (s *session) blocked(i Intent, at limitKeys, now time.Time) (parked, bool) {
+	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
-		blocks, p = true, parked{
+		return parked{
 			by: blocker{"namespace", at.namespace}, until: now.Add(rate),
 			why: Rejection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
-		}
+		}, true
 	}
-	if blocks {
-		s.park(e, p, now)
-		return nil, 0
+	return p, blocks
+}
+
+// reject gives an entry a verdict before it is executed. again is when to try again, zero if that is not known.
+func (s *session) reject(e *entry, r Rejection, again time.Time) {
+	c := s.entries.settle(e, r)
+	v := &c.verdicts[0].verdict
+	if r.Outcome == schemas.Deferred {
+		v.Workload = workloadOf(s.cfg.View, e.uid())
 	}
-	if wait = s.capacityWait(now); wait > 0 {
-		return nil, wait
+	if !again.IsZero() {
+		v.Again = again.UTC()
 	}
-	return s.begin(e, at, now), 0
+	s.apply(c)
 }
 
 // forbidden returns why an intent is not executed, and when to try again at the earliest.

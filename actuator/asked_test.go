@@ -25,28 +25,30 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	other := wish()
 	other.Intent.Asked = &everything
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api-0", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web", Name: "api-0", UID: "uid-0", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}},
+		},
+		Spec: corev1.PodSpec{NodeName: "worker-1"},
 	}
 	a := New(Config{Policy: policy.Policy{Profiles: []policy.Profile{{
 		Name:       "default",
 		Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: other.Strategy}}},
 	}}, Known: map[string]policy.Traits{other.Strategy: {Priority: policy.PriorityNode}}}})
 	type seen struct {
-		dry, enabled bool
-		protections  []schemas.Protection
-		priority     policy.Priority
+		dry      bool
+		rejected schemas.ReasonCode
+		priority policy.Priority
 	}
 	look := func(o Intent) seen {
-		s := a.situation(o, pod)
-		return seen{a.isDryRun(o), s.Enabled, s.Protections, a.policy.Load().Traits(o.Strategy).Priority}
+		r, _ := a.judge(o, pod, noon)
+		return seen{a.isDryRun(o), r.Reason, a.policy.Load().Traits(o.Strategy).Priority}
 	}
-	daemon := []schemas.Protection{{Rule: policy.DaemonSetPods, Detail: "it belongs to the DaemonSet d"}}
 	foreign := requested(everything)
 	foreign.Profile = "another"
 	got := []seen{look(other), look(requested(schemas.Asked{})), look(requested(everything)), look(foreign)}
 	want := []seen{
-		{false, true, daemon, policy.PriorityNode}, {false, true, daemon, policy.PriorityManual}, {true, true, []schemas.Protection{}, policy.PriorityManual},
-		{true, false, nil, policy.PriorityManual},
+		{false, schemas.ReasonProtected, policy.PriorityNode}, {false, schemas.ReasonProtected, policy.PriorityManual},
+		{true, "", policy.PriorityManual}, {true, schemas.ReasonProfileUnknown, policy.PriorityManual},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

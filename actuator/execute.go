@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,30 +34,59 @@ type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error
 // saveFunc stores in the ledger how a pod is going to be moved, before the first step. If it fails, nothing may be changed.
 type saveFunc func(ctx context.Context, r record) error
 
-// execute takes one intent to its verdict: it reads the live pod, asks the gates, and starts the move.
+// execute takes one intent to its verdict: it reads the live pod, asks the gates, and starts the move by the first method that can.
 //
-// With an error, there is no verdict and nothing was changed: the pod could not be read (it wraps [ErrUnavailable]), save
+// With an error, there is no verdict and nothing was changed: the API server could not be asked (it wraps [ErrUnavailable]), save
 // failed, or ctx ended before the first call. After that, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
+	calling, end := detached(ctx)
+	defer end()
 	version := a.cfg.View.Version(i.Pod.UID)
 	for range tries {
-		pod, readErr := a.look(ctx, i.Pod, version)
+		now := a.cfg.Now()
+		pod, lookErr := a.look(ctx, i.Pod, version)
 		switch {
-		case apierrors.IsForbidden(readErr):
-			return a.verdict(i, Rejection{schemas.Failed, schemas.ReasonForbidden, readErr.Error()}), nil
-		case readErr != nil:
-			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, readErr)
+		case apierrors.IsForbidden(lookErr):
+			return a.verdict(i, Rejection{schemas.Failed, schemas.ReasonForbidden, lookErr.Error()}), nil
+		case lookErr != nil:
+			return v, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, lookErr)
 		}
-		s := a.situation(i, pod)
-		if r, rejected := ask(Gates(), s); rejected {
+		if r, rejected := a.judge(i, pod, now); rejected {
 			return a.verdict(i, r), nil
 		}
-		if v, err = a.startMove(ctx, s, save); !errors.Is(err, move.ErrChanged) {
+		var instead *schemas.Instead
+		for _, c := range a.choices(i) {
+			r := record{Intent: i, Instead: instead}
+			var unsaved error
+			var p move.Progress
+			p, err = c.Start(calling, pod, now, func(_ context.Context, m move.Record) error {
+				r.Method, r.Workload, r.State = m.Method, m.Workload, m.State
+				unsaved = cmp.Or(save(ctx, r), ctx.Err())
+				return unsaved
+			})
+			a.noteRight(c, p)
+			why, next := c.givesWay(p)
+			switch {
+			case unsaved != nil:
+				return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
+			case err != nil:
+			case next:
+				instead = cmp.Or(instead, why)
+				continue
+			case p.Refusal != nil || r.State == nil || p.Stage == move.Working && p.State == nil:
+				return a.started(i, p, instead), nil
+			default:
+				r.State = p.State
+				return a.started(i, p, instead), save(calling, r)
+			}
 			break
+		}
+		if !errors.Is(err, move.ErrChanged) {
+			return v, fmt.Errorf("move pod %s: %w: %w", i.Pod, ErrUnavailable, err)
 		}
 		version = latest
 	}
-	return v, err
+	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 }
 
 // look reads the pod from the API server, which may answer from its own cache if that is not older than the version. Before an
@@ -74,34 +102,6 @@ func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string)
 		return nil, err
 	}
 	return pod, nil
-}
-
-// situation asks the policy about the pod.
-func (a *Actuator) situation(i Intent, pod *corev1.Pod) Situation {
-	s := Situation{Now: a.cfg.Now(), Intent: i, Pod: pod}
-	var profile policy.Profile
-	p := a.policy.Load()
-	switch profile, s.Enabled = enables(p, i); {
-	case !s.Enabled || pod == nil:
-	case i.Strategy == schemas.MaintenanceStrategy:
-		s.Protections = p.Maintenance.Protects(pod, s.Now)
-	default:
-		s.Protections = profile.Evictor.ProtectsBut(i.asked().Override, pod, s.Now, a.cfg.Facts)
-	}
-	return s
-}
-
-// enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name every
-// profile, and maintenances need none.
-func enables(p *policy.Policy, i Intent) (policy.Profile, bool) {
-	profile, ok := p.Profile(i.Profile)
-	switch i.Strategy {
-	case schemas.RequestStrategy:
-		return profile, ok
-	case schemas.MaintenanceStrategy:
-		return profile, true
-	}
-	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == i.Strategy })
 }
 
 func (a *Actuator) verdict(i Intent, r Rejection) schemas.Verdict {
@@ -158,60 +158,43 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 	return nil
 }
 
-// startMove starts the move of the pod of s by the first method that can.
-func (a *Actuator) startMove(ctx context.Context, s Situation, save saveFunc) (schemas.Verdict, error) {
-	calling, end := detached(ctx)
-	defer end()
-	var instead *schemas.Instead
-	for _, c := range a.choices(s.Intent) {
-		var saved record
-		var failed error
-		p, err := c.Start(calling, s.Pod, s.Now, func(_ context.Context, r move.Record) error {
-			saved = record{Intent: s.Intent, Method: r.Method, Workload: r.Workload, Instead: instead, State: r.State}
-			failed = cmp.Or(save(ctx, saved), ctx.Err())
-			return failed
-		})
-		if !c.optional {
-			a.noteRight(p)
-		}
-		switch {
-		case failed != nil || errors.Is(err, move.ErrChanged):
-			return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Intent.Pod, err)
-		case err != nil:
-			return schemas.Verdict{}, fmt.Errorf("move pod %s: %w: %w", s.Intent.Pod, ErrUnavailable, err)
-		case p.Stage == move.NotApplicable, c.optional && p.Refusal != nil && p.Refusal.Reason == schemas.ReasonForbidden:
-			continue
-		case p.Stage == move.Released && p.Method != schemas.MethodEviction && !c.skip && !p.Refusal.Wait:
-			if instead == nil {
-				instead = &schemas.Instead{Method: p.Method, Reason: p.Refusal.Reason, Message: p.Refusal.Message}
-			}
-			continue
-		case p.Refusal != nil:
-			v := a.verdict(s.Intent, Rejection{p.Refusal.Outcome, p.Refusal.Reason, p.Refusal.Message})
-			if v.Blockers = p.Refusal.Blockers; p.Method == schemas.MethodEviction {
-				v.Instead = instead
-			}
-			return v, nil
-		}
-		outcome, reason := move.Accepted(p.Method)
-		v := a.verdict(s.Intent, Rejection{outcome, reason, p.Message})
-		v.Method, v.Instead, v.Workload = p.Method, instead, p.Workload
-		if p.Stage == move.Working && p.State == nil || saved.State == nil {
-			return v, nil
-		}
-		saved.State = p.State
-		return v, save(calling, saved)
+// givesWay says whether the next method is tried after the progress p of this one, and why, if that is worth telling.
+func (c choice) givesWay(p move.Progress) (why *schemas.Instead, next bool) {
+	switch {
+	case p.Stage == move.NotApplicable, c.optional && lacksRight(p):
+		return nil, true
+	case p.Stage == move.Released && p.Method != schemas.MethodEviction && !c.skip && !p.Refusal.Wait:
+		return &schemas.Instead{Method: p.Method, Reason: p.Refusal.Reason, Message: p.Refusal.Message}, true
 	}
-	return schemas.Verdict{}, fmt.Errorf("move pod %s: %w", s.Intent.Pod, ErrUnavailable)
+	return nil, false
+}
+
+// started returns the verdict on an intent whose move was started or refused.
+func (a *Actuator) started(i Intent, p move.Progress, instead *schemas.Instead) schemas.Verdict {
+	if r := p.Refusal; r != nil {
+		v := a.verdict(i, Rejection{r.Outcome, r.Reason, r.Message})
+		if v.Blockers = r.Blockers; p.Method == schemas.MethodEviction {
+			v.Instead = instead
+		}
+		return v
+	}
+	outcome, reason := move.Accepted(p.Method)
+	v := a.verdict(i, Rejection{outcome, reason, p.Message})
+	v.Method, v.Instead, v.Workload = p.Method, instead, p.Workload
+	return v
+}
+
+func lacksRight(p move.Progress) bool {
+	return p.Refusal != nil && p.Refusal.Reason == schemas.ReasonForbidden
 }
 
 // noteRight names a missing right of a method that the policy enables, in [Actuator.Ready], in a metric and in a Kubernetes
 // Event, until the method works.
-func (a *Actuator) noteRight(p move.Progress) {
-	if p.Method == "" || p.Method == schemas.MethodEviction {
+func (a *Actuator) noteRight(c choice, p move.Progress) {
+	if c.optional || p.Method == "" || p.Method == schemas.MethodEviction {
 		return
 	}
-	if p.Refusal == nil || p.Refusal.Reason != schemas.ReasonForbidden {
+	if !lacksRight(p) {
 		if _, was := a.rights.LoadAndDelete(p.Method); was {
 			a.metrics.rights.DeleteLabelValues(string(p.Method))
 		}

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,15 +70,13 @@ func TestFactProtections(t *testing.T) {
 			a := New(Config{Facts: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
 				Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: open.Strategy}}},
 			}}}})
-			s := a.situation(open, pod)
-			s.Now = noon
-			var rules []string
-			for _, p := range s.Protections {
-				rules = append(rules, p.Rule)
-			}
-			check(t, "protections", rules, c.want)
-			o, _ := ask(Gates(), s)
+			o, _ := a.judge(open, pod, noon)
 			check(t, "what the gates say", o.Reason, c.reason)
+			for _, rule := range c.want {
+				if !strings.Contains(o.Message, rule+": ") {
+					t.Errorf("message %q, want that it names %s", o.Message, rule)
+				}
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,14 +48,38 @@ func Gates() []Gate {
 	}
 }
 
-// ask returns the first rejection, and whether there is one.
-func ask(gates []Gate, s Situation) (Rejection, bool) {
-	for _, gate := range gates {
+// judge asks the gates about an intent and its live pod, nil when there is none. It returns the first rejection, and whether there
+// is one.
+func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, bool) {
+	p := a.policy.Load()
+	profile, ok := enables(p, i)
+	s := Situation{Now: now, Intent: i, Pod: pod, Enabled: ok}
+	switch {
+	case !ok || pod == nil:
+	case i.Strategy == schemas.MaintenanceStrategy:
+		s.Protections = p.Maintenance.Protects(pod, now)
+	default:
+		s.Protections = profile.Evictor.ProtectsBut(i.asked().Override, pod, now, a.cfg.Facts)
+	}
+	for _, gate := range Gates() {
 		if r, rejected := gate(s); rejected {
 			return r, true
 		}
 	}
 	return Rejection{}, false
+}
+
+// enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name every
+// profile, and maintenances need none.
+func enables(p *policy.Policy, i Intent) (policy.Profile, bool) {
+	profile, ok := p.Profile(i.Profile)
+	switch i.Strategy {
+	case schemas.RequestStrategy:
+		return profile, ok
+	case schemas.MaintenanceStrategy:
+		return profile, true
+	}
+	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == i.Strategy })
 }
 
 func rejected(reason schemas.ReasonCode, format string, args ...any) (Rejection, bool) {

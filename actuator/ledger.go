@@ -301,9 +301,13 @@ func (s *session) writeLedger(key string, value any) error {
 }
 
 // save stores the record of a move before a call. It fails when the record is not stored, or the lease is not valid any more:
-// nothing may be changed then.
-func (s *session) save(ctx context.Context, x *inFlight, r record) error {
+// nothing may be changed then. A request that is a dry run has no record.
+func (s *session) save(ctx context.Context, r record) error {
+	if r.Intent.asked().DryRun {
+		return nil
+	}
 	s.mu.Lock()
+	x := s.moves.all[r.Intent.Pod.UID]
 	r.Begun, r.Newest, r.Workload = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload)
 	x.record, x.saved = r, true
 	s.mu.Unlock()

@@ -136,7 +136,7 @@ func (s *session) trackAll(ctx context.Context) {
 // Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict,
 // parks it, or executes it; without an open intent it follows the move in flight. If capacity is missing, it returns the
 // longest time until the next call.
-func (s *session) Reconcile(ctx context.Context, uid types.UID) time.Duration {
+func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -151,20 +151,28 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) time.Duration {
 		}
 		return 0
 	}
-	x, wait := s.admit(e, now)
-	s.mu.Unlock()
-	if x != nil {
-		i := e.intent // a newer message may change it meanwhile
-		save := func(ctx context.Context, r record) error { return s.save(ctx, x, r) }
-		if i.asked().DryRun {
-			save = func(context.Context, record) error { return nil }
-		}
+	defer s.mu.Unlock()
+	was := e.parked
+	s.unpark(e)
+	at := keysOf(e.intent, s.cfg.View)
+	if r, again, forbidden := s.forbidden(e, at, now); forbidden {
+		s.reject(e, r, again)
+	} else if p, blocks := s.blocked(e.intent, at, now); blocks {
+		s.park(e, p, now)
+		return 0
+	} else if wait = s.capacityWait(now); wait > 0 {
+		return wait
+	} else {
+		x, i := s.begin(e, at, now), e.intent // a newer message may change the intent of e meanwhile
 		s.workers.Go(func() {
-			v, err := s.execute(ctx, i, save)
+			v, err := s.execute(ctx, i, s.save)
 			s.finish(ctx, e, x, v, err)
 		})
 	}
-	return wait
+	if was != nil {
+		s.release(was.by) // it is not blocked any more: perhaps the next one is not either
+	}
+	return 0
 }
 
 // begin takes what the execution of an entry needs. The caller holds mu.

@@ -108,7 +108,7 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 		if err != nil {
 			return v, false, fmt.Errorf("look at pod %s: %w: %w", r.Intent.Pod, ErrUnavailable, err)
 		}
-		if _, going := ask([]Gate{exists, notTerminating}, Situation{Intent: r.Intent, Pod: pod}); !going {
+		if pod != nil && pod.UID == r.Intent.Pod.UID && pod.DeletionTimestamp == nil {
 			return v, false, nil
 		}
 		v = r.Intent.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted,

@@ -271,15 +271,15 @@ func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	if err != nil {
 		return false
 	}
-	sit := s.situation(x.Intent, pod)
-	sit.Now = x.Intent.Expires.Add(-1)
-	if r, rejected := ask(Gates(), sit); rejected {
+	now, i := s.cfg.Now(), x.Intent
+	i.Expires = now.Add(1)
+	if r, rejected := s.judge(i, pod, now); rejected {
 		return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
 	}
 	if s.checkLease(x.Intent.Pod) != nil {
 		return false
 	}
-	p, err := s.evictions.Start(ctx, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
+	p, err := s.evictions.Start(ctx, pod, now, func(context.Context, move.Record) error { return nil })
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 

@@ -1,9 +1,9 @@
 // Package eviction moves a pod by the eviction call.
 //
-//	Start (eviction.go) ──▶ evict ──▶ classify (classify.go) ──▶ Done or a refusal
-//	                                   │ 429, and a webhook takes the pod over ──▶ background.Start
-//	                                   │ a budget refuses ──▶ Blockers (budgets.go) names it
-//	                                   └ no clear answer ──▶ lookAgain reads the pod
+//	Start (eviction.go) ──▶ the eviction call ──▶ after ──▶ classify (classify.go) ──▶ Done or a refusal
+//	                                          │     │ a budget refuses ──▶ Blockers (budgets.go) names it
+//	                                          │     └ no clear answer ──▶ lookAgain reads the pod
+//	                                          └ 429, and a webhook takes the pod over ──▶ background.Start
 //
 // A dry run sends the call with dryRun=All. The API server judges each dry call as if there had been no other, so dryrun.go
 // counts them against the budgets.
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/background"
@@ -90,37 +91,55 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if err := save(ctx, move.Record{Method: schemas.MethodEviction}); err != nil {
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	calling, cancel := context.WithTimeout(ctx, Timeout+readTimeout)
+	reading, cancel := context.WithTimeout(ctx, Timeout+readTimeout)
 	defer cancel()
+	options := metav1.DeleteOptions{
+		GracePeriodSeconds: m.cfg.GracePeriodSeconds(), Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	}
+	if pod.ResourceVersion != "" {
+		options.Preconditions.ResourceVersion = &pod.ResourceVersion
+	}
 	if m.cfg.DryRun {
-		if refusal := m.usedUp(calling, pod); refusal != nil {
+		if refusal := m.usedUp(reading, pod); refusal != nil {
 			return refused(refusal), nil
 		}
+		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
 	}
-	err := m.evict(calling, pod)
+	calling, cancelCall := context.WithTimeout(reading, Timeout)
+	defer cancelCall()
+	began := time.Now()
+	err := Request(m.cfg.Client, pod.Namespace, pod.Name, options).Do(calling).Error()
+	m.cfg.Observe(time.Since(began))
 	if err != nil && m.cfg.DryRun {
 		m.used.giveBack(pod.UID)
 	}
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
-		return m.handOver(ctx, pod, now, save, err)
+		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
+		p.Message = err.Error()
+		return p, saveErr
 	}
-	switch a := classify(err); a {
+	return m.after(reading, pod, err)
+}
+
+// after returns what follows from err, the answer to the eviction call.
+func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Progress, error) {
+	a := classify(err)
+	switch a {
 	case answerAccepted:
 		return done(pod, ""), nil
 	case answerBudget:
-		return refused(m.heldByBudget(calling, pod, err)), nil
+		return refused(m.heldByBudget(ctx, pod, err)), nil
 	case answerInternal:
-		if refusal := m.overlapping(calling, pod); refusal != nil {
+		if refusal := m.overlapping(ctx, pod); refusal != nil {
 			return refused(refusal), nil
 		}
-		return m.lookAgain(calling, pod, a, err)
 	default:
 		if r, clear := refusals[a]; clear {
 			r.Message = err.Error()
 			return refused(&r), nil
 		}
-		return m.lookAgain(calling, pod, a, err)
 	}
+	return m.lookAgain(ctx, pod, a, err)
 }
 
 // refusals are the answers that say what happened.
@@ -142,42 +161,13 @@ func (m *Method) Cancel(context.Context, move.State, time.Time) (move.Progress, 
 	return move.Progress{Stage: move.Done}, nil
 }
 
-// handOver gives a move to the method that follows the webhook. answer is the API server's.
-func (m *Method) handOver(
-	ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save, answer error,
-) (move.Progress, error) {
-	p, err := m.cfg.Background.Start(ctx, pod, now, save)
-	p.Message = answer.Error()
-	return p, err
-}
-
-// evict evicts the pod, with the pod as it was read as the precondition.
-func (m *Method) evict(ctx context.Context, pod *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	options := metav1.DeleteOptions{
-		GracePeriodSeconds: m.cfg.GracePeriodSeconds(), Preconditions: &metav1.Preconditions{UID: &pod.UID},
-	}
-	if pod.ResourceVersion != "" {
-		options.Preconditions.ResourceVersion = &pod.ResourceVersion
-	}
-	if m.cfg.DryRun {
-		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
-	}
-	began := time.Now()
-	err := Call(ctx, m.cfg.Client, pod.Namespace, pod.Name, options)
-	m.cfg.Observe(time.Since(began))
-	return err
-}
-
-// Call sends one eviction. It does not retry: client-go would wait inside of it for as long as the API server asks, while the
-// checks of the pod grow old.
-func Call(ctx context.Context, client kubernetes.Interface, namespace, name string, options metav1.DeleteOptions) error {
+// Request is the request of one eviction. It does not retry: client-go would wait inside of it for as long as the API server asks,
+// while the checks of the pod grow old.
+func Request(client kubernetes.Interface, namespace, name string, options metav1.DeleteOptions) *rest.Request {
 	return client.CoreV1().RESTClient().Post().MaxRetries(0).
 		Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
 		VersionedParams(&metav1.CreateOptions{DryRun: options.DryRun}, scheme.ParameterCodec).
-		Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: &options}).
-		Do(ctx).Error()
+		Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: &options})
 }
 
 // lookAgain reads the pod after a call whose answer does not say what happened, for as long as there is time: an API server

@@ -179,9 +179,9 @@ func (m *Method) shorten(ctx context.Context, s state) error {
 }
 
 func (m *Method) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
-	err := eviction.Call(ctx, m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
+	err := eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: dryRun,
-	})
+	}).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("evict pod %s: %w", s.Pod, err)
 	}
