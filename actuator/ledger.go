@@ -308,7 +308,7 @@ func (s *session) save(ctx context.Context, r record) error {
 	}
 	s.mu.Lock()
 	x := s.moves.all[r.Intent.Pod.UID]
-	r.Begun, r.Newest, r.Workload = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload)
+	r.Begun, r.Newest, r.Workload, r.Canceled = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload), x.Canceled
 	x.record, x.saved = r, true
 	s.mu.Unlock()
 	if err := s.ledgerWrites.set(r.key(), r).wait(ctx); err != nil {

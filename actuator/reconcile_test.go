@@ -1,8 +1,10 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +23,8 @@ import (
 // stepped is a method with steps that asks for a delay before each, and notes when it is called.
 type stepped struct {
 	delay time.Duration
+
+	canceled move.Stage // that Cancel returns; the zero value stands for Undone
 
 	mu    sync.Mutex
 	calls []string
@@ -44,7 +48,7 @@ func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, e
 
 func (m *stepped) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
 	m.note("cancel")
-	return move.Progress{Stage: move.Undone, Message: "canceled"}, nil
+	return move.Progress{Stage: cmp.Or(m.canceled, move.Undone), Message: "canceled"}, nil
 }
 
 // stepping begins each move with a method that has more steps to take.
@@ -87,6 +91,87 @@ func TestMoveInFlight(t *testing.T) {
 			})
 		})
 	})
+	t.Run("contrary_evaluation_while_it_begins_cancels_it", func(t *testing.T) {
+		for _, at := range []time.Duration{500 * ms, 1500 * ms} {
+			m := &stepped{delay: time.Minute}
+			slowly := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+				time.Sleep(time.Second)
+				if v, err := stepping(ctx, o, save); err != nil {
+					return v, err
+				}
+				time.Sleep(time.Second)
+				return stepping(ctx, o, save)
+			}
+			inBubble(t, Config{Policy: fast, View: webPods("1")}, slowly, func(t *testing.T, b *bench) {
+				b.background, m.began = m, time.Now()
+				b.put("A", 1, "1")
+				time.Sleep(at)
+				b.put("A", 2) // the taint is gone
+				time.Sleep(10 * time.Second)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				check(t, "calls", m.calls, []string{"cancel after 2s"})
+				check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+					{"A-1.1", schemas.ReasonBackgroundAccepted, 2 * time.Second}, {"A-1.1", schemas.ReasonTakenBack, 2 * time.Second},
+				})
+			})
+		}
+	})
+	t.Run("a_canceled_move_is_never_evicted", func(t *testing.T) {
+		m := &stepped{delay: time.Minute, canceled: move.Released}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(time.Second)
+			b.put("A", 2) // the taint is gone
+			time.Sleep(time.Second)
+			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
+			})
+			s := b.session.Load()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			check(t, "in flight", len(s.moves.all), 0)
+		})
+	})
+}
+
+// TestCancelUnlisted: a newer evaluation that does not list the pod cancels a move, unless that is the effect of the move itself.
+func TestCancelUnlisted(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		kinds    []schemas.ScopeKind
+		replaced bool          // the workload has a newer pod
+		after    time.Duration // from the begin of the move to the evaluation
+		want     bool
+	}{
+		{"each_pod_by_itself", []schemas.ScopeKind{schemas.NodeKind, schemas.PodKind, schemas.DomainKind}, true, -time.Second, true},
+		{"pods_count_together", []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind}, false, time.Second, true},
+		{"with_a_replacement", []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind}, true, time.Second, false},
+		{"evaluated_before_the_move", []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind}, false, -time.Second, false},
+	} {
+		for _, kind := range c.kinds {
+			t.Run(c.name+"/"+string(kind), func(t *testing.T) {
+				x := evicted()
+				x.State, x.Intent.Scope.Kind, x.seen = move.State(`{}`), kind, 1
+				old := cluster.Pod{Ref: x.Intent.Pod, Workload: api, Ready: true}
+				v := given{pods: map[types.UID]cluster.Pod{x.uid(): old}, order: []types.UID{x.uid()}}
+				if c.replaced {
+					next := replica("1", "worker-2", 1)
+					v.pods[next.Ref.UID], v.order = next, append(v.order, next.Ref.UID)
+				}
+				a := New(Config{View: &v, Log: slog.New(slog.DiscardHandler)})
+				s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+				defer s.queues.shutDown()
+				s.moves.add(x, &v)
+				contrary := schemas.Intents{Profile: x.Intent.Profile, Strategy: x.Intent.Strategy, Scope: x.Intent.Scope}
+				contrary.Scope.Sequence++
+				contrary.Scope.Now = x.Begun.Add(c.after)
+				s.cancelUnlisted(contrary)
+				check(t, "canceled", x.Canceled, c.want)
+			})
+		}
+	}
 }
 
 // counting is a view that counts what it is asked.

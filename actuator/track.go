@@ -283,23 +283,34 @@ func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 
-// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list. Where
-// decisions about pods depend on each other, a move in flight changes the answer itself, and is no reason. The caller holds mu.
+// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list. It marks a
+// move that begins at this moment, too, which may turn out to have more steps. Where pods count together, the cause of a move is
+// gone only if the scope was built after the move began and the pod has no replacement: that would change the answer by itself.
+// The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
-	if countsTogether(a.Scope.Kind) {
-		return
-	}
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
-		if x.State == nil || x.Canceled || x.Intent.scopeKey() != k || a.Scope.Sequence <= x.Intent.Scope.Sequence ||
+		if x.Canceled || x.State == nil && !x.Moved.IsZero() || x.Intent.scopeKey() != k ||
+			a.Scope.Sequence <= x.Intent.Scope.Sequence ||
+			countsTogether(k.kind) && (!a.Scope.Now.After(x.Begun) || s.hasReplacement(x)) ||
 			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
 			continue
 		}
 		x.Canceled = true
+		if x.State == nil {
+			continue
+		}
 		s.cfg.Log.Info("move is canceled, since its cause is gone", "pod", x.Intent.Pod.String(), "method", x.Method)
 		s.remember(x, s.cfg.Now())
 		s.queues.inFlight.Add(uid)
 	}
+}
+
+// hasReplacement says whether the workload of a move has a pod that can be its replacement.
+func (s *session) hasReplacement(x *inFlight) bool {
+	return slices.ContainsFunc(s.cfg.View.Pods(x.at.workload), func(p cluster.Pod) bool {
+		return x.replacedBy(p, s.cfg.View.Seen(p.Ref.UID))
+	})
 }
 
 // trackDue looks at all moves in flight, whatever changed. The caller holds mu.
