@@ -114,6 +114,17 @@ func TestClusterBreaker(t *testing.T) {
 			check(t, "open when it is ready", len(openConditions(b)), 0)
 		})
 	})
+	t.Run("stays_open_for_the_next_leader", func(t *testing.T) {
+		r := before("1", time.Hour)
+		r.Settled, r.Pending, r.Replacement = true, true, "new"
+		synctest.Test(t, func(t *testing.T) {
+			v := &pendingView{pods: []cluster.Pod{pod("new", false)}}
+			m := remembering(t, map[string]any{r.key(): r})
+			a, stop := leading(t, m, stuck, v)
+			check(t, "open", len(openConditions(&bench{Actuator: a})), 1)
+			stop()
+		})
+	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, Brakes: policy.Brakes{Storm: policy.Storm{Failures: 50}}}
 		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {

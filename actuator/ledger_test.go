@@ -23,6 +23,7 @@ func TestLedgerRecord(t *testing.T) {
 		{"of_another_pod", "move.9", `{"intent":{"pod":{"namespace":"web","name":"a","uid":"1"}}}`,
 			`ledger record move.9 is set aside: it is about the pod with UID "1"`},
 		{"of_nobody", "loop.x", `{}`, "ledger record loop.x is set aside: it is not about the workload, strategy and node of its key"},
+		{"garbage_of_the_breaker", "storm", "\x00", `ledger record storm is set aside: invalid character '\x00' looking for beginning of value`},
 		{"foreign_key", "strange", `1`, "ledger record strange is set aside: the key is unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -302,9 +302,31 @@ func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
 	term := newSession(t.Context(), func() bool { return false }, a, a.execute, recorder{})
 	answer, e := answerTo("A", 1, "1", "2")
 	records := []record{{Intent: intentOf(answer, answer.Intents[0], e)}, {Intent: intentOf(answer, answer.Intents[1], e)}}
-	_, _, _, err := term.resolve(t.Context(), records)
+	_, err := term.resolve(t.Context(), records)
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
 	}
 	check(t, "changes of the ledger", len(term.ledgerWrites.next), 0)
+}
+
+// TestRecover is about what a new leader makes of the ledger.
+func TestRecover(t *testing.T) {
+	t.Run("a_pod_that_must_not_be_read_holds_nothing_up", func(t *testing.T) {
+		client := wire(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "pod-2") {
+				return failure(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+			}
+			return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+		}).client(t)
+		a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+		s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+		answer, e := answerTo("A", 1, "1", "2")
+		got, err := s.resolve(t.Context(), []record{
+			{Intent: intentOf(answer, answer.Intents[0], e)}, {Intent: intentOf(answer, answer.Intents[1], e)},
+		})
+		check(t, "error", err, nil)
+		check(t, "verdicts", len(got.verdicts), 1)
+		check(t, "verdict", got.verdicts[0].entry.uid(), types.UID("1"))
+		check(t, "set aside", fmt.Sprint(got.invalid), "[ledger record move.2 is set aside: look at pod web/pod-2: Forbidden]")
+	})
 }

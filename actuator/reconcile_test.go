@@ -193,6 +193,11 @@ func (c counting) Pod(uid types.UID) (cluster.Pod, bool) {
 	return p, ok
 }
 
+func (c counting) Tally(w types.UID) cluster.Tally {
+	c.count(1)
+	return c.given.Tally(w)
+}
+
 func (c counting) Pods(w types.UID) []cluster.Pod {
 	list := c.given.Pods(w)
 	c.count(len(list))
@@ -211,7 +216,7 @@ func TestTracking(t *testing.T) {
 		v := counting{given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{}}, &sync.Mutex{}, &asked}
 		add := func(i int, of types.UID, ready bool) types.UID {
 			p := replica(fmt.Sprint(i), "worker-1", i)
-			p.Workload.UID, p.Ready, p.Budgeted = of, ready, true
+			p.Workload.UID, p.Ready = of, ready
 			v.pods[p.Ref.UID], v.order = p, append(v.order, p.Ref.UID)
 			return p.Ref.UID
 		}
@@ -221,7 +226,7 @@ func TestTracking(t *testing.T) {
 			v.tallies[of] = cluster.Tally{Wanted: replicas, Ready: replicas}
 		}
 		a := New(Config{
-			Policy: policy.Policy{Rate: policy.DefaultRate()}, View: &v, Bus: newMemory(), Now: func() time.Time { return noon.Add(time.Second) },
+			Policy: policy.Policy{Rate: policy.DefaultRate(), Limits: policy.Limits{Unavailable: most("100%")}}, View: &v, Bus: newMemory(), Now: func() time.Time { return noon.Add(time.Second) },
 		})
 		s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
 		defer s.queues.shutDown()
@@ -230,6 +235,9 @@ func TestTracking(t *testing.T) {
 		for i := range 270 {
 			o := wish()
 			o.Intent.Pod.UID = types.UID(fmt.Sprint("uid-", i))
+			if p, blocks := s.blocked(o, keysOf(o, &v), noon); blocks {
+				t.Fatalf("admission: %+v", p)
+			}
 			o.Intent.ID = fmt.Sprint(i)
 			x := &inFlight{record: record{Intent: o, Begun: noon, Workload: &api}, at: keysOf(o, &v), seen: uint64(workloads * replicas), reported: true}
 			s.moves.add(x, &v)

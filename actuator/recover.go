@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -24,23 +26,23 @@ func (s *session) recoverOnce(ctx context.Context) error {
 		return fmt.Errorf("read the ledger: %w", err)
 	}
 	records, loops, storm, invalid := readLedger(entries)
-	s.setInvalidRecords(invalid)
-	moves, verdicts, never, err := s.resolve(ctx, records)
+	found, err := s.resolve(ctx, records)
 	if err != nil {
 		return err
 	}
+	s.setInvalidRecords(append(invalid, found.invalid...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range never {
+	for _, r := range found.never {
 		s.change(r.key(), nil)
 	}
-	s.restore(moves)
+	s.restore(found.moves)
 	for _, l := range loops {
 		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().Brakes.Loop.Delay <= 0 {
 			s.change(loopKey(l.BreakerKey), nil) // it is off
 		}
 	}
-	s.apply(changes{verdicts: verdicts})
+	s.apply(changes{verdicts: found.verdicts})
 	for key := range entries {
 		if strings.HasPrefix(key, keyClear) {
 			s.clear(key) // requested while there was no leader
@@ -66,11 +68,16 @@ func (a *Actuator) setInvalidRecords(invalid []error) {
 // readTableWithin is how long after its beginning a session has surely read the table of intents messages.
 const readTableWithin = time.Minute
 
-// resolve finds out what became of the moves in the ledger: which are followed or counted, which of them need the verdict that
-// may be lost, and which were never made. It changes nothing.
-func (s *session) resolve(ctx context.Context, records []record) (
-	open []*inFlight, verdicts []verdictOn, never []record, err error,
-) {
+// resolved are the moves of the ledger by what became of them.
+type resolved struct {
+	moves    []*inFlight // are followed, or count
+	verdicts []verdictOn // may be lost
+	never    []record    // were never made
+	invalid  []error     // name the records whose pods must not be read
+}
+
+// resolve finds out what became of the moves in the ledger. It changes nothing.
+func (s *session) resolve(ctx context.Context, records []record) (found resolved, err error) {
 	for _, r := range records {
 		x := &inFlight{
 			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, saved: true, reported: true,
@@ -81,19 +88,22 @@ func (s *session) resolve(ctx context.Context, records []record) (
 		}
 		if r.Moved.IsZero() {
 			v, happened, err := s.lostVerdict(ctx, r)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			if !happened {
-				never = append(never, r)
+			switch {
+			case apierrors.IsForbidden(err):
+				found.invalid = append(found.invalid, fmt.Errorf("ledger record %s is set aside: %w", r.key(), err))
+				continue
+			case err != nil:
+				return resolved{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			case !happened:
+				found.never = append(found.never, r)
 				continue
 			}
 			x.Moved, x.reported = s.cfg.Now(), false
-			verdicts = append(verdicts, verdictOn{&entry{intent: r.Intent, state: entryDone}, v, x})
+			found.verdicts = append(found.verdicts, verdictOn{&entry{intent: r.Intent, state: entryDone}, v, x})
 		}
-		open = append(open, x)
+		found.moves = append(found.moves, x)
 	}
-	return open, verdicts, never, nil
+	return found, nil
 }
 
 // lostVerdict returns the verdict on a move that was begun and has none. The move happened if the pod is gone or going, or if its
@@ -106,7 +116,7 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 	} else {
 		pod, err := s.look(ctx, r.Intent.Pod, latest)
 		if err != nil {
-			return v, false, fmt.Errorf("look at pod %s: %w: %w", r.Intent.Pod, ErrUnavailable, err)
+			return v, false, fmt.Errorf("look at pod %s: %w", r.Intent.Pod, err)
 		}
 		if pod != nil && pod.UID == r.Intent.Pod.UID && pod.DeletionTimestamp == nil {
 			return v, false, nil

@@ -2,10 +2,14 @@ package actuator
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
@@ -50,4 +54,38 @@ func (l letsGo) Step(context.Context, move.State, time.Time) (move.Progress, err
 
 func (l letsGo) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
 	return move.Progress{Stage: move.Undone, Message: "canceled"}, nil
+}
+
+// TestMissingRight: where the right for a method of the policy is missing, pods go by the next one.
+func TestMissingRight(t *testing.T) {
+	t.Run("falls_through_to_eviction", func(t *testing.T) {
+		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web", Name: "api-0", UID: "uid-0",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
+		}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+		client := wire(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case strings.HasPrefix(r.URL.Path, "/apis/apps/"):
+				return failure(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+			case r.Method == http.MethodGet:
+				return response(http.StatusOK, pod), nil
+			}
+			return response(http.StatusCreated, metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+			}), nil
+		}).client(t)
+		a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
+			Restart:  policy.Restart{Workloads: policy.RestartAll},
+			Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
+		}})
+		v, err := a.execute(t.Context(), wish(), unsaved)
+		check(t, "error", err, nil)
+		check(t, "outcome", v.Outcome, schemas.Evicted)
+		if v.Instead == nil || v.Instead.Reason != schemas.ReasonForbidden {
+			t.Errorf("instead of %+v, want a method that was forbidden", v.Instead)
+		}
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "method rollout-restart: a right is missing") {
+			t.Errorf("readiness: got %v, want that it names the method", err)
+		}
+	})
 }
