@@ -118,6 +118,7 @@ func TestClusterBreaker(t *testing.T) {
 		r := before("1", time.Hour)
 		r.Settled, r.Pending, r.Replacement = true, true, "new"
 		synctest.Test(t, func(t *testing.T) {
+			r.Begun, r.Moved = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
 			v := &pendingView{pods: []cluster.Pod{pod("new", false)}}
 			m := remembering(t, map[string]any{r.key(): r})
 			a, stop := leading(t, m, stuck, v)
