@@ -189,13 +189,11 @@ func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 // remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.
 func (s *session) remember(x *inFlight, now time.Time) {
 	if x.Settled {
-		due := s.forgottenAt(x, now)
-		if !now.Before(due) {
+		if !now.Before(s.forgottenAt(x, now)) {
 			s.change(x.key(), nil)
 			return
 		}
 		s.settled[x.uid()] = x
-		s.forgetAt = sooner(s.forgetAt, due)
 	}
 	s.change(x.key(), x.record)
 }
@@ -218,30 +216,17 @@ func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 	return due
 }
 
-// sooner returns the earlier time. The zero time is none.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) && !b.IsZero() {
-		return b
-	}
-	return a
-}
-
 // forgetSettled deletes the settled moves that nothing follows from any more. The caller holds mu.
 func (s *session) forgetSettled(now time.Time) {
-	if s.forgetAt.IsZero() || now.Before(s.forgetAt) {
-		return
-	}
-	s.forgetAt = time.Time{}
-	for uid, x := range s.settled {
-		if due := s.forgottenAt(x, now); now.Before(due) {
-			s.forgetAt = sooner(s.forgetAt, due)
-			continue
+	maps.DeleteFunc(s.settled, func(uid types.UID, x *inFlight) bool {
+		if now.Before(s.forgottenAt(x, now)) {
+			return false
 		}
-		delete(s.settled, uid)
 		if s.moves.all[uid] == nil { // else it is moved again, and the record is of that
 			s.change(x.key(), nil)
 		}
-	}
+		return true
+	})
 }
 
 // moveOf returns the move that was begun for an intent. nil: none is remembered.

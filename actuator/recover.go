@@ -145,7 +145,6 @@ func (s *session) restore(moves []*inFlight) {
 		}
 		if x.Settled {
 			s.settled[x.uid()] = x
-			s.forgetAt = sooner(s.forgetAt, s.forgottenAt(x, now))
 		} else {
 			s.moves.add(x, s.cfg.View)
 			s.queues.inFlight.Add(x.uid())

@@ -53,7 +53,6 @@ type session struct {
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
-	forgetAt   time.Time               // when the next of them may be forgotten; zero: there are none
 	loop       *limit.WorkloadBreaker
 	cluster    *limit.ClusterBreaker
 	clusterDue bool // something changed for the cluster breaker
@@ -151,6 +150,7 @@ func (s *session) sweep(now time.Time) {
 	s.swept = now
 	s.entries.forget(now)
 	s.departures.forget(now)
+	s.windows.Forget(now)
 	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return b.Idle(now) })
 	for _, k := range s.loop.Forget(now) {
 		s.change(loopKey(k), nil)
@@ -169,7 +169,7 @@ func (s *session) policyReplaced() {
 	if bucket := limit.NewBucket(p.Rate); !bucket.Same(s.bucket) {
 		s.bucket = bucket
 	}
-	s.windows.Set(p.Limits, s.cfg.Now())
+	s.windows.Limits = p.Limits
 	before := s.loop.All()
 	s.loop.Set(p.Brakes.Loop)
 	for _, b := range before {

@@ -2,7 +2,9 @@ package limit
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -13,7 +15,6 @@ import (
 // after it was accepted. In a dry run, moves that would have been made count. [NewWindows] makes one.
 type Windows struct {
 	policy.Limits
-	log     []counted // the moves that count, in the order in which they were accepted
 	tallies map[string]*tally
 }
 
@@ -27,11 +28,6 @@ func nodeKey(name string) string      { return "node/" + name }
 func namespaceKey(name string) string { return "namespace/" + name }
 
 func (o Origin) keys() [3]string { return [3]string{total, nodeKey(o.Node), namespaceKey(o.Namespace)} }
-
-type counted struct {
-	Origin
-	at time.Time
-}
 
 // tally counts the moves of one node, of one namespace, or all.
 type tally struct {
@@ -50,19 +46,12 @@ func NewWindows(l policy.Limits) *Windows { return &Windows{Limits: l, tallies: 
 // Restart forgets everything that was counted.
 func (l *Windows) Restart() { *l = *NewWindows(l.Limits) }
 
-// Set replaces the limits. Moves that were counted count against the new ones.
-func (l *Windows) Set(next policy.Limits, now time.Time) {
-	l.Limits = next
-	l.forget(now)
-}
-
 // Admits says whether a pod may be moved at the time now. If not, wait is how long it takes until there is capacity again,
 // [Never] if that is when the policy changes. Of several limits, the reason names the one that holds longest.
 func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode, message string, wait time.Duration) {
 	if !l.Any() {
 		return "", "", 0
 	}
-	l.forget(now)
 	remembered := uint(mostMoves)
 	for _, limit := range []struct {
 		most   *uint
@@ -88,10 +77,10 @@ func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode,
 
 // wait is how long it takes until one more fits below most. nil is an empty tally.
 func (t *tally) wait(most uint, window time.Duration, now time.Time) time.Duration {
-	switch {
-	case most == 0:
+	if most == 0 {
 		return Never
-	case t == nil || uint(len(t.accepted)+t.begun) < most:
+	}
+	if t == nil || t.forget(window, now) || uint(len(t.accepted)+t.begun) < most {
 		return 0
 	}
 	next := len(t.accepted) + t.begun - int(most) // the one that has to leave the window first
@@ -134,30 +123,21 @@ func (l *Windows) End(from Origin, accepted bool, now time.Time) {
 			t.accepted = append(t.accepted, now)
 		}
 	}
-	if accepted && l.Any() {
-		l.log = append(l.log, counted{from, now})
-	}
-	l.drop(from)
-	l.forget(now)
 }
 
-// forget drops the moves that have left the window.
-func (l *Windows) forget(now time.Time) {
-	for len(l.log) > 0 && (!l.Any() || now.Sub(l.log[0].at) >= l.Over()) {
-		from := l.log[0].Origin
-		l.log = l.log[1:]
-		for _, key := range from.keys() {
-			l.tallies[key].accepted = l.tallies[key].accepted[1:]
-		}
-		l.drop(from)
-	}
+// Forget forgets the moves that have left the window. It bounds the memory; no answer depends on when it is called.
+func (l *Windows) Forget(now time.Time) {
+	maps.DeleteFunc(l.tallies, func(_ string, t *tally) bool { return t.forget(l.Over(), now) })
 }
 
-// drop deletes the tallies of an Origin that count nothing.
-func (l *Windows) drop(from Origin) {
-	for _, key := range from.keys() {
-		if t := l.tallies[key]; t.begun == 0 && len(t.accepted) == 0 {
-			delete(l.tallies, key)
+// forget forgets the moves that have left the window, and says whether none is left.
+func (t *tally) forget(window time.Duration, now time.Time) (none bool) {
+	left, _ := slices.BinarySearchFunc(t.accepted, now.Add(-window), func(at, since time.Time) int {
+		if at.After(since) {
+			return 1
 		}
-	}
+		return -1
+	})
+	t.accepted = t.accepted[left:]
+	return len(t.accepted)+t.begun == 0
 }
