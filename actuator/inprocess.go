@@ -12,10 +12,11 @@ import (
 // Batches executes intents of the caller instead of intents on the bus. The rules of Lead apply, without the limits of windows.
 // [Actuator.Batches] makes one.
 type Batches struct {
-	a     *Actuator
-	bus   *memoryBus
-	end   func()
-	ended chan error
+	a        *Actuator
+	bus      *memoryBus
+	sequence uint64 // of the newest message
+	end      func()
+	ended    chan error
 }
 
 // Batches begins to lead without a bus and a ledger. Only one process in the cluster should do so at a time, as with
@@ -27,10 +28,7 @@ func (a *Actuator) batches(execute executeFunc) *Batches {
 	p.Limits = p.Limits.WithoutWindows()
 	a.policy.Store(&p)
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Batches{
-		a: a, end: cancel, ended: make(chan error, 1),
-		bus: &memoryBus{messages: make(chan schemas.Event), open: map[string]chan<- schemas.Verdict{}},
-	}
+	b := &Batches{a: a, end: cancel, ended: make(chan error, 1), bus: &memoryBus{messages: make(chan schemas.Event)}}
 	a.cfg.Bus = b.bus
 	go func() { b.ended <- a.lead(ctx, execute) }()
 	return b
@@ -72,9 +70,9 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 	verdicts, results := make([]schemas.Verdict, len(intents)), make([]chan schemas.Verdict, len(intents))
 	for i, intent := range intents {
 		results[i] = make(chan schemas.Verdict, 1)
-		b.bus.expect(intent.ID, results[i])
+		b.bus.results.Store(intent.ID, results[i])
 	}
-	err := b.bus.put(ctx, b.a.cfg.Source, intents, b.a.cfg.Now())
+	err := b.put(ctx, intents)
 	for i, intent := range intents {
 		if err == nil {
 			select {
@@ -89,23 +87,8 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 	return verdicts, err
 }
 
-// memoryBus is a [Bus] within the process.
-type memoryBus struct {
-	messages chan schemas.Event
-
-	mu       sync.Mutex
-	sequence uint64
-	open     map[string]chan<- schemas.Verdict // by the intent's ID
-}
-
-func (b *memoryBus) expect(id string, result chan<- schemas.Verdict) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open[id] = result
-}
-
 // put hands over intents as messages of the strategies that they come from, in order.
-func (b *memoryBus) put(ctx context.Context, source string, intents []Intent, now time.Time) error {
+func (b *Batches) put(ctx context.Context, intents []Intent) error {
 	messages := map[scopeKey]*schemas.Intents{}
 	var order []*schemas.Intents
 	for _, i := range intents {
@@ -120,18 +103,24 @@ func (b *memoryBus) put(ctx context.Context, source string, intents []Intent, no
 	for _, m := range order {
 		b.sequence++
 		m.Scope.Sequence = b.sequence
-		e, err := schemas.NewEvent(source, *m, now, schemas.Event{})
+		e, err := schemas.NewEvent(b.a.cfg.Source, *m, b.a.cfg.Now(), schemas.Event{})
 		if err != nil {
 			return err
 		}
 		e.Sequence = b.sequence
 		select {
-		case b.messages <- e:
+		case b.bus.messages <- e:
 		case <-ctx.Done():
 			return fmt.Errorf("pods wait for their turn: %w", ctx.Err())
 		}
 	}
 	return nil
+}
+
+// memoryBus is a [Bus] within the process.
+type memoryBus struct {
+	messages chan schemas.Event
+	results  sync.Map // by the intent's ID, a chan schemas.Verdict
 }
 
 // FollowIntents implements [Bus].
@@ -157,11 +146,8 @@ func (b *memoryBus) Publish(_ context.Context, e schemas.Event) (uint64, error) 
 	if err != nil {
 		return 0, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if result := b.open[v.Intent.ID]; result != nil && v.Outcome != schemas.Settled {
-		delete(b.open, v.Intent.ID)
-		result <- v
+	if result, waits := b.results.LoadAndDelete(v.Intent.ID); waits { // the first verdict; the second is that the move settled
+		result.(chan schemas.Verdict) <- v
 	}
 	return 0, nil
 }
