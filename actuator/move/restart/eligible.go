@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -13,69 +14,64 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// check returns why a candidate cannot be moved by its Deployment now, or nil. It is a pure function.
-type check func(candidate) *move.Refusal
-
-// checks are the checks that a candidate passes, in this order: permanent reasons come first. A check may rely on the ones
-// before it.
+// checks are the checks that a candidate passes, in this order: permanent reasons come first, and a check may rely on the ones
+// before it. Each is a pure function that says why the candidate cannot be moved by its Deployment now. Empty: it can.
 func checks() []check {
 	return []check{
-		startsFirst,     // a Deployment that stops before it starts gains nothing
-		sharesVolumes,   // two pods are there at the same time
-		notPaused,       // a paused Deployment rolls nothing out
-		notStuck,        // what got stuck once gets stuck again
-		notRolling,      // one at a time; a second pod of the same Deployment goes with the first
-		healthy,         // a Deployment that lacks pods needs them more than a better place
-		notJustNow,      // each restart makes a revision, and may put the pod where it was
-		budgetGivesWay,  // a surge that cannot end does not begin
-		withinQuotas,    // the API server would refuse the pod
-		fitsElsewhere,   // no node would take it
-		sharesNoDevices, // the new pod could only run beside the old one
+		{schemas.ReasonRestartStrategy, startsFirst},        // a Deployment that stops before it starts gains nothing
+		{schemas.ReasonRestartVolume, sharesVolumes},        // two pods are there at the same time
+		{schemas.ReasonRestartPaused, paused},               // a paused Deployment rolls nothing out
+		{schemas.ReasonRestartUnhealthy, gotStuck},          // what got stuck once gets stuck again
+		{schemas.ReasonRestartRunning, rolling},             // one at a time; a second pod of the same Deployment goes with the first
+		{schemas.ReasonRestartUnhealthy, incomplete},        // a Deployment that lacks pods needs them more than a better place
+		{schemas.ReasonRestartCooldown, justRestarted},      // each restart makes a revision, and may put the pod where it was
+		{schemas.ReasonDisruptionBudget, budgetNeverAllows}, // a surge that cannot end does not begin
+		{schemas.ReasonRestartNoRoom, exceedsQuota},         // the API server would refuse the pod
+		{schemas.ReasonRestartNoRoom, fitsNowhereElse},      // no node would take it
+		{schemas.ReasonRestartNoRoom, sharesDevices},        // the new pod could only run beside the old one
 	}
+}
+
+type check struct {
+	reason schemas.ReasonCode
+	why    func(candidate) string
 }
 
 // eligible returns the first refusal, or nil.
 func eligible(c candidate) *move.Refusal {
 	for _, check := range checks() {
-		if refusal := check(c); refusal != nil {
-			return refusal
+		if why := check.why(c); why != "" {
+			return refuse(c, check.reason, why)
 		}
 	}
 	return nil
 }
 
-// not makes a refusal about a candidate's Deployment, with the outcome that goes with the reason.
-func not(c candidate, reason schemas.ReasonCode, format string, args ...any) *move.Refusal {
+// refuse makes a refusal about a candidate's Deployment, with the outcome that goes with the reason.
+func refuse(c candidate, reason schemas.ReasonCode, why string) *move.Refusal {
 	outcome := schemas.Deferred
-	switch reason {
-	case schemas.ReasonRestartStrategy, schemas.ReasonRestartVolume:
+	if reason == schemas.ReasonRestartStrategy || reason == schemas.ReasonRestartVolume {
 		outcome = schemas.Rejected
-	case schemas.ReasonForbidden, schemas.ReasonInvalid:
-		outcome = schemas.Failed
 	}
 	name := "deployment " + c.Deployment.Namespace + "/" + c.Deployment.Name
-	return &move.Refusal{Outcome: outcome, Reason: reason, Message: name + ": " + fmt.Sprintf(format, args...)}
+	return &move.Refusal{Outcome: outcome, Reason: reason, Message: name + ": " + why}
 }
 
-func startsFirst(c candidate) *move.Refusal {
-	const reason = schemas.ReasonRestartStrategy
-	strategy := c.Deployment.Spec.Strategy
-	if strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		return not(c, reason, "spec.strategy.type is Recreate: it stops its pods before it starts new ones")
+func startsFirst(c candidate) string {
+	if c.Deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return "spec.strategy.type is Recreate: it stops its pods before it starts new ones"
 	}
 	surge, unavailable, err := fenceposts(c.Deployment)
 	switch {
 	case err != nil:
-		return not(c, reason, "spec.strategy.rollingUpdate: %v", err)
+		return fmt.Sprintf("spec.strategy.rollingUpdate: %v", err)
 	case surge == 0:
-		return not(c, reason, "maxSurge comes to 0 of %d replicas: it starts no pod before it stops one",
-			replicasOf(c.Deployment))
+		return fmt.Sprintf("maxSurge comes to 0 of %d replicas: it starts no pod before it stops one", replicasOf(c.Deployment))
 	case unavailable > 0 && c.Method == schemas.MethodRestart:
-		return not(c, reason,
-			"maxUnavailable comes to %d of %d replicas: a rollout may stop a pod before its replacement is available",
+		return fmt.Sprintf("maxUnavailable comes to %d of %d replicas: a rollout may stop a pod before its replacement is available",
 			unavailable, replicasOf(c.Deployment))
 	}
-	return nil
+	return ""
 }
 
 // fenceposts are how many pods more, and how many fewer, a rollout may have. A Deployment that allows neither gets one
@@ -99,94 +95,80 @@ func fenceposts(d *appsv1.Deployment) (surge, unavailable int, err error) {
 	return surge, unavailable, nil
 }
 
-func notPaused(c candidate) *move.Refusal {
-	if !c.Deployment.Spec.Paused {
-		return nil
+func paused(c candidate) string {
+	if c.Deployment.Spec.Paused {
+		return "spec.paused is true"
 	}
-	return not(c, schemas.ReasonRestartPaused, "spec.paused is true")
+	return ""
 }
 
-func notStuck(c candidate) *move.Refusal {
-	why, stuck := stuck(c.Deployment, c.Now)
-	if !stuck {
-		return nil
+func gotStuck(c candidate) string {
+	if why, is := stuck(c.Deployment, c.Now); is {
+		return "its last rollout got stuck: " + why
 	}
-	return not(c, schemas.ReasonRestartUnhealthy, "its last rollout got stuck: %s", why)
+	return ""
 }
 
-func notRolling(c candidate) *move.Refusal {
-	if d := c.Deployment; surging(d) || !rolledOut(d) {
-		return not(c, schemas.ReasonRestartRunning, "%s", describe(d))
+func rolling(c candidate) string {
+	if surging(c.Deployment) || !rolledOut(c.Deployment) {
+		return describe(c.Deployment)
 	}
-	return nil
+	return ""
 }
 
-func healthy(c candidate) *move.Refusal {
+func incomplete(c candidate) string {
 	if complete(c.Deployment) {
-		return nil
+		return ""
 	}
-	return not(c, schemas.ReasonRestartUnhealthy, "%s", describe(c.Deployment))
+	return describe(c.Deployment)
 }
 
-func notJustNow(c candidate) *move.Refusal {
+func justRestarted(c candidate) string {
 	last, err := time.Parse(time.RFC3339Nano, c.Deployment.Annotations[restartedAt])
-	if err != nil { // there is none, or another client wrote it
-		return nil
+	again := last.Add(cmp.Or(c.Policy.Cooldown, policy.DefaultRestartCooldown))
+	switch {
+	case err != nil: // there is none, or another client wrote it
+	case c.Policy.AgainAlone && replicasOf(c.Deployment) == 1:
+	case c.Now.Before(again):
+		return fmt.Sprintf("it was restarted at %s, and will not be again before %s", clock(last), clock(again))
 	}
-	if c.Policy.AgainAlone && replicasOf(c.Deployment) == 1 {
-		return nil
-	}
-	cooldown := c.Policy.Cooldown
-	if cooldown == 0 {
-		cooldown = policy.DefaultRestartCooldown
-	}
-	if again := last.Add(cooldown); c.Now.Before(again) {
-		return not(c, schemas.ReasonRestartCooldown, "it was restarted at %s, and will not be again before %s",
-			clock(last), clock(again))
-	}
-	return nil
+	return ""
 }
 
-func fitsElsewhere(c candidate) *move.Refusal {
+func fitsNowhereElse(c candidate) string {
 	if c.Elsewhere == nil {
-		return nil
+		return ""
 	}
 	if ok, why := c.Elsewhere(c.Pod); !ok {
-		return not(c, schemas.ReasonRestartNoRoom, "no other node would take a second pod: %s", why)
+		return "no other node would take a second pod: " + why
 	}
-	return nil
+	return ""
 }
 
-func sharesNoDevices(c candidate) *move.Refusal {
+func sharesDevices(c candidate) string {
 	for _, claim := range c.Pod.Spec.ResourceClaims {
 		if claim.ResourceClaimName != nil {
-			return not(c, schemas.ReasonRestartNoRoom,
-				"the devices of the ResourceClaim %s are allocated where the pod runs", *claim.ResourceClaimName)
+			return fmt.Sprintf("the devices of the ResourceClaim %s are allocated where the pod runs", *claim.ResourceClaimName)
 		}
 	}
-	return nil
+	return ""
 }
 
 // clock is a time as messages have it.
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// budgetGivesWay refuses a surge that would never end, because one pod more does not make the budget allow a
-// disruption. A rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
-func budgetGivesWay(c candidate) *move.Refusal {
-	const reason = schemas.ReasonDisruptionBudget
-	if c.Method != schemas.MethodSurge {
-		return nil
+// budgetNeverAllows finds a surge that would never end, because one pod more does not make the budget allow a disruption. A
+// rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
+func budgetNeverAllows(c candidate) string {
+	switch {
+	case c.Method != schemas.MethodSurge || len(c.Budgets) == 0:
+		return ""
+	case len(c.Budgets) > 1:
+		return fmt.Sprintf("more than one poddisruptionbudget matches the pod: %s and %s", c.Budgets[0].Name, c.Budgets[1].Name)
+	case !givesWay(c.Budgets[0]):
+		return fmt.Sprintf("one replica more does not make poddisruptionbudget %s allow a disruption", c.Budgets[0].Name)
 	}
-	if len(c.Budgets) > 1 {
-		return not(c, reason, "more than one poddisruptionbudget matches the pod: %s and %s",
-			c.Budgets[0].Name, c.Budgets[1].Name)
-	}
-	for _, b := range c.Budgets {
-		if !givesWay(b) {
-			return not(c, reason, "one replica more does not make poddisruptionbudget %s allow a disruption", b.Name)
-		}
-	}
-	return nil
+	return ""
 }
 
 // givesWay says whether a budget would allow a disruption if one pod more were wanted and healthy.

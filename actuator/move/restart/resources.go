@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,30 +9,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/component-helpers/resource"
-
-	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/schemas"
 )
 
-// sharesVolumes refuses a pod with a volume that its replacement, on another node, would wait for while the pod waits
-// for the replacement.
-func sharesVolumes(c candidate) *move.Refusal {
-	const reason = schemas.ReasonRestartVolume
+// sharesVolumes finds a volume that the replacement, on another node, would wait for while the pod waits for the replacement.
+func sharesVolumes(c candidate) string {
 	for i, name := range claimNames(c.Pod) {
 		claim := c.Claims[i]
 		if claim == nil {
-			return not(c, reason, "there is no PersistentVolumeClaim %s", name)
+			return "there is no PersistentVolumeClaim " + name
 		}
 		if mode, alone := singleNode(claim); alone {
-			return not(c, reason, "the PersistentVolumeClaim %s is %s: two pods on two nodes cannot use it", name, mode)
+			return fmt.Sprintf("the PersistentVolumeClaim %s is %s: two pods on two nodes cannot use it", name, mode)
 		}
 	}
 	for _, v := range c.Pod.Spec.Volumes {
 		if kind, alone := singleDisk(v); alone {
-			return not(c, reason, "the volume %s is of type %s: two pods on two nodes cannot use it", v.Name, kind)
+			return fmt.Sprintf("the volume %s is of type %s: two pods on two nodes cannot use it", v.Name, kind)
 		}
 	}
-	return nil
+	return ""
 }
 
 // singleNode says whether only one node at a time can use a claim, and the access mode that causes it.
@@ -83,29 +79,26 @@ func claimNames(pod *corev1.Pod) []string {
 	return names
 }
 
-// withinQuotas refuses a pod when a quota of its namespace does not admit one more like it. A quota for priority classes or other
+// exceedsQuota finds a quota of the namespace that does not admit one more pod like this one. A quota for priority classes or other
 // objects is not looked at: when it forbids the replacement, the Deployment has the condition ReplicaFailure, and the move is
 // taken back.
-func withinQuotas(c candidate) *move.Refusal {
+func exceedsQuota(c candidate) string {
 	more := usageOf(c.Pod)
 	for _, q := range c.Quotas {
-		if q.Spec.ScopeSelector != nil || slices.ContainsFunc(q.Spec.Scopes, func(s corev1.ResourceQuotaScope) bool {
-			return !inScope(s, c.Pod)
-		}) {
+		outside := func(s corev1.ResourceQuotaScope) bool { return !inScope(s, c.Pod) }
+		if q.Spec.ScopeSelector != nil || slices.ContainsFunc(q.Spec.Scopes, outside) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
 			needed, counts := more[name]
 			used, hard := q.Status.Used[name], q.Status.Hard[name]
-			if total := used.DeepCopy(); counts {
-				if total.Add(needed); total.Cmp(hard) > 0 {
-					return not(c, schemas.ReasonRestartNoRoom, "resourcequota %s has no room for one more: %s, %s of %s are used",
-						q.Name, name, used.String(), hard.String())
-				}
+			total := used.DeepCopy()
+			if total.Add(needed); counts && total.Cmp(hard) > 0 {
+				return fmt.Sprintf("resourcequota %s has no room for one more: %s, %s of %s are used", q.Name, name, used.String(), hard.String())
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 // inScope says whether the pod is in the scope of a quota. It is in none that is unknown here.

@@ -157,9 +157,9 @@ func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	case err != nil || c == nil:
 		return state{}, nil, err
 	case replicasOf(c.Deployment) > 1 && restarting(c.Deployment):
-		refusal := not(*c, schemas.ReasonRestartRunning, "%s", describe(c.Deployment))
-		refusal.Wait = true
-		return state{Method: c.Method}, refusal, nil
+		wait := refuse(*c, schemas.ReasonRestartRunning, describe(c.Deployment))
+		wait.Wait = true
+		return state{Method: c.Method}, wait, nil
 	}
 	if err := m.complement(ctx, c); err != nil {
 		return state{Method: c.Method}, nil, err
