@@ -148,7 +148,8 @@ func New(cfg Config) *Actuator {
 	if cfg.View == nil {
 		cfg.View = noView{}
 	}
-	a := &Actuator{cfg: cfg, metrics: newMetrics(cfg.Metrics), windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger}
+	a := &Actuator{cfg: cfg, windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger}
+	a.metrics = newMetrics(cfg.Metrics, &a.session)
 	if cfg.Ledger == nil || cfg.DryRun {
 		a.ledger = &memoryLedger{entries: map[string][]byte{}}
 	}
@@ -238,7 +239,7 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	a.session.Store(s)
 	defer a.session.Store(nil)
 	s.policyReplaced() // it may have been replaced before the session was stored
-	defer a.metrics.sessionEnded()
+	defer a.metrics.storm.Reset()
 	return s.run(ctx, stop)
 }
 

@@ -330,7 +330,6 @@ func (s *session) storeLoop(k limit.BreakerKey) {
 	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
 		s.change(loopKey(k), b)
 	}
-	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
 }
 
 // followLedger closes workload breakers on request until ctx ends.
@@ -358,7 +357,6 @@ func (s *session) clear(key string) {
 	}
 	s.change(key, nil)
 	s.cfg.Log.Info("circuit breakers of workloads closed on request", "workload", uid, "breakers", len(cleared))
-	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
 }
 
 // memoryLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.

@@ -3,6 +3,7 @@ package actuator
 import (
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 
 func TestEvictedMetricCountsNoDeferrals(t *testing.T) {
 	r := prometheus.NewRegistry()
-	m := newMetrics(r)
+	m := newMetrics(r, new(atomic.Pointer[session]))
 	for _, outcome := range schemas.Outcomes() {
 		m.observe(schemas.Verdict{
 			Outcome: outcome, Reason: "Any", Profile: "p", Strategy: "S",
@@ -73,16 +74,21 @@ func TestGauges(t *testing.T) {
 				move.key(): move,
 				loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}},
 			})
-			view := webPods("1")
+			r, view := prometheus.NewRegistry(), webPods("1")
 			view.nodes = []cluster.Node{{Name: "worker-1"}, {Name: "worker-2"}, {Name: "worker-3"}}
 			a := New(Config{
-				Bus: m, Ledger: m, Source: "/test/actuator", View: view, Log: slog.New(slog.DiscardHandler),
+				Bus: m, Ledger: m, Source: "/test/actuator", View: view, Metrics: r, Log: slog.New(slog.DiscardHandler),
 				Policy: policy.Policy{Rate: fast.Rate, Brakes: policy.DefaultBrakes()},
 			})
 			gauges := func() []float64 {
+				families, err := r.Gather()
+				check(t, "error", err, nil)
+				value := map[string]float64{}
+				for _, f := range families {
+					value[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+				}
 				return []float64{
-					testutil.ToFloat64(a.metrics.moving), testutil.ToFloat64(a.metrics.loopsOpen),
-					float64(testutil.CollectAndCount(a.metrics.storm)),
+					value["rehome_moves_in_flight"], value["rehome_loop_breakers_open"], float64(testutil.CollectAndCount(a.metrics.storm)),
 				}
 			}
 			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))

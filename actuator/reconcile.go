@@ -276,7 +276,6 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	s.moves.accepted(x, now)
 	s.release(workloadBlocker(x.at.workload)) // its cooldown is known only now
 	s.movedOff(x, now)
-	s.metrics.moving.Set(float64(len(s.moves.all)))
 	return s.entries.finish(e, v.Outcome)
 }
 

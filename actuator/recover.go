@@ -48,7 +48,6 @@ func (s *session) recoverOnce(ctx context.Context) error {
 			s.clear(key) // requested while there was no leader
 		}
 	}
-	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
 	s.checkCluster(s.cfg.Now())
 	if len(storm.Conditions) > 0 && len(s.cluster.Open()) == 0 {
 		s.change(keyStorm, nil)
@@ -166,5 +165,4 @@ func (s *session) restore(moves []*inFlight) {
 		s.matchAll(uid, w)
 	}
 	s.moves.forgetCooldowns(s.windows.Pause, now)
-	s.metrics.moving.Set(float64(len(s.moves.all)))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,25 +142,35 @@ type metrics struct {
 	evicted *prometheus.CounterVec
 	delay   prometheus.Histogram
 	call    prometheus.Histogram
-	open    prometheus.Gauge
-
-	moving    prometheus.Gauge
-	settled   *prometheus.HistogramVec
-	storm     *prometheus.GaugeVec
-	loops     *prometheus.CounterVec
-	loopsOpen prometheus.Gauge
-	invalid   prometheus.Gauge
-	rights    *prometheus.GaugeVec
+	settled *prometheus.HistogramVec
+	storm   *prometheus.GaugeVec
+	loops   *prometheus.CounterVec
+	invalid prometheus.Gauge
+	rights  *prometheus.GaugeVec
 }
 
-func newMetrics(r prometheus.Registerer) metrics {
+// newMetrics registers the metrics. Gauges about the leader session are read from it when they are scraped.
+func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	ofSession := func(name, help string, value func(*session) int) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			s := leading.Load()
+			if s == nil {
+				return 0
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(value(s))
+		})
 	}
+	ofSession("rehome_open_intents", "Intents that have no verdict yet.", func(s *session) int { return s.entries.open })
+	ofSession("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet.",
+		func(s *session) int { return len(s.moves.all) })
+	ofSession("rehome_loop_breakers_open", "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+		func(s *session) int { return s.loop.Open(s.cfg.Now()) })
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
@@ -189,30 +200,20 @@ func newMetrics(r prometheus.Registerer) metrics {
 			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
 			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
 		}, []string{"reason", "method"}),
-		open:   gauge("rehome_open_intents", "Intents that have no verdict yet."),
-		moving: gauge("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet."),
 		storm: gauges("rehome_storm_brake_open",
 			"1 for each reason why nothing is moved at all. No series: pods are moved.", "reason"),
 		loops: counter("rehome_loop_breaker_opened_total",
 			"Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.", "strategy"),
-		loopsOpen: gauge("rehome_loop_breakers_open",
-			"Workloads that a strategy leaves alone on a node because moving them there has not helped."),
 		rights: gauges("rehome_missing_rights",
 			"1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.", "method"),
-		invalid: gauge("rehome_ledger_invalid_records", "Ledger records that cannot be read and were set aside."),
+		invalid: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "rehome_ledger_invalid_records", Help: "Ledger records that cannot be read and were set aside.",
+		}),
 	}
 	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
 		m.rights.WithLabelValues(string(method)) // 0: no right is missing
 	}
 	return m
-}
-
-// sessionEnded resets what the metrics say about a leader session.
-func (m metrics) sessionEnded() {
-	m.open.Set(0)
-	m.moving.Set(0)
-	m.loopsOpen.Set(0)
-	m.storm.Reset()
 }
 
 // observe counts a verdict that was stored at the time now.

@@ -155,7 +155,6 @@ func (s *session) sweep(now time.Time) {
 	for _, k := range s.loop.Forget(now) {
 		s.change(loopKey(k), nil)
 	}
-	s.metrics.loopsOpen.Set(float64(s.loop.Open(now)))
 }
 
 // policyReplaced lets the session follow the newest policy.
@@ -176,7 +175,6 @@ func (s *session) policyReplaced() {
 		s.change(loopKey(b.BreakerKey), nil) // unless it is stored again
 		s.storeLoop(b.BreakerKey)            // it holds until another time
 	}
-	s.metrics.loopsOpen.Set(float64(s.loop.Open(s.cfg.Now())))
 	s.cluster.Set(p.Brakes.Storm)
 	s.clusterDue = true
 	clear(s.namespaces)
@@ -190,7 +188,6 @@ func (s *session) policyReplaced() {
 
 // apply does what follows from a change of the entries. The caller holds mu.
 func (s *session) apply(c changes) {
-	s.metrics.open.Set(float64(s.entries.open))
 	for _, v := range c.verdicts {
 		s.unpark(v.entry)
 		s.publish(func() { s.conclude(v) })

@@ -196,7 +196,6 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
 	s.clusterDue = true // one pending replacement less, or the same one for longer than it is followed
-	s.metrics.moving.Set(float64(len(s.moves.all)))
 	s.releaseFor(x.at)
 	s.landed(x, e, now)
 	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending()
