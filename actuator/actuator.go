@@ -166,7 +166,7 @@ func New(cfg Config) *Actuator {
 		})
 		a.background = background.New(background.Config{Client: cfg.Client})
 		a.evictions = eviction.New(eviction.Config{
-			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun, Now: cfg.Now,
+			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun,
 			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },
 		})
 	}

@@ -1,8 +1,9 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,11 +19,16 @@ import (
 // takes to be ready.
 const countedFor = 30 * time.Second
 
-// dryRunBudgets counts what a dry run would have evicted against the budgets: the API server judges each eviction as if there
-// had been no other. It is safe for concurrent use.
+// dryRunBudgets counts what a dry run would have evicted against the budgets. It is safe for concurrent use.
 type dryRunBudgets struct {
 	mu   sync.Mutex
-	used map[types.NamespacedName]map[types.UID]time.Time
+	used []counted
+}
+
+// counted is a pod that would have been evicted and one of its budgets.
+type counted struct {
+	pod, budget types.UID
+	at          time.Time
 }
 
 // take counts a pod against its budgets, if each of them allows one more than were counted. If not, it returns the
@@ -32,28 +38,22 @@ func (v *dryRunBudgets) take(
 ) (full []policyv1.PodDisruptionBudget, used int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.used = slices.DeleteFunc(v.used, func(c counted) bool { return c.pod == pod || now.Sub(c.at) >= countedFor })
 	for _, b := range budgets {
-		counted := v.used[nameOfBudget(b)]
-		maps.DeleteFunc(counted, func(uid types.UID, at time.Time) bool { return uid == pod || now.Sub(at) >= countedFor })
-		if len(counted) > 0 && len(counted) >= int(b.Status.DisruptionsAllowed) {
-			if len(full) == 0 {
-				used = len(counted)
+		n := 0
+		for _, c := range v.used {
+			if c.budget == b.UID {
+				n++
 			}
-			full = append(full, b)
+		}
+		if n > 0 && n >= int(b.Status.DisruptionsAllowed) {
+			full, used = append(full, b), cmp.Or(used, n)
 		}
 	}
 	for _, b := range budgets {
-		if len(full) > 0 {
-			break
+		if len(full) == 0 {
+			v.used = append(v.used, counted{pod, b.UID, now})
 		}
-		name := nameOfBudget(b)
-		if v.used == nil {
-			v.used = map[types.NamespacedName]map[types.UID]time.Time{}
-		}
-		if v.used[name] == nil {
-			v.used[name] = map[types.UID]time.Time{}
-		}
-		v.used[name][pod] = now
 	}
 	return full, used
 }
@@ -62,26 +62,17 @@ func (v *dryRunBudgets) take(
 func (v *dryRunBudgets) giveBack(pod types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for name, counted := range v.used {
-		delete(counted, pod)
-		if len(counted) == 0 {
-			delete(v.used, name)
-		}
-	}
-}
-
-func nameOfBudget(b policyv1.PodDisruptionBudget) types.NamespacedName {
-	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+	v.used = slices.DeleteFunc(v.used, func(c counted) bool { return c.pod == pod })
 }
 
 // usedUp returns the refusal of a pod whose budget is used up by pods that the dry run would have evicted. nil: none is.
 // Budgets that cannot be listed hold nothing: the API server is asked next.
-func (m *Method) usedUp(ctx context.Context, pod *corev1.Pod) *move.Refusal {
+func (m *Method) usedUp(ctx context.Context, pod *corev1.Pod, now time.Time) *move.Refusal {
 	budgets, err := m.budgets(ctx, pod)
 	if err != nil {
 		return nil
 	}
-	full, used := m.used.take(pod.UID, budgets, m.cfg.Now())
+	full, used := m.used.take(pod.UID, budgets, now)
 	if len(full) == 0 {
 		return nil
 	}

@@ -49,8 +49,6 @@ type Config struct {
 	Background move.Method
 	// DryRun: the API server judges each call and evicts nothing.
 	DryRun bool
-	// Now is the clock. nil: time.Now.
-	Now func() time.Time
 	// Observe is called with the duration of each eviction call. nil: nothing is.
 	Observe func(time.Duration)
 }
@@ -67,9 +65,6 @@ var _ move.Method = (*Method)(nil)
 func New(cfg Config) *Method {
 	if cfg.GracePeriodSeconds == nil {
 		cfg.GracePeriodSeconds = func() *int64 { return nil }
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(time.Duration) {}
@@ -100,7 +95,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		options.Preconditions.ResourceVersion = &pod.ResourceVersion
 	}
 	if m.cfg.DryRun {
-		if refusal := m.usedUp(reading, pod); refusal != nil {
+		if refusal := m.usedUp(reading, pod, now); refusal != nil {
 			return refused(refusal), nil
 		}
 		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
