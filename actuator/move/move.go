@@ -178,7 +178,7 @@ func Live(ctx context.Context, client kubernetes.Interface, ref schemas.PodRef) 
 	return pod, "", nil
 }
 
-// Encode returns the state of a method.
+// Encode returns a value as JSON, such as the state of a method.
 func Encode(state any) State {
 	text, err := json.Marshal(state)
 	if err != nil { // states have only fields with a JSON form

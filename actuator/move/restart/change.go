@@ -2,7 +2,6 @@ package restart
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -104,9 +103,9 @@ type change struct {
 	Replicas    *int32
 }
 
-// document renders the change as a JSON merge patch. It has the version of the Deployment, so the API server answers 409 if there
-// is a newer one.
-func (c change) document(d *appsv1.Deployment) ([]byte, error) {
+// patch changes the Deployment by a JSON merge patch with the version that was read, so the API server answers 409 if there is a
+// newer one.
+func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	metadata, spec := map[string]any{"resourceVersion": d.ResourceVersion}, map[string]any{}
 	if c.Annotations != nil {
 		metadata["annotations"] = c.Annotations
@@ -117,16 +116,8 @@ func (c change) document(d *appsv1.Deployment) ([]byte, error) {
 	if c.Template != nil {
 		spec["template"] = map[string]any{"metadata": map[string]any{"annotations": c.Template}}
 	}
-	return json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
-}
-
-// patch changes the Deployment. It fails with a conflict if another client has changed it since d was read.
-func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
-	document, err := c.document(d)
-	if err == nil {
-		_, err = m.cfg.Client.AppsV1().Deployments(d.Namespace).
-			Patch(ctx, d.Name, types.MergePatchType, document, m.patchOptions())
-	}
+	_, err := m.cfg.Client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType,
+		move.Encode(map[string]any{"metadata": metadata, "spec": spec}), m.patchOptions())
 	if err != nil {
 		return fmt.Errorf("patch deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}
@@ -135,13 +126,11 @@ func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) erro
 
 // patchCost changes the deletion cost of the pod. A pod that is gone needs none.
 func (m *Method) patchCost(ctx context.Context, s state, c cost) error {
-	document, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	document := move.Encode(map[string]any{"metadata": map[string]any{
 		"uid": s.Pod.UID, "annotations": map[string]*string{corev1.PodDeletionCost: c.Cost, costBefore: c.Before},
 	}})
-	if err == nil {
-		_, err = m.cfg.Client.CoreV1().Pods(s.Pod.Namespace).
-			Patch(ctx, s.Pod.Name, types.MergePatchType, document, m.patchOptions())
-	}
+	_, err := m.cfg.Client.CoreV1().Pods(s.Pod.Namespace).
+		Patch(ctx, s.Pod.Name, types.MergePatchType, document, m.patchOptions())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch pod %s: %w", s.Pod, err)
 	}

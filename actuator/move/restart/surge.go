@@ -41,71 +41,38 @@ func restoreCost(pod *corev1.Pod) *cost {
 	}
 }
 
-// surgePhase is how far a surge is, as the Deployment and the pod show it.
-type surgePhase int
-
-const (
-	surgeEnded     surgePhase = iota // the Deployment has its replicas back, or another client removed the annotations
-	surgeScaled                      // another client scaled the Deployment
-	surgePodGoes                     // one replica fewer is needed
-	surgeTakenBack                   // the replica has to be returned, and the pod stays
-	surgeUnmarked                    // the pod is not the first to go yet
-	surgeWaiting                     // the replacement is not available
-	surgeReady                       // the replacement is available
-)
-
-func (s state) surgePhase(v view) surgePhase {
+// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its own.
+func followSurge(s state, v view, grace *int64) decision {
 	d := v.Deployment
 	ours, more := d.Annotations[restartedAt] == s.value(), replicasOf(d) == s.Replicas+1
 	marked := ours && d.Annotations[surgeReplicas] != ""
 	switch {
 	case !marked && (ours || !more): // annotations that another client removed are missed only with the replica
-		return surgeEnded
-	case marked && !more:
-		return surgeScaled
-	case v.going():
-		return surgePodGoes
-	case s.Phase == takingBack:
-		return surgeTakenBack
-	case lowerCost(v.Pod) != nil:
-		return surgeUnmarked
-	case !complete(d):
-		return surgeWaiting
-	}
-	return surgeReady
-}
-
-// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its own.
-func followSurge(s state, v view, grace *int64) decision {
-	phase := s.surgePhase(v)
-	if phase >= surgeUnmarked {
-		if why, gave := s.overdue(v, "surge"); gave {
-			return giveUp(why)
-		}
-	}
-	switch phase {
-	case surgeEnded:
 		return settleSurge(s, v, grace)
-	case surgeScaled:
+	case marked && !more:
 		return leaveScaled(s, v)
-	case surgePodGoes:
+	case v.going():
 		return returnReplica(s, "the pod is "+leave(v)+"; one replica fewer is needed")
-	case surgeTakenBack:
+	case s.Phase == takingBack:
 		// The pod stops being the first to go before the number of replicas changes, so that its ReplicaSet does not take it
 		// instead of one that is ready and not yet available.
 		if restore := restoreCost(v.Pod); restore != nil {
 			return decision{Cost: restore, Then: working(s, s.Refusal.Message, soon)}
 		}
 		return returnReplica(s, s.Refusal.Message)
-	case surgeUnmarked:
-		return decision{Cost: lowerCost(v.Pod), Then: working(s, describe(v.Deployment), soon)}
-	case surgeWaiting:
-		return decision{Then: working(s, describe(v.Deployment), poll)}
-	default:
-		last := returnReplica(s, "the replacement is available; the pod goes")
-		last.Ask = true
-		return last
 	}
+	if why, is := s.overdue(v, "surge"); is {
+		return giveUp(why)
+	}
+	if lower := lowerCost(v.Pod); lower != nil {
+		return decision{Cost: lower, Then: working(s, describe(d), soon)}
+	}
+	if !complete(d) {
+		return decision{Then: working(s, describe(d), poll)}
+	}
+	last := returnReplica(s, "the replacement is available; the pod goes")
+	last.Ask = true
+	return last
 }
 
 // returnReplica gives the Deployment its number of replicas back.
