@@ -265,6 +265,7 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.events.start()()
+	defer s.gates.close()
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	c.enqueueAll()
@@ -281,7 +282,6 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 			c.log.Error("requests cannot be followed", "error", err)
 		}
 	})
-	wg.Go(func() { s.gates.run(ctx) })
 	for range workers {
 		wg.Go(func() {
 			for s.next(ctx) {
@@ -319,7 +319,7 @@ func (c *Controller) newSession(last *session) *session {
 			server = nil
 		}
 	}
-	s.gates = newGates(server, c.now, func(names []string) { s.enqueue(maintenanceKey, names...) })
+	s.gates = newGates(server, c.now)
 	s.requests = newRequests(s)
 	s.triggers = newTriggers(s)
 	return s

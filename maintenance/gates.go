@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -25,31 +24,23 @@ const (
 	gateTimeout = 5 * time.Second
 )
 
-// gates call the queries of gates as long as a maintenance waits for the answers. Methods may be called from many goroutines; run
-// from one.
+// gates keep the last answers to the queries of gates. Methods may be called from many goroutines.
 type gates struct {
-	server  Prometheus // nil: the policy names none
-	changed func(maintenances []string)
-	now     func() time.Time
-	queue   workqueue.TypedDelayingInterface[string] // of queries
+	server Prometheus // nil: the policy names none
+	now    func() time.Time
 
 	mu      sync.Mutex
-	queries map[string]*gateQuery
+	answers map[string]gateAnswer // by query
 }
 
-// gateQuery is one query and its last answer.
-type gateQuery struct {
-	maintenances map[string]bool // that wait for it
-	called       time.Time       // zero: never
-	open         bool
-	message      string // why it is closed
+// gateAnswer is the last answer to a query.
+type gateAnswer struct {
+	plan.Gate           // without its name
+	called    time.Time // when the call began
 }
 
-func newGates(server Prometheus, now func() time.Time, changed func([]string)) *gates {
-	return &gates{
-		server: server, changed: changed, now: now, queries: map[string]*gateQuery{},
-		queue: workqueue.NewTypedDelayingQueue[string](),
-	}
+func newGates(server Prometheus, now func() time.Time) *gates {
+	return &gates{server: server, now: now, answers: map[string]gateAnswer{}}
 }
 
 // gate is the state of a gate for a node. If it matters, its query is added to queries.
@@ -87,98 +78,68 @@ func (g *gates) answer(name, query string) plan.Gate {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if q := g.queries[query]; q != nil && !q.called.IsZero() {
-		return plan.Gate{Name: name, Open: q.open, Message: q.message}
+	is := g.answers[query].Gate
+	if !is.Open && is.Message == "" {
+		is.Message = "its query was not sent yet"
 	}
-	return plan.Gate{Name: name, Message: "its query was not sent yet"}
+	is.Name = name
+	return is
 }
 
-// want replaces the queries that a maintenance waits for.
-func (g *gates) want(maintenance string, queries map[string]bool) {
+// refresh calls those of the queries that are due, one at a time, and says whether it called any. If the server cannot be reached,
+// that is the answer to all of them.
+func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bool) {
 	if g.server == nil {
-		return
+		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for text, q := range g.queries {
-		if !queries[text] {
-			delete(q.maintenances, maintenance)
-		}
-	}
-	for text := range queries {
-		if g.queries[text] == nil {
-			g.queries[text] = &gateQuery{maintenances: map[string]bool{}}
-			g.queue.Add(text)
-		}
-		g.queries[text].maintenances[maintenance] = true
-	}
-}
-
-// run calls queries, one at a time, until ctx ends.
-func (g *gates) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, g.queue.ShutDown)
-	defer stop()
-	if g.server != nil {
-		defer g.server.Close()
-	}
-	for {
-		query, down := g.queue.Get()
-		if down {
-			return
-		}
-		if again := g.reconcile(ctx, query); again > 0 {
-			g.queue.AddAfter(query, again)
-		}
-		g.queue.Done(query)
-	}
-}
-
-// reconcile calls a query that is due. again is when to do so next; zero: never. If the server cannot be reached, that is the
-// answer to all queries that are due.
-func (g *gates) reconcile(ctx context.Context, query string) (again time.Duration) {
-	if left, exists := g.due(query); !exists || left > 0 {
-		return left
-	}
-	bounded, cancel := context.WithTimeout(ctx, gateTimeout)
-	defer cancel()
-	values, err := g.server.Values(bounded, query)
-	if ctx.Err() != nil {
-		return 0
-	}
-	_, unreachable := errors.AsType[*url.Error](err)
-	open, message := answered(values, err)
-	now, affected := g.now(), map[string]bool{}
-	g.mu.Lock()
-	for text, q := range g.queries {
-		if text != query && !(unreachable && now.Sub(q.called) >= gateInterval) {
+	var failure error
+	for _, query := range slices.Sorted(maps.Keys(queries)) {
+		if ctx.Err() != nil || !g.due(query) {
 			continue
 		}
-		if q.called.IsZero() || q.open != open || q.message != message {
-			maps.Copy(affected, q.maintenances)
+		var values []float64
+		err := failure
+		if err == nil {
+			values, err = g.call(ctx, query)
 		}
-		q.called, q.open, q.message = now, open, message
+		if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+			failure = err
+		}
+		g.mu.Lock()
+		a := g.answers[query]
+		a.Open, a.Message = answered(values, err)
+		g.answers[query] = a
+		g.mu.Unlock()
+		called = true
 	}
-	g.mu.Unlock()
-	if len(affected) > 0 {
-		g.changed(slices.Sorted(maps.Keys(affected)))
-	}
-	return gateInterval
+	return called
 }
 
-// due says how long to wait before the next call of a query. One that no maintenance waits for is removed then, not earlier: a
-// maintenance that waits again does not shorten the interval.
-func (g *gates) due(query string) (left time.Duration, exists bool) {
+func (g *gates) call(ctx context.Context, query string) ([]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return g.server.Values(ctx, query)
+}
+
+// due says whether a query may be called again, and notes that it is called now. It forgets queries that are not called any more.
+func (g *gates) due(query string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	q := g.queries[query]
-	if q == nil {
-		return 0, false
+	now := g.now()
+	maps.DeleteFunc(g.answers, func(_ string, a gateAnswer) bool { return now.Sub(a.called) > 10*gateInterval })
+	a, known := g.answers[query]
+	if known && now.Sub(a.called) < gateInterval {
+		return false
 	}
-	if left = q.called.Add(gateInterval).Sub(g.now()); left <= 0 && len(q.maintenances) == 0 {
-		delete(g.queries, query)
-		return 0, false
+	a.called = now
+	g.answers[query] = a
+	return true
+}
+
+func (g *gates) close() {
+	if g.server != nil {
+		g.server.Close()
 	}
-	return left, true
 }
 
 // answered says whether an answer opens the gate, and why not. The message has no values, which would change the status all the

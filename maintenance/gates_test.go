@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/url"
 	"reflect"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -64,33 +63,12 @@ const (
 	healthy2 = `healthy{node="n2"}`
 )
 
-// consulting runs the script with gates that call an oracle. told is how often they told the maintenance kernel of news.
-func consulting(t *testing.T, script func(g *gates, o *oracle, told func() int)) {
+// consulting runs the script with gates that call an oracle.
+func consulting(t *testing.T, script func(t *testing.T, g *gates, o *oracle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{begin: time.Now()}
-		news := 0
-		var mu sync.Mutex
-		g := newGates(o, time.Now, func(names []string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(names, []string{"kernel"}) {
-				t.Errorf("told %q, want kernel", names)
-			}
-			news++
-		})
-		ctx, end := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { g.run(ctx) })
-		script(g, o, func() int {
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			defer func() { news = 0 }()
-			return news
-		})
-		end()
-		wg.Wait()
+		script(t, newGates(o, time.Now), o)
 	})
 }
 
@@ -98,28 +76,22 @@ func both() map[string]bool { return map[string]bool{healthy1: true, healthy2: t
 
 func TestGateQueries(t *testing.T) {
 	t.Run("each_at_most_every_15_seconds", func(t *testing.T) {
-		consulting(t, func(g *gates, o *oracle, told func() int) {
-			o.set(map[string][]float64{healthy1: {1, 2}, healthy2: {0.5}})
-			g.want("kernel", both())
-			if got := told(); got != 2 {
-				t.Errorf("told of %d new answers, want 2", got)
+		consulting(t, func(t *testing.T, g *gates, o *oracle) {
+			unsent := plan.Gate{Name: "storage", Message: "its query was not sent yet"}
+			if got := g.answer("storage", healthy1); got != unsent {
+				t.Errorf("got %+v, want %+v", got, unsent)
 			}
-			closed := plan.Gate{Name: "storage", Message: "a sample of the answer to its query is below 1"}
+			o.set(map[string][]float64{healthy1: {1, 2}, healthy2: {0.5}})
+			for range 3 * int(gateInterval/time.Second) {
+				g.refresh(t.Context(), both())
+				time.Sleep(time.Second)
+			}
 			if got, want := g.answer("storage", healthy1), (plan.Gate{Name: "storage", Open: true}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
+			closed := plan.Gate{Name: "storage", Message: "a sample of the answer to its query is below 1"}
 			if got := g.answer("storage", healthy2); got != closed {
 				t.Errorf("got %+v, want %+v", got, closed)
-			}
-			o.set(map[string][]float64{healthy1: {1, 3}, healthy2: {0.7}})
-			time.Sleep(gateInterval)
-			if got := told(); got != 0 {
-				t.Errorf("told of %d other figures, want none", got)
-			}
-			o.set(map[string][]float64{healthy1: {1}, healthy2: {1}})
-			time.Sleep(gateInterval)
-			if got := told(); got != 1 {
-				t.Errorf("told of %d gates that opened, want 1", got)
 			}
 			perQuery := map[string][]time.Duration{}
 			for _, q := range o.questions() {
@@ -131,12 +103,23 @@ func TestGateQueries(t *testing.T) {
 			}
 		})
 	})
-	t.Run("an_unreachable_server_is_called_once", func(t *testing.T) {
-		consulting(t, func(g *gates, o *oracle, told func() int) {
-			g.want("kernel", both())
-			if got := told(); got != 1 {
-				t.Errorf("told %d times, want once", got)
+	t.Run("a_gate_opens_and_closes", func(t *testing.T) {
+		consulting(t, func(t *testing.T, g *gates, o *oracle) {
+			for _, value := range []float64{0, 1, 0} {
+				o.set(map[string][]float64{healthy1: {value}})
+				if !g.refresh(t.Context(), map[string]bool{healthy1: true}) {
+					t.Error("got no call")
+				}
+				if got := g.answer("storage", healthy1).Open; got != (value == 1) {
+					t.Errorf("with the value %v: got %v", value, got)
+				}
+				time.Sleep(gateInterval)
 			}
+		})
+	})
+	t.Run("an_unreachable_server_is_called_once", func(t *testing.T) {
+		consulting(t, func(t *testing.T, g *gates, o *oracle) {
+			g.refresh(t.Context(), both())
 			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be reached: connection refused"}
 			for _, query := range []string{healthy1, healthy2} {
 				if got := g.answer("storage", query); got != want {
@@ -145,24 +128,6 @@ func TestGateQueries(t *testing.T) {
 			}
 			if got := o.questions(); len(got) != 1 {
 				t.Errorf("called %v, want one call", got)
-			}
-		})
-	})
-	t.Run("one_wanted_again_is_called_no_sooner", func(t *testing.T) {
-		consulting(t, func(g *gates, o *oracle, told func() int) {
-			o.set(map[string][]float64{healthy1: {1}, healthy2: {1}})
-			for range 3 {
-				g.want("kernel", both())
-				told()
-				g.want("kernel", nil)
-				told()
-			}
-			if got := o.questions(); len(got) != 2 {
-				t.Errorf("called %v, want each query once", got)
-			}
-			time.Sleep(4 * gateInterval)
-			if got := o.questions(); len(got) > 0 {
-				t.Errorf("called %v for a maintenance that waits no more", got)
 			}
 		})
 	})

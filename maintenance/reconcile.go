@@ -31,7 +31,14 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if m == nil {
 		return 0, s.end(ctx, name, now)
 	}
-	facts := s.facts(m, now)
+	facts, queries := s.facts(m, now)
+	if s.gates.refresh(ctx, queries) { // that takes time: read the cluster again
+		now = s.now()
+		if m = s.objects.get(name); m == nil {
+			return 0, s.end(ctx, name, now)
+		}
+		facts, queries = s.facts(m, now)
+	}
 	intents, decision := plan.Decide(facts)
 	moving := movingOff(facts, decision)
 	if err := s.withdraw(ctx, name, intents, moving, now); err != nil {
@@ -54,6 +61,9 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	}
 	next, publishErr := s.publish(ctx, name, movable(intents, r), moving, now)
 	next = earlier(next, plan.Due(facts))
+	if len(queries) > 0 {
+		next = earlier(next, now.Add(gateInterval))
+	}
 	if withheld {
 		next = earlier(next, now.Add(settleInterval))
 	}
@@ -82,7 +92,6 @@ func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
 
 // end withdraws the pods of a maintenance that is gone, and forgets it.
 func (s *session) end(ctx context.Context, name string, now time.Time) error {
-	s.gates.want(name, nil)
 	if err := s.withdraw(ctx, name, nil, nil, now); err != nil {
 		return err
 	}
@@ -107,9 +116,9 @@ func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
 	return slices.DeleteFunc(intents, func(i schemas.Intent) bool { return failed[i.Node] })
 }
 
-// facts reads everything that the decision about a maintenance depends on.
-func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) plan.Facts {
-	f := plan.Facts{
+// facts reads everything that the decision about a maintenance depends on, with the last answers to the queries of its gates.
+func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Facts, queries map[string]bool) {
+	f = plan.Facts{
 		Now: now, Maintenance: *m, Nodes: []plan.NodeFacts{}, Cluster: plan.ClusterFacts{ControlPlane: map[string]bool{}},
 		Namespaces: map[string]map[string]string{},
 	}
@@ -117,7 +126,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) plan.Facts {
 	if err == nil { // the plan refuses an invalid schedule
 		f.InWindow, f.NextWindow = open, next
 	}
-	queries := map[string]bool{}
+	queries = map[string]bool{}
 	stages, selects, selected := stagesOf(m), plan.Selector(m.Spec.Nodes), 0
 	all := s.cfg.View.AllNodes(labels.Everything())
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -153,8 +162,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) plan.Facts {
 		}
 	}
 	f.Rules = s.objects.rulesOf(slices.Sorted(maps.Keys(f.Namespaces)))
-	s.gates.want(m.Name, queries)
-	return f
+	return f, queries
 }
 
 // podFacts are the pods on a node that have not ended. It adds the labels of their namespaces to the facts.
