@@ -58,12 +58,14 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // Bus is the part of the bus that the role uses.
 type Bus interface {
+	request.Bus
 	// Publish stores an event. An error that wraps [schemas.ErrInvalid] is permanent.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 	// Answer replaces the intents message of its key, unless the stored one is newer.
@@ -80,10 +82,6 @@ type Bus interface {
 	) error
 	// HasRequest says whether a request is still open.
 	HasRequest(ctx context.Context, e schemas.Event) (bool, error)
-	// DropRequest removes a request. One that is gone is no error.
-	DropRequest(ctx context.Context, e schemas.Event) error
-	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
-	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
 }
 
 // Table keeps the maintenances that requests and drain triggers ask for. Its errors are those of the API server.

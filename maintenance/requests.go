@@ -22,27 +22,40 @@ import (
 // role reads requests at the same rate. The bus keeps the requests and their receipts. Methods may be called from many goroutines.
 type requests struct {
 	*session
+	answers request.Answers
 
 	mu    sync.Mutex
-	open  map[string]*nodeRequest  // by SENDER/NAME
+	open  map[string]nodeRequest   // by SENDER/NAME
 	rates map[string]*rate.Limiter // by sender; senders that the policy does not know share one
 }
 
-// nodeRequest is one open request. Mutable fields are guarded by requests.mu.
+// nodeRequest is one open request.
 type nodeRequest struct {
-	event  schemas.Event // without data; before it is read it has a channel and a sequence
-	stored time.Time
-	read   func() schemas.Event // nil: it was read
-	// accepted is the receipt. nil: the request is not accepted yet.
-	accepted *schemas.Receipt
-	// uid identifies the maintenance. Empty: it is not known.
-	uid types.UID
-	// end is why the request is over. nil: it is not.
-	end *request.Rejection
+	event    schemas.Event // without data; before it is read it has a channel and a sequence
+	stored   time.Time
+	read     func() schemas.Event
+	accepted *schemas.Receipt   // nil: the request is not accepted yet
+	uid      types.UID          // of the maintenance. Empty: it is not known
+	end      *request.Rejection // why it is over. nil: it is not
 }
 
 func newRequests(s *session) *requests {
-	return &requests{session: s, open: map[string]*nodeRequest{}, rates: map[string]*rate.Limiter{}}
+	return &requests{
+		session: s, open: map[string]nodeRequest{}, rates: map[string]*rate.Limiter{},
+		answers: request.Answers{
+			Bus: s.cfg.Bus, Source: s.cfg.Source, Now: s.now, Log: s.log,
+			Publish: func(ctx context.Context, e schemas.Event) error {
+				_, err := s.cfg.Bus.Publish(ctx, e)
+				return err
+			},
+			Count: func(sender string, state schemas.ReceiptState) {
+				if _, known := s.policy.Load().Asking().Sender(sender); !known {
+					sender = "other"
+				}
+				s.metrics.requests.WithLabelValues(sender, string(state)).Inc()
+			},
+		},
+	}
 }
 
 // othersPerMinute is the rate of all senders together that the policy does not know.
@@ -71,8 +84,8 @@ func (r *requests) add(_ context.Context, e schemas.Event, stored time.Time, rea
 	key := sender + "/" + name
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if x := r.open[key]; x == nil || x.event.Sequence != e.Sequence {
-		r.open[key] = &nodeRequest{event: e, stored: stored, read: read}
+	if x, known := r.open[key]; !known || x.event.Sequence != e.Sequence {
+		r.open[key] = nodeRequest{event: e, stored: stored, read: read}
 		r.enqueue(requestKey, key)
 	}
 	return nil
@@ -97,97 +110,79 @@ func (r *requests) maintenanceChanged(name string) {
 	}
 }
 
-// get is a copy of an open request.
-func (r *requests) get(key string) (x *nodeRequest, copied nodeRequest) {
+func (r *requests) get(key string) (x nodeRequest, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if x = r.open[key]; x != nil {
-		copied = *x
-	}
-	return x, copied
+	x, open = r.open[key]
+	return x, open
 }
 
-// update changes a request. Nothing ends twice.
-func (r *requests) update(x *nodeRequest, change func(x *nodeRequest)) {
+// put replaces an open request, or forgets it, unless another message has its name by now.
+func (r *requests) put(key string, x nodeRequest, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if x.end == nil {
-		change(x)
-	}
-}
-
-// remove forgets a request, unless another one has its name by now.
-func (r *requests) remove(key string, x *nodeRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.open[key] == x {
+	switch {
+	case r.open[key].event.Sequence != x.event.Sequence:
+	case open:
+		r.open[key] = x
+	default:
 		delete(r.open, key)
 	}
 }
 
 // reconcile reads a request and accepts or rejects it, or finishes one that is over. after is when to call it again.
 func (r *requests) reconcile(ctx context.Context, key string) (after time.Duration, err error) {
-	x, is := r.get(key)
-	if x == nil {
+	x, open := r.get(key)
+	if !open {
 		return 0, nil
 	}
 	sender, name, _ := strings.Cut(key, "/")
-	if is.accepted == nil {
+	if x.accepted == nil {
 		if !r.allow(sender) {
 			return time.Second, nil // by then the watcher has rejected it, if it is over the limit
 		}
-		if done, err := r.accept(ctx, sender, name, x); done || err != nil {
-			if done && err == nil {
-				r.remove(key, x)
-			}
+		if x, err = r.accept(ctx, sender, name, x); err != nil {
 			return 0, err
 		}
+		if r.put(key, x, x.accepted != nil); x.accepted == nil {
+			return 0, nil
+		}
 	}
-	if _, is = r.get(key); is.accepted == nil {
-		return 0, nil // another one has the name
-	}
-	if is.end == nil {
-		end, err := r.over(ctx, is)
-		if err != nil {
+	if x.end == nil {
+		if x.end, err = r.over(ctx, x); err != nil {
 			return 0, err
 		}
-		if end == nil {
-			return max(is.accepted.Deadline.Sub(r.now()), time.Millisecond), nil
-		}
-		r.update(x, func(x *nodeRequest) { x.end = end })
-		_, is = r.get(key)
+		r.put(key, x, true) // the end stays the same if its receipt cannot be published
 	}
-	last := schemas.Receipt{
-		Sender: sender, Name: name, Action: schemas.ActionMaintain, Maintenance: is.accepted.Maintenance,
-		Fingerprint: is.accepted.Fingerprint, State: schemas.RequestFinished, Reason: is.end.Reason, Message: is.end.Message,
+	if x.end == nil {
+		return max(x.accepted.Deadline.Sub(r.now()), time.Millisecond), nil
 	}
-	if err := r.close(ctx, is.event, last); err != nil {
+	last := *x.accepted
+	last.Deadline = time.Time{}
+	if err := r.answers.Finish(ctx, x.event, last, x.end); err != nil {
 		return 0, err
 	}
-	r.log.Info("request finished", "request", key, "reason", is.end.Reason, "message", is.end.Message)
-	r.remove(key, x)
+	r.log.Info("request finished", "request", key, "reason", x.end.Reason, "message", x.end.Message)
+	r.put(key, x, false)
 	return 0, nil
 }
 
-// accept reads a request and does what it asks for. done: nothing is left to do, or the watcher answers it.
-func (r *requests) accept(ctx context.Context, sender, name string, x *nodeRequest) (done bool, err error) {
+// accept reads a request and does what it asks for. Without a receipt in the result, it is closed, or the watcher answers it.
+func (r *requests) accept(ctx context.Context, sender, name string, x nodeRequest) (nodeRequest, error) {
 	if open, err := r.cfg.Bus.HasRequest(ctx, x.event); err != nil || !open {
-		return err == nil, err // the watcher has rejected it
+		return x, err // the watcher has rejected it
 	}
-	e := x.event
-	if x.read != nil {
-		e = x.read()
+	e := x.read()
+	switch request.Action(e) {
+	case schemas.ActionCancel:
+		return x, r.cancel(ctx, e, sender, name, x.stored)
+	case schemas.ActionMaintain:
+	default:
+		return x, nil
 	}
-	action := request.Action(e)
-	if action == schemas.ActionCancel {
-		return true, r.cancel(ctx, e, sender, name, x.stored)
-	}
-	if action != schemas.ActionMaintain {
-		return true, nil
-	}
-	before, last, err := r.lastReceipt(ctx, sender, name)
+	before, last, err := r.answers.Last(ctx, sender, name)
 	if err != nil {
-		return false, err
+		return x, err
 	}
 	q, no := request.Read(e, sender, name, x.stored)
 	if no == nil {
@@ -197,41 +192,37 @@ func (r *requests) accept(ctx context.Context, sender, name string, x *nodeReque
 		Sender: sender, Name: name, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun, Target: q.Target,
 	}
 	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
-		return false, err
+		return x, err
 	}
-	switch {
-	case before.CausationID == e.ID && last.State == schemas.RequestAccepted: // by the leader before
-		r.begin(x, e, last, "")
+	switch answered := before.CausationID == e.ID && e.ID != ""; {
+	case answered && last.State == schemas.RequestAccepted: // by the leader before
+		x.event, x.accepted = e, &last
+		x.event.Data = nil
 		if no != nil { // the policy is another one now
-			r.update(x, func(x *nodeRequest) { x.end = request.Refuse(schemas.ReceiptCancelled, "%s", no.Message) })
+			x.end = request.Refuse(schemas.ReceiptCancelled, "%s", no.Message)
 		}
-		return false, nil
-	case before.CausationID == e.ID && e.ID != "": // answered, and not dropped
-		return true, r.cfg.Bus.DropRequest(ctx, e)
+		return x, nil
+	case answered: // and not dropped
+		return x, r.cfg.Bus.DropRequest(ctx, e)
 	case no != nil:
-		return true, r.reject(ctx, e, answer, no)
-	case before.ID == "" || last.State != schemas.RequestFinished:
-		return r.do(ctx, x, e, answer, q)
-	case last.Fingerprint != answer.Fingerprint: // the name was used before
-		no = request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another")
-		return true, r.reject(ctx, e, answer, no)
+		return x, r.answers.Reject(ctx, e, answer, no)
+	case last.State == schemas.RequestFinished:
+		return x, r.answers.Repeat(ctx, e, answer, last)
 	}
-	return true, r.close(ctx, e, last)
+	return r.do(ctx, x, e, answer, q)
 }
 
 // do stores the desired state of a node, and then accepts the request: a leader that takes over in between stores the same again.
 func (r *requests) do(
-	ctx context.Context, x *nodeRequest, e schemas.Event, answer schemas.Receipt, q schemas.Request,
-) (done bool, err error) {
-	s, _ := r.policy.Load().Asking().Sender(q.Sender)
-	if r.openOf(s.Name) >= s.Open {
-		no := request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
-		return true, r.reject(ctx, e, answer, no)
-	}
+	ctx context.Context, x nodeRequest, e schemas.Event, answer schemas.Receipt, q schemas.Request,
+) (nodeRequest, error) {
 	wanted := *q.Maintenance
 	node, no := r.node(wanted)
+	if s, _ := r.policy.Load().Asking().Sender(q.Sender); r.openOf(s.Name) >= s.Open {
+		no = request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
+	}
 	if no != nil {
-		return true, r.reject(ctx, e, answer, no)
+		return x, r.answers.Reject(ctx, e, answer, no)
 	}
 	if node != nil {
 		wanted.Node = node.Name
@@ -250,27 +241,20 @@ func (r *requests) do(
 	})
 	switch {
 	case err != nil:
-		return false, err
+		return x, err
 	case no != nil:
-		return true, r.reject(ctx, e, answer, no)
+		return x, r.answers.Reject(ctx, e, answer, no)
 	case is == nil:
-		end := notHeld(wanted.Node, r.otherHolder(wanted.Node))
-		answer.State, answer.Reason, answer.Message = schemas.RequestFinished, end.Reason, end.Message
-		return true, r.close(ctx, e, answer)
+		return x, r.answers.Finish(ctx, e, answer, notHeld(wanted.Node, r.otherHolder(wanted.Node)))
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, request.Deadline(q, x.stored)
 	answer.Message = fmt.Sprintf("node %s will be %s", wanted.Node, reachedWord(wanted.Stage))
-	if err := r.answer(ctx, e, answer); err != nil {
-		return false, err
+	if err := r.answers.Send(ctx, e, answer); err != nil {
+		return x, err
 	}
-	r.begin(x, e, answer, is.UID)
-	return false, nil
-}
-
-// begin notes that a request is accepted.
-func (r *requests) begin(x *nodeRequest, e schemas.Event, accepted schemas.Receipt, uid types.UID) {
-	e.Data = nil
-	r.update(x, func(x *nodeRequest) { x.event, x.read, x.accepted, x.uid = e, nil, &accepted, uid })
+	x.event, x.accepted, x.uid = e, &answer, is.UID
+	x.event.Data = nil
+	return x, nil
 }
 
 // mayAsk says why the policy does not let the sender ask for a node.
@@ -371,68 +355,22 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 	if no != nil || !known || !s.May(q.Action) {
 		return nil // the watcher rejects it
 	}
-	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action, State: schemas.RequestFinished}
+	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action}
 	key := sender + "/" + q.Request
-	x, is := r.get(key)
+	x, open := r.get(key)
 	switch {
-	case x == nil:
-		_, last, err := r.lastReceipt(ctx, sender, q.Request)
+	case !open:
+		_, last, err := r.answers.Last(ctx, sender, q.Request)
 		if err != nil || last.Action != schemas.ActionMaintain {
 			return err
 		}
-		answer.Reason, answer.Message = schemas.ReceiptNothingToDo, "no request "+q.Request+" is open"
-		return r.close(ctx, e, answer)
-	case is.accepted == nil:
+		return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request))
+	case x.accepted == nil:
 		return fmt.Errorf("cancel request %s: it was not read yet", key)
 	}
-	why := "cancelled: " + q.Reason + goesOn(r.objects.get(schemas.RequestedMaintenance(is.accepted.Maintenance.Node)))
-	r.update(x, func(x *nodeRequest) { x.end = request.Refuse(schemas.ReceiptCancelled, "%s", why) })
+	x.end = request.Refuse(schemas.ReceiptCancelled, "cancelled: %s%s",
+		q.Reason, goesOn(r.objects.get(schemas.RequestedMaintenance(x.accepted.Maintenance.Node))))
+	r.put(key, x, true)
 	r.enqueue(requestKey, key)
-	answer.Reason, answer.Message = schemas.ReceiptDone, "request "+q.Request+" is given up"
-	return r.close(ctx, e, answer)
-}
-
-// lastReceipt reads the last receipt for a name. The zero Event: there is none that can be read.
-func (r *requests) lastReceipt(ctx context.Context, sender, name string) (schemas.Event, schemas.Receipt, error) {
-	e, err := r.cfg.Bus.Receipt(ctx, sender, name)
-	if err != nil || e.ID == "" {
-		return schemas.Event{}, schemas.Receipt{}, err
-	}
-	last, err := schemas.Decode[schemas.Receipt](e)
-	if err != nil {
-		return schemas.Event{}, schemas.Receipt{}, nil
-	}
-	return e, last, nil
-}
-
-// answer publishes a receipt.
-func (r *requests) answer(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
-	out, err := request.Receipt(r.cfg.Source, receipt, r.now(), e)
-	if err != nil {
-		return err
-	}
-	if _, err := r.cfg.Bus.Publish(ctx, out); err != nil {
-		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
-	}
-	sender := receipt.Sender
-	if _, known := r.policy.Load().Asking().Sender(sender); !known {
-		sender = "other"
-	}
-	r.metrics.requests.WithLabelValues(sender, string(receipt.State)).Inc()
-	return nil
-}
-
-// reject answers that nothing is done, and drops the request.
-func (r *requests) reject(ctx context.Context, e schemas.Event, answer schemas.Receipt, no *request.Rejection) error {
-	answer.State, answer.Reason, answer.Message = schemas.RequestRejected, no.Reason, no.Message
-	r.log.Info("request rejected", "sender", answer.Sender, "name", answer.Name, "reason", no.Reason, "message", no.Message)
-	return r.close(ctx, e, answer)
-}
-
-// close publishes the last receipt of a request, and drops the request.
-func (r *requests) close(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
-	if err := r.answer(ctx, e, last); err != nil {
-		return err
-	}
-	return r.cfg.Bus.DropRequest(ctx, e)
+	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is given up", q.Request))
 }

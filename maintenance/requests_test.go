@@ -31,7 +31,7 @@ func (d *desk) ask(r schemas.Request) string {
 		_ = d.cfg.Bus.FollowRequests(ctx, d.requests.add)
 	}()
 	defer func() { end(); <-ended }()
-	bustest.Eventually(d.T, "the request is read", func() bool { x, _ := d.requests.get(key); return x != nil })
+	bustest.Eventually(d.T, "the request is read", func() bool { _, open := d.requests.get(key); return open })
 	_, err = d.requests.reconcile(ctx, key)
 	d.must(err)
 	return d.receipt(r.Sender, r.Name)
@@ -40,7 +40,7 @@ func (d *desk) ask(r schemas.Request) string {
 // receipt is the last receipt in short.
 func (d *desk) receipt(sender, name string) string {
 	d.Helper()
-	_, got, err := d.requests.lastReceipt(d.Context(), sender, name)
+	_, got, err := d.requests.answers.Last(d.Context(), sender, name)
 	d.must(err)
 	if got.State == "" {
 		return ""

@@ -1,7 +1,7 @@
 // Package request checks requests against the contract and builds their receipts. Two roles answer requests, each its own actions:
 // the watcher moves pods and evaluates, and maintenance brings nodes to a stage.
 //
-//	Read (check.go, node.go) ──▶ Request or Rejection ──▶ Receipt (receipt.go)
+//	Read (check.go, node.go) ──▶ Request or Rejection ──▶ Receipt (receipt.go) ──▶ Answers (answer.go)
 package request
 
 import (

@@ -1,0 +1,82 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Bus is the part of the bus that keeps requests and their receipts.
+type Bus interface {
+	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
+	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+	// DropRequest removes a request. One that is gone is no error.
+	DropRequest(ctx context.Context, e schemas.Event) error
+}
+
+// Answers publish the receipts of a role.
+type Answers struct {
+	Bus     Bus
+	Publish func(ctx context.Context, receipt schemas.Event) error
+	Count   func(sender string, state schemas.ReceiptState)
+	Source  string // the CloudEvents source
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Last reads the last receipt for a name. The zero Event: there is none that can be read.
+func (a Answers) Last(ctx context.Context, sender, name string) (e schemas.Event, last schemas.Receipt, err error) {
+	if e, err = a.Bus.Receipt(ctx, sender, name); err != nil || e.ID == "" {
+		return schemas.Event{}, last, err
+	}
+	if last, err = schemas.Decode[schemas.Receipt](e); err != nil {
+		return schemas.Event{}, schemas.Receipt{}, nil
+	}
+	return e, last, nil
+}
+
+// Send publishes a receipt for the request of the event.
+func (a Answers) Send(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
+	out, err := Receipt(a.Source, receipt, a.Now(), e)
+	if err != nil {
+		return err
+	}
+	if err := a.Publish(ctx, out); err != nil {
+		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
+	}
+	a.Count(receipt.Sender, receipt.State)
+	return nil
+}
+
+// Close publishes the last receipt for a request, and drops the request.
+func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
+	if err := a.Send(ctx, e, last); err != nil {
+		return err
+	}
+	return a.Bus.DropRequest(ctx, e)
+}
+
+// Reject closes a request without doing anything.
+func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
+	receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, no.Reason, no.Message
+	a.Log.Info("request rejected", "sender", receipt.Sender, "name", receipt.Name, "reason", no.Reason, "message", no.Message)
+	return a.Close(ctx, e, receipt)
+}
+
+// Finish closes a request that is done, cancelled, or given up.
+func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Receipt, end *Rejection) error {
+	receipt.State, receipt.Reason, receipt.Message = schemas.RequestFinished, end.Reason, end.Message
+	return a.Close(ctx, e, receipt)
+}
+
+// Repeat answers a request with the name of a finished one, whose receipt is last. It is the same request, and nothing is done
+// again. Over HTTP all users share a sender: there user and content must be the same, too.
+func (a Answers) Repeat(ctx context.Context, e schemas.Event, receipt, last schemas.Receipt) error {
+	if last.Fingerprint != receipt.Fingerprint {
+		return a.Reject(ctx, e, receipt, Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
+	}
+	return a.Close(ctx, e, last)
+}
