@@ -44,6 +44,8 @@ type drain struct {
 	// told is the content of the last events, and changes wait for the next one. Only the reconcile of the maintenance uses them.
 	told    *lastTold
 	changes []schemas.NodeChange
+	// refused has the times at which the API server refused to cordon nodes. Only the reconcile uses it.
+	refused map[string]time.Time
 }
 
 // entry is one pod.
@@ -95,7 +97,7 @@ func (s *session) load(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the intents of maintenance %s: %w", name, err)
 	}
-	x := &drain{entries: map[types.UID]*entry{}}
+	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}}
 	if e.ID != "" {
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err != nil { // the actuator cannot read it either

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,6 +53,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if errors.Is(err, apply.ErrNotLeading) {
 		return 0, err // the next leader reports what became of it
 	}
+	s.noteRefusals(name, r, now)
 	s.report(decision, r, err)
 	if !stored(r, err) {
 		return 0, err // a newer version of the maintenance enqueues it again
@@ -104,6 +106,30 @@ func stored(r apply.Result, err error) bool {
 	return r.Before != nil && r.Dropped == "" && (r.Wrote || err == nil || len(r.Nodes) > 0)
 }
 
+// refusalFor is how long a node counts as one whose cordon the API server refuses.
+const refusalFor = 10 * time.Minute
+
+// noteRefusals notes the nodes that the API server refused to cordon. After other failures a node may be cordoned.
+func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
+	refused := s.drains.of(name).refused
+	for _, n := range r.Nodes {
+		var status apierrors.APIStatus
+		busy := apierrors.IsConflict(n.Err) || apierrors.IsTooManyRequests(n.Err)
+		switch {
+		case n.Action != schemas.NodeCordon:
+		case n.Outcome == apply.Failed && !busy && errors.As(n.Err, &status) && status.Status().Code/100 == 4:
+			refused[n.Name] = now
+		case n.Outcome != apply.Failed:
+			delete(refused, n.Name)
+		}
+	}
+}
+
+func (s *session) cordonRefused(name, node string, now time.Time) bool {
+	at, refused := s.drains.of(name).refused[node]
+	return refused && now.Sub(at) < refusalFor
+}
+
 // movable drops the intents for nodes that could not be cordoned or given back. Conditions that could not be set hold no
 // pod, since they are for people and other programs.
 func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
@@ -147,7 +173,10 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 		if !listed && !plan.OnNode(m, n, mark) {
 			continue
 		}
-		node := plan.NodeFacts{Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals)}
+		node := plan.NodeFacts{
+			Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals),
+			CordonRefused: s.cordonRefused(m.Name, n.Name, now),
+		}
 		for _, gate := range m.Spec.Gates {
 			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), queries))
 		}

@@ -35,6 +35,8 @@ type NodeFacts struct {
 	Selected bool
 	// Mark says which maintenance cordoned the node. nil: none.
 	Mark *schemas.CordonMark
+	// CordonRefused: the API server refused to cordon the node, some minutes ago at most.
+	CordonRefused bool
 	// Pods are the pods on the node that have not ended, by namespace and name. Only nodes in progress have them.
 	Pods []PodFacts
 	// Gates are the gates of the maintenance for this node, in the order of the spec.

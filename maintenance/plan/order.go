@@ -13,7 +13,8 @@ import (
 )
 
 // begin claims as many nodes as may be in progress at a time, and notes why the others wait. Nodes of the first value of the
-// topology come first, then those of the first name.
+// topology come first, then those of the first name. A node whose cordon the API server refuses comes last: after a while it keeps
+// its claim only as long as no other node can begin.
 func (w *work) begin() {
 	if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
 		return
@@ -21,25 +22,43 @@ func (w *work) begin() {
 	most := w.atOnce()
 	var waiting, begun []*node
 	for _, n := range w.nodes {
-		if InProgress(n.is.Stage) {
-			begun = append(begun, n)
-		}
-		if n.is.Stage == v1alpha1.Waiting && n.in.Selected {
+		waited := n.is.Start != nil && !w.Now.Before(n.is.Start.Add(Grace))
+		switch {
+		case n.is.Stage == v1alpha1.Waiting && n.in.Selected,
+			n.is.Stage == v1alpha1.Claimed && n.in.CordonRefused && !n.mine && waited:
 			waiting = append(waiting, n)
+		case InProgress(n.is.Stage):
+			begun = append(begun, n)
 		}
 	}
 	domain := func(n *node) string { return n.in.Node.Labels[w.spec.Topology] }
-	slices.SortStableFunc(waiting, func(a, b *node) int { return cmp.Compare(domain(a), domain(b)) })
+	slices.SortStableFunc(waiting, func(a, b *node) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(domain(a), domain(b)))
+	})
 	for _, n := range waiting {
-		if n.is.Message = w.holdsUp(n, begun); n.is.Message != "" {
+		message := w.holdsUp(n, begun)
+		if message == "" && len(begun) >= most {
+			message = fmt.Sprintf(turn+": %d at a time", most)
+		}
+		if message != "" {
+			n.is = v1alpha1.NodeStatus{Name: n.is.Name, UID: n.is.UID, Stage: v1alpha1.Waiting, Message: message}
 			continue
 		}
-		if len(begun) >= most {
-			n.is.Message = fmt.Sprintf(turn+": %d at a time", most)
-			continue
+		if begun = append(begun, n); n.is.Stage == v1alpha1.Waiting {
+			n.is.Stage, n.is.Start, n.is.CordonedBefore, n.is.Message = v1alpha1.Claimed, w.at.DeepCopy(), n.before(), ""
 		}
-		begun = append(begun, n)
-		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, w.at.DeepCopy(), n.before()
+	}
+}
+
+// order is where a node stands among those that wait: nodes with a claim before others whose cordon was refused, too.
+func order(n *node) int {
+	switch {
+	case !n.in.CordonRefused:
+		return 0
+	case n.is.Stage == v1alpha1.Claimed:
+		return 1
+	default:
+		return 2
 	}
 }
 

@@ -216,6 +216,7 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 	plane := func(all, ready int) option {
 		return func(s *Facts) { s.Cluster.ControlPlane, s.Cluster.ControlPlaneReady = leaders(all), ready }
 	}
+	refusedCordon := nodeIs(func(n *NodeFacts) { n.CordonRefused = true })
 	const turnOf1 = "Waiting: waits for its turn: 1 at a time"
 	working := " moved=0 left=0 blocked=0 staying=0"
 	closed := func(next string) option {
@@ -232,6 +233,16 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 		want  []string
 	}{
 		{"one, by name", scene(with("b", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed", "b " + turnOf1}},
+		{"a node whose cordon is refused lets others go first", scene(with("a", v1alpha1.Claimed, refusedCordon), with("b", v1alpha1.Waiting)),
+			[]string{"a " + turnOf1, "b Claimed"}},
+		{"not in the first minute", scene(now("11:30"), with("a", v1alpha1.Claimed, refusedCordon), with("b", v1alpha1.Waiting)),
+			[]string{"a Claimed" + working, "b " + turnOf1}},
+		{"not if the others cannot begin", scene(with("a", v1alpha1.Claimed, refusedCordon), with("b", v1alpha1.Waiting, refusedCordon),
+			with("c", v1alpha1.Waiting, nodeIs(gate))),
+			[]string{"a Claimed" + working, "b " + turnOf1, "c Waiting: gate ceph is closed: it is ill"}},
+		{"not if it is cordoned meanwhile", scene(with("a", v1alpha1.Claimed, refusedCordon, nodeIs(func(n *NodeFacts) {
+			n.Node.Spec.Unschedulable, n.Mark = true, &schemas.CordonMark{Name: "kernel", UID: "m1"}
+		})), with("b", v1alpha1.Waiting)), []string{"a Cordoned" + working, "b " + turnOf1}},
 		{"as many as are wanted", scene(atOnce(intstr.FromInt32(2)), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting), with("c", v1alpha1.Waiting)),
 			[]string{"a Claimed", "b Claimed", "c Waiting: waits for its turn: 2 at a time"}},
 		{"a share, rounded down", scene(atOnce(intstr.FromString("50%")), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting), with("c", v1alpha1.Waiting)),

@@ -1,0 +1,44 @@
+package maintenance
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestCordonRefused(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for _, tt := range []struct {
+		name    string
+		outcome apply.Outcome
+		err     error
+		want    bool
+	}{
+		{"an admission policy", apply.Failed, fmt.Errorf("patch node a: %w", apierrors.NewForbidden(nodes, "a", errors.New("no"))), true},
+		{"a conflict", apply.Failed, apierrors.NewConflict(nodes, "a", errors.New("changed")), false},
+		{"too many requests", apply.Failed, apierrors.NewTooManyRequests("later", 1), false},
+		{"an unreachable API server", apply.Failed, errors.New("connection refused"), false},
+		{"a cordon", apply.Changed, nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, now := New(Config{}).newSession(nil), noon()
+			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}}
+			done := apply.Done{NodeStep: plan.NodeStep{Name: "a", Action: schemas.NodeCordon}, Outcome: tt.outcome, Err: tt.err}
+			s.noteRefusals("kernel", apply.Result{Nodes: []apply.Done{done}}, now)
+			if got := s.cordonRefused("kernel", "a", now.Add(refusalFor-1)); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			if s.cordonRefused("kernel", "a", now.Add(refusalFor)) {
+				t.Error("the refusal counts for ever")
+			}
+		})
+	}
+}
