@@ -3,6 +3,7 @@ package maintenance
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -48,8 +49,8 @@ func TestKubernetesEventsOfMaintenance(t *testing.T) {
 		node("i", schemas.NodeMark, apply.Changed),
 	}}
 	events := newRecorder(New(Config{Now: func() time.Time { return noon() }}))
-	list := append(stepEvents(s, r), statusEvents(s, r)...)
-	list = append(append(list, events.blockedEvents(s)...), events.blockedEvents(s)...)
+	log := slog.New(slog.DiscardHandler)
+	list := append(events.notices(log, s, r), events.notices(log, s, apply.Result{Before: &before})...)
 	var got []string
 	for _, n := range list {
 		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.kind, n.reason, n.text))
@@ -91,7 +92,7 @@ func TestKubernetesEventsOfTableEntry(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, n := range append(stepEvents(s, r), statusEvents(s, r)...) {
+	for _, n := range newRecorder(New(Config{})).notices(slog.New(slog.DiscardHandler), s, r) {
 		got = append(got, fmt.Sprintf("%s/%s %s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.regarding.UID, n.kind, n.reason, n.text))
 	}
 	want := []string{
@@ -112,7 +113,7 @@ func TestKubernetesEventsOfFailingStep(t *testing.T) {
 	try := func(after time.Duration, err error) (got []string) {
 		now = noon().Add(after)
 		d := apply.Done{NodeStep: plan.NodeStep{Name: "a", UID: "1", Action: schemas.NodeReturn}, Err: err}
-		for _, n := range failedEvents(s, events.newlyFailed(s, apply.Result{Nodes: []apply.Done{d}})) {
+		for _, n := range events.notices(slog.New(slog.DiscardHandler), s, apply.Result{Nodes: []apply.Done{d}}) {
 			got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.kind, n.reason, n.text))
 		}
 		return got

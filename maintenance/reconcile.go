@@ -77,14 +77,10 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 
 // movingOff are the pods on the move off nodes that the decision still drains.
 func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
-	draining := map[string]bool{}
-	for _, n := range d.Status.Nodes {
-		draining[n.Name] = n.Stage == v1alpha1.Draining
-	}
-	moving := map[types.UID]bool{}
+	stages, moving := plan.Stages(d.Status), map[types.UID]bool{}
 	for _, n := range facts.Nodes {
 		for _, p := range n.Pods {
-			if p.Moving && draining[n.Node.Name] {
+			if p.Moving && stages[n.Node.Name] == v1alpha1.Draining {
 				moving[p.Pod.UID] = true
 			}
 		}
@@ -153,7 +149,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 		f.InWindow, f.NextWindow = open, next
 	}
 	queries = map[string]bool{}
-	stages, selects, selected := stagesOf(m), plan.Selector(m.Spec.Nodes), 0
+	stages, selects, selected := plan.Stages(m.Status), plan.Selector(m.Spec.Nodes), 0
 	all := s.cfg.View.AllNodes(labels.Everything())
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, n := range all {
@@ -215,14 +211,6 @@ func (s *session) podFacts(node string, f plan.Facts) (list []plan.PodFacts) {
 		list = append(list, facts)
 	}
 	return list
-}
-
-func stagesOf(m *v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
-	stages := map[string]v1alpha1.NodeStage{}
-	for _, n := range m.Status.Nodes {
-		stages[n.Name] = n.Stage
-	}
-	return stages
 }
 
 // nodeLocks are the annotations and taints of other tools that drain, restart, or replace nodes. They count with any policy. A key

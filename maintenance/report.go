@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ type recorder struct {
 
 // notice is a Kubernetes Event. An empty action is "Maintained".
 type notice struct {
-	regarding, related         *corev1.ObjectReference
+	regarding, related         *corev1.ObjectReference // related may be nil
 	kind, reason, text, action string
 }
 
@@ -105,66 +106,93 @@ func (r *recorder) forget(key string) {
 // report logs, counts, and writes as Kubernetes Events how a decision was carried out.
 func (s *session) report(d plan.Decision, r apply.Result, err error) {
 	log := s.log.With("maintenance", d.Name, "dryRun", s.cfg.DryRun)
-	switch {
-	case r.Dropped != "":
-		log.Debug("maintenance has changed, deciding again", "why", r.Dropped)
-	case r.Wrote:
-		log.Info("maintenance", "summary", d.Status.Summary.Nodes, "message", d.Status.Summary.Message)
-	}
-	for _, n := range r.Nodes {
-		if n.Outcome != apply.Unchanged && n.Outcome != apply.Failed {
-			log.Info("maintenance step", "node", n.Name, "action", n.Action, "outcome", n.Outcome, "message", n.Message)
-		}
-	}
-	failed := s.events.newlyFailed(d, r)
-	for _, n := range failed {
-		log.Warn("step of a maintenance failed, trying again", "node", n.Name, "action", n.Action, "error", n.Err)
-	}
 	s.metrics.observe(d, r, err)
 	if r.Dropped != "" {
+		log.Debug("maintenance has changed, deciding again", "why", r.Dropped)
 		return
 	}
-	list := append(stepEvents(d, r), failedEvents(d, failed)...)
 	if r.Wrote {
-		list = append(list, statusEvents(d, r)...)
+		log.Info("maintenance", "summary", d.Status.Summary.Nodes, "message", d.Status.Summary.Message)
 	}
-	for _, n := range append(list, s.events.blockedEvents(d)...) {
+	for _, n := range s.events.notices(log, d, r) {
 		s.events.write(n)
 	}
 }
 
-// maintenanceReference is the maintenance, or the node of an entry of the table.
-func maintenanceReference(d plan.Decision) *corev1.ObjectReference {
-	if name, is := schemas.InTable(d.Name); is {
-		ref := nodeReference(name, "")
-		for _, n := range d.Status.Nodes {
-			if n.Name == name {
-				ref.UID = n.UID
-			}
+const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+
+// notices are the Kubernetes Events about a decision that was carried out.
+func (r *recorder) notices(log *slog.Logger, d plan.Decision, result apply.Result) []notice {
+	l := notices{d: d}
+	for _, n := range result.Nodes {
+		if n.Outcome != apply.Unchanged && n.Outcome != apply.Failed {
+			log.Info("maintenance step", "node", n.Name, "action", n.Action, "outcome", n.Outcome, "message", n.Message)
 		}
-		return ref
+		key := fmt.Sprintf("%s/%s/%s", d.UID, n.Name, n.Action)
+		if n.Err == nil {
+			r.forget(key)
+		} else if r.due(key) {
+			log.Warn("step of a maintenance failed, trying again", "node", n.Name, "action", n.Action, "error", n.Err)
+			l.addBoth(n.Name, n.UID, warning, "StepFailed", fmt.Sprintf("%s failed, and is tried again: %v", n.Action, n.Err))
+		}
+		l.addStep(n, result.Before)
 	}
-	return &corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion().String(), Kind: "NodeMaintenance", Name: d.Name, UID: d.UID,
+	if result.Wrote {
+		l.addStatus(result.Before)
 	}
+	for _, n := range d.Status.Nodes { // with a pod that could not move for long, each at most once an hour
+		i := slices.IndexFunc(n.Blocked, func(b v1alpha1.BlockedPod) bool {
+			return b.Since != nil && r.c.now().Sub(b.Since.Time) >= blockedLong
+		})
+		if i >= 0 && r.due(string(d.UID)+"/"+n.Name) {
+			b := n.Blocked[i]
+			text := fmt.Sprintf("node %s: pod %s/%s cannot move since %s: %s",
+				n.Name, b.Namespace, b.Name, b.Since.UTC().Format(time.RFC3339), b.Reason)
+			l.add(nodeRef(n.Name, n.UID), warning, "Blocked", join(text, b.By, b.Message))
+		}
+	}
+	return l.list
 }
 
-func nodeReference(name string, uid types.UID) *corev1.ObjectReference {
+// notices collects Kubernetes Events about a maintenance.
+type notices struct {
+	d    plan.Decision
+	list []notice
+}
+
+// maintenance is the maintenance, or the node of an entry of the table.
+func (l *notices) maintenance() *corev1.ObjectReference {
+	name, inTable := schemas.InTable(l.d.Name)
+	if !inTable {
+		return &corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion().String(), Kind: "NodeMaintenance", Name: l.d.Name, UID: l.d.UID,
+		}
+	}
+	ref := nodeRef(name, "")
+	for _, n := range l.d.Status.Nodes {
+		if n.Name == name {
+			ref.UID = n.UID
+		}
+	}
+	return ref
+}
+
+func nodeRef(name string, uid types.UID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}
 }
 
-// onBoth is an Event about a node on it and, if that is an object, on its maintenance.
-func onBoth(d plan.Decision, name string, uid types.UID, kind, reason, text string) []notice {
-	node, maintenance := nodeReference(name, uid), maintenanceReference(d)
-	list := []notice{{
-		regarding: node, related: maintenance, kind: kind, reason: reason, text: text + " (maintenance " + d.Name + ")",
-	}}
-	if _, inTable := schemas.InTable(d.Name); !inTable {
-		list = append(list, notice{
-			regarding: maintenance, related: node, kind: kind, reason: reason, text: "node " + name + ": " + text,
-		})
+// add adds an Event on the maintenance.
+func (l *notices) add(related *corev1.ObjectReference, kind, reason, text string) {
+	l.list = append(l.list, notice{regarding: l.maintenance(), related: related, kind: kind, reason: reason, text: text})
+}
+
+// addBoth adds an Event on a node and, if that is an object, one on its maintenance.
+func (l *notices) addBoth(name string, uid types.UID, kind, reason, text string) {
+	l.list = append(l.list, notice{regarding: nodeRef(name, uid), related: l.maintenance(), kind: kind, reason: reason,
+		text: text + " (maintenance " + l.d.Name + ")"})
+	if _, inTable := schemas.InTable(l.d.Name); !inTable {
+		l.add(nodeRef(name, uid), kind, reason, "node "+name+": "+text)
 	}
-	return list
 }
 
 // join joins the parts that are not empty.
@@ -172,76 +200,45 @@ func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")
 }
 
-// stepEvents are about nodes that were changed, and nodes that another maintenance holds.
-func stepEvents(d plan.Decision, r apply.Result) (list []notice) {
-	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
-	for _, n := range r.Nodes {
-		switch {
-		case n.Outcome == apply.Taken:
-			list = append(list, notice{regarding: maintenanceReference(d), related: nodeReference(n.Name, n.UID), kind: warning,
-				reason: "NodeTaken", text: "node " + n.Name + " is not cordoned: " + n.Message})
-		case n.Outcome != apply.Changed:
-		case n.Again:
-			list = append(list, onBoth(d, n.Name, n.UID, warning, "CordonedAgain",
-				"the node was uncordoned during its maintenance, and is cordoned again: "+r.Before.Spec.Reason)...)
-		case n.Action == schemas.NodeCordon:
-			list = append(list, onBoth(d, n.Name, n.UID, normal, "NodeCordoned", join("cordoned: "+r.Before.Spec.Reason, n.Message))...)
-		case n.Action == schemas.NodeReturn:
-			list = append(list, onBoth(d, n.Name, n.UID, normal, "NodeReturned", join("given back", n.Message))...)
-		}
+// addStep is about a node that was changed, or that another maintenance holds.
+func (l *notices) addStep(n apply.Done, before *v1alpha1.NodeMaintenance) {
+	switch {
+	case n.Outcome == apply.Taken:
+		l.add(nodeRef(n.Name, n.UID), warning, "NodeTaken", "node "+n.Name+" is not cordoned: "+n.Message)
+	case n.Outcome != apply.Changed:
+	case n.Again:
+		l.addBoth(n.Name, n.UID, warning, "CordonedAgain",
+			"the node was uncordoned during its maintenance, and is cordoned again: "+before.Spec.Reason)
+	case n.Action == schemas.NodeCordon:
+		l.addBoth(n.Name, n.UID, normal, "NodeCordoned", join("cordoned: "+before.Spec.Reason, n.Message))
+	case n.Action == schemas.NodeReturn:
+		l.addBoth(n.Name, n.UID, normal, "NodeReturned", join("given back", n.Message))
 	}
-	return list
 }
 
-// newlyFailed are the failed steps that succeeded at the attempt before, or were last reported an hour ago.
-func (r *recorder) newlyFailed(d plan.Decision, result apply.Result) (list []apply.Done) {
-	for _, n := range result.Nodes {
-		key := fmt.Sprintf("%s/%s/%s", d.UID, n.Name, n.Action)
-		if n.Err == nil {
-			r.forget(key)
-		} else if r.due(key) {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
-func failedEvents(d plan.Decision, failed []apply.Done) (list []notice) {
-	for _, n := range failed {
-		text := fmt.Sprintf("%s failed, and is tried again: %v", n.Action, n.Err)
-		list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeWarning, "StepFailed", text)...)
-	}
-	return list
-}
-
-// statusEvents are about what is new in a status.
-func statusEvents(d plan.Decision, r apply.Result) (list []notice) {
-	was, why := r.Before.Status, r.Before.Spec.Reason
-	for _, stage := range d.Status.Stages {
+// addStatus is about what is new in the status.
+func (l *notices) addStatus(before *v1alpha1.NodeMaintenance) {
+	was, is, why := before.Status, l.d.Status, before.Spec.Reason
+	for _, stage := range is.Stages {
 		if !slices.ContainsFunc(was.Stages, func(x v1alpha1.StageTime) bool { return x.Stage == stage.Stage }) {
+			l.add(nil, normal, "StageBegun", fmt.Sprintf("%s begins: %s", stage.Stage, why))
 			// Events that differ in nothing but their text become one: the action tells the stages apart.
-			list = append(list, notice{regarding: maintenanceReference(d), kind: corev1.EventTypeNormal, reason: "StageBegun",
-				action: string(stage.Stage), text: fmt.Sprintf("%s begins: %s", stage.Stage, why)})
+			l.list[len(l.list)-1].action = string(stage.Stage)
 		}
 	}
-	if text := refusal(d.Status); text != "" && text != refusal(was) {
-		list = append(list, notice{regarding: maintenanceReference(d), kind: corev1.EventTypeWarning, reason: "Refused", text: text})
+	if text := refusal(is); text != "" && text != refusal(was) {
+		l.add(nil, warning, "Refused", text)
 	}
-	before := map[string]v1alpha1.NodeStage{}
-	for _, n := range was.Nodes {
-		before[n.Name] = n.Stage
-	}
-	for _, n := range d.Status.Nodes {
+	stages := plan.Stages(was)
+	for _, n := range is.Nodes {
 		switch {
-		case before[n.Name] == n.Stage:
+		case stages[n.Name] == n.Stage:
 		case n.Stage == v1alpha1.IsDrained:
-			list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeNormal, "NodeDrained", "drained: "+why)...)
+			l.addBoth(n.Name, n.UID, normal, "NodeDrained", "drained: "+why)
 		case n.Stage == v1alpha1.Held:
-			text := join("its deadline has passed", n.Message)
-			list = append(list, onBoth(d, n.Name, n.UID, corev1.EventTypeWarning, "NodeDeadline", text)...)
+			l.addBoth(n.Name, n.UID, warning, "NodeDeadline", join("its deadline has passed", n.Message))
 		}
 	}
-	return list
 }
 
 // refusal is why a maintenance is not accepted. Empty: it is.
@@ -250,21 +247,4 @@ func refusal(s v1alpha1.NodeMaintenanceStatus) string {
 		return c.Reason + ": " + c.Message
 	}
 	return ""
-}
-
-// blockedEvents are about nodes with a pod that could not move for long, each at most once an hour.
-func (r *recorder) blockedEvents(d plan.Decision) (list []notice) {
-	for _, n := range d.Status.Nodes {
-		i := slices.IndexFunc(n.Blocked, func(b v1alpha1.BlockedPod) bool {
-			return b.Since != nil && r.c.now().Sub(b.Since.Time) >= blockedLong
-		})
-		if i < 0 || !r.due(string(d.UID)+"/"+n.Name) {
-			continue
-		}
-		b := n.Blocked[i]
-		text := fmt.Sprintf("pod %s/%s cannot move since %s: %s", b.Namespace, b.Name, b.Since.UTC().Format(time.RFC3339), b.Reason)
-		list = append(list, notice{regarding: maintenanceReference(d), related: nodeReference(n.Name, n.UID),
-			kind: corev1.EventTypeWarning, reason: "Blocked", text: "node " + n.Name + ": " + join(text, b.By, b.Message)})
-	}
-	return list
 }

@@ -68,7 +68,7 @@ func shared(m *v1alpha1.NodeMaintenance) any {
 		return nil
 	}
 	refused := meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted)
-	return []any{m.UID, m.Spec.Nodes, m.Spec.Stage, m.DeletionTimestamp != nil, refused, stagesOf(m)}
+	return []any{m.UID, m.Spec.Nodes, m.Spec.Stage, m.DeletionTimestamp != nil, refused, plan.Stages(m.Status)}
 }
 
 // ruleChanged is called for every change of a drain rule. A rule of the cluster has no namespace.

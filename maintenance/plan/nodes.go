@@ -98,6 +98,15 @@ func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string)
 	return false, "its query was not sent"
 }
 
+// Stages are the stages of the nodes that a status has, by name.
+func Stages(s v1alpha1.NodeMaintenanceStatus) map[string]v1alpha1.NodeStage {
+	stages := make(map[string]v1alpha1.NodeStage, len(s.Nodes))
+	for _, n := range s.Nodes {
+		stages[n.Name] = n.Stage
+	}
+	return stages
+}
+
 // InProgress says whether a node of that stage is in progress: claimed, and not given back yet.
 func InProgress(stage v1alpha1.NodeStage) bool { return Holds(stage) || stage == v1alpha1.Returning }
 

@@ -209,10 +209,7 @@ func (w *work) addOthers(nodes map[string]*node) {
 		if open, next, err := Open(m.Spec.Window, m.CreationTimestamp.Time, w.Now); err == nil && !open && next.IsZero() {
 			o.refused = true // its window is over
 		}
-		stages, selects := map[string]v1alpha1.NodeStage{}, Selector(m.Spec.Nodes)
-		for _, n := range m.Status.Nodes {
-			stages[n.Name] = n.Stage
-		}
+		stages, selects := Stages(m.Status), Selector(m.Spec.Nodes)
 		for name, n := range nodes {
 			stored := false
 			if o.node, stored = stages[name]; n.in == nil || !stored && !selects(&n.in.Node) {

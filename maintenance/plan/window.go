@@ -205,9 +205,8 @@ func Due(f Facts) (first time.Time) {
 			at(s.Start.Add(Settle))
 		}
 	}
-	stages := map[string]v1alpha1.NodeStage{}
+	stages := Stages(f.Maintenance.Status)
 	for _, n := range f.Maintenance.Status.Nodes {
-		stages[n.Name] = n.Stage
 		if n.Stage == v1alpha1.Claimed && n.Start != nil {
 			at(n.Start.Add(Grace))
 		}
