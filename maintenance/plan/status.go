@@ -26,12 +26,13 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 		room -= len(is.Blocked)
 		s.Nodes = append(s.Nodes, is)
 	}
-	c, accepted, progressing := w.counts(), w.accepted(), w.progressing()
+	c := w.counts()
+	accepted, progressing := w.accepted(), w.progressing(c)
 	s.Summary = v1alpha1.Summary{
 		Nodes: fmt.Sprintf("%d/%d", c.done, c.all), PodsLeft: c.podsLeft, PodsBlocked: c.podsBlocked, Message: progressing.Message,
 	}
-	if blocked := w.blocked(); blocked != "" {
-		s.Summary.Message = blocked
+	if c.blocked() != "" {
+		s.Summary.Message = c.blocked()
 	} else if accepted.Status == metav1.ConditionFalse {
 		s.Summary.Message = accepted.Message
 	}
@@ -71,18 +72,37 @@ func no(name, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// counts are the numbers of nodes and pods. Nodes that left the cluster are not counted.
+// counts are the numbers of nodes and pods, and what they do. Nodes that left the cluster are not counted.
 type counts struct {
 	all, drained, returned int
 	done                   int // drained, or when the nodes are given back returned
 	podsLeft, podsBlocked  int32
+	doing                  map[string][]string // the nodes that are changed or drained now, by verb
+	stuck                  int32               // pods that cannot move
+	firstStuck             string
+	// waits is why the first node waits that waits for something other than its turn, or else why the first one does.
+	waits string
 }
 
-func (w *work) counts() (c counts) {
+func (w *work) counts() counts {
+	c := counts{doing: map[string][]string{}}
+	onTurn := true
 	for _, n := range w.nodes {
 		if n.is.Pods != nil {
 			c.podsLeft += n.is.Pods.Left
 			c.podsBlocked += n.is.Pods.Blocked
+		}
+		verb := w.verb(n)
+		c.doing[verb] = append(c.doing[verb], n.is.Name)
+		if len(n.is.Blocked) > 0 && n.is.Stage == v1alpha1.Draining {
+			if b := n.is.Blocked[0]; c.stuck == 0 {
+				c.firstStuck = fmt.Sprintf("%s/%s on %s: %s", b.Namespace, b.Name, n.is.Name, b.Message)
+			}
+			c.stuck += n.is.Pods.Blocked
+		}
+		waits := n.is.Message != "" && (n.is.Stage == v1alpha1.Waiting || Holds(n.is.Stage))
+		if turns := strings.HasPrefix(n.is.Message, turn); waits && onTurn && (c.waits == "" || !turns) {
+			c.waits, onTurn = n.is.Name+": "+n.is.Message, turns
 		}
 		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone {
 			continue
@@ -101,6 +121,17 @@ func (w *work) counts() (c counts) {
 		}
 	}
 	return c
+}
+
+// blocked names the first pod that cannot move, and counts them. Empty: there is none.
+func (c counts) blocked() string {
+	switch c.stuck {
+	case 0:
+		return ""
+	case 1:
+		return "cannot move " + c.firstStuck
+	}
+	return fmt.Sprintf("cannot move %d pods, such as %s", c.stuck, c.firstStuck)
 }
 
 func (w *work) accepted() metav1.Condition {
@@ -138,10 +169,9 @@ func (w *work) completed(c counts) metav1.Condition {
 }
 
 // progressing names the changes in progress, or the reason for waiting.
-func (w *work) progressing() metav1.Condition {
+func (w *work) progressing(c counts) metav1.Condition {
 	const name = v1alpha1.Progressing
-	c, doing, blocked, waits := w.counts(), w.doing(), w.blocked(), w.waits()
-	switch {
+	switch doing, blocked := c.working(), c.blocked(); {
 	case doing != "":
 		return yes(name, v1alpha1.ReasonWorking, doing)
 	case w.refused != nil && !w.some(InProgress) && w.stage != v1alpha1.Complete:
@@ -154,23 +184,18 @@ func (w *work) progressing() metav1.Condition {
 		return no(name, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	case w.stage == v1alpha1.Idle:
 		return no(name, v1alpha1.ReasonIdle, "it begins no node: spec.stage is Idle")
-	case waits != "":
-		return no(name, v1alpha1.ReasonWaiting, waits)
+	case c.waits != "":
+		return no(name, v1alpha1.ReasonWaiting, c.waits)
 	}
 	return no(name, v1alpha1.ReasonReached, fmt.Sprintf("spec.stage %s is reached", w.stage))
 }
 
-// doing says which nodes are changed or drained now. Empty: none.
-func (w *work) doing() string {
-	byVerb := map[string][]string{}
-	for _, n := range w.nodes {
-		verb := w.verb(n)
-		byVerb[verb] = append(byVerb[verb], n.is.Name)
-	}
+// working says which nodes are changed or drained now. Empty: none.
+func (c counts) working() string {
 	var parts []string
 	for _, verb := range []string{"cordons", "drains", "gives back"} {
 		const most = 3
-		switch names := byVerb[verb]; {
+		switch names := c.doing[verb]; {
 		case len(names) > most:
 			parts = append(parts, fmt.Sprintf("%s %s and %d more", verb, strings.Join(names[:most], ", "), len(names)-most))
 		case len(names) > 0:
@@ -206,43 +231,4 @@ func (w *work) verb(n *node) string {
 	default:
 	}
 	return ""
-}
-
-// blocked names the first pod that cannot move, and counts them.
-func (w *work) blocked() string {
-	first, count := "", int32(0)
-	for _, n := range w.nodes {
-		if len(n.is.Blocked) == 0 || n.is.Stage != v1alpha1.Draining {
-			continue
-		}
-		if first == "" {
-			b := n.is.Blocked[0]
-			first = fmt.Sprintf("%s/%s on %s: %s", b.Namespace, b.Name, n.is.Name, b.Message)
-		}
-		count += n.is.Pods.Blocked
-	}
-	switch count {
-	case 0:
-		return ""
-	case 1:
-		return "cannot move " + first
-	}
-	return fmt.Sprintf("cannot move %d pods, such as %s", count, first)
-}
-
-// waits is why the first node waits that waits for something other than its turn, or else why the first one does.
-func (w *work) waits() (first string) {
-	for _, n := range w.nodes {
-		if n.is.Message == "" || n.is.Stage != v1alpha1.Waiting && !Holds(n.is.Stage) {
-			continue
-		}
-		message := n.is.Name + ": " + n.is.Message
-		if !strings.HasPrefix(n.is.Message, turn) {
-			return message
-		}
-		if first == "" {
-			first = message
-		}
-	}
-	return first
 }
