@@ -116,7 +116,6 @@ var (
 type kinds struct {
 	c        *Controller
 	interval time.Duration
-	synced   atomic.Bool
 	state    atomic.Pointer[error] // why the objects are not known. Points to nil: they are, or the kinds are not served
 	failure  atomic.Pointer[error] // the last one
 }
@@ -154,7 +153,6 @@ func (k *kinds) run(ctx context.Context) {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	if cache.WaitForCacheSync(ctx.Done(), rules, clusterRules, maintenances) {
-		k.synced.Store(true)
 		k.state.Store(new(error))
 		k.c.log.Info("maintenances are watched")
 		k.c.enqueueAll()
@@ -252,7 +250,7 @@ func (k *kinds) watchFailed(ctx context.Context, _ *cache.Reflector, err error) 
 		return
 	}
 	k.failed(fmt.Errorf("watch: %w", err))
-	if !k.synced.Load() {
+	if k.ready() != nil {
 		err := fmt.Errorf("%w: watch: %w", errNotSynced, err)
 		k.state.Store(&err)
 	}

@@ -229,7 +229,7 @@ func (r *requests) do(
 	}
 	answer.Maintenance = &wanted
 	name := schemas.RequestedMaintenance(wanted.Node)
-	d := desired{name: name, node: wanted.Node, reason: reasonOf(q), NodeRequest: wanted, uid: markOf(node, name)}
+	d := desired{name: name, node: wanted.Node, reason: reasonOf(q), NodeRequest: wanted, uid: markOf(node, name), now: r.now()}
 	is, no, err := r.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 		switch {
 		case is == nil && wanted.Stage == v1alpha1.Complete && d.uid == "":
@@ -237,7 +237,7 @@ func (r *requests) do(
 		case is == nil && node == nil:
 			return nil, request.Refuse(schemas.ReceiptUnknownTarget, "there is no node %s", wanted.Node)
 		}
-		return d.of(is, r.now())
+		return d.of(is)
 	})
 	switch {
 	case err != nil:
@@ -340,7 +340,7 @@ func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection,
 		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
 			return nil, nil
 		}
-		return completed(now).of(now, r.now())
+		return completed(now)
 	})
 	if no != nil { // a dry run leaves the request open
 		return nil, err

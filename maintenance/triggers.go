@@ -65,27 +65,20 @@ func (t *triggers) reconcile(ctx context.Context, node string) error {
 	n := t.cfg.View.Node(node)
 	name := schemas.SignMaintenance(node)
 	trigger, mark := triggerOn(n, t.policy.Load().Maintenance), markOf(n, name)
-	d := desired{name: name, node: node, reason: trigger + " on the node", uid: mark}
+	d := desired{name: name, node: node, reason: trigger + " on the node", uid: mark, now: t.now()}
 	var err error
 	switch exists := t.objects.get(name) != nil; {
 	case trigger != "" && !exists: // one that is being completed refuses; when it is gone, the node is reconciled again
 		d.Stage = v1alpha1.Drain
 		var no *request.Rejection
-		if _, no, err = t.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-			return d.of(is, t.now())
-		}); err == nil && no == nil {
+		if _, no, err = t.change(ctx, name, d.of); err == nil && no == nil {
 			t.log.Info("a drain trigger on a node begins a maintenance", "node", node, "trigger", d.reason)
 		}
 	case trigger == "" && exists:
 		err = t.complete(ctx, name)
 	case !exists && mark != "": // the table was lost: a new maintenance gives the node back
 		d.Stage, d.reason = v1alpha1.Complete, "the drain trigger is gone from the node"
-		_, _, err = t.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-			if is != nil {
-				return nil, nil
-			}
-			return d.first(t.now()), nil
-		})
+		_, _, err = t.change(ctx, name, d.of)
 	}
 	if err != nil || !t.absentLong(node, n != nil) {
 		return err
@@ -108,12 +101,12 @@ func (t *triggers) absentLong(node string, exists bool) bool {
 }
 
 // complete completes a maintenance, if there is one.
-func (t *triggers) complete(ctx context.Context, name string) error {
-	_, _, err := t.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+func (s *session) complete(ctx context.Context, name string) error {
+	_, _, err := s.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 		if is == nil {
 			return nil, nil
 		}
-		return completed(is).of(is, t.now())
+		return completed(is)
 	})
 	return err
 }
@@ -123,18 +116,19 @@ type desired struct {
 	name, node, reason string // name: of the maintenance
 	schemas.NodeRequest
 	uid types.UID // of a new maintenance. Empty: any
+	now time.Time
 }
 
-// completed is the desired state that completes a maintenance.
-func completed(is *v1alpha1.NodeMaintenance) desired {
-	return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}
+// completed is the maintenance with the last stage. nil: it has that already.
+func completed(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+	return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}.of(is)
 }
 
 // of is the changed maintenance, or why it cannot change. Both nil: nothing changes. A deadline replaces the one before, and a
 // guard that was lifted stays lifted.
-func (d desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 	if is == nil {
-		return d.first(now), nil
+		return d.first(), nil
 	}
 	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
 		return nil, request.Refuse(schemas.ReceiptConflict,
@@ -161,14 +155,14 @@ func (d desired) of(is *v1alpha1.NodeMaintenance, now time.Time) (*v1alpha1.Node
 }
 
 // first is a new maintenance.
-func (d desired) first(now time.Time) *v1alpha1.NodeMaintenance {
+func (d desired) first() *v1alpha1.NodeMaintenance {
 	if d.uid == "" {
 		d.uid = uuid.NewUUID()
 	}
 	return &v1alpha1.NodeMaintenance{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "NodeMaintenance"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: d.name, UID: d.uid, Generation: 1, CreationTimestamp: metav1.NewTime(now.UTC().Truncate(time.Second)),
+			Name: d.name, UID: d.uid, Generation: 1, CreationTimestamp: metav1.NewTime(d.now.UTC().Truncate(time.Second)),
 		},
 		Spec: v1alpha1.NodeMaintenanceSpec{
 			Nodes: v1alpha1.NodeSet{Names: []string{d.node}}, Stage: d.Stage, Reason: d.reason, Deadline: d.Deadline,

@@ -133,8 +133,9 @@ func TestTriggers(t *testing.T) {
 	})
 	t.Run("a node that is absent for long needs no maintenance", func(t *testing.T) {
 		d := newDesk(t)
-		requested := desired{name: "node/n1", node: "n1", reason: "new kernel", NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Drain}}
-		_, err := d.cfg.Table.Put(t.Context(), requested.first(d.clock))
+		requested := desired{name: "node/n1", node: "n1", reason: "new kernel", now: d.clock}
+		requested.Stage = v1alpha1.Drain
+		_, err := d.cfg.Table.Put(t.Context(), requested.first())
 		d.must(err)
 		for _, tt := range []struct {
 			after time.Duration
@@ -180,7 +181,7 @@ func TestDesiredStateOf(t *testing.T) {
 				want.Generation = 2
 				tt.want(&want.Spec)
 			}
-			got, no := desired{reason: "faster", NodeRequest: tt.wanted}.of(is, time.Now())
+			got, no := desired{reason: "faster", NodeRequest: tt.wanted}.of(is)
 			if !reflect.DeepEqual(got, want) || no == nil != (tt.no == "") || no != nil && no.Reason != tt.no {
 				t.Errorf("got %+v, %+v; want %+v, %q", got, no, want, tt.no)
 			}

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -130,26 +129,22 @@ func (w *work) quorum(n *node) string {
 	if !ControlPlane(&n.in.Node) {
 		return ""
 	}
-	for _, m := range w.Others {
-		held := w.heldOfControlPlane(m)
-		for _, name := range slices.Sorted(maps.Keys(held)) {
-			if name != n.is.Name {
-				return "node " + name + " " + alone + ", by maintenance " + m.Name
-			}
-		}
+	if name, by := w.heldOfControlPlane(n, func(v1alpha1.NodeMaintenance, v1alpha1.NodeStage) bool { return true }); name != "" {
+		return "node " + name + " " + alone + ", by maintenance " + by
 	}
 	return w.outOfService(n)
 }
 
-// heldOfControlPlane are the nodes of the control plane that another maintenance holds, with their stages.
-func (w *work) heldOfControlPlane(m v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
-	held := map[string]v1alpha1.NodeStage{}
-	for _, n := range m.Status.Nodes {
-		if w.Cluster.ControlPlane[n.Name] && Holds(n.Stage) {
-			held[n.Name] = n.Stage
+// heldOfControlPlane is another node of the control plane, and the maintenance that holds it. Empty: there is none.
+func (w *work) heldOfControlPlane(n *node, counts func(v1alpha1.NodeMaintenance, v1alpha1.NodeStage) bool) (name, by string) {
+	for _, m := range w.Others {
+		for _, o := range m.Status.Nodes {
+			if w.Cluster.ControlPlane[o.Name] && Holds(o.Stage) && o.Name != n.is.Name && counts(m, o.Stage) {
+				return o.Name, m.Name
+			}
 		}
 	}
-	return held
+	return "", ""
 }
 
 // outOfService says how many of the other nodes of the control plane are not in service. Empty: none.
@@ -169,14 +164,10 @@ func (w *work) yields(n *node) bool {
 	if !ControlPlane(&n.in.Node) {
 		return false
 	}
-	for _, m := range w.Others {
-		for name, stage := range w.heldOfControlPlane(m) {
-			if name != n.is.Name && (stage != v1alpha1.Claimed || w.older(&m)) {
-				return true
-			}
-		}
-	}
-	return w.outOfService(n) != ""
+	held, _ := w.heldOfControlPlane(n, func(m v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage) bool {
+		return stage != v1alpha1.Claimed || w.older(&m)
+	})
+	return held != "" || w.outOfService(n) != ""
 }
 
 // other is another maintenance that selects or holds a node.
