@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -110,24 +108,6 @@ func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 			return fmt.Errorf(".pod is %s, and the scope is about namespace %s", intent.Pod, namespace)
 		}
 	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind, schemas.MaintenanceKind: // pods of any node and namespace
-	}
-	return nil
-}
-
-// CheckRequested returns an error that wraps [schemas.ErrInvalid] if the intents of a request differ from the stored request,
-// or from the receipt of the watcher. So overrides rest on the request, which was checked against the policy, and not on the
-// process that answers its scopes.
-func CheckRequested(a schemas.Intents, request schemas.Request, accepted schemas.Receipt) error {
-	if a.Profile != accepted.Profile {
-		return fmt.Errorf("%w: its profile is %q, and the request was accepted for %q", schemas.ErrInvalid, a.Profile, accepted.Profile)
-	}
-	for i, intent := range a.Intents {
-		if !slices.ContainsFunc(accepted.Pods, func(p schemas.RequestedPod) bool { return p.Pod == intent.Pod }) {
-			return fmt.Errorf("%w: intents[%d].pod is not among the pods of the accepted request", schemas.ErrInvalid, i)
-		}
-		if !reflect.DeepEqual(intent.Asked, request.Asked()) {
-			return fmt.Errorf("%w: intents[%d].asked is not what the accepted request asks for", schemas.ErrInvalid, i)
-		}
 	}
 	return nil
 }

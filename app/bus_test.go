@@ -14,15 +14,24 @@ import (
 	"github.com/rehome-dev/rehome/trace"
 )
 
-// oneProcess is the adapter of a process of its own, with a connection and, if the environment asks for one, an exporter.
-func oneProcess(t *testing.T, server *bus.Server) BusAdapter {
+// participant is the bus of a process of its own and, if the environment asks for one, its exporter.
+type participant struct {
+	*bus.Bus
+	spans *trace.Exporter
+}
+
+func oneProcess(t *testing.T, server *bus.Server) participant {
 	t.Helper()
 	spans, err := trace.New("test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(spans.Close)
-	return BusAdapter{bustest.Connect(t, bus.Options{Server: server}), spans}
+	options := bus.Options{Server: server}
+	if spans != nil {
+		options.Stored = spans.Emitted
+	}
+	return participant{bustest.Connect(t, options), spans}
 }
 
 // made is the event that a role makes of what led to it.
@@ -37,7 +46,7 @@ func made(t *testing.T, role string, p schemas.Payload, cause schemas.Event) sch
 
 // story sends a chain of events through a real bus, as if each role were a process of its own: a taint, the scope that it wakes, the
 // answer, the verdict, and how the move ends. It returns them as they were made.
-func story(t *testing.T) (watcher, function, actuator BusAdapter, events []schemas.Event) {
+func story(t *testing.T) (watcher, function, actuator participant, events []schemas.Event) {
 	t.Helper()
 	server := bustest.Server(t, bus.ServerOptions{})
 	watcher, function, actuator = oneProcess(t, server), oneProcess(t, server), oneProcess(t, server)
@@ -52,7 +61,7 @@ func story(t *testing.T) (watcher, function, actuator BusAdapter, events []schem
 	}
 	answers, moves, ends := make(chan schemas.Event, 1), make(chan []schemas.Event, 1), make(chan error, 2)
 	go func() {
-		ends <- function.Work(ctx, "Taints", func(ctx context.Context, scope schemas.Event) error {
+		ends <- function.Work(ctx, bus.Work{Strategy: "Taints"}, func(ctx context.Context, scope schemas.Event) error {
 			answer := schemas.Intents{Profile: "p", Strategy: "Taints", Scope: ref, Intents: []schemas.Intent{intent}}
 			answer.Scope.Sequence = scope.Sequence
 			e := made(t, "functions", answer, scope)
@@ -103,7 +112,7 @@ func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
 	collector := tracetest.New(t)
 	before := time.Now()
 	watcher, function, actuator, events := story(t)
-	for _, process := range []BusAdapter{watcher, function, actuator} {
+	for _, process := range []participant{watcher, function, actuator} {
 		process.spans.Close()
 	}
 	type place struct{ trace, parent, name, source string }

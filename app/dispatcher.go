@@ -12,14 +12,13 @@ import (
 )
 
 // questions implements dispatch.Bus.
-type questions struct{ BusAdapter }
+type questions struct{ *bus.Bus }
 
 // Work implements dispatch.Bus. The policy may name a strategy that nobody knew when the bus was set up.
 func (q questions) Work(
 	ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error,
 ) error {
-	w := bus.Work{Strategy: strategy, Parallel: parallel, Make: true}
-	return q.Bus.Work(ctx, w, func(ctx context.Context, e schemas.Event) error { return handle(ctx, q.taken(e)) })
+	return q.Bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: parallel, Make: true}, handle)
 }
 
 // Bury implements dispatch.Bus.

@@ -78,7 +78,7 @@ func newDispatching(t *testing.T, setup bus.Setup, entries ...string) *dispatchi
 	d.bus, d.raw = bustest.Connect(t, bus.Options{Server: d.server}), bustest.Raw(t, d.server)
 	bustest.SetUp(t, d.bus, setup)
 	d.answers = bustest.Collect(t, d.bus, bus.IntentsChannels)
-	d.d, d.stop = d.start(questions{BusAdapter{d.bus, nil}}, d.metrics)
+	d.d, d.stop = d.start(questions{d.bus}, d.metrics)
 	if len(entries) > 0 {
 		d.d.Set(outsideOf(t, entries...))
 	}
@@ -501,7 +501,7 @@ func TestADispatcherThatDiesBetweenAnswerAndAckLeavesOneAnswer(t *testing.T) {
 		asked.Add(1)
 		mover(w, r)
 	})).URL))
-	b := dying{questions{BusAdapter{bustest.Connect(t, bus.Options{Server: d.server}), nil}}, make(chan struct{})}
+	b := dying{questions{bustest.Connect(t, bus.Options{Server: d.server})}, make(chan struct{})}
 	first, stop := d.start(b, nil)
 	first.Set(wanted)
 	scope := d.publish(nodeScope(t, keepOff, "worker-1"))
@@ -662,7 +662,7 @@ func TestADispatcherThatIsToldToStopWhileScopesWaitStopsAtOnceAndLeavesThemToThe
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %v to stop", took)
 	}
-	next, _ := d.start(questions{BusAdapter{d.bus, nil}}, nil)
+	next, _ := d.start(questions{d.bus}, nil)
 	next.Set(outsideOf(t, over(serve(t, http.HandlerFunc(mover)).URL)))
 	d.done()
 	var got []string

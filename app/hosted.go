@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -11,15 +12,15 @@ import (
 // hosted is the bus of the functions in this process. A strategy gets no scopes here while the policy names another place for it.
 // It implements functions.Bus.
 type hosted struct {
-	BusAdapter
+	*bus.Bus
 
 	mu        sync.Mutex
 	elsewhere map[string]bool
 	changed   chan struct{} // closed when elsewhere has changed
 }
 
-func newHosted(b BusAdapter, p policy.Policy) *hosted {
-	h := &hosted{BusAdapter: b, changed: make(chan struct{})}
+func newHosted(b *bus.Bus, p policy.Policy) *hosted {
+	h := &hosted{Bus: b, changed: make(chan struct{})}
 	_ = h.setPolicy(p) // never fails
 	return h
 }
@@ -54,7 +55,7 @@ func (h *hosted) Work(ctx context.Context, strategy string, handle func(context.
 		if elsewhere {
 			<-round.Done()
 		} else {
-			err = h.BusAdapter.Work(round, strategy, handle)
+			err = h.Bus.Work(round, bus.Work{Strategy: strategy}, handle)
 		}
 		stop()
 		if err != nil {

@@ -19,7 +19,7 @@ func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T)
 	taints, lifetime := functions.All()[0], functions.All()[2]
 	b := bustest.New(t, taints.Strategy.Name, lifetime.Strategy.Name)
 	elsewhere := policy.Policy{Outside: []policy.Outside{{Strategy: taints.Strategy, Subject: "functions.taints"}}}
-	h := newHosted(BusAdapter{b, nil}, elsewhere)
+	h := newHosted(b, elsewhere)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	asked := make(chan string, 100)

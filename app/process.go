@@ -7,7 +7,6 @@
 //	    ─▶ follow      process.go   begins the tasks when the streams exist
 //
 //	RunOnce            once.go        one round without a bus
-//	BusAdapter         bus.go         the bus as the roles see it, with spans
 //	questions          dispatcher.go  the bus as the dispatcher sees it
 //	hosted             hosted.go      the bus as the functions see it
 //	busSetup           setup.go       consumers for strategies that the policy declares
@@ -37,6 +36,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/trace"
 )
 
@@ -151,6 +151,13 @@ func (p *process) openBus() (stop func(), err error) {
 		return nil, err
 	}
 	options.Log = p.log
+	if p.spans != nil {
+		options.Stored = func(events ...schemas.Event) {
+			if events[0].Type != schemas.RequestType { // a request over HTTP is the user's
+				p.spans.Emitted(events...)
+			}
+		}
+	}
 	stopServer := func() {}
 	if p.settings.NATSURL == "" {
 		if !p.roles.Embedded {

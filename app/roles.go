@@ -94,7 +94,7 @@ func (p *process) startAPIServerCheck() error {
 }
 
 func (p *process) startFunctions() error {
-	h := newHosted(p.adapter(), p.policy)
+	h := newHosted(p.bus, p.policy)
 	p.onPolicy(h.setPolicy)
 	p.tasks = append(p.tasks, functions.Host{
 		Functions: p.roles.Functions, Bus: h, Source: p.settings.Source("functions"), Log: p.log, Metrics: p.metrics,
@@ -104,7 +104,7 @@ func (p *process) startFunctions() error {
 
 func (p *process) startDispatcher() error {
 	d, err := dispatch.New(dispatch.Config{
-		Bus: questions{p.adapter()}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
+		Bus: questions{p.bus}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
 		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *process) startCluster() (err error) {
 
 func (p *process) startWatcher() error {
 	w, err := watcher.New(watcher.Config{
-		Client: p.client, Cluster: p.cluster, Bus: p.adapter(), Requests: p.adapter(), Policy: p.policy,
+		Client: p.client, Cluster: p.cluster, Bus: p.bus, Requests: p.bus, Policy: p.policy,
 		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *process) startWatcher() error {
 
 func (p *process) startActuator() error {
 	a := actuator.New(actuator.Config{
-		Client: p.client, Bus: p.adapter(), Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
+		Client: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
 		Facts: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease),
 		Self: corev1.ObjectReference{
@@ -174,7 +174,7 @@ func (p *process) startMaintenance() error {
 		return err
 	}
 	m := maintenance.New(maintenance.Config{
-		Client: p.client, Dynamic: dynamic, Kinds: kinds, View: p.cluster, Bus: p.adapter(), Table: p.bus.Maintenances(),
+		Client: p.client, Dynamic: dynamic, Kinds: kinds, View: p.cluster, Bus: p.bus, Table: p.bus.Maintenances(),
 		Policy: p.policy, Prometheus: p.prometheus, Source: p.settings.Source("maintenance"), DryRun: p.settings.DryRun,
 		Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.MaintenanceLease),
 	})

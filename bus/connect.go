@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 const (
@@ -49,6 +51,9 @@ type Options struct {
 	// NKeyFile is a file with the seed of an NKey, CredsFile one with a JWT and a seed.
 	NKeyFile, CredsFile string
 
+	// Stored gets the events that [Bus.Publish], [Bus.PublishAll], and [Bus.Answer] stored, for tracing. With it, the events of
+	// the methods that work on events say when they were taken. nil: nothing is traced.
+	Stored func(...schemas.Event)
 	// Log gets changes of the connection and errors that cannot be returned. nil: [slog.Default].
 	Log *slog.Logger
 }
@@ -61,6 +66,7 @@ type Bus struct {
 	js   jetstream.JetStream
 
 	health *health
+	stored func(...schemas.Event) // nil: nothing is traced
 
 	mu      sync.Mutex
 	streams map[string]jetstream.Stream // handles, by name
@@ -95,7 +101,22 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, streams: make(map[string]jetstream.Stream)}, nil
+	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}, nil
+}
+
+// emitted reports stored events to the tracing.
+func (b *Bus) emitted(events ...schemas.Event) {
+	if b.stored != nil && len(events) > 0 {
+		b.stored(events...)
+	}
+}
+
+// taken sets the time at which an event was read, for its span.
+func (b *Bus) taken(e schemas.Event) schemas.Event {
+	if b.stored != nil {
+		e.Taken = time.Now()
+	}
+	return e
 }
 
 // server returns the address as people may see it, and how to reach it.

@@ -223,7 +223,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 	l := letterOf(r.message, r.meta, r.epoch)
 	e, err := l.event(maxData)
 	if err == nil {
-		err = c.handle(handling, e)
+		err = c.handle(handling, c.bus.taken(e))
 	}
 	times, most := c.tries(r, err)
 	verb, delay := outcome(attempt{err: err, stopping: ended.Err() != nil, times: times, most: most}, c.delays, rand.Float64())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,7 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 	if err != nil {
 		return 0, fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, err)
 	}
+	b.emitted(e)
 	if stream := streamOf(e.Channel); stream == StreamScopes || stream == StreamIntents {
 		s, err := b.js.Stream(ctx, stream)
 		if err != nil {
@@ -68,47 +70,43 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 // *delivery.Undelivered around one of the kinds that [Bus.Publish] returns.
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	var errs []error
-	for len(events) > 0 {
-		n := min(inFlight, len(events))
-		errs = append(errs, b.publishSome(ctx, events[:n])...)
-		events = events[n:]
+	for some := range slices.Chunk(events, inFlight) {
+		began := time.Now()
+		fail := func(e schemas.Event, err error) {
+			err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
+			errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: b.explain(began, err)})
+		}
+		acks := make([]jetstream.PubAckFuture, len(some))
+		for i, e := range some {
+			m, err := message(e)
+			if err != nil {
+				errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
+				continue
+			}
+			if err = ErrNotConnected; b.nc.IsConnected() {
+				acks[i], err = b.js.PublishMsgAsync(m)
+			}
+			if err != nil {
+				fail(e, err)
+			}
+		}
+		for i, ack := range acks {
+			if ack == nil {
+				continue
+			}
+			select {
+			case <-ack.Ok():
+			case err := <-ack.Err():
+				fail(some[i], err)
+			case <-ctx.Done():
+				fail(some[i], ctx.Err())
+			}
+		}
+	}
+	if len(errs) == 0 {
+		b.emitted(events...)
 	}
 	return errors.Join(errs...)
-}
-
-func (b *Bus) publishSome(ctx context.Context, events []schemas.Event) (errs []error) {
-	began := time.Now()
-	fail := func(e schemas.Event, err error) {
-		err = fmt.Errorf("publish event %s on %s: %w", e.ID, e.Channel, b.publishError(ctx, e.Channel, err))
-		errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: b.explain(began, err)})
-	}
-	acks := make([]jetstream.PubAckFuture, len(events))
-	for i, e := range events {
-		m, err := message(e)
-		if err != nil {
-			errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
-			continue
-		}
-		if err = ErrNotConnected; b.nc.IsConnected() {
-			acks[i], err = b.js.PublishMsgAsync(m)
-		}
-		if err != nil {
-			fail(e, err)
-		}
-	}
-	for i, ack := range acks {
-		if ack == nil {
-			continue
-		}
-		select {
-		case <-ack.Ok():
-		case err := <-ack.Err():
-			fail(events[i], err)
-		case <-ctx.Done():
-			fail(events[i], ctx.Err())
-		}
-	}
-	return errs
 }
 
 // publish sends one message and waits until it is stored. It sends it again when the server does not answer, so storing it
@@ -197,6 +195,7 @@ func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) er
 	if err != nil {
 		return fmt.Errorf("answer scope %s on %s: %w", a.Scope.Event, e.Channel, err)
 	}
+	b.emitted(e) // also if it was not needed: it was worked on
 	return nil
 }
 

@@ -295,6 +295,22 @@ func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) er
 	return refused
 }
 
+// Verdicts hands over the verdicts since a time, as [Bus.Events] does without Follow.
+func (b *Bus) Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	return b.Events(ctx, Query{Channels: []string{VerdictChannels}, Since: since}, func(e schemas.Event) error {
+		handle(b.taken(e))
+		return nil
+	})
+}
+
+// FollowVerdicts hands over every verdict since a time, and then each new one, in order, until ctx ends. Then it returns nil.
+func (b *Bus) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
+	return b.Events(ctx, Query{Channels: []string{VerdictChannels}, Since: since, Follow: true}, func(e schemas.Event) error {
+		handle(b.taken(e))
+		return nil
+	})
+}
+
 // The most messages that [Bus.Proofread] buries, so that a flood does not push the letters of others out of their stream.
 const (
 	mostBuried  = 300         // at once

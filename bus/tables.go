@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,21 +24,62 @@ import (
 // to the dead letters and is dropped from the table; so does a message that is no event at all. After any other error
 // the answer is handed over again after a growing delay, up to 10 s, unless a newer one has come; others are not held
 // up. The context of handle is ctx.
+//
+// Intents of a request come only if they agree with an accepted request: others go to the dead letters, and those of a request that
+// is not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
 		e, err := l.event(maxData)
-		if err == nil {
-			err = handle(ctx, e) // undisturbed by the loss of the connection
+		open := true
+		if err == nil && strategyOf(l.Subject) == schemas.RequestStrategy {
+			open, err = b.requested(connected, e)
 		}
-		if !errors.Is(err, schemas.ErrInvalid) {
+		if err == nil && open {
+			err = handle(ctx, b.taken(e)) // undisturbed by the loss of the connection
+		}
+		if err != nil && !errors.Is(err, schemas.ErrInvalid) {
 			return err
 		}
-		if err := b.bury(connected, l, b.name, err); err != nil {
-			return err
+		if err != nil {
+			if err := b.bury(connected, l, b.name, err); err != nil {
+				return err
+			}
+		} else if open {
+			return nil
 		}
-		return b.DropIntents(connected, schemas.Event{Channel: l.Subject, Sequence: l.Sequence + l.epoch})
+		return b.DropIntents(connected, schemas.Event{Channel: l.Subject, Sequence: l.number()})
 	})
 	return nil
+}
+
+// requested compares the intents of a request with the stored request and with the receipt of the watcher. So overrides rest on
+// the request, which was checked against the policy, and not on the process that answers its scopes. open is false if the
+// request is not open. An error that wraps [schemas.ErrInvalid] says how the intents differ.
+func (b *Bus) requested(ctx context.Context, e schemas.Event) (open bool, err error) {
+	a, err := schemas.Decode[schemas.Intents](e)
+	if err != nil || a.Strategy != schemas.RequestStrategy || len(a.Intents) == 0 {
+		return true, nil //nolint:nilerr // the actuator reads the event again and says what is wrong with it
+	}
+	sender, name, _ := strings.Cut(a.Scope.Key, "/")
+	request, accepted, open, err := b.AcceptedRequest(ctx, sender, name)
+	if err != nil || !open {
+		return false, err
+	}
+	if a.Profile != accepted.Profile {
+		return false, fmt.Errorf("event %s: %w: its profile is %q, and the request was accepted for %q",
+			e.ID, schemas.ErrInvalid, a.Profile, accepted.Profile)
+	}
+	for i, intent := range a.Intents {
+		if !slices.ContainsFunc(accepted.Pods, func(p schemas.RequestedPod) bool { return p.Pod == intent.Pod }) {
+			return false, fmt.Errorf("event %s: %w: intents[%d].pod is not among the pods of the accepted request",
+				e.ID, schemas.ErrInvalid, i)
+		}
+		if !reflect.DeepEqual(intent.Asked, request.Asked()) {
+			return false, fmt.Errorf("event %s: %w: intents[%d].asked is not what the accepted request asks for",
+				e.ID, schemas.ErrInvalid, i)
+		}
+	}
+	return true, nil
 }
 
 // DropIntents takes the answer e, as [Bus.FollowIntents] handed it over, out of the table. It does nothing when the
@@ -165,7 +208,8 @@ func (b *Bus) FollowRequests(
 	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 ) error {
 	b.followTable(ctx, StreamRequests, func(_ context.Context, l letter) error {
-		return handle(ctx, schemas.Event{Channel: l.Subject, Sequence: l.Sequence + l.epoch}, l.Stored, l.request)
+		e := schemas.Event{Channel: l.Subject, Sequence: l.number()}
+		return handle(ctx, e, l.Stored, func() schemas.Event { return b.taken(l.request()) })
 	})
 	return nil
 }
@@ -175,7 +219,7 @@ func (l letter) request() schemas.Event {
 	e, err := l.event(maxRequestData)
 	if err != nil {
 		id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.number())
-		e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.Sequence + l.epoch, Data: l.Data}
+		e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.number(), Data: l.Data}
 	}
 	return e
 }

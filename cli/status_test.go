@@ -18,7 +18,6 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/limit"
-	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/look"
@@ -315,7 +314,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	other.Workload = "uid-db"
 	b := busOf(t, breakerOf("api", now), other)
 	a := actuator.New(actuator.Config{
-		Bus: app.BusAdapter{Bus: b}, Ledger: b.Ledger(), Policy: policy.Policy{Brakes: policy.DefaultBrakes()}, Source: "/test",
+		Bus: b, Ledger: b.Ledger(), Policy: policy.Policy{Brakes: policy.DefaultBrakes()}, Source: "/test",
 		Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())

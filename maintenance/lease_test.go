@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,16 +11,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// natsBus is a real bus, with the one method that package app adds to it.
+// natsBus is a real bus.
 type natsBus struct{ *bus.Bus }
-
-func (b natsBus) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
-	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: since, Follow: true}
-	return b.Events(ctx, query, func(e schemas.Event) error {
-		handle(e)
-		return nil
-	})
-}
 
 // TestLease: a process whose lease has run out publishes no intents.
 func TestLease(t *testing.T) {

@@ -1,9 +1,10 @@
-package app
+package bus_test
 
 import (
 	"context"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
@@ -43,26 +44,29 @@ func TestRequestIntents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := oneProcess(t, bustest.Server(t, bus.ServerOptions{}))
-			bustest.SetUp(t, b.Bus, bus.Setup{})
-			publish := func(e schemas.Event) schemas.Event {
+			b := bustest.New(t)
+			publish := func(source string, p schemas.Payload, cause schemas.Event) schemas.Event {
+				e, err := schemas.NewEvent("/clusters/test/"+source, p, time.Now(), cause)
+				if err != nil {
+					t.Fatal(err)
+				}
 				if _, err := b.Publish(t.Context(), e); err != nil {
 					t.Fatal(err)
 				}
 				return e
 			}
-			request := publish(made(t, "sender", open, schemas.Event{}))
+			request := publish("sender", open, schemas.Event{})
 			for _, r := range c.receipts {
-				publish(made(t, "watcher", r, request))
+				publish("watcher", r, request)
 			}
-			forged := publish(made(t, "functions", schemas.Intents{
+			forged := publish("functions", schemas.Intents{
 				Profile: c.profile, Strategy: schemas.RequestStrategy, Intents: []schemas.Intent{c.intent},
 				Scope: schemas.ScopeRef{Kind: schemas.RequestKind, Key: "batch/one", Sequence: 1},
-			}, request))
-			last := publish(made(t, "functions", schemas.Intents{
+			}, request)
+			last := publish("functions", schemas.Intents{
 				Profile: "p", Strategy: "Taints", Intents: []schemas.Intent{{ID: "last", Pod: pod}},
 				Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1", Sequence: 1},
-			}, schemas.Event{}))
+			}, schemas.Event{})
 
 			ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
 			defer cancel()
