@@ -1,9 +1,10 @@
 // Package functions holds the strategies: pure functions that answer one scope with the pods that should move.
 //
-//	bus ──scope──▶ Host.answer ──▶ Function.Try ──▶ Function.Evaluate ──▶ Args.Decide ──▶ Complete ──▶ Reply ──intents──▶ bus
+//	bus.Work ──scope──▶ typed.answer ──▶ Args.Decide
+//	                         └──intents──▶ Bus.Answer
 //
-//	functions.go  All: one line for each strategy; Function.Evaluate
-//	host.go       Host: answers scopes from the bus
+//	functions.go  All: one line for each strategy; Function.Evaluate, for scopes from elsewhere
+//	host.go       Host: typed.answer, for scopes from the bus
 //	candidate/    what strategies share: Selection, the order of pods, Intents
 //	utilization/  LowNodeUtilization and HighNodeUtilization; each other strategy has a folder
 //	dispatch/     sends scopes to functions outside of this process
@@ -34,7 +35,9 @@ package functions
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -141,10 +144,15 @@ func onChanges(wakes ...schemas.DeltaKind) []schemas.DeltaKind {
 type Function struct {
 	// Strategy describes it to the policy.
 	Strategy policy.Strategy
+	decider
+}
 
-	decode func(schemas.Event) (scope, error)
-	// decide returns an error that wraps [schemas.ErrInvalid] if args, or the type of the scope, are not of this strategy.
-	decide func(s scope, args json.RawMessage) ([]schemas.Intent, error)
+// decider is a strategy that reads scopes and decides about them. typed implements it for each strategy.
+type decider interface {
+	// evaluate answers the scope in e, or p if e has no data.
+	evaluate(e schemas.Event, p schemas.Payload) (schemas.Intents, error)
+	// answer answers the scope in e, and stores the answer on the bus of the host.
+	answer(ctx context.Context, h Host, e schemas.Event) error
 }
 
 // scope is any kind of scope.
@@ -168,28 +176,57 @@ func function[A arguments[S], S scope](defaults A, strategy policy.Strategy) Fun
 		a := defaults
 		return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
 	}
-	return Function{
-		Strategy: strategy,
-		decode:   func(e schemas.Event) (scope, error) { return schemas.Decode[S](e) },
-		decide: func(s scope, args json.RawMessage) ([]schemas.Intent, error) {
-			typed, ok := s.(S)
-			if !ok {
-				return nil, fmt.Errorf("%T is not the kind of scope that %s decides on: %w", s, strategy.Name, schemas.ErrInvalid)
-			}
-			a := defaults
-			if len(args) > 0 {
-				d := json.NewDecoder(bytes.NewReader(args))
-				d.DisallowUnknownFields()
-				if err := d.Decode(&a); err != nil {
-					return nil, fmt.Errorf("arguments of %s: %w: %w", strategy.Name, schemas.ErrInvalid, err)
-				}
-			}
-			if err := a.Validate(); err != nil {
-				return nil, fmt.Errorf("arguments of %s: %w: %w", strategy.Name, schemas.ErrInvalid, err)
-			}
-			return a.Decide(typed), nil
-		},
+	return Function{strategy, typed[A, S]{strategy.Name, strategy.Scope, defaults}}
+}
+
+// typed is a strategy with the types of its arguments and of its scopes.
+type typed[A arguments[S], S scope] struct {
+	name     string
+	kind     schemas.ScopeKind
+	defaults A
+}
+
+// read returns the scope in e, or p if there is one, and the arguments in it.
+func (t typed[A, S]) read(e schemas.Event, p schemas.Payload) (s S, args A, err error) {
+	args = t.defaults
+	if p == nil {
+		s, err = schemas.Decode[S](e)
+	} else if of, ok := p.(S); ok {
+		s = of
+	} else {
+		err = fmt.Errorf("scope %s: %T is not the kind of scope that %s decides on: %w", e.ID, p, t.name, schemas.ErrInvalid)
 	}
+	if err != nil {
+		return s, args, err
+	}
+	head := s.Head()
+	if head.Strategy != t.name {
+		return s, args, fmt.Errorf("scope %s is for %q, not for %q: %w", e.ID, head.Strategy, t.name, schemas.ErrInvalid)
+	}
+	if head.Kind != t.kind {
+		return s, args, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
+			e.ID, head.Kind, t.name, t.kind, schemas.ErrInvalid)
+	}
+	if len(head.Args) > 0 {
+		d := json.NewDecoder(bytes.NewReader(head.Args))
+		d.DisallowUnknownFields()
+		err = d.Decode(&args)
+	}
+	if err == nil {
+		err = args.Validate()
+	}
+	if err != nil {
+		err = fmt.Errorf("scope %s: arguments of %s: %w: %w", e.ID, t.name, schemas.ErrInvalid, err)
+	}
+	return s, args, err
+}
+
+func (t typed[A, S]) evaluate(e schemas.Event, p schemas.Payload) (schemas.Intents, error) {
+	s, args, err := t.read(e, p)
+	if err != nil {
+		return schemas.Intents{}, err
+	}
+	return Complete(s.Head(), args.Decide(s), e.ID, e.Sequence), nil
 }
 
 // kindOf returns the kind of scope that the type of s is.
@@ -214,39 +251,27 @@ func kindOf(s scope) schemas.ScopeKind {
 }
 
 // Evaluate answers one scope. The answer names the event of the scope, so evaluating the same event again gives the same
-// intents and IDs. It fails only with an error that wraps [schemas.ErrInvalid]: the event is not a scope of this strategy.
-func (f Function) Evaluate(e schemas.Event) (schemas.Intents, error) {
-	s, err := f.decode(e)
-	if err != nil {
-		return schemas.Intents{}, err
-	}
-	return f.answer(s, e.ID, e.Sequence)
+// intents and IDs. It fails only with an error that wraps [schemas.ErrInvalid]: the event is not a scope of this strategy, or the
+// strategy panicked.
+func (f Function) Evaluate(e schemas.Event) (answer schemas.Intents, err error) {
+	defer recovered(f.Strategy.Name, e.ID, &err)
+	return f.evaluate(e, nil)
 }
 
 // EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the ID of the event, and
-// the sequence is 0. It does not change the scope.
+// the sequence is 0. It does not change the scope. A panic of the strategy goes on.
 func (f Function) EvaluateInPlace(p schemas.Payload, id string) (schemas.Intents, error) {
-	s, ok := p.(scope)
-	if !ok {
-		return schemas.Intents{}, fmt.Errorf("scope %s: %T is not a scope: %w", id, p, schemas.ErrInvalid)
-	}
-	return f.answer(s, id, 0)
+	return f.evaluate(schemas.Event{ID: id}, p)
 }
 
-func (f Function) answer(s scope, id string, sequence uint64) (schemas.Intents, error) {
-	head, name := s.Head(), f.Strategy.Name
-	if head.Strategy != name {
-		return schemas.Intents{}, fmt.Errorf("scope %s is for %q, not for %q: %w", id, head.Strategy, name, schemas.ErrInvalid)
+// ErrPanicked is wrapped by the error for a strategy that panicked.
+var ErrPanicked = errors.New("panicked")
+
+// recovered makes an error of a panic. It wraps [ErrPanicked] and [schemas.ErrInvalid]: the same scope would panic again.
+func recovered(strategy, scope string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("strategy %s %w at scope %s: %w: %v", strategy, ErrPanicked, scope, schemas.ErrInvalid, p)
 	}
-	if head.Kind != f.Strategy.Scope {
-		return schemas.Intents{}, fmt.Errorf("scope %s is of the kind %q, and %s decides on the kind %q: %w",
-			id, head.Kind, name, f.Strategy.Scope, schemas.ErrInvalid)
-	}
-	intents, err := f.decide(s, head.Args)
-	if err != nil {
-		return schemas.Intents{}, fmt.Errorf("scope %s: %w", id, err)
-	}
-	return Complete(head, intents, id, sequence), nil
 }
 
 // Complete makes the answer to a scope: it fills in the IDs of the intents and when they expire.

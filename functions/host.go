@@ -2,7 +2,6 @@ package functions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -31,6 +30,8 @@ type Host struct {
 	Log *slog.Logger
 	// Metrics may be nil: nothing is registered.
 	Metrics prometheus.Registerer
+
+	seconds *prometheus.HistogramVec
 }
 
 // Run answers scopes until ctx ends, and then finishes those it has begun. It returns nil.
@@ -39,9 +40,9 @@ func (h Host) Run(ctx context.Context) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	seconds := EvaluationSeconds()
+	h.seconds = EvaluationSeconds()
 	if h.Metrics != nil {
-		if err := h.Metrics.Register(seconds); err != nil {
+		if err := h.Metrics.Register(h.seconds); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
@@ -49,9 +50,7 @@ func (h Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	for _, f := range h.Functions {
 		wg.Go(func() {
-			handle := func(ctx context.Context, scope schemas.Event) error {
-				return h.answer(ctx, f, scope, seconds.WithLabelValues(f.Strategy.Name))
-			}
+			handle := func(ctx context.Context, scope schemas.Event) error { return f.answer(ctx, h, scope) }
 			if err := h.Bus.Work(ctx, f.Strategy.Name, handle); err != nil && ctx.Err() == nil {
 				log.Error("strategy stopped working", "strategy", f.Strategy.Name, "error", err)
 			}
@@ -60,14 +59,24 @@ func (h Host) Run(ctx context.Context) error {
 	return nil
 }
 
-func (h Host) answer(ctx context.Context, f Function, scope schemas.Event, seconds prometheus.Observer) error {
+// answer answers a scope from the bus.
+func (t typed[A, S]) answer(ctx context.Context, h Host, scope schemas.Event) (err error) {
+	defer recovered(t.name, scope.ID, &err)
 	began := time.Now()
-	answer, err := f.Try(scope)
+	s, args, err := t.read(scope, nil)
 	if err != nil {
 		return err
 	}
-	seconds.Observe(time.Since(began).Seconds())
-	return Publish(ctx, h.Bus, h.Source, answer, scope, began)
+	answer := Complete(s.Head(), args.Decide(s), scope.ID, scope.Sequence)
+	h.seconds.WithLabelValues(t.name).Observe(time.Since(began).Seconds())
+	if stale, err := Stale(ctx, h.Bus, answer, scope); err != nil || stale {
+		return err
+	}
+	e, err := Reply(h.Source, answer, scope, began)
+	if err != nil {
+		return err
+	}
+	return h.Bus.Answer(ctx, e, answer)
 }
 
 // Answerer is the part of [Bus] that takes answers.
@@ -79,37 +88,14 @@ type Answerer interface {
 	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
 }
 
-// Publish stores the answer to a scope, unless the scope is stale. An answer without intents is stored in any case: to withdraw
-// late does no harm.
-func Publish(ctx context.Context, b Answerer, source string, answer schemas.Intents, scope schemas.Event, began time.Time) error {
-	if len(answer.Intents) > 0 {
-		if current, err := b.Current(ctx, scope); err != nil || !current {
-			return err
-		}
+// Stale reports whether an answer has to be dropped because its scope is stale. An answer without intents is stored in any case: to
+// withdraw late does no harm.
+func Stale(ctx context.Context, b Answerer, answer schemas.Intents, scope schemas.Event) (bool, error) {
+	if len(answer.Intents) == 0 {
+		return false, nil
 	}
-	e, err := Reply(source, answer, scope, began)
-	if err != nil {
-		return err
-	}
-	if err := b.Answer(ctx, e, answer); err != nil {
-		return fmt.Errorf("answer of %s to scope %s: %w", answer.Strategy, scope.ID, err)
-	}
-	return nil
-}
-
-// ErrPanicked is wrapped by the error for a strategy that panicked.
-var ErrPanicked = errors.New("panicked")
-
-// Try is [Function.Evaluate], but returns an error if the strategy panics. The error wraps [ErrPanicked] and
-// [schemas.ErrInvalid]: the same scope would panic again.
-func (f Function) Try(scope schemas.Event) (answer schemas.Intents, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			answer = schemas.Intents{}
-			err = fmt.Errorf("strategy %s %w at scope %s: %w: %v", f.Strategy.Name, ErrPanicked, scope.ID, schemas.ErrInvalid, p)
-		}
-	}()
-	return f.Evaluate(scope)
+	current, err := b.Current(ctx, scope)
+	return !current, err
 }
 
 // Reply makes the event for the answer to a scope. It expires [IntentTTL] after began, when the host took the scope. source

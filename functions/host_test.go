@@ -64,11 +64,15 @@ func TestTheHostDropsAnAnswerThatCameTooLateAndWouldMovePods(t *testing.T) {
 func TestAPanicOfAFunctionIsAnErrorThatSendsTheScopeToTheDeadLetters(t *testing.T) {
 	e, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
 	d := &desk{scopes: []schemas.Event{e}}
-	host(t, d, Function{
-		Strategy: policy.Strategy{Name: "Broken"},
-		decode:   func(schemas.Event) (scope, error) { panic("no") },
-	})
-	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "strategy Broken panicked at scope "+e.ID) {
-		t.Errorf("got error %v", err)
+	host(t, d, function(broken{}, policy.Strategy{Name: All()[0].Strategy.Name}))
+	want := "strategy RemovePodsViolatingNodeTaints panicked at scope " + e.ID
+	if err := d.errors[0]; !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %s", err, want)
 	}
 }
+
+// broken is a strategy that panics.
+type broken struct{}
+
+func (broken) Validate() error                           { return nil }
+func (broken) Decide(schemas.NodeScope) []schemas.Intent { panic("no") }

@@ -1,7 +1,7 @@
 // Package dispatch asks functions outside of this process: it takes the scopes of their strategies from the bus, sends them,
 // checks each answer against its scope, and stores it. An [Asker] carries the requests.
 //
-//	Set ──▶ Run ──▶ follow ──▶ strategy.run ──▶ handle ──▶ breaker.enter ──▶ Ask ──▶ breaker.leave ──▶ check ──▶ Publish
+//	Set ──▶ Run ──▶ follow ──▶ strategy.run ──▶ handle ──▶ breaker.enter ──▶ Ask ──▶ breaker.leave ──▶ check ──▶ Bus.Answer
 //
 //	dispatch.go  Dispatcher: one strategy for each function in the policy
 //	strategy.go  strategy.handle: one scope

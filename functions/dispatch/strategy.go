@@ -133,5 +133,12 @@ func (s *strategy) answer(
 	}
 	s.count(result)
 	answer := functions.Complete(head, intents, scope.ID, scope.Sequence)
-	return functions.Publish(ctx, s.config.Bus, s.config.Source, answer, scope, began)
+	if stale, err := functions.Stale(ctx, s.config.Bus, answer, scope); err != nil || stale {
+		return err
+	}
+	e, err := functions.Reply(s.config.Source, answer, scope, began)
+	if err != nil {
+		return err
+	}
+	return s.config.Bus.Answer(ctx, e, answer)
 }

@@ -1,7 +1,7 @@
 // Package httpfunction is the server of `rehome serve`: it answers scopes over HTTP with one strategy, in the HTTP binding of
 // CloudEvents. The dispatcher asks such a server with package schemas/cloudevent/post.
 //
-//	Handler.ServeHTTP ──▶ respond ──▶ readBody, readEvents ──▶ answer ──▶ Function.Try ──▶ writeEvents
+//	Handler.ServeHTTP ──▶ respond ──▶ readBody, readEvents ──▶ answer ──▶ Function.Evaluate ──▶ writeEvents
 //
 //	handler.go  Handler: limits, metrics, draining
 //	codec.go    requests into events, events into responses
@@ -188,7 +188,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 // answer makes the event that answers a scope.
 func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, error) {
 	decides := prometheus.NewTimer(h.evaluation)
-	answer, err := h.config.Function.Try(scope)
+	answer, err := h.config.Function.Evaluate(scope)
 	if err != nil {
 		return schemas.Event{}, err
 	}
