@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -34,7 +35,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		request, err := received(q, user)
 		if err != nil {
-			if p, is := errors.AsType[*problem](err); !is || p.status < 400 || p.status >= 500 {
+			if p, is := errors.AsType[*serve.Refusal](err); !is || p.Status < 400 || p.Status >= 500 {
 				t.Errorf("got %v, want a problem of the client", err)
 			}
 			return

@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
 // Bus is what a [Handler] needs of the bus. [bus.Bus] implements it.
@@ -62,59 +63,54 @@ func New(client kubernetes.Interface, b Bus, source string, log *slog.Logger) *H
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	reply, err := h.answer(w, r)
-	if err != nil {
-		h.problemOf(err).write(w)
-		return
+	if err := h.answer(w, r); err != nil {
+		h.refusalOf(err).Write(w)
 	}
-	reply.write(w)
 }
 
 // answer runs cheap checks first, and calls to the API server last.
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (response, error) {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodPost {
-		p := refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method)
-		return response{}, p.with("Allow", http.MethodPost)
+		return serve.Refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).With("Allow", http.MethodPost)
 	}
 	mode, err := modeOf(r.Header)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		p := refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel)
-		return response{}, p.after(time.Second)
+		return serve.Refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel).After(time.Second)
 	}
 	token, err := review.Token(r.Header)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	who, err := h.rights.User(r.Context(), token)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	if wait := h.users.take(who.Username); wait > 0 {
-		return response{}, refuse(http.StatusTooManyRequests, "user %s has asked %d times within a minute, which is the most",
-			who.Username, perMinute).after(wait)
+		return serve.Refuse(http.StatusTooManyRequests, "user %s has asked %d times within a minute, which is the most",
+			who.Username, perMinute).After(wait)
 	}
 	e, err := readEvent(w, r, mode)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	request, err := requestOf(e, who.Username)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	places, err := h.placesOf(r.Context(), request)
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	if err := h.rights.check(r.Context(), who, request, places); err != nil {
-		return response{}, err
+		return err
 	}
-	return h.send(r.Context(), request, e, mode)
+	return h.send(r.Context(), w, request, e, mode)
 }
 
 // overrides reports whether the request lifts protections of pods or guards of the cluster.
@@ -124,20 +120,20 @@ func overrides(r schemas.Request) bool {
 
 func requestOf(e schemas.Event, user string) (schemas.Request, error) {
 	if e.Type != schemas.RequestType {
-		return schemas.Request{}, refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
+		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
 	}
 	var r schemas.Request
 	d := json.NewDecoder(bytes.NewReader(e.Data))
 	d.DisallowUnknownFields() // such a field may be there to keep something from being done
 	if err := d.Decode(&r); err != nil {
-		return r, refuse(http.StatusUnprocessableEntity, "%w", err)
+		return r, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
 	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
 	if r.Name == "" {
 		r.Name = "http-" + strings.ToLower(rand.Text()[:16])
 	}
 	if !schemas.IsRequestWord(r.Name) {
-		return r, refuse(http.StatusUnprocessableEntity, "name: want 1 to 63 of a-z, 0-9 and -, got %.100q", r.Name)
+		return r, serve.Refuse(http.StatusUnprocessableEntity, "name: want 1 to 63 of a-z, 0-9 and -, got %.100q", r.Name)
 	}
 	return r, nil
 }
@@ -149,33 +145,38 @@ func cut(text string, most int) string {
 	return text
 }
 
-// send publishes the request, in the trace of the event that carried it, and waits for the receipt.
-func (h *Handler) send(ctx context.Context, r schemas.Request, asked schemas.Event, mode mode) (response, error) {
+// send publishes the request, in the trace of the event that carried it, waits for the receipt, and writes the response.
+func (h *Handler) send(
+	ctx context.Context, w http.ResponseWriter, r schemas.Request, asked schemas.Event, mode serve.Mode,
+) error {
 	e, err := schemas.NewEvent(h.source, r, time.Now(), schemas.Event{TraceParent: asked.TraceParent})
 	if err != nil {
-		return response{}, err
+		return err
 	}
 	if _, err := h.bus.Publish(ctx, e); err != nil {
-		return response{}, err
+		return err
 	}
 	h.log.Info("request taken", "request", r.Name, "requester", r.Requester, "action", r.Action, "reason", r.Reason)
 	got, err := h.receipt(ctx, e, r)
 	if err != nil {
-		return response{}, err
+		return err
 	}
-	reply := response{status: http.StatusAccepted, header: http.Header{"Rehome-Request": {r.Sender + "/" + r.Name}}}
+	name := r.Sender + "/" + r.Name
 	if got.ID == "" {
-		return reply, nil
+		w.Header().Set("Rehome-Request", name)
+		w.WriteHeader(http.StatusAccepted)
+		return nil
 	}
 	receipt, err := schemas.Decode[schemas.Receipt](got)
 	if err != nil {
-		return response{}, err
+		return err
 	}
-	reply.status = statusOf(receipt)
-	if reply.status == http.StatusTooManyRequests {
-		reply.header.Set("Retry-After", strconv.Itoa(int(time.Minute.Seconds())))
+	w.Header().Set("Rehome-Request", name)
+	status := statusOf(receipt)
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", strconv.Itoa(int(time.Minute.Seconds())))
 	}
-	return reply.with(got, mode)
+	return serve.Write(w, status, mode, []schemas.Event{got})
 }
 
 // errFound ends the read.
@@ -219,20 +220,20 @@ func statusOf(r schemas.Receipt) int {
 	return http.StatusUnprocessableEntity
 }
 
-func (h *Handler) problemOf(err error) *problem {
-	var known *problem
+func (h *Handler) refusalOf(err error) *serve.Refusal {
+	var known *serve.Refusal
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, review.ErrNoToken), errors.Is(err, review.ErrUnknownToken):
-		return refuse(http.StatusUnauthorized, "%w", err).with("WWW-Authenticate", "Bearer")
+		return serve.Refuse(http.StatusUnauthorized, "%w", err).With("WWW-Authenticate", "Bearer")
 	case errors.Is(err, bus.ErrOpen):
-		return refuse(http.StatusConflict, "a request of this name is open")
+		return serve.Refuse(http.StatusConflict, "a request of this name is open")
 	case errors.Is(err, schemas.ErrInvalid):
-		return refuse(http.StatusUnprocessableEntity, "%w", err)
+		return serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
 	h.log.Warn("a request could not be taken", "error", err)
-	return refuse(http.StatusServiceUnavailable, "it cannot be taken now: %w", publicError(err)).after(retryAfter)
+	return serve.Refuse(http.StatusServiceUnavailable, "it cannot be taken now: %w", publicError(err)).After(retryAfter)
 }
 
 // publicError hides details from the client.

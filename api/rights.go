@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
 // The right to ask.
@@ -31,7 +32,7 @@ const mostPlaces = 20
 
 type rights struct{ review.Reviewer }
 
-// placesOf are the namespaces of everything that the request asks for, of which everywhere is one. Its error is a *problem,
+// placesOf are the namespaces of everything that the request asks for, of which everywhere is one. Its error is a *serve.Refusal,
 // or one of the bus.
 func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
 	switch r.Action {
@@ -40,13 +41,13 @@ func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, er
 	case schemas.ActionDeschedule:
 		places := targeted(r.Target)
 		if len(places) == 0 {
-			return nil, refuse(http.StatusUnprocessableEntity, "target: want pods, a workload, a selector or a node, got none")
+			return nil, serve.Refuse(http.StatusUnprocessableEntity, "target: want pods, a workload, a selector or a node, got none")
 		}
 		return places, nil
 	case schemas.ActionCancel:
 		return h.cancelled(ctx, r)
 	}
-	return nil, refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
+	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
 }
 
 // targeted returns the namespaces of all fields of a target, sorted.
@@ -94,7 +95,7 @@ func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, e
 }
 
 // check says whether the user may ask for something in all of these places, and for a maintenance may make a NodeMaintenance. Its
-// error is a *problem, or wraps [review.ErrAway].
+// error is a *serve.Refusal, or wraps [review.ErrAway].
 func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, asked schemas.Request, places []string) error {
 	resources := []string{rightResource}
 	if overrides(asked) {
@@ -127,5 +128,5 @@ func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespac
 	if namespace != everywhere {
 		where = "in namespace " + namespace
 	}
-	return refuse(http.StatusForbidden, "user %s may not %s %s.%s %s", who.Username, rightVerb, resource, rightGroup, where)
+	return serve.Refuse(http.StatusForbidden, "user %s may not %s %s.%s %s", who.Username, rightVerb, resource, rightGroup, where)
 }

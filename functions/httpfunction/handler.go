@@ -1,11 +1,9 @@
 // Package httpfunction is the server of `rehome serve`: it answers scopes over HTTP with one strategy, in the HTTP binding of
 // CloudEvents. The dispatcher asks such a server with package schemas/cloudevent/post.
 //
-//	Handler.ServeHTTP ──▶ respond ──▶ readBody, readEvents ──▶ answer ──▶ Function.Evaluate ──▶ writeEvents
+//	Handler.ServeHTTP ──▶ respond ──▶ serve.Read ──▶ answer ──▶ Function.Evaluate ──▶ serve.Write
 //
-//	handler.go  Handler: limits, metrics, draining
-//	codec.go    requests into events, events into responses
-//	refusal.go  refusals
+// Package schemas/cloudevent/serve turns requests into events, and events into responses.
 //
 // # A request and its answer
 //
@@ -44,6 +42,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
 // The defaults of [Config].
@@ -138,7 +137,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	if err := h.respond(w, r); err != nil {
-		h.refusalOf(err).write(w)
+		h.refusalOf(err).Write(w)
 	}
 }
 
@@ -146,7 +145,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	if r.Method != http.MethodPost {
-		return refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).with("Allow", http.MethodPost)
+		return serve.Refuse(http.StatusMethodNotAllowed, "want the method POST, got %.20s", r.Method).With("Allow", http.MethodPost)
 	}
 	admitted := h.slots.TryAcquire(1)
 	if admitted {
@@ -154,35 +153,35 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch { // Drain sets draining before it waits for the slots, so draining is read after a slot is taken
 	case h.draining.Load():
-		return refuse(http.StatusServiceUnavailable, "shutting down").with("Retry-After", "1").with("Connection", "close")
+		return serve.Refuse(http.StatusServiceUnavailable, "shutting down").After(time.Second).With("Connection", "close")
 	case !admitted:
-		return refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most at once", h.config.Parallel).
-			with("Retry-After", "1")
+		return serve.Refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most at once", h.config.Parallel).
+			After(time.Second)
 	}
 	h.inProgress.Add(1)
 	defer h.inProgress.Add(-1)
-	mode, err := modeOf(r.Header)
+	mode, err := serve.ModeOf(r.Header)
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r, h.config.MaxBytes)
+	body, err := serve.ReadBody(w, r, h.config.MaxBytes)
 	if err != nil {
 		return err
 	}
-	scopes, err := readEvents(mode, r.Header, body)
+	scopes, err := serve.Read(mode, r.Header, body)
 	if err != nil {
 		return err
 	}
 	answers := make([]schemas.Event, len(scopes))
 	for i, scope := range scopes {
 		if answers[i], err = h.answer(scope, began); err != nil {
-			if mode == batched {
+			if mode == serve.Batched {
 				err = fmt.Errorf("event %d of the batch: %w", i, err)
 			}
 			return err
 		}
 	}
-	return writeEvents(w, mode, answers)
+	return serve.Write(w, http.StatusOK, mode, answers)
 }
 
 // answer makes the event that answers a scope.
@@ -197,17 +196,17 @@ func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, e
 }
 
 // refusalOf returns the refusal for an error. It logs an error that is not the client's.
-func (h *Handler) refusalOf(err error) *refusal {
-	known, ok := errors.AsType[*refusal](err)
+func (h *Handler) refusalOf(err error) *serve.Refusal {
+	known, ok := errors.AsType[*serve.Refusal](err)
 	switch {
 	case ok:
 		return known
 	case errors.Is(err, functions.ErrPanicked):
 		h.log.Error("strategy panicked", "strategy", h.config.Function.Strategy.Name, "error", err)
 	case errors.Is(err, schemas.ErrInvalid):
-		return refuse(http.StatusBadRequest, "%w", err)
+		return serve.Refuse(http.StatusBadRequest, "%w", err)
 	default:
 		h.log.Error("no answer could be made", "strategy", h.config.Function.Strategy.Name, "error", err)
 	}
-	return refuse(http.StatusInternalServerError, "%w", err)
+	return serve.Refuse(http.StatusInternalServerError, "%w", err)
 }

@@ -1,4 +1,11 @@
-package httpfunction
+// Package serve is the server side of the HTTP binding of CloudEvents: it reads the events of a request and writes those of the
+// response. Package post is the client side.
+//
+//	ModeOf ──▶ ReadBody ──▶ Read ──▶ Write      serve.go
+//	Refuse ──▶ Refusal.Write                    refusal.go
+//
+// Texts of refusals name what would be right.
+package serve
 
 import (
 	"compress/gzip"
@@ -16,45 +23,46 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// mode is how a request and its response hold events.
-type mode int
+// Mode is how a request and its response hold events.
+type Mode int
 
+// The modes of CloudEvents.
 const (
-	binary mode = iota
-	structured
-	batched
+	Binary Mode = iota
+	Structured
+	Batched
 )
 
 // wanted names the content types that are read.
 const wanted = "want " + cloudevent.StructuredJSON + ", " + cloudevent.BatchJSON + ", or " + cloudevent.JSON +
 	" with the attributes in headers that begin with ce-"
 
-// modeOf returns the mode of a request. Its error is a *[refusal].
-func modeOf(h http.Header) (mode, error) {
+// ModeOf returns the mode of a request. Its error is a *[Refusal].
+func ModeOf(h http.Header) (Mode, error) {
 	content := h.Get("Content-Type")
 	media, parameters, err := mime.ParseMediaType(content)
 	if err != nil && content != "" {
-		return 0, refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
+		return 0, Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
 	}
 	if set := parameters["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
-		return 0, refuse(http.StatusUnsupportedMediaType, "the character set is %.100q, want utf-8", set)
+		return 0, Refuse(http.StatusUnsupportedMediaType, "the character set is %.100q, want utf-8", set)
 	}
 	switch {
 	case media == cloudevent.StructuredJSON:
-		return structured, nil
+		return Structured, nil
 	case media == cloudevent.BatchJSON:
-		return batched, nil
+		return Batched, nil
 	case strings.HasPrefix(media, "application/cloudevents"), !cloudevent.IsJSON(content):
-		return 0, refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
+		return 0, Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; %s", content, wanted)
 	case h.Get(cloudevent.HeaderPrefix+"specversion") == "":
-		return 0, refuse(http.StatusBadRequest, "no CloudEvent: there is no header ce-specversion; "+
+		return 0, Refuse(http.StatusBadRequest, "no CloudEvent: there is no header ce-specversion; "+
 			"an event that is JSON as a whole has the Content-Type %s", cloudevent.StructuredJSON)
 	}
-	return binary, nil
+	return Binary, nil
 }
 
-// readBody returns the uncompressed body. Compressed and uncompressed, it may have most bytes. Its error is a *[refusal].
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+// ReadBody returns the uncompressed body. Compressed and uncompressed, it may have most bytes. Its error is a *[Refusal].
+func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
@@ -68,8 +76,8 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 		}
 		body = unpacked
 	default:
-		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want gzip or none", encoding).
-			with("Accept-Encoding", "gzip")
+		return nil, Refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want gzip or none", encoding).
+			With("Accept-Encoding", "gzip")
 	}
 	content, err := io.ReadAll(io.LimitReader(body, most+1))
 	if err != nil {
@@ -81,29 +89,29 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return content, nil
 }
 
-func tooLarge(most int64) *refusal {
-	return refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", most).
-		with("Connection", "close")
+func tooLarge(most int64) *Refusal {
+	return Refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", most).
+		With("Connection", "close")
 }
 
 // unreadable is the refusal of a body that cannot be read.
-func unreadable(err error, most int64) *refusal {
+func unreadable(err error, most int64) *Refusal {
 	var beyond *http.MaxBytesError
 	switch {
 	case errors.As(err, &beyond):
 		return tooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse(http.StatusRequestTimeout, "the request did not arrive in time").with("Connection", "close")
+		return Refuse(http.StatusRequestTimeout, "the request did not arrive in time").With("Connection", "close")
 	}
-	return refuse(http.StatusBadRequest, "the body cannot be read: %w", err)
+	return Refuse(http.StatusBadRequest, "the body cannot be read: %w", err)
 }
 
-// readEvents reads the events of a request: one, or any number of a batch. Its error wraps [schemas.ErrInvalid].
-func readEvents(m mode, h http.Header, body []byte) ([]schemas.Event, error) {
+// Read reads the events of a request: one, or any number of a batch. Its error wraps [schemas.ErrInvalid].
+func Read(m Mode, h http.Header, body []byte) ([]schemas.Event, error) {
 	switch m {
-	case batched:
+	case Batched:
 		return readBatch(body)
-	case structured:
+	case Structured:
 		e, err := cloudevent.ReadStructured(body)
 		return []schemas.Event{e}, err
 	}
@@ -134,15 +142,15 @@ func readBatch(body []byte) ([]schemas.Event, error) {
 	return events, nil
 }
 
-// writeEvents sends events in a mode. It returns an error only before it sends anything.
-func writeEvents(w http.ResponseWriter, m mode, events []schemas.Event) error {
+// Write sends a response with events in a mode. It returns an error only before it sends anything.
+func Write(w http.ResponseWriter, status int, m Mode, events []schemas.Event) error {
 	var body []byte
 	var err error
 	switch m {
-	case batched:
+	case Batched:
 		w.Header().Set("Content-Type", cloudevent.BatchJSON)
 		body, err = writeBatch(events)
-	case structured:
+	case Structured:
 		w.Header().Set("Content-Type", cloudevent.StructuredJSON)
 		body, err = cloudevent.WriteStructured(events[0])
 	default:
@@ -153,6 +161,7 @@ func writeEvents(w http.ResponseWriter, m mode, events []schemas.Event) error {
 		return err
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // a failure means that the client is gone
 	return nil
 }
