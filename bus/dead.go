@@ -22,7 +22,7 @@ const (
 	HeaderError     = "Rehome-Error"     // what was wrong, on one line
 	HeaderSubject   = "Rehome-Subject"   // where the message was published
 	HeaderStream    = "Rehome-Stream"    // the stream it was in, for other programs: Rehome takes it from the subject
-	HeaderSequence  = "Rehome-Sequence"  // its number in that stream
+	HeaderSequence  = "Rehome-Sequence"  // its number, with the epoch of the stream
 	HeaderTruncated = "Rehome-Truncated" // how long its body was, if it had to be cut
 )
 
@@ -120,7 +120,7 @@ type DeadLetter struct {
 	Error string
 
 	// Stream is the stream that the message was in, as the subject of the letter says, on which only roles that read that
-	// stream can publish. Sequence is the message's number there, and Channel where it was published; both are claims of the
+	// stream can publish. Sequence is its number, with the epoch of the stream, and Channel where it was published; both are claims of the
 	// letter. They are empty in a message that another program stored among the letters.
 	Stream   string
 	Sequence uint64

@@ -112,6 +112,9 @@ func TestTraits(t *testing.T) {
 			if s.Needs(policy.FactDue) != (s.Scope == schemas.PodKind) {
 				t.Errorf("it decides on a %s and needs the fact due: %v", s.Scope, s.Needs(policy.FactDue))
 			}
+			if s.Scope == schemas.NodeKind && !s.Needs(policy.FactConcerned) {
+				t.Error("it decides on a node, and does not need the fact concerned: each pod on the node would build the scope")
+			}
 			if !slices.Contains(policy.Priorities(), s.Priority) {
 				t.Errorf("priority %q is not one of %v", s.Priority, policy.Priorities())
 			}
