@@ -7,86 +7,60 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostChannels is how many subjects one type of event may take. The server compares each message with each; beyond that it
+// mostChannels bounds the subjects of one type of event. The server compares each message with each subject; beyond that it
 // is cheaper to look at more events.
 const mostChannels = 64
 
-// Channels are the NATS subjects on which everything comes that is wanted, and as little else as subjects can say: types,
-// outcomes, strategies, maintenances, and of deltas and verdicts namespaces, pods and nodes, unless there are so many that
-// naming all combinations costs more than it saves. No two of them match the same subject. Empty: nothing can be what is wanted.
+// Channels returns the NATS subjects of the events that fit the filter, and of as few others as subjects allow: the namespaces,
+// pods, and nodes of scopes and intents are in the data. No two of them match the same subject. Empty: no event can fit.
 func (f Filter) Channels() []string {
-	var channels []string
+	var all []string
 	for _, noun := range nouns() {
-		if !f.Wants(noun) {
-			continue
-		}
-		switch noun {
-		case Delta:
-			channels = append(channels, f.deltas()...)
-		case Verdict:
-			channels = append(channels, f.verdicts()...)
-		case Maintenance:
-			if len(f.Outcomes) == 0 && fits(f.Strategies, schemas.MaintenanceStrategy) {
-				channels = append(channels, subjects(noun, tokens(f.Maintenances))...)
+		if f.Wants(noun) {
+			for _, tokens := range f.patterns(noun) {
+				all = append(all, subjects(noun, tokens...)...)
 			}
-		case Receipt, Request:
-			if !f.asksOfData() {
-				channels = append(channels, subjects(noun, []string{"*"})...)
-			}
-		default:
-			channels = append(channels, f.evaluations(noun)...)
 		}
 	}
-	return channels
+	return all
 }
 
-// evaluations are rehome.NOUN.STRATEGY.PROFILE.KIND.KEY, of scopes and answers. A pod can stand anywhere in the data.
-func (f Filter) evaluations(noun string) []string {
+// patterns returns the subjects of a noun: for each of them the lists of tokens that fit, one list for each place. The places at
+// the end may be missing. None: no event of the noun can fit.
+func (f Filter) patterns(noun string) [][][]string {
+	all, strategies := []string{"*"}, tokens(f.Strategies)
+	if len(f.Maintenances) > 0 { // only one strategy works on maintenances
+		if strategies = nil; fits(f.Strategies, schemas.MaintenanceStrategy) {
+			strategies = []string{schemas.MaintenanceStrategy}
+		}
+	}
+	places, some := f.places()
 	switch {
+	case noun == Verdict && some: // rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
+		return [][][]string{{tokens(f.Outcomes), strategies, places}}
+	case noun == Verdict:
+		return [][][]string{{tokens(f.Outcomes), strategies, {"*.*"}}}
 	case len(f.Outcomes) > 0:
 		return nil
-	case len(f.Maintenances) > 0:
-		return subjects(noun, f.strategies(), []string{"*"}, []string{string(schemas.MaintenanceKind)}, tokens(f.Maintenances))
-	}
-	return subjects(noun, f.strategies(), []string{"*"})
-}
-
-// strategies are their tokens. What is done for a maintenance is of one alone.
-func (f Filter) strategies() []string {
-	switch {
-	case len(f.Maintenances) == 0:
-		return tokens(f.Strategies)
-	case fits(f.Strategies, schemas.MaintenanceStrategy):
-		return []string{schemas.MaintenanceStrategy}
+	case noun == Scope && len(f.Maintenances) > 0, noun == Intents && len(f.Maintenances) > 0:
+		return [][][]string{{strategies, all, {string(schemas.MaintenanceKind)}, tokens(f.Maintenances)}}
+	case noun == Scope, noun == Intents: // rehome.NOUN.STRATEGY.PROFILE.KIND.KEY
+		return [][][]string{{strategies, all}}
+	case noun == Maintenance && fits(f.Strategies, schemas.MaintenanceStrategy): // rehome.maintenance.NAME
+		return [][][]string{{tokens(f.Maintenances)}}
+	case noun == Delta && len(f.Strategies)+len(f.Maintenances) > 0:
+		return nil
+	case noun == Delta && some: // rehome.delta.pod.ASPECT.NAMESPACE.NAME
+		return [][][]string{{{"pod"}, all, places}}
+	case noun == Delta && len(f.Nodes) > 0: // rehome.delta.node.ASPECT.NAME; the node of a pod is in the data
+		return [][][]string{{{"node"}, all, tokens(f.Nodes)}, {{"pod"}, all}}
+	case noun == Delta, noun != Maintenance && !f.asksOfData(): // requests and receipts say nothing of what a filter asks
+		return [][][]string{{all}}
 	}
 	return nil
 }
 
-// deltas are rehome.delta.node.ASPECT.NAME and rehome.delta.pod.ASPECT.NAMESPACE.NAME.
-func (f Filter) deltas() []string {
-	places, some := f.places()
-	switch {
-	case len(f.Outcomes)+len(f.Strategies)+len(f.Maintenances) > 0:
-		return nil
-	case some:
-		return subjects(Delta, []string{"pod"}, []string{"*"}, places)
-	case len(f.Nodes) > 0: // the node of a pod is in the data
-		of := subjects(Delta, []string{"node"}, []string{"*"}, tokens(f.Nodes))
-		return append(of, subjects(Delta, []string{"pod"}, []string{"*"})...)
-	}
-	return subjects(Delta, []string{"*"})
-}
-
-// verdicts are rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD.
-func (f Filter) verdicts() []string {
-	places, some := f.places()
-	if !some {
-		places = []string{"*.*"}
-	}
-	return subjects(Verdict, tokens(f.Outcomes), f.strategies(), places)
-}
-
-// places are the tokens NAMESPACE.POD of the pods that are meant. some is false when any pod is.
+// places returns the tokens NAMESPACE.POD of the pods. some is false if any pod fits.
 func (f Filter) places() (list []string, some bool) {
 	if len(f.Pods) > 0 {
 		for _, p := range f.Pods {
@@ -102,20 +76,19 @@ func (f Filter) places() (list []string, some bool) {
 	return list, len(list) > 0
 }
 
-// tokens are names as they stand in subjects; none is any.
-func tokens(names []string) []string {
-	if len(names) == 0 {
-		return []string{"*"}
-	}
-	list := make([]string, 0, len(names))
+// tokens returns names as tokens of subjects. Without names any token fits.
+func tokens(names []string) (list []string) {
 	for _, n := range names {
 		list = append(list, schemas.Token(n))
+	}
+	if len(list) == 0 {
+		return []string{"*"}
 	}
 	return list
 }
 
-// subjects combines one of each list after the other. When that would be too many, the last list that has several gives
-// way, and so on. A list that is empty leaves nothing. What matches anything at the end matches however many tokens follow.
+// subjects returns all combinations of one token of each list. If there are too many, the last list that has several tokens
+// becomes a wildcard, and so on. An empty list leaves no subject. A subject that ends in a wildcard matches any number of tokens.
 func subjects(noun string, lists ...[]string) []string {
 	count := 1
 	for i, l := range lists {

@@ -1,8 +1,9 @@
-// Package filter says which events somebody wants to see: as NATS subjects, as far as subjects can say it, and as a
-// question to each event that comes.
+// Package filter selects events: [Filter.Channels] returns the NATS subjects to subscribe to, which let through some events too
+// many, and [Filter.Matches] decides about each event. Both are pure functions.
 //
-// [Filter.Channels] is for the server, so that little is sent that nobody wants; it leaves out nothing that is wanted.
-// [Filter.Matches] decides. Both are pure functions.
+//	filter.go    Filter, Check, Matches
+//	channels.go  Channels: the subjects of each noun
+//	read.go      read: the fields of an event that filters ask about
 package filter
 
 import (
@@ -28,37 +29,36 @@ const (
 // nouns lists all types.
 func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request} }
 
-// passes says whether events of a type have no history: they can only be looked on at.
+// passes reports whether the history keeps no events of a type.
 func passes(noun string) bool { return noun == Scope || noun == Request }
 
-// Remembered says whether there is a history of what comes on a channel of [Filter.Channels].
+// Remembered reports whether the history keeps the events on a channel of [Filter.Channels].
 func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 
-// Filter is what somebody wants: of each list one has to fit, and all lists that are not empty have to. The zero value
-// wants all of the history.
+// Filter selects the events that fit one entry of each list that is not empty. The zero value selects all of the history.
 //
-// An event that does not have what a list asks for does not fit: only verdicts have an outcome, deltas have no strategy,
-// what a node is asked belongs to no namespace, and requests and their receipts have none of all this. What is said of a
-// maintenance is of the strategy Maintenance, and about the nodes that it tells of and the pods that cannot move off them.
+// An event without a field does not fit a list of its values: only verdicts have an outcome, deltas have no strategy, scopes of
+// nodes have no namespace, and requests and receipts have none of these fields. Events about a maintenance have the strategy
+// Maintenance, its nodes, and the pods that cannot move.
 type Filter struct {
-	// Types are the words above. Empty: those of which there is a history, all but scope and request.
+	// Types are the words above. Empty: all that the history keeps, which are all but scope and request.
 	Types []string
 	// Outcomes are those of verdicts.
 	Outcomes []string
 	// Strategies are their names.
 	Strategies []string
-	// Namespaces, Pods and Nodes are what an event is about: the node or pod that changed, the node, pod or group that was
-	// asked about, or a pod that is to move and the node that it is to leave. One of them has to fit all three lists.
+	// Namespaces, Pods, and Nodes are places: of the node or pod that changed, of the scope, or of a pod that should move. One
+	// place of the event has to fit all three lists.
 	Namespaces []string
 	Pods       []Pod
 	Nodes      []string
-	// Maintenances are the names of node maintenances: what is asked, wanted and done for one of them, and how far it is.
+	// Maintenances are the names of node maintenances.
 	Maintenances []string
-	// Correlations are correlation IDs: all that followed from one change.
+	// Correlations are correlation IDs, one for each chain of events.
 	Correlations []string
 }
 
-// Pod names a pod, or pods that had this name one after the other.
+// Pod names a pod.
 type Pod struct{ Namespace, Name string }
 
 // ParsePod reads NAMESPACE/NAME.
@@ -73,7 +73,7 @@ func ParsePod(text string) (Pod, error) {
 // ErrNothing is wrapped by errors that say that no event can fit.
 var ErrNothing = errors.New("no event can be all that")
 
-// Check says what is wrong with the filter by the name of the list, in the singular.
+// Check returns an error that begins with the name of a wrong list, in the singular.
 func (f Filter) Check() error {
 	for _, t := range f.Types {
 		if !slices.Contains(nouns(), t) {
@@ -102,7 +102,7 @@ func (f Filter) Check() error {
 	return nil
 }
 
-// Wants says whether events of a type are wanted at all.
+// Wants reports whether events of a type can fit.
 func (f Filter) Wants(noun string) bool {
 	if len(f.Types) == 0 {
 		return !passes(noun)
@@ -110,8 +110,7 @@ func (f Filter) Wants(noun string) bool {
 	return slices.Contains(f.Types, noun)
 }
 
-// Matches says whether an event is wanted. Its type is that of its channel. One whose data cannot be read is wanted when
-// nothing is asked of its data.
+// Matches reports whether an event fits. Its channel tells the type. The data is read only if a list asks about it.
 func (f Filter) Matches(e schemas.Event) bool {
 	noun := nounOf(e.Channel)
 	if noun == "" || !f.Wants(noun) || !fits(f.Correlations, e.CorrelationID) {
@@ -122,25 +121,25 @@ func (f Filter) Matches(e schemas.Event) bool {
 	}
 	s, ok := read(noun, e)
 	return ok && fits(f.Outcomes, s.outcome) && fits(f.Strategies, s.strategy) && fits(f.Maintenances, s.maintenance) &&
-		slices.ContainsFunc(s.about, f.means)
+		slices.ContainsFunc(s.about, f.fitsPlace)
 }
 
-// asksOfData says whether what an event says makes a difference.
+// asksOfData reports whether a list asks about the data of events.
 func (f Filter) asksOfData() bool {
 	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes)+len(f.Maintenances) > 0
 }
 
-// means says whether the filter means a place.
-func (f Filter) means(p place) bool {
+// fitsPlace reports whether a place fits.
+func (f Filter) fitsPlace(p place) bool {
 	return fits(f.Namespaces, p.namespace) && fits(f.Pods, Pod{p.namespace, p.pod}) && fits(f.Nodes, p.node)
 }
 
-// fits says whether a list has an entry, or has none at all.
+// fits reports whether a list has the entry, or is empty.
 func fits[T comparable](list []T, entry T) bool {
 	return len(list) == 0 || slices.Contains(list, entry)
 }
 
-// nounOf is the type of event that a channel is for. Empty: none that is known.
+// nounOf returns the type of the events on a channel. Empty: it is not known.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
 	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(nouns(), tokens[1]) {

@@ -6,17 +6,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// statement is what an event says, as far as filters ask.
+// statement holds the fields of an event that filters ask about.
 type statement struct {
 	outcome, strategy, maintenance string
 
 	about []place // at least one
 }
 
-// place is where something happens. What is not known, or does not apply, is empty.
+// place is a node, a namespace, or a pod. Unknown fields are empty.
 type place struct{ namespace, pod, node string }
 
-// read reads what an event says. ok is false for data that is not what its type promises.
+// read reads an event. ok is false if its data is not of its type.
 func read(noun string, e schemas.Event) (s statement, ok bool) {
 	switch noun {
 	case Delta:
@@ -47,7 +47,7 @@ func read(noun string, e schemas.Event) (s statement, ok bool) {
 	return statement{}, false
 }
 
-// maintenanceOf is the name of the maintenance that a scope is about. Empty: it is about something else.
+// maintenanceOf returns the name of the maintenance of a scope. Empty: the scope is of another kind.
 func maintenanceOf(kind schemas.ScopeKind, key string) string {
 	if kind != schemas.MaintenanceKind {
 		return ""
@@ -55,7 +55,7 @@ func maintenanceOf(kind schemas.ScopeKind, key string) string {
 	return key
 }
 
-// placesOfMaintenance are the nodes that it tells of, and the pods that cannot move off them; nowhere, if there is no node.
+// placesOfMaintenance returns the nodes of the event and the pods that cannot move, after an empty place.
 func placesOfMaintenance(m schemas.Maintenance) []place {
 	list := []place{{}}
 	for _, n := range m.Nodes {
@@ -84,7 +84,7 @@ func placeOfIntent(i schemas.Intent) place {
 	return place{namespace: i.Pod.Namespace, pod: i.Pod.Name, node: i.Node}
 }
 
-// placeOfScope reads the key of a scope, which begins with a namespace where the kind has one.
+// placeOfScope reads the key of a scope.
 func placeOfScope(kind schemas.ScopeKind, key string) place {
 	namespace, rest, _ := strings.Cut(key, "/")
 	switch kind {
