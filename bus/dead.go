@@ -120,8 +120,8 @@ type DeadLetter struct {
 	Error string
 
 	// Stream is the stream that the message was in, as the subject of the letter says, on which only roles that read that
-	// stream can publish. Sequence is its number, with the epoch of the stream, and Channel where it was published; both are claims of the
-	// letter. They are empty in a message that another program stored among the letters.
+	// stream can publish. Sequence is its number, with the epoch of the stream, and Channel where it was published; both are
+	// claims of the letter. They are empty in a message that another program stored among the letters.
 	Stream   string
 	Sequence uint64
 	Channel  string

@@ -250,16 +250,9 @@ func (b *Bus) insert(
 }
 
 // Current returns whether a scope, as [Bus.Work] handed it over, still waits for its answer: no newer scope of its key has
-// been published, and it was not answered by another worker.
+// been published, and no other worker has answered it.
 func (b *Bus) Current(ctx context.Context, scope schemas.Event) (current bool, err error) {
-	err = b.do("look for scope "+scope.ID, func() error {
-		_, err := b.get(ctx, StreamScopes, scope.Sequence)
-		if current = err == nil; errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		}
-		return err
-	})
-	return current, err
+	return b.has(ctx, StreamScopes, scope)
 }
 
 // get reads the message of a stream with a number, with its epoch. The error is [jetstream.ErrMsgNotFound] when it is not

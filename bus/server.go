@@ -57,7 +57,8 @@ type ServerOptions struct {
 type Server struct {
 	nats *server.Server
 	gate *gate  // nil: no socket
-	seed []byte // of the key by which this process is known. nil: everybody who reaches the server may do everything
+	seed []byte // of the key of this process. nil: every connection may do everything
+	stop sync.Once
 }
 
 // maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 50,000 pods fits,
@@ -149,15 +150,21 @@ func (s *Server) open(o ServerOptions, options *server.Options) (err error) {
 // InProcessConn opens a connection to the server, for a NATS client in this process.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.nats.InProcessConn() }
 
-// Stop closes the socket and all connections, writes what is left to the disk and waits for it, some 100 ms. Work that
-// is under way is lost to its worker, so close the [Bus] of each role before. Stopping twice does nothing.
-func (s *Server) Stop() {
+// Stop closes the socket and all connections, writes pending data to the disk, and waits for it, some 100 ms. Handlers lose their
+// messages, so close the [Bus] of each role before. Stopping twice does nothing.
+func (s *Server) Stop() { s.stop.Do(s.close) }
+
+func (s *Server) close() {
 	if s.gate != nil {
-		s.gate.close()
+		_ = os.Remove(s.gate.path) // first: once the listener is closed, another server may make its socket there
+		_ = s.gate.listener.Close()
 	}
 	if s.nats != nil {
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
+	}
+	if s.gate != nil {
+		s.gate.done.Wait()
 	}
 }
 
@@ -316,11 +323,7 @@ const dialWithin = time.Second
 type gate struct {
 	path     string
 	listener *net.UnixListener
-
-	mu     sync.Mutex
-	closed bool
-	open   map[net.Conn]struct{}
-	done   sync.WaitGroup
+	done     sync.WaitGroup // ends with the listener and the connections of the server
 }
 
 // openGate makes the socket, readable and writable for this user alone, and replaces one that nobody serves any more.
@@ -342,7 +345,7 @@ func openGate(path string) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return &gate{path: path, listener: l, open: make(map[net.Conn]struct{})}, nil
+	return &gate{path: path, listener: l}, nil
 }
 
 // listenPrivately makes the socket in a directory that only this user may enter, so that nobody else can connect before
@@ -389,43 +392,12 @@ func (g *gate) serve(to nats.InProcessConnProvider) {
 
 // connect copies in both directions until either side ends.
 func (g *gate) connect(outside, inside net.Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		_, _ = outside.Close(), inside.Close()
-		return
+	for _, way := range [][2]net.Conn{{inside, outside}, {outside, inside}} {
+		g.done.Go(func() {
+			defer func() { _, _ = outside.Close(), inside.Close() }()
+			_, _ = io.Copy(way[0], way[1])
+		})
 	}
-	g.open[outside], g.open[inside] = struct{}{}, struct{}{}
-	end := func() {
-		_, _ = outside.Close(), inside.Close()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.open, outside)
-		delete(g.open, inside)
-	}
-	g.done.Go(func() {
-		defer end()
-		_, _ = io.Copy(inside, outside)
-	})
-	g.done.Go(func() {
-		defer end()
-		_, _ = io.Copy(outside, inside)
-	})
-}
-
-// close removes the socket, ends all connections and waits until they are gone.
-func (g *gate) close() {
-	g.mu.Lock()
-	if !g.closed {
-		g.closed = true
-		_ = os.Remove(g.path) // while it is still ours: after the close another server may have taken its place
-		_ = g.listener.Close()
-		for c := range g.open {
-			_ = c.Close()
-		}
-	}
-	g.mu.Unlock()
-	g.done.Wait()
 }
 
 // socketDialer lets the NATS client use a socket the way it uses a server in its own process.

@@ -226,14 +226,19 @@ func (l letter) request() schemas.Event {
 
 // HasRequest returns whether the request e, as [Bus.FollowRequests] handed it over, is still open.
 func (b *Bus) HasRequest(ctx context.Context, e schemas.Event) (open bool, err error) {
-	err = b.do("look for the request on "+e.Channel, func() error {
-		_, err := b.get(ctx, StreamRequests, e.Sequence)
-		if open = err == nil; errors.Is(err, jetstream.ErrMsgNotFound) {
+	return b.has(ctx, StreamRequests, e)
+}
+
+// has returns whether a stream still has the message of an event.
+func (b *Bus) has(ctx context.Context, stream string, e schemas.Event) (has bool, err error) {
+	err = b.do("look for the message on "+e.Channel, func() error {
+		_, err := b.get(ctx, stream, e.Sequence)
+		if has = err == nil; errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		}
 		return err
 	})
-	return open, err
+	return has, err
 }
 
 // OpenRequest is a request that is not finished.
