@@ -13,7 +13,7 @@ import (
 const (
 	// gcPercent is how much the heap may grow between two collections. Most of the heap is caches that stay, so Go's default of 100
 	// would leave as much again empty.
-	gcPercent = 50
+	gcPercent = 75
 	// memoryCheck is the time between two checks whether a step of the start is over.
 	memoryCheck = 2 * time.Second
 	// calmChecks is how many checks in a row find no open scope when the first full evaluation is over.
