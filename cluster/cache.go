@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -200,14 +199,6 @@ func (c *Cache) Budget(namespace, name string) *policyv1.PodDisruptionBudget {
 	return get[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, namespace, name)
 }
 
-// BudgetsOf lists the PodDisruptionBudgets that select a pod, in no order.
-func (c *Cache) BudgetsOf(pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
-	budgets := list[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, cache.NamespaceIndex, pod.Namespace)
-	return slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool {
-		return !BudgetSelector(b).Matches(labels.Set(pod.Labels))
-	})
-}
-
 // Namespace is the namespace of that name; nil: there is none.
 func (c *Cache) Namespace(name string) *corev1.Namespace {
 	return get[corev1.Namespace](c, Namespaces, "", name)
@@ -257,12 +248,4 @@ func (c *Cache) of(kind Kind) *held {
 		}
 	}
 	return nil
-}
-
-func (c *Cache) priorityClass(name string) *schedulingv1.PriorityClass {
-	return get[schedulingv1.PriorityClass](c, PriorityClasses, "", name)
-}
-
-func (c *Cache) claim(namespace, name string) *corev1.PersistentVolumeClaim {
-	return get[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, namespace, name)
 }

@@ -112,10 +112,6 @@ func resized(p *corev1.Pod) bool {
 		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
 }
 
-func nameOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
-
 // Elsewhere says whether the pod's replacement fits on another node that is ready and that nodes selects, nil all of them; and
 // if not, why not. A pod that cannot be judged does not: the policy asks not to move pods that have nowhere to go. It does not
 // change the pod.

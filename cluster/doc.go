@@ -1,13 +1,15 @@
 // Package cluster is the read model that the roles of a process share: one informer per kind, objects pruned to what some role
 // reads, and indexes that every change updates before any role hears of it.
 //
-//	informer ──▶ prune (prune.go, pruneother.go) ──▶ share (share.go) ──▶ store
+//	informer ──▶ prune (prune.go) ──▶ share (share.go) ──▶ store
 //	   │
 //	   └─▶ Cache.OnUpdate ──▶ indexes                              ──▶ handlers of the watcher and maintenance, see AddHandler
 //	                           budgets    budget ─▶ pods    facts.go
 //	                           capacity   where pods fit    capacity.go
-//	                           Workloads  owner ─▶ pods     workloads.go ──▶ actuator, see Workloads.OnChange
+//	                           Workloads  owner ─▶ pods     workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
 //	                           nodes      taint times       nodes.go
+//
+// summary.go says what the actuator reads of a pod, kinds.go which kinds there are.
 //
 // # Usage
 //

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,7 +22,7 @@ func (c *Cache) Budgeted(pod *corev1.Pod) bool { return c.workloads.budgeted(pod
 
 // StorageClass is the class that a claim names in its spec.
 func (c *Cache) StorageClass(namespace, claim string) (class string, found bool) {
-	pvc := c.claim(namespace, claim)
+	pvc := get[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, namespace, claim)
 	if pvc == nil {
 		return "", false
 	}
@@ -42,7 +43,7 @@ func (c *Cache) Priority(class string) (value int32, found bool) {
 	if !c.wants(PriorityClasses) {
 		return math.MaxInt32, true
 	}
-	p := c.priorityClass(class)
+	p := get[schedulingv1.PriorityClass](c, PriorityClasses, "", class)
 	if p == nil {
 		return 0, false
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -16,9 +17,9 @@ const outageInterval = 30 * time.Second
 // outage logs that the API server cannot be watched, without repeating itself. Each right that is missing is logged for itself:
 // they all have to be given.
 type outage struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	last map[string]time.Time // by the missing right; empty: any other failure
+	log *slog.Logger
+	mu  sync.Mutex
+	by  map[string]*rate.Sometimes // by the missing right; empty: any other failure
 }
 
 // failed logs a failed watch. A watch that ended normally, or that must list again because its resource version expired, is no
@@ -33,12 +34,11 @@ func (o *outage) failed(err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if last, logged := o.last[what]; logged && time.Since(last) < outageInterval {
-		return
+	if o.by == nil {
+		o.by = map[string]*rate.Sometimes{}
 	}
-	if o.last == nil {
-		o.last = map[string]time.Time{}
+	if o.by[what] == nil {
+		o.by[what] = &rate.Sometimes{Interval: outageInterval}
 	}
-	o.last[what] = time.Now()
-	o.log.Warn("the API server cannot be watched; trying again until it can", "error", err)
+	o.by[what].Do(func() { o.log.Warn("the API server cannot be watched; trying again until it can", "error", err) })
 }

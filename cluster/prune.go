@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
@@ -239,4 +240,59 @@ func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 		return nil
 	}
 	return kept
+}
+
+// The annotations that say where a claim or a volume is, which class it has, and which class is the default. They are
+// those that package fit reads.
+func storageAnnotations() []string {
+	return []string{
+		"pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node", corev1.BetaStorageClassAnnotation,
+		"storageclass.kubernetes.io/is-default-class",
+	}
+}
+
+// pruneOther prunes the metadata of the other kinds. Of namespaces, claims, volumes, and attachments, of which there can be many, it
+// keeps the fields that decide whether a pod fits on a node, and the fields that rules of the policy read.
+func pruneOther(object any) {
+	if o, ok := object.(metav1.Object); ok {
+		var kept map[string]string
+		for _, key := range storageAnnotations() {
+			if value, set := o.GetAnnotations()[key]; set {
+				if kept == nil {
+					kept = map[string]string{}
+				}
+				kept[key] = value
+			}
+		}
+		o.SetAnnotations(kept)
+		o.SetFinalizers(nil)
+		o.SetManagedFields(nil)
+	}
+	switch o := object.(type) {
+	case *corev1.Namespace:
+		o.Spec, o.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+	case *corev1.PersistentVolumeClaim:
+		o.Labels, o.Status = nil, corev1.PersistentVolumeClaimStatus{Phase: o.Status.Phase}
+	case *corev1.PersistentVolume:
+		pruneVolume(o)
+	case *storagev1.VolumeAttachment:
+		o.Spec.Source, o.Status = storagev1.VolumeAttachmentSource{PersistentVolumeName: o.Spec.Source.PersistentVolumeName},
+			storagev1.VolumeAttachmentStatus{}
+	}
+}
+
+// pruneVolume keeps of the many kinds of volumes only what the one is attached by that counts towards a limit.
+func pruneVolume(v *corev1.PersistentVolume) {
+	s := v.Spec
+	v.Spec = corev1.PersistentVolumeSpec{
+		Capacity: s.Capacity, AccessModes: s.AccessModes, StorageClassName: s.StorageClassName, VolumeMode: s.VolumeMode,
+		NodeAffinity: s.NodeAffinity, VolumeAttributesClassName: s.VolumeAttributesClassName,
+	}
+	if r := s.ClaimRef; r != nil {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+	}
+	if s.CSI != nil {
+		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.CSI.Driver, VolumeHandle: s.CSI.VolumeHandle}
+	}
+	v.Status = corev1.PersistentVolumeStatus{Phase: v.Status.Phase}
 }

@@ -339,7 +339,7 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 	kept := metav1.ObjectMeta{Name: "x", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}}
 	noLabels := kept
 	noLabels.Labels = nil
-	yes := true
+	volume, inline := "v", corev1.PersistentVolumeSpec{}
 	for _, c := range []struct {
 		name      string
 		got, want runtime.Object
@@ -347,7 +347,7 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 		{"a namespace to its labels",
 			&corev1.Namespace{ObjectMeta: meta, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"f"}}},
 			&corev1.Namespace{ObjectMeta: kept}},
-		{"a priority class to its value", &schedulingv1.PriorityClass{ObjectMeta: meta, Value: 7, Description: "d"},
+		{"a priority class without metadata", &schedulingv1.PriorityClass{ObjectMeta: meta, Value: 7},
 			&schedulingv1.PriorityClass{ObjectMeta: kept, Value: 7}},
 		{"a claim to its spec and phase",
 			&corev1.PersistentVolumeClaim{ObjectMeta: meta, Status: corev1.PersistentVolumeClaimStatus{
@@ -359,12 +359,13 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 				PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s"}},
 			}},
 			&corev1.PersistentVolume{ObjectMeta: kept, Spec: corev1.PersistentVolumeSpec{Capacity: amount("storage", "1Gi")}}},
-		{"a storage class without its parameters",
-			&storagev1.StorageClass{ObjectMeta: meta, Provisioner: "p", Parameters: map[string]string{"a": "b"}},
-			&storagev1.StorageClass{ObjectMeta: kept, Provisioner: "p"}},
-		{"a driver to whether it reports its capacity",
-			&storagev1.CSIDriver{ObjectMeta: meta, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes, PodInfoOnMount: &yes}},
-			&storagev1.CSIDriver{ObjectMeta: kept, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}}},
+		{"an attachment to its volume and node",
+			&storagev1.VolumeAttachment{ObjectMeta: meta, Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "a", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume, InlineVolumeSpec: &inline},
+			}, Status: storagev1.VolumeAttachmentStatus{Attached: true}},
+			&storagev1.VolumeAttachment{ObjectMeta: kept, Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "a", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+			}}},
 		{"a pod without what its containers run", &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "c", Image: "i", Command: []string{"run"}, VolumeMounts: []corev1.VolumeMount{{Name: "v"}},
 		}}}}, &corev1.Pod{

@@ -11,32 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
-
-// Pod is the summary of a pod. The zero value is no pod.
-type Pod struct {
-	Ref schemas.PodRef
-	// Workload is the pod's controller, or the Deployment behind its ReplicaSet. The zero value: it has none.
-	Workload schemas.ObjectRef
-	Node     string // empty: none yet
-	Created  time.Time
-	// Ready: it is ready and is not being deleted.
-	Ready bool
-	// Leaving: it is being deleted. Ended: it has succeeded or failed.
-	Leaving, Ended bool
-	// Why it has no node or is not ready, from its conditions. Empty: unknown.
-	Why string
-	// Priority is 0 for a pod that says nothing.
-	Priority int32
-	QoS      corev1.PodQOSClass
-	// Budgeted: a PodDisruptionBudget selects it.
-	Budgeted bool
-}
 
 // Tally is how a workload is now.
 type Tally struct {
@@ -221,22 +200,6 @@ func (w *Workloads) selects(p *corev1.Pod) bool {
 	return false
 }
 
-func (w *Workloads) show(m *member) Pod {
-	p := m.pod
-	shown := Pod{
-		Ref:  schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-		Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: isReady(p), Leaving: p.DeletionTimestamp != nil,
-		Ended: schemas.Ended(p), Why: why(p), QoS: p.Status.QOSClass, Budgeted: w.selects(p),
-	}
-	if p.Spec.Priority != nil {
-		shown.Priority = *p.Spec.Priority
-	}
-	if m.of != nil {
-		shown.Workload = m.of.workload
-	}
-	return shown
-}
-
 func (w *Workloads) tally(workload types.UID) Tally {
 	var t Tally
 	for _, g := range w.workloads[workload] {
@@ -357,40 +320,6 @@ func (w *Workloads) detach(g *group) {
 	w.workloads[uid] = rest
 }
 
-// workloadBehind is the Deployment of a ReplicaSet that is known, else the controller itself.
-func (w *Workloads) workloadBehind(owner schemas.ObjectRef) schemas.ObjectRef {
-	if c := w.controllers[owner.UID]; c != nil && c.ref == owner && c.deployment.UID != "" {
-		return c.deployment
-	}
-	return owner
-}
-
-// controllerChanged takes one change of a controller into account. old or new is nil where there is none; they have one UID.
-func (w *Workloads) controllerChanged(old, new *controller) {
-	at := cmp.Or(new, old)
-	w.mu.Lock()
-	before := w.tally(at.ref.UID)
-	if new == nil {
-		delete(w.controllers, at.ref.UID)
-	} else {
-		w.controllers[at.ref.UID] = new
-	}
-	var touched []types.UID
-	if g := w.groups[at.ref]; g != nil {
-		if behind := w.workloadBehind(at.ref); behind != g.workload {
-			touched = append(touched, g.workload.UID, behind.UID)
-			w.detach(g)
-			g.workload = behind
-			w.workloads[behind.UID] = append(w.workloads[behind.UID], g)
-		}
-	}
-	if w.tally(at.ref.UID) != before {
-		touched = append(touched, at.ref.UID)
-	}
-	w.mu.Unlock()
-	w.tell("", touched...)
-}
-
 // budgetChanged takes one change of a budget into account.
 func (w *Workloads) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 	if old != nil && new != nil && equality.Semantic.DeepEqual(old.Spec.Selector, new.Spec.Selector) {
@@ -461,76 +390,4 @@ func ownerUIDs(p *corev1.Pod) map[types.UID]bool {
 		uids[p.OwnerReferences[i].UID] = true
 	}
 	return uids
-}
-
-// controllerOf is the controller of an object, if it is of the kind, or of any for an empty one. Else the zero reference.
-func controllerOf(m metav1.Object, kind string) schemas.ObjectRef {
-	owner := metav1.GetControllerOfNoCopy(m)
-	if owner == nil || kind != "" && (owner.Kind != kind || !strings.HasPrefix(owner.APIVersion, "apps/")) {
-		return schemas.ObjectRef{}
-	}
-	return schemas.ObjectRef{Kind: owner.Kind, Namespace: m.GetNamespace(), Name: owner.Name, UID: owner.UID}
-}
-
-func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == of {
-			return c
-		}
-	}
-	return nil
-}
-
-func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
-
-func isReady(p *corev1.Pod) bool {
-	return p.DeletionTimestamp == nil && !schemas.Ended(p) && isTrue(podCondition(p, corev1.PodReady))
-}
-
-// why says why a pod has no node or is not ready.
-func why(p *corev1.Pod) string {
-	if p.Spec.NodeName == "" {
-		return message(podCondition(p, corev1.PodScheduled))
-	}
-	ready := podCondition(p, corev1.PodReady)
-	if isTrue(ready) {
-		return ""
-	}
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range statuses {
-			if w := statuses[i].State.Waiting; w != nil {
-				return cut(strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
-			}
-		}
-	}
-	return message(ready)
-}
-
-// message returns the message of a condition, or its reason if it has no message.
-func message(c *corev1.PodCondition) string {
-	if c == nil {
-		return ""
-	}
-	return cmp.Or(c.Message, c.Reason)
-}
-
-// controller is the part of a ReplicaSet, Deployment, StatefulSet, or ReplicationController that the cache keeps.
-type controller struct {
-	metav1.ObjectMeta
-	ref      schemas.ObjectRef
-	replicas int
-	// deployment is what controls a ReplicaSet, if it is a Deployment, else the zero reference.
-	deployment schemas.ObjectRef
-}
-
-func newController(kind string, m metav1.Object, replicas *int32) *controller {
-	c := &controller{ref: schemas.ObjectRef{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}, replicas: 1}
-	c.Namespace, c.Name, c.UID, c.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetUID(), m.GetResourceVersion()
-	if replicas != nil {
-		c.replicas = int(*replicas)
-	}
-	if kind == "ReplicaSet" {
-		c.deployment = controllerOf(m, "Deployment")
-	}
-	return c
 }
