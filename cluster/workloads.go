@@ -260,7 +260,7 @@ func uidOf(old, new *corev1.Pod) types.UID {
 
 func (w *Workloads) insert(m *member) {
 	w.pods[m.pod.UID] = m
-	for uid := range ownerUIDs(m.pod) {
+	for uid := range Owners(m.pod) {
 		w.owners[uid]++
 	}
 	owner := controllerOf(m.pod, "")
@@ -281,7 +281,7 @@ func (w *Workloads) insert(m *member) {
 
 func (w *Workloads) remove(m *member) {
 	delete(w.pods, m.pod.UID)
-	for uid := range ownerUIDs(m.pod) {
+	for uid := range Owners(m.pod) {
 		if w.owners[uid]--; w.owners[uid] == 0 {
 			delete(w.owners, uid)
 		}
@@ -383,8 +383,11 @@ func byAge(a, b *member) int {
 	)
 }
 
-// ownerUIDs are the UIDs of the owners of a pod.
-func ownerUIDs(p *corev1.Pod) map[types.UID]bool {
+// Owners are the UIDs of the owners of a pod; of nil none.
+func Owners(p *corev1.Pod) map[types.UID]bool {
+	if p == nil {
+		return nil
+	}
 	uids := make(map[types.UID]bool, len(p.OwnerReferences))
 	for i := range p.OwnerReferences {
 		uids[p.OwnerReferences[i].UID] = true

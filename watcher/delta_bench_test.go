@@ -55,8 +55,7 @@ const busy = 7
 // one pods.
 func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 	b.Helper()
-	w, err := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
-	must(b, err)
+	w := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
 	must(b, w.SetPolicy(benchPolicy(b)))
 	for i := range nodes {
@@ -247,7 +246,7 @@ func BenchmarkDeltaToScope(b *testing.B) {
 			l.w.nodeChanged(old, new, false)
 			l.outbox.take()
 			due := l.queue.due(time.Now().Add(time.Minute), batch)
-			l.requeueUnpublished(b.Context(), due, l.Reconcile(due, time.Now()), nil)
+			l.Reconcile(due, time.Now())
 			if l.queue.len() != 0 {
 				b.Fatal("the scope was not published")
 			}

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 
@@ -92,13 +91,14 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && placementDiffers(old, new) {
 		s.capacityChanged("Pod", p)
 	}
-	for uid := range ownersOf(old) {
-		if new == nil || !slices.ContainsFunc(new.OwnerReferences, isOwner(uid)) {
+	was, is := cluster.Owners(old), cluster.Owners(new)
+	for uid := range was {
+		if !is[uid] {
 			s.replicasChanged(uid, old, -1)
 		}
 	}
-	for uid := range ownersOf(new) {
-		if old == nil || !slices.ContainsFunc(old.OwnerReferences, isOwner(uid)) {
+	for uid := range is {
+		if !was[uid] {
 			s.replicasChanged(uid, new, 1)
 		}
 	}
@@ -188,23 +188,4 @@ func (s *session) priorityClassChanged(old, new *schedulingv1.PriorityClass) {
 	}
 	list := s.reading(func(e policy.Evictor) bool { return e.Args().PriorityThreshold.Name == c.Name })
 	s.enqueueAll(list, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo("PriorityClass", c)}), s.policy.Nodes)
-}
-
-func isOwner(uid types.UID) func(metav1.OwnerReference) bool {
-	return func(r metav1.OwnerReference) bool { return r.UID == uid }
-}
-
-// ownersOf yields the UID of each owner of a pod once; of nil none.
-func ownersOf(p *corev1.Pod) iter.Seq[types.UID] {
-	return func(yield func(types.UID) bool) {
-		if p == nil {
-			return
-		}
-		for i := range p.OwnerReferences {
-			uid := p.OwnerReferences[i].UID
-			if !slices.ContainsFunc(p.OwnerReferences[:i], isOwner(uid)) && !yield(uid) {
-				return
-			}
-		}
-	}
 }

@@ -67,14 +67,11 @@ func (w *Watcher) loadSource(from policy.Load, metrics policy.Metrics) (load.Sou
 func Measure(ctx context.Context, client kubernetes.Interface, p policy.Policy) (
 	nodes map[string]corev1.ResourceList, pods map[types.NamespacedName]corev1.ResourceList, err error,
 ) {
-	w, err := newWatcher(Config{Client: client})
-	if err != nil {
-		return nil, nil, err
-	}
 	compiled, err := scope.Compile(p)
 	if err != nil {
 		return nil, nil, err
 	}
+	w := newWatcher(Config{Client: client})
 	nodes, pods = map[string]corev1.ResourceList{}, map[types.NamespacedName]corev1.ResourceList{}
 	for _, from := range compiled.Loads() {
 		source, err := w.source(from, compiled.Metrics)
@@ -99,13 +96,12 @@ func measure(
 		return err
 	}
 	for name, sample := range samples {
-		if !sample.Good.After(now) {
-			continue
+		if sample.Good.After(now) {
+			if nodes[name] == nil {
+				nodes[name] = corev1.ResourceList{}
+			}
+			maps.Copy(nodes[name], sample.Used)
 		}
-		if nodes[name] == nil {
-			nodes[name] = corev1.ResourceList{}
-		}
-		maps.Copy(nodes[name], sample.Used)
 	}
 	used, err := source.Pods(ctx)
 	maps.Copy(pods, used)

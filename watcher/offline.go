@@ -30,13 +30,11 @@ type Offline struct {
 // single node are a fair question.
 func NewOffline(p policy.Policy) (*Offline, error) {
 	o := &Offline{loads: &givenLoads{nodes: map[string]corev1.ResourceList{}, pods: map[types.NamespacedName]corev1.ResourceList{}}}
-	w, err := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
-	if err != nil {
-		return nil, err
-	}
+	w := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
 	w.config.Settle = 0
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
-	if err := w.SetPolicy(p); err != nil {
+	err := w.SetPolicy(p)
+	if err != nil {
 		return nil, err
 	}
 	if w.cluster, err = cluster.NewOffline(Kinds()...); err != nil {

@@ -15,9 +15,18 @@ import (
 
 // requeueUnpublished requeues the keys whose scopes could not be published, except for scopes that the bus will never take: these wait
 // for the next change, or the resync.
-func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, events []schemas.Event, err error) {
+func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err error) {
 	refused, err := delivery.Refused(err)
-	due = s.dropRefused(due, events, refused)
+	due = slices.DeleteFunc(due, func(item *workItem) bool {
+		e := item.built
+		item.built = schemas.Event{}
+		why, is := refused[e.ID]
+		if is {
+			s.w.log.Error("a scope cannot be published and is left out", "channel", e.Channel, "bytes", len(e.Data), "error", why)
+			s.w.metrics.refused.WithLabelValues(item.key.Strategy, item.key.Profile).Inc()
+		}
+		return is || e.ID == ""
+	})
 	if err == nil {
 		s.retries.Forget("")
 		return
@@ -32,25 +41,6 @@ func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, event
 		s.answered[item.key] = true // the bus may have an earlier scope
 	}
 	s.queue.requeue(due, s.w.now().Add(s.retries.When("")))
-}
-
-// dropRefused returns the keys whose scopes the bus may still take.
-func (s *session) dropRefused(due []*workItem, events []schemas.Event, refused map[string]error) []*workItem {
-	channels := make(map[string]bool, len(refused))
-	for _, e := range events {
-		if why, is := refused[e.ID]; is {
-			channels[e.Channel] = true
-			s.w.log.Error("a scope cannot be published and is left out", "channel", e.Channel, "bytes", len(e.Data), "error", why)
-		}
-	}
-	return slices.DeleteFunc(due, func(item *workItem) bool {
-		head := item.key.Head()
-		if !channels[head.Channel()] {
-			return false
-		}
-		s.w.metrics.refused.WithLabelValues(item.key.Strategy, item.key.Profile).Inc()
-		return true
-	})
 }
 
 // outboxLimit bounds the deltas that wait while the bus is away: at about 500 bytes each, 32 MB.

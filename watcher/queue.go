@@ -31,6 +31,7 @@ type workItem struct {
 	causes []schemas.Cause
 	first  schemas.Event // of the first cause, from which the scope follows; zero: it has none
 	number int           // how many were enqueued before
+	built  schemas.Event // the scope, from Reconcile until it is published; zero: there is none
 }
 
 func newQueue() *queue { return &queue{items: map[scope.Key]*workItem{}} }

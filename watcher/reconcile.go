@@ -45,6 +45,7 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 			s.w.log.Error("scope could not be built", "strategy", key.Strategy, "scope", key.Name, "error", err)
 		case e.ID != "":
 			e.Expires = now.Add(s.w.config.Resync).UTC()
+			item.built = e
 			events = append(events, e)
 		}
 	}

@@ -107,7 +107,7 @@ func (s *session) run(ctx context.Context) {
 	wg.Go(func() { s.requests.Run(ctx) })
 	for due := s.queue.take(ctx, batch); due != nil; due = s.queue.take(ctx, batch) {
 		if events := s.Reconcile(due, s.w.now()); len(events) > 0 {
-			s.requeueUnpublished(ctx, due, events, s.w.config.Bus.PublishAll(ctx, events))
+			s.requeueUnpublished(ctx, due, s.w.config.Bus.PublishAll(ctx, events))
 		}
 	}
 }

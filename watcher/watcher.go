@@ -85,16 +85,13 @@ func Kinds() []cluster.Kind {
 
 // New makes a watcher and adds its handlers to the cache.
 func New(c Config) (*Watcher, error) {
-	w, err := newWatcher(c)
-	if err == nil {
-		w.addHandlers()
-		err = w.SetPolicy(c.Policy)
-	}
-	return w, err
+	w := newWatcher(c)
+	w.addHandlers()
+	return w, w.SetPolicy(c.Policy)
 }
 
 // newWatcher makes a watcher without a policy and without handlers.
-func newWatcher(c Config) (*Watcher, error) {
+func newWatcher(c Config) *Watcher {
 	if c.Resync == 0 {
 		c.Resync = 30 * time.Minute
 	}
@@ -115,7 +112,7 @@ func newWatcher(c Config) (*Watcher, error) {
 		}
 		return 0
 	})
-	return w, nil
+	return w
 }
 
 // SetPolicy replaces the policy. A leader evaluates everything under the new one, which also withdraws answers that only the old one

@@ -171,6 +171,7 @@ func testSampler(p *place) {
 		NeedsPods: func(policy.Load) bool { return needed.Load() },
 		Sampled:   func(policy.Load) { sampled <- struct{}{} },
 		Now:       func() time.Time { return noon },
+		Log:       slog.New(slog.DiscardHandler),
 	})
 	ctx, end := context.WithCancel(p.Context())
 	over := make(chan struct{})

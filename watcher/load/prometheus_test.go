@@ -228,8 +228,9 @@ func TestASamplerKnowsWhatItsSourceSaidLastForAMinute(t *testing.T) {
 	var rounds []policy.Load
 	s := New(Config{
 		Sources: map[policy.Load]Source{from: source(t, p, c, noToken, io.Discard)}, Now: c.now,
-		Sampled: func(of policy.Load) { rounds = append(rounds, of) },
-		Log:     slog.New(slog.NewTextHandler(&log, nil)),
+		Sampled:   func(of policy.Load) { rounds = append(rounds, of) },
+		NeedsPods: func(policy.Load) bool { return false },
+		Log:       slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	round := func(what string, want corev1.ResourceList) {
 		t.Helper()

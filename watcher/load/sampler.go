@@ -46,7 +46,7 @@ type Sample struct {
 	Good time.Time
 }
 
-// Config configures a sampler. All but Sources may be zero.
+// Config configures a sampler. All but Before must be set.
 type Config struct {
 	Sources map[policy.Load]Source
 	// NeedsPods says, after the nodes of a source are known, whether the usage of its pods is needed.
@@ -55,9 +55,8 @@ type Config struct {
 	Sampled func(policy.Load)
 	// Before is the sampler that this one replaces. Its figures are smoothed on.
 	Before *Sampler
-	// Now is the clock by which samples grow old. nil: [time.Now].
+	// Now is the clock by which samples grow old.
 	Now func() time.Time
-	// Log may be nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -80,18 +79,6 @@ type known struct {
 
 // New makes a sampler.
 func New(c Config) *Sampler {
-	if c.NeedsPods == nil {
-		c.NeedsPods = func(policy.Load) bool { return false }
-	}
-	if c.Sampled == nil {
-		c.Sampled = func(policy.Load) {}
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
 	s := &Sampler{config: c, known: map[policy.Load]*known{}}
 	for from, source := range c.Sources {
 		s.known[from] = &known{source: source}
