@@ -98,8 +98,8 @@ func (r *capacity) apply() {
 	}
 }
 
-// samePlacement says whether two states of a pod are the same as far as they decide where pods fit. Of the status that is mostly the
-// phase; the resources of containers are in the cache only while they differ from the spec.
+// samePlacement says whether two states of a pod are the same as far as they decide where pods fit. The phase is most of
+// it; the resources of containers are in the cache only while they differ from the spec.
 func samePlacement(a, b *corev1.Pod) bool {
 	return schemas.Ended(a) == schemas.Ended(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !resized(a) && !resized(b) &&

@@ -185,7 +185,7 @@ func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bo
 	}
 }
 
-// The indexes of pods, besides the index by namespace.
+// Pods have these indexes besides the index by namespace.
 const (
 	byNode  = "node"
 	byOwner = "owner"

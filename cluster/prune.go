@@ -242,8 +242,8 @@ func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 	return kept
 }
 
-// The annotations that say where a claim or a volume is, which class it has, and which class is the default. They are
-// those that package fit reads.
+// The annotations that say where a claim or a volume is, which class it has, and which class is the default. Package fit
+// reads them.
 func storageAnnotations() []string {
 	return []string{
 		"pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node", corev1.BetaStorageClassAnnotation,
@@ -251,8 +251,8 @@ func storageAnnotations() []string {
 	}
 }
 
-// pruneOther prunes the metadata of the other kinds. Of namespaces, claims, volumes, and attachments, of which there can be many, it
-// keeps the fields that decide whether a pod fits on a node, and the fields that rules of the policy read.
+// pruneOther prunes the metadata of the other kinds. A cluster can have many namespaces, claims, volumes,
+// and attachments: they keep only the fields that placement and the rules of the policy read.
 func pruneOther(object any) {
 	if o, ok := object.(metav1.Object); ok {
 		var kept map[string]string

@@ -87,7 +87,7 @@ func (f *fitDependents) take() (map[scope.Key]fitAnswer, trigger) {
 	return maps.Clone(f.keys), f.why
 }
 
-// capacityChanged notes that an object changed on which it depends where pods fit.
+// capacityChanged notes a change of an object that decides where pods fit.
 func (s *session) capacityChanged(kind string, o metav1.Object) {
 	s.capacity.changed(s.newTrigger(schemas.Cause{Kind: schemas.CauseRoom, Object: refTo(kind, o)}))
 }

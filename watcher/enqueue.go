@@ -27,8 +27,8 @@ func (s *session) newTrigger(cause schemas.Cause) trigger {
 	return trigger{cause: cause, at: now.Add(s.w.config.Settle)}
 }
 
-// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues the keys whose answer they can
-// change. groups are the groups that the change affects; those of strategies without a delta are enqueued, too.
+// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues each key whose answer can
+// change. groups are the groups that the change affects. It also enqueues the groups of strategies that no delta wakes.
 func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object schemas.ObjectRef) {
 	enqueued := map[*scope.Strategy]bool{}
 	for _, d := range deltas {
@@ -107,8 +107,8 @@ func (s *session) enqueueNode(st *scope.Strategy, node string, t trigger) {
 	}
 }
 
-// enqueuePods enqueues the scopes that hold pods. The scope of a pod is enqueued for the time when the strategy could move the pod, if
-// there is one.
+// enqueuePods enqueues the scopes that hold pods. It enqueues the scope of a single pod for the time when the strategy could move
+// the pod, if there is one.
 func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod) {
 	nodes := map[string]bool{"": true} // one cause for all pods of a node
 	for _, p := range pods {
@@ -117,13 +117,12 @@ func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod
 			s.enqueue(st, t, s.scopes.KeysOf(st, p)...)
 		case st.Scope == schemas.PodKind && p.Spec.NodeName != "":
 			at, ever := st.DueTime(p)
-			switch {
-			case !ever:
-				continue
-			case at.After(t.at):
-				s.queue.add(st.Key(p.Namespace+"/"+p.Name), trigger{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}})
-			default:
-				s.queue.add(st.Key(p.Namespace+"/"+p.Name), t)
+			due := t
+			if at.After(t.at) {
+				due = trigger{at: at, cause: schemas.Cause{Kind: schemas.CauseDue, Time: at.UTC()}}
+			}
+			if ever {
+				s.queue.add(st.Key(p.Namespace+"/"+p.Name), due)
 			}
 		case st.Scope == schemas.NodeKind && !nodes[p.Spec.NodeName]:
 			nodes[p.Spec.NodeName] = true
@@ -132,7 +131,7 @@ func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod
 	}
 }
 
-// enqueueAll enqueues all keys of some strategies. nodes selects the nodes whose keys, and those of their pods, are enqueued.
+// enqueueAll enqueues all groups of some strategies, and the keys of the selected nodes and their pods.
 func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labels.Selector) {
 	for _, st := range strategies {
 		if st.Grouped() {
@@ -145,8 +144,7 @@ func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labe
 	}
 }
 
-// evaluateAll enqueues everything in which something could move. A group in which nothing can move any more was enqueued by the
-// change that made it so.
+// evaluateAll enqueues each key with pods that could move. A group without such pods was enqueued when it lost the last one.
 func (s *session) evaluateAll() {
 	s.enqueueAll(s.policy.Strategies, s.newTrigger(schemas.Cause{Kind: schemas.CauseResync}), s.policy.Nodes)
 	s.requests.EnqueueAll()

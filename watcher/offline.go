@@ -64,8 +64,8 @@ func (o *Offline) Remove(object any, now time.Time) error {
 	return o.w.cluster.Remove(object)
 }
 
-// Changed returns the scopes that the changes since the last call make necessary at the time now, and those that the time itself does,
-// in the order in which they became due.
+// Changed returns the scopes that are due at the time now, because of changes since the last call or because of the time, in the order
+// in which they became due.
 func (o *Offline) Changed(now time.Time) []schemas.Event {
 	o.now = now
 	if o.loads.changed {

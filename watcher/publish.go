@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// requeueUnpublished requeues the keys whose scopes could not be published, except for scopes that the bus will never take: these wait
-// for the next change, or the resync.
+// requeueUnpublished requeues the keys whose scopes could not be published. It leaves out scopes that the bus will never take: these
+// wait for the next change, or the resync.
 func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err error) {
 	refused, err := delivery.Refused(err)
 	due = slices.DeleteFunc(due, func(item *workItem) bool {

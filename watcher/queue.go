@@ -29,7 +29,7 @@ type workItem struct {
 	key    scope.Key
 	due    time.Time
 	causes []schemas.Cause
-	first  schemas.Event // of the first cause, from which the scope follows; zero: it has none
+	first  schemas.Event // the event of the first cause; zero: it has none
 	number int           // how many were enqueued before
 	built  schemas.Event // the scope, from Reconcile until it is published; zero: there is none
 }

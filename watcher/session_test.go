@@ -185,7 +185,9 @@ func TestGroupCooldown(t *testing.T) {
 				t.Errorf("another leader after a move: rests %v, want %v", got, scope.Cooldown)
 			}
 		})
-		duplicates := []*corev1.Pod{placed("a", "n1", ofOwners("rs"), numbered("a")), placed("b", "n1", ofOwners("rs"), numbered("b"))}
+		duplicates := []*corev1.Pod{
+			placed("a", "n1", ofOwners("rs"), numbered("a")), placed("b", "n1", ofOwners("rs"), numbered("b")),
+		}
 		crowded := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, duplicates)
 		leadingWith(t, crowded, &collected{past: 3 * time.Second}, func(_ *Watcher, bus *collected) {
 			time.Sleep(2 * time.Second)

@@ -11,8 +11,8 @@ import (
 // overlap is how far before its start a leader reads verdicts, for clocks that differ. Reading one twice does no harm.
 const overlap = 5 * time.Second
 
-// readMoves notes the moves under the leader or the policy before that strategies still have to wait for. moved: the groups of pods have
-// to cool down. If the moves cannot be read, everything waits as if a pod had just moved.
+// readMoves notes the last moves under the leader or the policy before, which strategies still wait for. moved: the groups of pods
+// have to cool down. If the moves cannot be read, everything waits as if a pod had just moved.
 func (s *session) readMoves(ctx context.Context) (moved bool) {
 	var past time.Duration
 	for _, st := range s.policy.Strategies {
