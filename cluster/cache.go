@@ -164,7 +164,7 @@ func (c *Cache) Pod(namespace, name string) *corev1.Pod {
 }
 
 // PodByUID is the pod with that UID; nil: there is none.
-func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.object(uid) }
+func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.find(uid).pod }
 
 // AllPods lists all pods, in no order.
 func (c *Cache) AllPods() []*corev1.Pod { return list[corev1.Pod](c, Pods, "", "") }

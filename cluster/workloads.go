@@ -144,12 +144,7 @@ func (w *Workloads) Node(name string) (Node, bool) {
 // Seen numbers the pods from 1 in the order in which the cache learned of them. Unlike creation times, the numbers do not depend
 // on clocks. 0: the pod is not known.
 func (w *Workloads) Seen(uid types.UID) uint64 {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if m := w.pods[uid]; m != nil {
-		return m.seen
-	}
-	return 0
+	return w.find(uid).seen
 }
 
 // Latest is the number that [Workloads.Seen] gave last. 0: no pod became known yet.
@@ -161,19 +156,20 @@ func (w *Workloads) Latest() uint64 {
 
 // Version returns the resource version of a pod in the cache; empty: the pod is not known.
 func (w *Workloads) Version(uid types.UID) string {
-	if p := w.object(uid); p != nil {
+	if p := w.find(uid).pod; p != nil {
 		return p.ResourceVersion
 	}
 	return ""
 }
 
-func (w *Workloads) object(uid types.UID) *corev1.Pod {
+// find is the pod with that UID; without a pod: it is not known.
+func (w *Workloads) find(uid types.UID) member {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if m := w.pods[uid]; m != nil {
-		return m.pod
+		return *m
 	}
-	return nil
+	return member{}
 }
 
 func (w *Workloads) replicas(owner types.UID) int {

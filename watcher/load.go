@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -178,7 +179,7 @@ func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (c
 		t.over = map[*scope.Strategy]overused{}
 	}
 	before := t.over[st]
-	changed = append(without(over, before.nodes), without(before.nodes, over)...)
+	changed = sets.New(over...).SymmetricDifference(sets.New(before.nodes...)).UnsortedList()
 	since := before.since
 	if len(changed) > 0 {
 		since = now
@@ -188,11 +189,6 @@ func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (c
 	}
 	t.over[st] = overused{over, since}
 	return changed, lasting
-}
-
-// without are the names that are not among others.
-func without(names, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
 // percentagesOf is the measured load of a node.
