@@ -63,8 +63,6 @@ const (
 	soon = 100 * time.Millisecond
 	// poll is the delay while the move waits: the status of a Deployment or a budget follows its pods late.
 	poll = 2 * time.Second
-	// plans is how often a move is planned whose Deployment another client changes before the first step.
-	plans = 5
 )
 
 // Room knows which nodes have capacity. The cache of package cluster does.
@@ -114,37 +112,25 @@ func (m *Method) With(p policy.Restart, dryRun bool) *Method {
 // Start implements [move.Method]. It is not applicable to pods without a Deployment, to Deployments that do not take part,
 // and to those with several replicas and no budget that forbids a disruption. A missing right is a refusal.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	p, err := m.start(ctx, pod, now, save)
-	if apierrors.IsForbidden(err) {
+	s, refusal, err := m.plan(ctx, pod, m.cfg.Policy(), now)
+	switch {
+	case apierrors.IsForbidden(err):
 		return move.Refused(methodOf(m.cfg.Policy()), move.Forbidden(err)), nil
+	case err != nil:
+		return move.Progress{}, err
+	case refusal != nil:
+		return move.Refused(s.Method, refusal), nil
+	case s.Method == "":
+		return move.Progress{Stage: move.NotApplicable}, nil
 	}
-	return p, err
-}
-
-func (m *Method) start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	for n := 1; ; n++ {
-		s, refusal, err := m.plan(ctx, pod, m.cfg.Policy(), now)
-		switch {
-		case err != nil:
-			return move.Progress{}, err
-		case refusal != nil:
-			return move.Refused(s.Method, refusal), nil
-		case s.Method == "":
-			return move.Progress{Stage: move.NotApplicable}, nil
-		}
-		if err := save(ctx, move.Record{Method: s.Method, Workload: &s.Deployment, State: s.encode()}); err != nil {
-			return move.Progress{}, fmt.Errorf("%s of pod %s: %w", s.Method, s.Pod, err)
-		}
-		p, changed, err := m.begin(ctx, s, now)
-		switch {
-		case !changed:
-			p = move.Begun(p, s.Method, s.words(), err)
-			p.Workload = &s.Deployment
-			return p, nil
-		case n == plans:
-			return move.Refused(s.Method, move.Deferred(schemas.ReasonRestartRunning, "%s is changed all the time", s.Deployment)), nil
-		}
+	text := s.encode()
+	if err := save(ctx, move.Record{Method: s.Method, Workload: &s.Deployment, State: text}); err != nil {
+		return move.Progress{}, fmt.Errorf("%s of pod %s: %w", s.Method, s.Pod, err)
 	}
+	p, err := m.Step(ctx, text, now)
+	p = move.Begun(p, s.Method, s.words(), err)
+	p.Workload = &s.Deployment
+	return p, nil
 }
 
 // plan makes the state of a move that nothing was done for yet, or returns why there can be none. A state without a method: the
@@ -167,51 +153,36 @@ func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	return fresh(*c), eligible(*c), nil
 }
 
-// begin makes the first change. changed: it was not made, because another client changed the Deployment since the plan.
-func (m *Method) begin(ctx context.Context, s state, now time.Time) (p move.Progress, changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := m.look(ctx, s, now)
-	if err != nil {
-		return move.Progress{}, false, err
-	}
-	return m.change(ctx, s, v)
-}
-
-func (m *Method) change(ctx context.Context, s state, v view) (p move.Progress, changed bool, err error) {
+// begin makes the first change. It plans again when another client changed the Deployment since the plan; the actuator saves the
+// new plan before the next step.
+func (m *Method) begin(ctx context.Context, s state, v view) (move.Progress, error) {
 	switch {
 	case v.going():
-		return wentBefore(v), false, nil
+		return wentBefore(v), nil
 	case v.Deployment == nil:
-		return deleted(s, v), false, nil
+		return deleted(s, v), nil
 	case v.Deployment.ResourceVersion != s.Version:
-		return move.Progress{}, true, nil
+		return m.planAgain(ctx, s, v)
 	}
-	err = m.patch(ctx, v.Deployment, firstOf(s))
+	err := m.patch(ctx, v.Deployment, firstOf(s))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return move.Progress{}, true, nil
+		return m.planAgain(ctx, s, v)
 	case apierrors.IsForbidden(err):
-		return move.Refused(s.Method, move.Forbidden(err)), false, nil
+		return move.Refused(s.Method, move.Forbidden(err)), nil
 	case move.Permanent(err):
 		r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: err.Error()}
-		return move.Refused(s.Method, r), false, nil
+		return move.Refused(s.Method, r), nil
 	case err != nil:
-		return move.Progress{}, false, err
+		return move.Progress{}, err
 	case m.cfg.DryRun:
-		return move.Progress{Stage: move.Done, Message: "dry run: " + s.words()}, false, nil
+		return move.Progress{Stage: move.Done, Message: "dry run: " + s.words()}, nil
 	}
 	s.Phase = waiting
-	return working(s, s.words(), soon), false, nil
+	return working(s, s.words(), soon), nil
 }
 
-// beginLate makes the first change of a move that a process before this one planned. It plans again when the Deployment was
-// changed since; the actuator saves the new plan before the next step.
-func (m *Method) beginLate(ctx context.Context, s state, v view) (move.Progress, error) {
-	p, changed, err := m.change(ctx, s, v)
-	if err != nil || !changed {
-		return p, err
-	}
+func (m *Method) planAgain(ctx context.Context, s state, v view) (move.Progress, error) {
 	renewed, refusal, err := m.plan(ctx, v.Pod, s.Policy, v.Now)
 	switch {
 	case err != nil:
@@ -255,7 +226,7 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 	case canceled && s.Phase == planned && !v.going():
 		return move.NotMoved(gone), nil
 	case s.Phase == planned:
-		return m.beginLate(ctx, s, v)
+		return m.begin(ctx, s, v)
 	case v.Deployment == nil:
 		return deleted(s, v), nil
 	case canceled && s.Phase == waiting && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment)):
