@@ -126,7 +126,7 @@ type Actuator struct {
 	invalid atomic.Pointer[[]error] // ledger records that were set aside
 	rights  sync.Map                // by method, the error that names a missing right
 	windows *limit.Windows          // used by the session alone; a new session counts the moves in the ledger again
-	ledger  Ledger
+	ledger  Ledger                  // nil: nothing is remembered
 
 	restarts         *restart.Method
 	evictionRequests *evictionrequest.Method
@@ -150,8 +150,8 @@ func New(cfg Config) *Actuator {
 	}
 	a := &Actuator{cfg: cfg, windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger}
 	a.metrics = newMetrics(cfg.Metrics, &a.session)
-	if cfg.Ledger == nil || cfg.DryRun {
-		a.ledger = &memoryLedger{entries: map[string][]byte{}}
+	if cfg.DryRun {
+		a.ledger = nil
 	}
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {

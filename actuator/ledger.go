@@ -284,18 +284,17 @@ func (c *ledgerChange) wait(ctx context.Context) error {
 
 // writeLedger makes a change of the ledger, trying again until it is made or the session is over.
 func (s *session) writeLedger(key string, value any) error {
-	if s.lost() {
+	switch {
+	case s.lost():
 		return ErrNotLeading
-	}
-	var text []byte
-	if value != nil {
-		var err error
-		if text, err = json.Marshal(value); err != nil {
-			return fmt.Errorf("ledger key %s: %w", key, err)
-		}
-	}
-	if text == nil {
+	case s.ledger == nil:
+		return nil
+	case value == nil:
 		return s.persist(deleteWrites, func() error { return s.ledger.Delete(s.saving, key) }, "key", key)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("ledger key %s: %w", key, err)
 	}
 	return s.persist(recordWrites, func() error { return s.ledger.Put(s.saving, key, text) }, "key", key)
 }
@@ -357,36 +356,4 @@ func (s *session) clear(key string) {
 	}
 	s.change(key, nil)
 	s.cfg.Log.Info("circuit breakers of workloads closed on request", "workload", uid, "breakers", len(cleared))
-}
-
-// memoryLedger is a [Ledger] that lasts as long as its process. It is safe for concurrent use.
-type memoryLedger struct {
-	mu      sync.Mutex
-	entries map[string][]byte
-}
-
-func (l *memoryLedger) Entries(context.Context) (map[string][]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.entries), nil
-}
-
-func (l *memoryLedger) Put(_ context.Context, key string, value []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries[key] = value
-	return nil
-}
-
-func (l *memoryLedger) Delete(_ context.Context, key string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.entries, key)
-	return nil
-}
-
-// Follow waits for the end of ctx: no other process reaches this ledger.
-func (l *memoryLedger) Follow(ctx context.Context, _ string, _ func(string)) error {
-	<-ctx.Done()
-	return nil
 }

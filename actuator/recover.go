@@ -15,15 +15,18 @@ import (
 
 // recover begins the session with the ledger, trying again until it is read or ctx ends.
 func (s *session) recover(ctx context.Context) error {
-	return persist(ctx, func() error { return s.recoverOnce(ctx) }, func(error) bool { return false }, func(err error) {
+	return persist(ctx, func() error { return s.recoverOnce(ctx) }, func(err error) {
 		s.cfg.Log.Warn("moves in flight cannot be read yet, trying again", "error", err)
 	})
 }
 
 func (s *session) recoverOnce(ctx context.Context) error {
-	entries, err := s.ledger.Entries(ctx)
-	if err != nil {
-		return fmt.Errorf("read the ledger: %w", err)
+	var entries map[string][]byte
+	if s.ledger != nil {
+		var err error
+		if entries, err = s.ledger.Entries(ctx); err != nil {
+			return fmt.Errorf("read the ledger: %w", err)
+		}
 	}
 	records, loops, storm, invalid := readLedger(entries)
 	found, err := s.resolve(ctx, records)

@@ -100,7 +100,9 @@ func (s *session) run(ctx context.Context, stop func()) error {
 		}
 		loops.Go(s.observe)
 		loops.Go(func() { s.tick(ctx) })
-		loops.Go(func() { s.followLedger(ctx) })
+		if s.ledger != nil {
+			loops.Go(func() { s.followLedger(ctx) })
+		}
 		err = s.cfg.Bus.FollowIntents(ctx, s.Accept)
 	}
 	if ctx.Err() != nil {
@@ -220,7 +222,7 @@ const (
 // persist stores something by f, trying again until it is stored, the session is over, or it turns out to be invalid. The log
 // names an outage once, not for each write.
 func (s *session) persist(writes string, f func() error, attrs ...any) error {
-	err := persist(s.saving, f, isInvalid, func(err error) {
+	err := persist(s.saving, f, func(err error) {
 		if _, known := s.outages.Swap(writes, err); !known {
 			s.cfg.Log.Warn(writes+" cannot be stored, trying again", append(attrs, "error", err)...)
 		}
@@ -312,15 +314,15 @@ func backoff(tries int) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// persist calls f until it succeeds, fails with a permanent error, or ctx ends, and returns the last error. f is not called
+// persist calls f until it succeeds, its error is [schemas.ErrInvalid], or ctx ends, and returns the last error. f is not called
 // when ctx has ended before. It reports the first error that does not end it to first.
-func persist(ctx context.Context, f func() error, permanent func(error) bool, first func(error)) error {
+func persist(ctx context.Context, f func() error, first func(error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for tries := 0; ; tries++ {
 		err := f()
-		if err == nil || permanent(err) || ctx.Err() != nil {
+		if err == nil || isInvalid(err) || ctx.Err() != nil {
 			return err
 		}
 		if tries == 0 {
