@@ -139,8 +139,8 @@ func (c admission) workload() schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
 }
 
-// blocked returns the rule that parks an intent now, and whether there is one. The caller holds mu.
-func (s *session) blocked(i Intent, at limitKeys, now time.Time) (parked, bool) {
+// parks returns why an intent is parked now, and whether it is. The caller holds mu.
+func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
 		return parked{

@@ -157,7 +157,7 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	at := keysOf(e.intent, s.cfg.View)
 	if r, again, forbidden := s.forbidden(e, at, now); forbidden {
 		s.reject(e, r, again)
-	} else if p, blocks := s.blocked(e.intent, at, now); blocks {
+	} else if p, blocks := s.parks(e.intent, at, now); blocks {
 		s.park(e, p, now)
 		return 0
 	} else if wait = s.capacityWait(now); wait > 0 {

@@ -235,7 +235,7 @@ func TestTracking(t *testing.T) {
 		for i := range 270 {
 			o := wish()
 			o.Intent.Pod.UID = types.UID(fmt.Sprint("uid-", i))
-			if p, blocks := s.blocked(o, keysOf(o, &v), noon); blocks {
+			if p, blocks := s.parks(o, keysOf(o, &v), noon); blocks {
 				t.Fatalf("admission: %+v", p)
 			}
 			o.Intent.ID = fmt.Sprint(i)

@@ -80,7 +80,10 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 	e, err := schemas.NewEvent(s.cfg.Source, v, now, cause)
 	if err == nil {
 		e.ID = verdictID(v)
-		err = s.store(e, v.Intent.Pod)
+		err = s.persist(verdictWrites, func() error {
+			_, err := s.cfg.Bus.Publish(s.saving, e)
+			return err
+		}, "pod", v.Intent.Pod.String())
 	}
 	if err != nil {
 		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
@@ -94,14 +97,6 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 
 // verdictID is the ID of the event of a verdict: a verdict that is stored again after a crash is the same event.
 func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.Outcome) }
-
-// store publishes the event of a verdict, trying again until it is stored, the session is over, or it turns out to be invalid.
-func (s *session) store(e schemas.Event, pod schemas.PodRef) error {
-	return s.persist(verdictWrites, func() error {
-		_, err := s.cfg.Bus.Publish(s.saving, e)
-		return err
-	}, "pod", pod.String())
-}
 
 // drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader
 // finds it and its pods gone.

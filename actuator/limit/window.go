@@ -35,9 +35,6 @@ type tally struct {
 	begun    int
 }
 
-// mostMoves bounds the memory. The default rate makes 3,000 moves in the default window.
-const mostMoves = 100_000
-
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
@@ -52,7 +49,6 @@ func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode,
 	if !l.Any() {
 		return "", "", 0
 	}
-	remembered := uint(mostMoves)
 	for _, limit := range []struct {
 		most   *uint
 		key    string
@@ -63,7 +59,6 @@ func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode,
 		{l.PerNode, nodeKey(from.Node), schemas.ReasonLimitNode, "node " + from.Node + " has reached its limit of %s"},
 		{l.PerNamespace, namespaceKey(from.Namespace), schemas.ReasonLimitNamespace,
 			"namespace " + from.Namespace + " has reached its limit of %s"},
-		{&remembered, total, schemas.ReasonLimitTotal, "the cluster has moved %s, and no more can be counted"},
 	} {
 		if limit.most == nil {
 			continue

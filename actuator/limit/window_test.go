@@ -92,13 +92,6 @@ func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
 				l.Limits = policy.Limits{Total: new(uint(1))}
 			}, from("a", "x"),
 			answer{held(schemas.ReasonLimitTotal, "the cluster has reached its limit of 1 pod in 5m0s"), 4 * time.Minute, false}},
-		{"more than can be remembered is not moved", policy.Limits{PerNode: new(uint(mostMoves + 1))},
-			func(l *Windows) {
-				for range mostMoves {
-					moved(l, noon, from("a", "x"))
-				}
-			}, from("b", "x"),
-			answer{held(schemas.ReasonLimitTotal, "the cluster has moved 100000 pods in 5m0s, and no more can be counted"), 2 * time.Minute, false}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := NewWindows(c.limits)
