@@ -54,7 +54,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
@@ -125,7 +124,6 @@ type Actuator struct {
 	health  apiHealth
 	invalid atomic.Pointer[[]error] // ledger records that were set aside
 	rights  sync.Map                // by method, the error that names a missing right
-	windows *limit.Windows          // used by the session alone; a new session counts the moves in the ledger again
 	ledger  Ledger                  // nil: nothing is remembered
 
 	restarts         *restart.Method
@@ -148,7 +146,7 @@ func New(cfg Config) *Actuator {
 	if cfg.View == nil {
 		cfg.View = noView{}
 	}
-	a := &Actuator{cfg: cfg, windows: limit.NewWindows(cfg.Policy.Limits), ledger: cfg.Ledger}
+	a := &Actuator{cfg: cfg, ledger: cfg.Ledger}
 	a.metrics = newMetrics(cfg.Metrics, &a.session)
 	if cfg.DryRun {
 		a.ledger = nil

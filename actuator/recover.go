@@ -134,7 +134,6 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 // restore takes over the moves of the sessions before. The caller holds mu.
 func (s *session) restore(moves []*inFlight) {
 	now := s.cfg.Now()
-	s.windows.Restart()
 	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // as windows expect it
 	for _, x := range moves {
 		s.windows.Begin(x.Intent.origin())

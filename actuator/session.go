@@ -15,8 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// session is one leader session: one call of Lead. Everything below mu is guarded by it, and so are the windows of the
-// Actuator. Critical sections are short: no call is made in them.
+// session is one leader session: one call of Lead. Everything below mu is guarded by it. Critical sections are short: no call is made in them.
 //
 //	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
 //	dispatch           one goroutine           Reconcile for each pod with an entry, by priority
@@ -50,6 +49,7 @@ type session struct {
 
 	bucket     *limit.Bucket
 	namespaces map[string]*limit.Bucket // the buckets that are not idle
+	windows    *limit.Windows
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
@@ -75,9 +75,9 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	s := &session{
 		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, queues: newQueues(),
 		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
-		entries: newEntries(), parked: map[blocker][]*entry{},
-		bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{}, moves: newMoves(), departures: departures{},
-		settled: map[types.UID]*inFlight{}, loop: limit.NewWorkloadBreaker(p.Brakes.Loop),
+		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), departures: departures{},
+		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
+		windows: limit.NewWindows(p.Limits), loop: limit.NewWorkloadBreaker(p.Brakes.Loop),
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)

@@ -40,9 +40,6 @@ const Never = time.Duration(math.MaxInt64)
 
 func NewWindows(l policy.Limits) *Windows { return &Windows{Limits: l, tallies: map[string]*tally{}} }
 
-// Restart forgets everything that was counted.
-func (l *Windows) Restart() { *l = *NewWindows(l.Limits) }
-
 // Admits says whether a pod may be moved at the time now. If not, wait is how long it takes until there is capacity again,
 // [Never] if that is when the policy changes. Of several limits, the reason names the one that holds longest.
 func (l *Windows) Admits(from Origin, now time.Time) (reason schemas.ReasonCode, message string, wait time.Duration) {
