@@ -164,7 +164,8 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 	ofSession("rehome_open_intents", "Intents that have no verdict yet.", func(s *session) int { return s.entries.open })
 	ofSession("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet.",
 		func(s *session) int { return len(s.moves.all) })
-	ofSession("rehome_loop_breakers_open", "Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+	ofSession("rehome_loop_breakers_open",
+		"Workloads that a strategy leaves alone on a node because moving them there has not helped.",
 		func(s *session) int { return s.loop.Open(s.cfg.Now()) })
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)

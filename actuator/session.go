@@ -15,7 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// session is one leader session: one call of Lead. Everything below mu is guarded by it. Critical sections are short: no call is made in them.
+// session is one leader session: one call of Lead. Everything below mu is guarded by it. Critical sections are short: no call is
+// made in them.
 //
 //	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
 //	dispatch           one goroutine           Reconcile for each pod with an entry, by priority

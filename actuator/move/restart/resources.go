@@ -94,7 +94,8 @@ func exceedsQuota(c candidate) string {
 			used, hard := q.Status.Used[name], q.Status.Hard[name]
 			total := used.DeepCopy()
 			if total.Add(needed); counts && total.Cmp(hard) > 0 {
-				return fmt.Sprintf("resourcequota %s has no room for one more: %s, %s of %s are used", q.Name, name, used.String(), hard.String())
+				return fmt.Sprintf("resourcequota %s has no room for one more: %s, %s of %s are used",
+					q.Name, name, used.String(), hard.String())
 			}
 		}
 	}
