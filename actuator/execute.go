@@ -115,7 +115,7 @@ func (a *Actuator) isDryRun(i Intent) bool { return a.cfg.DryRun || i.asked().Dr
 
 // choice is one method that is tried for a pod.
 type choice struct {
-	move.Method
+	move.Starter
 	skip     bool // a pod that cannot be moved by this method is not moved by another
 	optional bool // a missing right does not matter, since the policy does not enable this method
 }
@@ -136,13 +136,13 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
 		}
 		if a.evictionRequests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would tell nothing new
-			list = append(list, choice{Method: a.evictionRequests})
+			list = append(list, choice{Starter: a.evictionRequests})
 		}
 	}
 	if asked.DryRun {
-		return append(list, choice{Method: a.evictions.DryRun()})
+		return append(list, choice{Starter: a.evictions.DryRun()})
 	}
-	return append(list, choice{Method: a.evictions})
+	return append(list, choice{Starter: a.evictions})
 }
 
 // method returns the method of that name. nil: it has no steps.

@@ -31,9 +31,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Method moves pods in one way. Its functions may be called from several goroutines at once, but not for the same pod. The
+// Starter moves pods in one way. Its functions may be called from several goroutines at once, but not for the same pod. The
 // end of ctx interrupts calls to the API server, so a shutdown should not end it; the loss of the lease should.
-type Method interface {
+type Starter interface {
 	// Start plans the move of the pod, saves the plan, and takes the first step. Progress has the Method and the Workload.
 	// Start changes nothing in the cluster before save returned nil; it may call save again with a newer plan. The Stage is
 	// NotApplicable or Released when the pod cannot be moved in this way, and Done with a Refusal when it left by itself.
@@ -42,6 +42,11 @@ type Method interface {
 	// [ErrChanged] when the pod is not the given one any more. When the first step was taken and its outcome is unknown,
 	// Start returns Working.
 	Start(ctx context.Context, pod *corev1.Pod, now time.Time, save Save) (Progress, error)
+}
+
+// Method is a [Starter] whose moves take several steps.
+type Method interface {
+	Starter
 	// Step takes the next step. It reads from the cluster how far the move is, so a repeated step changes nothing twice. An
 	// error means that the API server could not be asked; the actuator then tries again.
 	Step(ctx context.Context, state State, now time.Time) (Progress, error)

@@ -53,13 +53,13 @@ type Config struct {
 	Observe func(time.Duration)
 }
 
-// Method moves pods by the eviction call. It is a [move.Method] of one step.
+// Method moves pods by the eviction call. It is a [move.Starter]: the move has one step.
 type Method struct {
 	cfg  Config
 	used *dryRunBudgets
 }
 
-var _ move.Method = (*Method)(nil)
+var _ move.Starter = (*Method)(nil)
 
 // New makes a method.
 func New(cfg Config) *Method {
@@ -79,7 +79,7 @@ func (m *Method) DryRun() *Method {
 	return &dry
 }
 
-// Start implements [move.Method]. The call has the UID and the resource version of the pod as preconditions, so it evicts
+// Start implements [move.Starter]. The call has the UID and the resource version of the pod as preconditions, so it evicts
 // only the pod that the protections were checked for. Start returns [move.ErrChanged] when they do not hold and the pod
 // still runs.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
@@ -144,16 +144,6 @@ var refusals = map[answer]move.Refusal{
 	answerThrottled: {Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled},
 	answerForbidden: {Outcome: schemas.Failed, Reason: schemas.ReasonForbidden},
 	answerInvalid:   {Outcome: schemas.Failed, Reason: schemas.ReasonInvalid},
-}
-
-// Step implements [move.Method]. An eviction has no second step.
-func (m *Method) Step(context.Context, move.State, time.Time) (move.Progress, error) {
-	return move.Progress{Stage: move.Done}, nil
-}
-
-// Cancel implements [move.Method]. An accepted eviction cannot be undone.
-func (m *Method) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
-	return move.Progress{Stage: move.Done}, nil
 }
 
 // Request is the request of one eviction. It does not retry: client-go would wait inside of it for as long as the API server asks,
