@@ -5,7 +5,8 @@
 //	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
 //	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
 //
-//	Changed ──▶ learn (track.go) ──▶ queue ──▶ Reconcile ──▶ track (track.go) ──▶ Step or Cancel, arrive ──▶ publishEnd (report.go)
+//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step or Cancel, arrive
+//	  ──▶ publishEnd (report.go)
 //
 // # Intents
 //

@@ -126,32 +126,27 @@ func (s *session) trackAll(ctx context.Context) {
 		if x != nil && e != nil {
 			s.Reconcile(ctx, uid) // rejects the intent, since its pod is on the move
 		}
-		if x != nil {
-			s.Reconcile(ctx, uid)
+		if x != nil && ctx.Err() == nil {
+			s.track(ctx, x)
 		}
 		s.queues.inFlight.Done(uid)
 	}
 }
 
-// Reconcile compares the wanted move of a pod with the move in flight, and takes one step: it gives the open intent a verdict,
-// parks it, or executes it; without an open intent it follows the move in flight. If capacity is missing, it returns the
-// longest time until the next call.
+// Reconcile compares the wanted move of a pod with the move in flight and with the limits: it gives the open intent a verdict,
+// parks it, or executes it. If capacity is missing, it returns the longest time until the next call.
 func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
 	if ctx.Err() != nil {
 		return 0
 	}
 	now := s.cfg.Now()
 	s.mu.Lock()
-	x, e := s.moves.all[uid], s.entries.front(uid)
+	defer s.mu.Unlock()
 	s.checkCluster(now)
+	e := s.entries.front(uid)
 	if e == nil || e.state != entryWaiting {
-		s.mu.Unlock()
-		if x != nil {
-			s.track(ctx, x)
-		}
 		return 0
 	}
-	defer s.mu.Unlock()
 	was := e.parked
 	s.unpark(e)
 	at := keysOf(e.intent, s.cfg.View)

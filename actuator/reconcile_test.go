@@ -23,12 +23,14 @@ import (
 // stepped is a method with steps that asks for a delay before each, and notes when it is called.
 type stepped struct {
 	delay time.Duration
+	takes time.Duration // how long a step takes
 
 	canceled move.Stage // that Cancel returns; the zero value stands for Undone
 
 	mu    sync.Mutex
 	calls []string
 	began time.Time
+	busy  bool // a step is being taken
 }
 
 func (m *stepped) note(what string) {
@@ -42,6 +44,18 @@ func (m *stepped) Start(context.Context, *corev1.Pod, time.Time, move.Save) (mov
 }
 
 func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, error) {
+	if m.takes > 0 {
+		m.mu.Lock()
+		if m.busy {
+			m.calls = append(m.calls, "two at once")
+		}
+		m.busy = true
+		m.mu.Unlock()
+		time.Sleep(m.takes)
+		m.mu.Lock()
+		m.busy = false
+		m.mu.Unlock()
+	}
 	m.note("step")
 	return move.Progress{Stage: move.Working, Delay: m.delay}, nil
 }
@@ -116,6 +130,19 @@ func TestMoveInFlight(t *testing.T) {
 				})
 			})
 		}
+	})
+	t.Run("one_step_at_a_time", func(t *testing.T) {
+		m := &stepped{delay: time.Minute, takes: time.Second}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(500 * ms)
+			b.session.Load().queues.wanted.Add("1") // the key of an intent that has its verdict by now
+			time.Sleep(10 * time.Second)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			check(t, "calls", m.calls, []string{"step after 1s"})
+		})
 	})
 	t.Run("a_canceled_move_is_never_evicted", func(t *testing.T) {
 		m := &stepped{delay: time.Minute, canceled: move.Released}

@@ -21,7 +21,7 @@ import (
 //	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
 //	dispatch           one goroutine           Reconcile for each pod with an entry, by priority
 //	execute, finish    one goroutine each      executes an intent, then publishes the verdict
-//	trackAll           eight goroutines        Reconcile for each pod in flight
+//	trackAll           eight goroutines        track for each pod in flight
 //	observe            one goroutine           changes that informers reported
 //	ledgerWriter.run   one for each execution  changes of the ledger
 //	publish            one goroutine each      verdicts that need no execution
