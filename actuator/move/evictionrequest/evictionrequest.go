@@ -2,7 +2,7 @@
 // Responders, which the pod lists, make it go, each in its own way; the last one calls the eviction API. This may take hours.
 //
 //	Start (evictionrequest.go) ──▶ create (request.go) ──▶ Working
-//	Step (step.go) ──▶ judge (judge.go) ──▶ silent, working, evicted or failed
+//	Step ──▶ judge (step.go) ──▶ silent, working, evicted or failed
 //	Cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
 //
 // The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an

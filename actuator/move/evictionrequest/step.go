@@ -3,10 +3,13 @@ package evictionrequest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
@@ -154,4 +157,75 @@ func undone(format string, args ...any) move.Progress { return move.NotMoved(stu
 
 func stuck(format string, args ...any) *move.Refusal {
 	return move.Deferred(schemas.ReasonTakenBack, format, args...)
+}
+
+// standing is where a request is.
+type standing int
+
+const (
+	silent  standing = iota // there is no answer
+	working                 // a responder works on it
+	evicted                 // the pod was evicted
+	failed                  // no responder works on it any more
+)
+
+// judge reads where a request is from its conditions and from the Evictions of its pod, and describes it. An Eviction that
+// ended without success is no answer: another one may follow, and the request has a condition when none does.
+func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standing, string) {
+	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
+		return evicted, words(c)
+	}
+	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionFailed); c != nil {
+		return failed, words(c)
+	}
+	for _, e := range evictions {
+		if c := isTrue(e.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
+			return evicted, words(c)
+		}
+	}
+	for _, e := range evictions {
+		if isTrue(e.Status.Conditions, lifecycle.EvictionConditionFailed) == nil {
+			return working, responder(e)
+		}
+	}
+	if len(r.Status.Conditions) > 0 {
+		return working, "accepted"
+	}
+	return silent, "there is no answer yet"
+}
+
+func isTrue(conditions []metav1.Condition, kind lifecycle.EvictionConditionType) *metav1.Condition {
+	if c := meta.FindStatusCondition(conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
+		return c
+	}
+	return nil
+}
+
+// words are the reason and the message of a condition.
+func words(c *metav1.Condition) string {
+	if c.Message == "" {
+		return c.Reason
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// responder names the responder that works on an Eviction, with its report.
+func responder(e lifecycle.Eviction) string {
+	active := slices.IndexFunc(e.Status.TargetResponders, func(r lifecycle.TargetResponder) bool {
+		return r.State == lifecycle.ResponderStateActive
+	})
+	if active < 0 {
+		return "accepted; no responder is at work"
+	}
+	name := e.Status.TargetResponders[active].Name
+	words := name + " is at work"
+	for _, r := range e.Status.Responders {
+		if r.Name == name && r.ExpectedCompletionTime != nil {
+			words += "; until about " + r.ExpectedCompletionTime.UTC().Format(time.RFC3339)
+		}
+		if r.Name == name && r.Message != nil && *r.Message != "" {
+			words += "; " + *r.Message
+		}
+	}
+	return words
 }
