@@ -25,6 +25,7 @@ type stepped struct {
 	delay time.Duration
 	takes time.Duration // how long a step takes
 
+	stage    move.Stage // that Step returns
 	canceled move.Stage // that Cancel returns; the zero value stands for Undone
 
 	mu    sync.Mutex
@@ -57,7 +58,7 @@ func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, e
 		m.mu.Unlock()
 	}
 	m.note("step")
-	return move.Progress{Stage: move.Working, Delay: m.delay}, nil
+	return move.Progress{Stage: m.stage, Delay: m.delay, Message: "stepped"}, nil
 }
 
 func (m *stepped) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
@@ -142,6 +143,19 @@ func TestMoveInFlight(t *testing.T) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			check(t, "calls", m.calls, []string{"step after 1s"})
+		})
+	})
+	t.Run("canceled_while_it_is_given_up_it_is_never_evicted", func(t *testing.T) {
+		m := &stepped{stage: move.Released, takes: time.Second}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(500 * ms)
+			b.put("A", 2) // the taint is gone; a look at the pod, before an eviction, would end the test
+			time.Sleep(10 * time.Second)
+			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
+			})
 		})
 	})
 	t.Run("a_canceled_move_is_never_evicted", func(t *testing.T) {

@@ -230,6 +230,9 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 		p, err = next(ctx, state, s.cfg.Now())
 	}
 	now := s.cfg.Now()
+	s.mu.Lock()
+	cancel = cancel || x.Canceled // during the step
+	s.mu.Unlock()
 	// The policy may say that no other method follows a restart.
 	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
 	stays := cancel || restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
