@@ -8,39 +8,36 @@
 //	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step or Cancel, arrive
 //	  ──▶ publishEnd (report.go)
 //
-// # Intents
+//	accept.go     checks an intents message
+//	entries.go    the intents without a verdict, by pod and by message; a newer message withdraws the others
+//	admit.go      the rules that reject, defer, or park an intent; package limit counts for them
+//	reconcile.go  the queue by priority, then low pod priority first, then the lower quality of service; its loops
+//	execute.go    the live pod, the methods of package move in their order, and the verdict
+//	gates.go      the checks of the live pod
+//	moves.go      the moves in flight, and settled ones that still count
+//	track.go      follows a move until its replacement is ready, until there is none to wait for, or for ten minutes
+//	ledger.go     the records that outlive the process, and the view of them for people
+//	recover.go    begins a leader session with the ledger
+//	session.go    the leader session: its state, its goroutines, and its outages
+//	report.go     verdicts, log lines, and metrics
+//	events.go     Kubernetes Events
+//	inprocess.go  moves pods for rehome once, without a bus
 //
-// The actuator follows the table of intents messages and keeps one open entry for each pod (entries.go). A message whose intents
-// all have a verdict is dropped from the table. A newer message of the same scope withdraws the waiting intents that it does not
-// list, and cancels moves in flight whose method has more steps to take.
-//
-// # Admission
-//
-// The queue orders pods by the [policy.Priority] of the strategy, then low pod priority first, then the lower quality of
-// service. An intent is deferred at once while a circuit breaker is open, the limit of a window is reached, or its decision is
-// stale. It is parked, for at most a minute, while too many moves of its node, namespace or workload are in flight, its
-// workload is cooling down or has too few pods available, or its namespace has no token. Otherwise it waits for a token of the
-// rate. Package [github.com/rehome-dev/rehome/actuator/limit] counts.
-//
-// # Moves
-//
-// Right before a move, the actuator reads the live pod, applies every gate again, and stores a record in the [Ledger]. It asks
-// [Config.LeaseValid] between the record and the call, and before each further step. A move is in flight (moves.go) until its
-// replacement is ready, until there is none to wait for, or for ten minutes; then a second verdict, [schemas.Settled], says how it
-// ended. Without a View, and in a dry run, moves are over when they are accepted.
+// Every intent that was accepted ends in one verdict; a move gets a second one, [schemas.Settled]. An intent is parked for at most a
+// minute. Without a View, and in a dry run, moves are over when they are accepted.
 //
 // # Recovery
 //
-// A new leader reads the ledger, and then the table of intents messages; it replays no stream (recover.go). A move that was begun
-// and has no verdict in the ledger gets the verdict that may be lost if its pod is gone or terminating, or if its method has more
-// steps to take. Otherwise it was never made, and the intent is tried again. The ID of a verdict's event is that of the intent
-// with the outcome, so a verdict that is stored twice is one event. A record that cannot be read is set aside, and named in the
-// log, in a metric and in [Actuator.Ready].
+// A new leader reads the ledger, and then the table of intents messages; it replays no stream. A move that was begun and has no
+// verdict in the ledger gets the verdict that may be lost if its pod is gone or terminating, or if its method has more steps to
+// take. Otherwise it was never made, and the intent is tried again. The event of a verdict has the ID of the intent with the
+// outcome, so a verdict that is stored twice is one event. A record that cannot be read is set aside, and named in the log, in a
+// metric and in [Actuator.Ready].
 //
 // # Outages
 //
 // While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is
-// back. While the bus takes no verdicts or the ledger takes no records, nothing is moved beyond what is being executed.
+// back. While the bus takes no verdicts or the ledger takes no records, nothing is moved but the pods that are being executed.
 package actuator
 
 import (
@@ -64,7 +61,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Bus is what the actuator needs of the bus.
+// Bus is the part of the bus that the actuator uses.
 type Bus interface {
 	// FollowIntents hands over every intents message in the table and then each new one, in order. It may hand over the same one
 	// again. It returns when ctx ends. An error of handle that wraps [schemas.ErrInvalid] sends the event to the dead letters.
@@ -85,7 +82,7 @@ type Config struct {
 	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
 	Client kubernetes.Interface
 	Bus    Bus
-	// Ledger remembers what has to outlive the process. nil, and in a dry run: nothing does.
+	// Ledger outlives the process. nil, and in a dry run: nothing is remembered.
 	Ledger Ledger
 	// View is the cluster without asking the API server. Call [Actuator.Changed] for its changes. nil: nothing is known, so no
 	// workload is spared and no move is followed beyond its acceptance.
@@ -242,7 +239,7 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	return s.run(ctx, stop)
 }
 
-// Ready returns what is wrong: the API server did not answer the last time it was asked, the bus takes no verdicts, the ledger
+// Ready returns the faults: the API server did not answer the last time it was asked, the bus takes no verdicts, the ledger
 // takes no records, ledger records were set aside, or a right is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
