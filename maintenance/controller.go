@@ -319,7 +319,7 @@ func (c *Controller) newSession(last *session) *session {
 	}
 	s.gates = newGates(server, c.now)
 	s.requests = newRequests(s)
-	s.triggers = newTriggers(s)
+	s.triggers = &triggers{session: s, absent: map[string]time.Time{}}
 	return s
 }
 

@@ -39,14 +39,6 @@ func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance
 	return nil
 }
 
-// notHeld is the receipt for giving back a node that requests do not hold. other is the maintenance that does; empty: none.
-func notHeld(node, other string) *request.Rejection {
-	if other == "" {
-		return request.Refuse(schemas.ReceiptNothingToDo, "node %s is not maintained", node)
-	}
-	return heldBy(other, node)
-}
-
 func heldBy(other, node string) *request.Rejection {
 	next := ": complete that"
 	if other == schemas.SignMaintenance(node) {

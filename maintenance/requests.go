@@ -245,7 +245,11 @@ func (r *requests) do(
 	case no != nil:
 		return x, r.answers.Reject(ctx, e, answer, no)
 	case is == nil:
-		return x, r.answers.Finish(ctx, e, answer, notHeld(wanted.Node, r.otherHolder(wanted.Node)))
+		end := request.Refuse(schemas.ReceiptNothingToDo, "node %s is not maintained", wanted.Node)
+		if other := r.otherHolder(wanted.Node); other != "" {
+			end = heldBy(other, wanted.Node)
+		}
+		return x, r.answers.Finish(ctx, e, answer, end)
 	}
 	answer.State, answer.Reason, answer.Deadline = schemas.RequestAccepted, schemas.ReceiptAccepted, request.Deadline(q, x.stored)
 	answer.Message = fmt.Sprintf("node %s will be %s", wanted.Node, reachedWord(wanted.Stage))

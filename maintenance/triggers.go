@@ -35,8 +35,6 @@ type triggers struct {
 	absent map[string]time.Time // since when a node is absent
 }
 
-func newTriggers(s *session) *triggers { return &triggers{session: s, absent: map[string]time.Time{}} }
-
 // triggerOn is the drain trigger on a node. Empty: there is none. Conditions that maintenances set do not count.
 func triggerOn(n *corev1.Node, m policy.Maintenance) string {
 	if n == nil || len(m.Start) == 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -37,8 +38,10 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 		s.Summary.Message = accepted.Message
 	}
 	s.Summary.Message = short(s.Summary.Message, mostOfAll)
+	s.Conditions = slices.Clone(w.Maintenance.Status.Conditions)
 	for _, c := range []metav1.Condition{accepted, progressing, w.drained(c), w.completed(c)} {
-		s.Conditions = append(s.Conditions, w.dated(c))
+		c.ObservedGeneration, c.LastTransitionTime, c.Message = w.Maintenance.Generation, w.at, short(c.Message, mostOfAll)
+		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	return s
 }
@@ -51,17 +54,6 @@ func (w *work) stages() []v1alpha1.StageTime {
 		return list
 	}
 	return append(list, v1alpha1.StageTime{Stage: w.stage, Start: w.at})
-}
-
-// dated gives the condition the time at which its status last changed.
-func (w *work) dated(c metav1.Condition) metav1.Condition {
-	c.ObservedGeneration, c.LastTransitionTime, c.Message = w.Maintenance.Generation, w.at, short(c.Message, mostOfAll)
-	for _, was := range w.Maintenance.Status.Conditions {
-		if was.Type == c.Type && was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
-		}
-	}
-	return c
 }
 
 func yes(name, reason, message string) metav1.Condition {
