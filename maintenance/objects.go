@@ -24,10 +24,10 @@ import (
 // objects holds the maintenances and the drain rules. Objects that it returns must not be changed.
 type objects struct {
 	maintenances cache.Indexer // of *v1alpha1.NodeMaintenance; byNode: the nodes in progress
-	rules        cache.Indexer // of plan.Rule; byNamespace, which is empty for rules of the cluster
+	rules        cache.Store   // of plan.Rule
 }
 
-const byNode, byNamespace = "node", "namespace"
+const byNode = "node"
 
 func newObjects() objects {
 	return objects{
@@ -39,10 +39,10 @@ func newObjects() objects {
 			}
 			return nodes, nil
 		}}),
-		rules: cache.NewIndexer(func(o any) (string, error) {
+		rules: cache.NewStore(func(o any) (string, error) {
 			r := o.(plan.Rule)
 			return r.Namespace + "/" + r.Name, nil
-		}, cache.Indexers{byNamespace: func(o any) ([]string, error) { return []string{o.(plan.Rule).Namespace}, nil }}),
+		}),
 	}
 }
 
@@ -84,19 +84,17 @@ func (x objects) workingOn(nodes ...string) (names []string) {
 	return slices.Compact(names)
 }
 
-// rulesOf are the rules of some namespaces, and then the rules of the cluster, each by name.
-func (x objects) rulesOf(namespaces []string) (list []plan.Rule) {
-	if len(namespaces) == 0 {
-		return nil // without pods
-	}
-	for _, namespace := range append(slices.Clone(namespaces), "") {
-		found, _ := x.rules.ByIndex(byNamespace, namespace)
-		begin := len(list)
-		for _, o := range found {
-			list = append(list, o.(plan.Rule))
+// rulesOf are the rules of some namespaces, and those of the cluster, by namespace and name.
+func (x objects) rulesOf(namespaces map[string]map[string]string) (list []plan.Rule) {
+	for _, o := range x.rules.List() {
+		r := o.(plan.Rule)
+		if _, has := namespaces[r.Namespace]; has || r.Namespace == "" {
+			list = append(list, r)
 		}
-		slices.SortFunc(list[begin:], func(a, b plan.Rule) int { return cmp.Compare(a.Name, b.Name) })
 	}
+	slices.SortFunc(list, func(a, b plan.Rule) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return list
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -186,7 +185,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 			f.Others = append(f.Others, *other)
 		}
 	}
-	f.Rules = s.objects.rulesOf(slices.Sorted(maps.Keys(f.Namespaces)))
+	f.Rules = s.objects.rulesOf(f.Namespaces)
 	return f, queries
 }
 
