@@ -41,9 +41,9 @@ type drain struct {
 	entries map[types.UID]*entry
 	// read is when the actuator was seen to have read the newest message. Zero: it was not.
 	read time.Time
-	// told is the content of the last events, and changes wait for the next one. Only the reconcile of the maintenance uses them.
-	told    *lastTold
-	changes []schemas.NodeChange
+	// published is the content of the last events, and changes wait for the next one. Only the reconcile of the maintenance uses them.
+	published *published
+	changes   []schemas.NodeChange
 	// refused has the times at which the API server refused to cordon nodes. Only the reconcile uses it.
 	refused map[string]time.Time
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// lastTold is the content of the last events about a maintenance: the nodes, and everything else without changes.
-type lastTold struct {
+// published is the content of the last events about a maintenance: the nodes, and everything else without changes.
+type published struct {
 	head  schemas.Maintenance
 	nodes []v1alpha1.NodeStatus
 }
@@ -29,12 +29,12 @@ type lastTold struct {
 // newEvents are the next events about a maintenance whose status is stored, in order. last is nil if none was published yet. It is
 // a pure function.
 func newEvents(
-	last *lastTold, d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, changes []schemas.NodeChange, dryRun bool,
-) ([]schemas.Maintenance, lastTold) {
-	next := lastTold{head: headOf(d, spec, dryRun), nodes: d.Status.Nodes}
+	last *published, d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, changes []schemas.NodeChange, dryRun bool,
+) ([]schemas.Maintenance, published) {
+	next := published{head: headOf(d, spec, dryRun), nodes: d.Status.Nodes}
 	whole := last == nil || last.head.UID != d.UID
 	if whole {
-		last = &lastTold{}
+		last = &published{}
 	}
 	changed, forgotten := changedNodes(last.nodes, next.nodes)
 	if !whole && len(changed)+len(forgotten)+len(changes) == 0 && equality.Semantic.DeepEqual(last.head, next.head) {
@@ -129,7 +129,7 @@ func eventID(d plan.Decision, list []schemas.Maintenance, i int) (string, error)
 func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result) error {
 	x := s.drains.of(d.Name)
 	x.changes = append(x.changes, changesOf(r.Nodes)...)
-	list, next := newEvents(x.told, d, r.Before.Spec, x.changes, s.cfg.DryRun)
+	list, next := newEvents(x.published, d, r.Before.Spec, x.changes, s.cfg.DryRun)
 	if s.cfg.DryRun { // an object that is not changed keeps its version
 		d.ResourceVersion += " " + s.now().UTC().Format(time.RFC3339Nano)
 	}
@@ -149,6 +149,6 @@ func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result)
 			return fmt.Errorf("publish the event of maintenance %s: %w", d.Name, err)
 		}
 	}
-	x.told, x.changes = &next, nil
+	x.published, x.changes = &next, nil
 	return nil
 }

@@ -63,7 +63,7 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 		change(&m)
 		return []schemas.Maintenance{m}
 	}
-	was := func(s v1alpha1.NodeMaintenanceStatus, spec v1alpha1.NodeMaintenanceSpec) *lastTold {
+	was := func(s v1alpha1.NodeMaintenanceStatus, spec v1alpha1.NodeMaintenanceSpec) *published {
 		steps := plan.Decision{Name: "kernel", UID: "m", Status: s}
 		_, told := newEvents(nil, steps, spec, nil, false)
 		return &told
@@ -75,7 +75,7 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 	idle.Stage = ""
 	for _, test := range []struct {
 		name   string
-		last   *lastTold
+		last   *published
 		status v1alpha1.NodeMaintenanceStatus
 		dryRun bool
 		want   []schemas.Maintenance
@@ -193,7 +193,7 @@ func TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	stages := []v1alpha1.NodeStage{v1alpha1.Waiting, v1alpha1.Draining, v1alpha1.IsDrained, v1alpha1.Returned}
 	for range 200 {
-		var told *lastTold
+		var told *published
 		var knows reader
 		stored := map[string]bool{}
 		all := many(1 + random.IntN(300))

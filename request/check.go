@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// requestLasts is how long a request without a deadline is worked on, and requestLongest how long any.
+	// requestLasts is the default deadline of a request, and requestLongest the longest.
 	requestLasts   = time.Hour
 	requestLongest = 24 * time.Hour
-	// longestWord is how long a sender or a name can be.
+	// longestWord is the greatest length of a sender or a name.
 	longestWord = 63
 )
 
@@ -42,8 +42,8 @@ func Malformed(format string, values ...any) *Rejection {
 	return Refuse(schemas.ReceiptMalformed, format, values...)
 }
 
-// SenderOf reads the NATS subject of a request. ok is false for one that no request can have; then sender and name are what
-// stands in their places, and no longer than they may be.
+// SenderOf reads the NATS subject of a request. ok is false for an invalid subject; then sender and name are its words, cut to the
+// greatest length.
 func SenderOf(channel string) (sender, name string, ok bool) {
 	words := strings.SplitN(channel, ".", 4)
 	words = append(words, make([]string, 4-len(words))...)
@@ -54,8 +54,7 @@ func SenderOf(channel string) (sender, name string, ok bool) {
 	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
 }
 
-// Read reads a request and says what is wrong with it, whoever sent it. A field that is not known is wrong: it may be
-// one that was to keep something from being done.
+// Read reads and validates a request of any sender. An unknown field is an error: its author may have meant it to prevent a move.
 func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Request, *Rejection) {
 	var r schemas.Request
 	if e.Type != schemas.RequestType {
@@ -80,7 +79,7 @@ func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Reque
 	return r, nil
 }
 
-// Deadline is when what is left of a request is given up.
+// Deadline is the time at which a role stops working on a request.
 func Deadline(r schemas.Request, stored time.Time) time.Time {
 	switch {
 	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // it is done without being asked for again and again
@@ -110,7 +109,7 @@ func checkWords(r schemas.Request) *Rejection {
 	return nil
 }
 
-// checkAction looks for fields that are missing for the action, or that go with another.
+// checkAction finds missing fields, and fields of another action.
 func checkAction(r schemas.Request) *Rejection {
 	moves := r.Action == schemas.ActionDeschedule
 	switch {
@@ -132,7 +131,7 @@ func checkAction(r schemas.Request) *Rejection {
 	return nil
 }
 
-// saysHow says whether the request says how pods are to be moved.
+// saysHow says whether the request has a field about the way pods move.
 func saysHow(r schemas.Request) bool { return r.DryRun || len(r.Override) > 0 || r.Method != "" }
 
 func checkTarget(r schemas.Request) *Rejection {
@@ -162,7 +161,7 @@ func checkTarget(r schemas.Request) *Rejection {
 	return nil
 }
 
-// kindsOf counts the ways in which a target says which pods are meant.
+// kindsOf counts the ways in which a target selects pods.
 func kindsOf(t *schemas.Target) (n int) {
 	for _, is := range []bool{len(t.Pods) > 0, t.Workload != nil, t.Selector != nil, t.Node != ""} {
 		if is {

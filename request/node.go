@@ -12,12 +12,12 @@ const (
 	longestProviderID = 1024
 )
 
-// NodeStages are the stages that a request can name, in their order.
+// NodeStages are the stages that a request can name, in order.
 func NodeStages() []v1alpha1.Stage {
 	return []v1alpha1.Stage{v1alpha1.Cordon, v1alpha1.Drain, v1alpha1.Complete}
 }
 
-// checkMaintenance looks for what is wrong with what is wanted of a node.
+// checkMaintenance validates the part of a request about a node.
 func checkMaintenance(r schemas.Request) *Rejection {
 	m := r.Maintenance
 	switch {

@@ -27,8 +27,7 @@ func Receipt(source string, receipt schemas.Receipt, now time.Time, e schemas.Ev
 	return out, nil
 }
 
-// Action is the action that an event asks for, as far as that can be read. It decides which role answers; everything else that may
-// be wrong with the request is for that role to find.
+// Action reads the action of a request, which decides which role answers it. That role validates the rest.
 func Action(e schemas.Event) schemas.RequestAction {
 	var r struct {
 		Action schemas.RequestAction `json:"action"`
