@@ -8,37 +8,28 @@
 //	                                                               │
 //	requests ──▶ requests.reconcile (requests.go) ──────▶ table    ▼
 //	drain triggers ──▶ triggers.reconcile (triggers.go) ▶ table   session.Reconcile (reconcile.go)
-//	                                                               ├─ facts       also gates.go
+//	                                                               ├─ facts       reads everything a decision depends on
+//	                                                               ├─ refresh     gates.go: queries of gates that are due
 //	                                                               ├─ plan.Decide package plan, pure
 //	                                                               ├─ withdraw    drains.go: pods that stay
 //	                                                               ├─ apply.Do    package apply: status, finalizer, nodes
-//	                                                               ├─ announce    event.go; report (report.go)
+//	                                                               ├─ report      report.go: log, metrics, Kubernetes Events
+//	                                                               ├─ announce    event.go: the event about the status
 //	                                                               └─ publish     drains.go: pods to move
 //
-// # Reconcile
-//
-// Reconcile reads the state now and takes one step; calling it twice does no harm. A conflict, or a change of anything that the
-// step depends on, enqueues the maintenance again. The status is written before a node is touched, the finalizer before that, and
-// pods are listed for the actuator after both. A process without a valid lease writes and publishes nothing. See package apply for
-// the guarantees on nodes.
-//
-// # Intents
+// Reconcile reads the state now and takes one step; calling it twice does no harm. The status comes first, then the finalizer, then
+// the nodes, then the pods for the actuator. A process without a valid lease writes and publishes nothing.
 //
 // The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the pods to
 // move change; the actuator cancels the intents that a newer message does not list. Before a node is given back, the role waits
-// for the verdict or the expiry of each intent for a pod on it, so that no pod is moved off a node that was given back. Intents
-// without a verdict are renewed every five minutes; after a verdict that began no move, the pod is listed again when the object
-// that blocked it changes, or after a growing delay.
-//
-// # State
+// for the verdict or the expiry of each intent for a pod on it. Intents without a verdict are renewed every five minutes; after a
+// verdict that began no move, the pod is listed again when the object that blocked it changes, or after a growing delay.
 //
 // The status is in the object, the mark on the node, and the pods to move in the message. A new leader reads all three. Memory
 // holds only the last verdicts on pods, the last events, and the attempts of each intent; losing it costs one retry.
 //
-// # Requests
-//
 // The watcher and this role both follow the requests, and each answers its own actions: this role those with the action maintain,
-// and the cancellation of one of them.
+// and the cancellation of one of them; receipt.go decides when one is over.
 package maintenance
 
 import (
