@@ -31,6 +31,9 @@ type gates struct {
 
 	mu      sync.Mutex
 	answers map[string]gateAnswer // by query
+	// failure is the error of a call, at failed, that did not reach the server. nil: there was none.
+	failure error
+	failed  time.Time
 }
 
 // gateAnswer is the last answer to a query.
@@ -86,25 +89,17 @@ func (g *gates) answer(name, query string) plan.Gate {
 	return is
 }
 
-// refresh calls those of the queries that are due, one at a time, and says whether it called any. If the server cannot be reached,
-// that is the answer to all of them.
+// refresh calls the queries that are due, one at a time, and says whether there were any. If the server cannot be reached, that is
+// the answer to all queries for an interval, so that maintenances do not wait for one timeout after the other.
 func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bool) {
 	if g.server == nil {
 		return false
 	}
-	var failure error
 	for _, query := range slices.Sorted(maps.Keys(queries)) {
 		if ctx.Err() != nil || !g.due(query) {
 			continue
 		}
-		var values []float64
-		err := failure
-		if err == nil {
-			values, err = g.call(ctx, query)
-		}
-		if _, unreachable := errors.AsType[*url.Error](err); unreachable {
-			failure = err
-		}
+		values, err := g.call(ctx, query)
 		g.mu.Lock()
 		a := g.answers[query]
 		a.Open, a.Message = answered(values, err)
@@ -115,10 +110,23 @@ func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bo
 	return called
 }
 
+// call calls a query, unless the server could not be reached a moment ago.
 func (g *gates) call(ctx context.Context, query string) ([]float64, error) {
+	g.mu.Lock()
+	failure, since := g.failure, g.now().Sub(g.failed)
+	g.mu.Unlock()
+	if failure != nil && since < gateInterval {
+		return nil, failure
+	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	return g.server.Values(ctx, query)
+	values, err := g.server.Values(ctx, query)
+	if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.failure, g.failed = err, g.now()
+	}
+	return values, err
 }
 
 // due says whether a query may be called again, and notes that it is called now. It forgets queries that are not called any more.

@@ -119,7 +119,9 @@ func TestGateQueries(t *testing.T) {
 	})
 	t.Run("an_unreachable_server_is_called_once", func(t *testing.T) {
 		consulting(t, func(t *testing.T, g *gates, o *oracle) {
-			g.refresh(t.Context(), both())
+			for query := range both() { // of two maintenances
+				g.refresh(t.Context(), map[string]bool{query: true})
+			}
 			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be reached: connection refused"}
 			for _, query := range []string{healthy1, healthy2} {
 				if got := g.answer("storage", query); got != want {
