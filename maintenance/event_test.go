@@ -17,15 +17,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// kernelSpec is what the maintenances of these tests want.
+// kernelSpec is the spec of the maintenance in these tests.
 var kernelSpec = v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Drain, Reason: "new kernel"}
 
-// inStage is a node and how far it is.
+// inStage is a node in a stage.
 func inStage(name string, stage v1alpha1.NodeStage) v1alpha1.NodeStatus {
 	return v1alpha1.NodeStatus{Name: name, UID: "n", Stage: stage}
 }
 
-// kernelStatus is a status of an accepted apply.
+// kernelStatus is the status of an accepted maintenance.
 func kernelStatus(summary string, nodes ...v1alpha1.NodeStatus) v1alpha1.NodeMaintenanceStatus {
 	return v1alpha1.NodeMaintenanceStatus{
 		ObservedGeneration: 3, Nodes: nodes, Summary: v1alpha1.Summary{Nodes: summary, PodsLeft: 5},
@@ -34,7 +34,7 @@ func kernelStatus(summary string, nodes ...v1alpha1.NodeStatus) v1alpha1.NodeMai
 	}
 }
 
-// kernelNews is what is told of such a status, but for its nodes.
+// kernelNews is the event about such a status, without nodes.
 func kernelNews(summary string) schemas.Maintenance {
 	status := kernelStatus(summary)
 	return schemas.Maintenance{
@@ -51,7 +51,7 @@ func many(n int) []v1alpha1.NodeStatus {
 	return nodes
 }
 
-func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
+func TestEventsOfStatus(t *testing.T) {
 	a, b, c := inStage("a", v1alpha1.Draining), inStage("b", v1alpha1.Waiting), inStage("c", v1alpha1.Waiting)
 	drained, blocked := inStage("a", v1alpha1.IsDrained), a
 	blocked.Blocked = []v1alpha1.BlockedPod{{Namespace: "shop", Name: "cart-0", Reason: "DisruptionBudget"}}
@@ -73,50 +73,50 @@ func TestAnEventOfAMaintenanceSaysWhatWasNotToldYet(t *testing.T) {
 	earlier.head.UID = "before"
 	idle := kernelSpec
 	idle.Stage = ""
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name   string
 		last   *published
 		status v1alpha1.NodeMaintenanceStatus
 		dryRun bool
 		want   []schemas.Maintenance
 	}{
-		{"what nobody was told of is told as a whole", nil, before, false,
+		{"the first event is whole", nil, before, false,
 			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, before.Nodes })},
-		{"what was told is not told again", of, before, false, nil},
-		{"numbers alone are told without a node", of, kernelStatus("1/3", a, b, c), false,
+		{"an unchanged status has no event", of, before, false, nil},
+		{"changed numbers need no node", of, kernelStatus("1/3", a, b, c), false,
 			with("1/3", func(*schemas.Maintenance) {})},
-		{"a node in another stage is told alone", of, kernelStatus("1/3", drained, b, c), false,
+		{"a node in another stage", of, kernelStatus("1/3", drained, b, c), false,
 			with("1/3", func(m *schemas.Maintenance) { m.Nodes = []v1alpha1.NodeStatus{drained} })},
-		{"a node with another blocked pod is told alone", of, kernelStatus("0/3", blocked, b, c), false,
+		{"a node with another blocked pod", of, kernelStatus("0/3", blocked, b, c), false,
 			with("0/3", func(m *schemas.Maintenance) { m.Nodes = []v1alpha1.NodeStatus{blocked} })},
-		{"a node that the status has no more is forgotten", of, kernelStatus("0/2", a, c), false,
+		{"a node that left the status", of, kernelStatus("0/2", a, c), false,
 			with("0/2", func(m *schemas.Maintenance) { m.Forgotten = []string{"b"} })},
-		{"another stage of the spec is told", was(before, idle), before, false, with("0/3", func(*schemas.Maintenance) {})},
-		{"a refusal is told with its reason", of, refused, false, with("0/3", func(m *schemas.Maintenance) {
+		{"another stage of the spec", was(before, idle), before, false, with("0/3", func(*schemas.Maintenance) {})},
+		{"a refusal with its reason", of, refused, false, with("0/3", func(m *schemas.Maintenance) {
 			m.Accepted, m.Refusal = false, &schemas.Refusal{Reason: "AllNodes", Message: "m"}
 			m.Conditions = refused.Conditions
 		})},
-		{"one that had the name before is another one", &earlier, before, false,
+		{"another maintenance with the same name", &earlier, before, false,
 			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, before.Nodes })},
-		{"a dry run says so", nil, before, true,
+		{"a dry run", nil, before, true,
 			with("0/3", func(m *schemas.Maintenance) { m.Whole, m.Nodes, m.DryRun = true, before.Nodes, true })},
-		{"no more nodes than an event has room for are one event", nil, kernelStatus("0/100", many(100)...), false,
+		{"one event for as many nodes as fit", nil, kernelStatus("0/100", many(100)...), false,
 			with("0/100", func(m *schemas.Maintenance) { m.Whole, m.Nodes = true, many(100) })},
-		{"more nodes are several events", nil, kernelStatus("0/250", many(250)...), false, slices.Concat(
+		{"several events for more nodes", nil, kernelStatus("0/250", many(250)...), false, slices.Concat(
 			with("0/250", func(m *schemas.Maintenance) { m.Whole, m.Nodes, m.More = true, many(250)[:100], 150 }),
 			with("0/250", func(m *schemas.Maintenance) { m.Nodes, m.More = many(250)[100:200], 50 }),
 			with("0/250", func(m *schemas.Maintenance) { m.Nodes = many(250)[200:] }),
 		)},
 	} {
-		s := plan.Decision{Name: "kernel", UID: "m", Status: test.status}
-		got, _ := newEvents(test.last, s, kernelSpec, nil, test.dryRun)
-		if !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, test.want)
+		s := plan.Decision{Name: "kernel", UID: "m", Status: tt.status}
+		got, _ := newEvents(tt.last, s, kernelSpec, nil, tt.dryRun)
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", tt.name, got, tt.want)
 		}
 	}
 }
 
-func TestAnEventOfAMaintenanceTellsOfTheChangesOfNodesThatNoStatusTells(t *testing.T) {
+func TestEventsOfNodeChanges(t *testing.T) {
 	step := func(action schemas.NodeAction, outcome apply.Outcome, message string) apply.Done {
 		return apply.Done{NodeStep: plan.NodeStep{Name: "a", UID: "n", Action: action}, Outcome: outcome, Message: message}
 	}
@@ -128,38 +128,38 @@ func TestAnEventOfAMaintenanceTellsOfTheChangesOfNodesThatNoStatusTells(t *testi
 	change := func(action schemas.NodeAction, message string) []schemas.NodeChange {
 		return []schemas.NodeChange{{Name: "a", UID: "n", Action: action, Message: message}}
 	}
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name string
 		done apply.Done
 		want []schemas.NodeChange
 	}{
-		{"a cordon is told by the status", step(schemas.NodeCordon, apply.Changed, ""), nil},
-		{"a cordon of what was cordoned is told by the status", step(schemas.NodeCordon, apply.Changed, "it was"), nil},
-		{"a cordon after somebody has uncordoned the node is told", again,
+		{"a cordon is in the status", step(schemas.NodeCordon, apply.Changed, ""), nil},
+		{"a cordon of a cordoned node is in the status", step(schemas.NodeCordon, apply.Changed, "it was"), nil},
+		{"a second cordon after an uncordon", again,
 			change(schemas.NodeCordon, "it was uncordoned during its maintenance, and is cordoned again")},
-		{"a return is told by the status", step(schemas.NodeReturn, apply.Changed, ""), nil},
-		{"a return to how it was before is told by the status", before, nil},
-		{"a return of what somebody else has cordoned is told", step(schemas.NodeReturn, apply.Changed, stays),
+		{"a return is in the status", step(schemas.NodeReturn, apply.Changed, ""), nil},
+		{"a return to the cordon before is in the status", before, nil},
+		{"a return of a node that another user cordoned", step(schemas.NodeReturn, apply.Changed, stays),
 			change(schemas.NodeReturn, stays)},
-		{"a step that was done before is not told", step(schemas.NodeReturn, apply.Unchanged, stays), nil},
-		{"a step that failed is not told", step(schemas.NodeReturn, apply.Failed, "refused"), nil},
-		{"conditions are not told", step(schemas.NodeMark, apply.Changed, ""), nil},
+		{"a step that was done before", step(schemas.NodeReturn, apply.Unchanged, stays), nil},
+		{"a failed step", step(schemas.NodeReturn, apply.Failed, "refused"), nil},
+		{"conditions of a node", step(schemas.NodeMark, apply.Changed, ""), nil},
 	} {
 		var want []schemas.Maintenance
-		if test.want != nil {
+		if tt.want != nil {
 			want = []schemas.Maintenance{kernelNews("0/1")}
-			want[0].Changes = test.want
+			want[0].Changes = tt.want
 		}
 		s := plan.Decision{Name: "kernel", UID: "m", Status: kernelStatus("0/1", inStage("a", v1alpha1.Draining))}
 		_, told := newEvents(nil, s, kernelSpec, nil, false)
-		changes := changesOf([]apply.Done{test.done})
+		changes := changesOf([]apply.Done{tt.done})
 		if got, _ := newEvents(&told, s, kernelSpec, changes, false); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, want)
+			t.Errorf("%s:\ngot  %+v\nwant %+v", tt.name, got, want)
 		}
 	}
 }
 
-// reader is somebody who reads all events of a maintenance, as their description says.
+// reader reads all events of a maintenance as the contract describes.
 type reader struct {
 	last  schemas.Maintenance
 	nodes map[string]v1alpha1.NodeStatus
@@ -185,9 +185,9 @@ func (r *reader) status() v1alpha1.NodeMaintenanceStatus {
 	}
 }
 
-// TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus goes through statuses and changes of the leader. When a leader ends,
-// some of its events may not be stored, and the status after that is told by the next one.
-func TestWhoReadsAllEventsOfAMaintenanceInOrderKnowsItsStatus(t *testing.T) {
+// TestEventsAddUpToStatus goes through statuses and changes of the leader. When a leader ends,
+// some of its events may be lost, and the next leader publishes the status as a whole.
+func TestEventsAddUpToStatus(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d: to repeat, put it here in place of rand.Uint64()", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
