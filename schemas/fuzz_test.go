@@ -49,7 +49,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("the NATS subject is %q", p.Channel())
 		}
 		if scope, ok := second.(schemas.Scope); ok {
-			one, err := schemas.DecodeScope(again)
+			one, err := schemas.DecodeScope(again, scope.Head().Kind)
 			if err != nil || len(one.ScopedPods()) != len(scope.ScopedPods()) {
 				t.Errorf("as a scope of any kind it has the pods %v, %v; want %v", one, err, scope.ScopedPods())
 			}

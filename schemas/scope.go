@@ -158,26 +158,24 @@ type Scope interface {
 	ScopedPods() []ScopedPod
 }
 
-// DecodeScope reads the data of e as the kind of scope that it says it is. It fails with an error that wraps [ErrInvalid]
-// when e is no scope, or one of a kind that this version does not know.
-func DecodeScope(e Event) (Scope, error) {
-	if e.Type != ScopeType {
-		return nil, fmt.Errorf("event %s: type is %q, want %q: %w", e.ID, e.Type, ScopeType, ErrInvalid)
+// DecodeScope reads the data of e as a scope of a kind, as its head says. It fails with an error that wraps [ErrInvalid] when e is
+// no such scope, or when this version does not know the kind.
+func DecodeScope(e Event, kind ScopeKind) (Scope, error) {
+	switch kind {
+	case NodeKind:
+		return decodeScope[NodeScope](e)
+	case PodKind:
+		return decodeScope[PodScope](e)
+	case WorkloadKind:
+		return decodeScope[WorkloadScope](e)
+	case SpreadKind:
+		return decodeScope[SpreadScope](e)
+	case DomainKind:
+		return decodeScope[DomainScope](e)
+	case UsageKind:
+		return decodeScope[UsageScope](e)
 	}
-	var only struct {
-		Kind ScopeKind `json:"kind"`
-	}
-	if err := json.Unmarshal(e.Data, &only); err != nil {
-		return nil, fmt.Errorf("event %s of type %s: %w: %w", e.ID, e.Type, ErrInvalid, err)
-	}
-	decode := map[ScopeKind]func(Event) (Scope, error){
-		NodeKind: decodeScope[NodeScope], PodKind: decodeScope[PodScope], WorkloadKind: decodeScope[WorkloadScope],
-		SpreadKind: decodeScope[SpreadScope], DomainKind: decodeScope[DomainScope], UsageKind: decodeScope[UsageScope],
-	}[only.Kind]
-	if decode != nil {
-		return decode(e)
-	}
-	return nil, fmt.Errorf("event %s of type %s: kind is %q, which is not known: %w", e.ID, e.Type, only.Kind, ErrInvalid)
+	return nil, fmt.Errorf("event %s of type %s: kind is %q, which is not known: %w", e.ID, e.Type, kind, ErrInvalid)
 }
 
 func decodeScope[S Scope](e Event) (Scope, error) {

@@ -36,7 +36,7 @@ func TestThePodsOfAScopeOfEveryKindAreThoseThatItLists(t *testing.T) {
 			{ScopedPod: b}, {ScopedPod: c},
 		}}, []schemas.ScopedPod{b, c}},
 	} {
-		got, err := schemas.DecodeScope(newEvent(t, test.scope, schemas.Event{}))
+		got, err := schemas.DecodeScope(newEvent(t, test.scope, schemas.Event{}), test.scope.Head().Kind)
 		if err != nil {
 			t.Errorf("%s: %v", test.scope.Head().Kind, err)
 			continue
@@ -48,14 +48,19 @@ func TestThePodsOfAScopeOfEveryKindAreThoseThatItLists(t *testing.T) {
 }
 
 func TestWhatIsNoScopeOfAKnownKindIsInvalid(t *testing.T) {
-	for name, e := range map[string]schemas.Event{
-		"another type":       {ID: "1", Type: schemas.DeltaType, Data: []byte(`{"kind":"node"}`)},
-		"a kind of tomorrow": {ID: "1", Type: schemas.ScopeType, Data: []byte(`{"kind":"zone"}`)},
-		"no kind":            {ID: "1", Type: schemas.ScopeType, Data: []byte(`{}`)},
-		"no JSON":            {ID: "1", Type: schemas.ScopeType, Data: []byte(`{`)},
-		"no such shape":      {ID: "1", Type: schemas.ScopeType, Data: []byte(`{"kind":"node","pods":1}`)},
+	for name, c := range map[string]struct {
+		kind      schemas.ScopeKind
+		eventType string
+		data      string
+	}{
+		"another type":       {schemas.NodeKind, schemas.DeltaType, `{"kind":"node"}`},
+		"a kind of tomorrow": {"zone", schemas.ScopeType, `{"kind":"zone"}`},
+		"no kind":            {"", schemas.ScopeType, `{}`},
+		"no JSON":            {schemas.NodeKind, schemas.ScopeType, `{`},
+		"no such shape":      {schemas.NodeKind, schemas.ScopeType, `{"kind":"node","pods":1}`},
 	} {
-		if got, err := schemas.DecodeScope(e); !errors.Is(err, schemas.ErrInvalid) || got != nil {
+		e := schemas.Event{ID: "1", Type: c.eventType, Data: []byte(c.data)}
+		if got, err := schemas.DecodeScope(e, c.kind); !errors.Is(err, schemas.ErrInvalid) || got != nil {
 			t.Errorf("%s: got %+v, %v; want an error that is ErrInvalid", name, got, err)
 		}
 	}

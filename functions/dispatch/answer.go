@@ -37,7 +37,7 @@ func check(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]
 	case len(answer.Intents) == 0:
 		return nil, nil
 	}
-	asked, err := schemas.DecodeScope(scope)
+	asked, err := schemas.DecodeScope(scope, head.Kind)
 	if err != nil {
 		return nil, err
 	}

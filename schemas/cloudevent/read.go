@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -53,6 +54,20 @@ func ReadAttributes(headers map[string][]string) (attributes map[string]string, 
 		attributes[name] = value
 	}
 	return attributes, nil
+}
+
+// ReadHeaders reads an event in binary mode over HTTP, where the content type of the data has no header of its own. Channel and
+// Sequence are left empty. Every error wraps [schemas.ErrInvalid].
+func ReadHeaders(h http.Header, data []byte) (schemas.Event, error) {
+	attributes, err := ReadAttributes(h)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes["datacontenttype"] = h.Get("Content-Type")
+	return ReadBinary(attributes, data)
 }
 
 func unreadable(err error) error {

@@ -72,20 +72,14 @@ func (a answer) event() (e schemas.Event, has bool, err error) {
 	}
 	content := a.header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(content) // one that cannot be parsed is none of those that are wanted
-	attributes, err := cloudevent.ReadAttributes(a.header)
-	if err != nil {
-		return schemas.Event{}, false, err
-	}
-	_, binary := attributes["specversion"]
 	switch {
 	case media == cloudevent.StructuredJSON:
 		e, err = cloudevent.ReadStructured(a.body)
 	case strings.HasPrefix(media, "application/cloudevents"):
 		err = fmt.Errorf("%w: Content-Type is %.100q, want %s or %s", schemas.ErrInvalid, content, cloudevent.StructuredJSON,
 			cloudevent.JSON)
-	case binary:
-		attributes["datacontenttype"] = content // over HTTP it has no header of its own
-		e, err = cloudevent.ReadBinary(attributes, a.body)
+	case a.header.Get(cloudevent.HeaderPrefix+"specversion") != "":
+		e, err = cloudevent.ReadHeaders(a.header, a.body)
 	case len(bytes.TrimSpace(a.body)) == 0:
 		return schemas.Event{}, false, nil
 	default:

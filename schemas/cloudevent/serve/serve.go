@@ -115,12 +115,7 @@ func Read(m Mode, h http.Header, body []byte) ([]schemas.Event, error) {
 		e, err := cloudevent.ReadStructured(body)
 		return []schemas.Event{e}, err
 	}
-	attributes, err := cloudevent.ReadAttributes(h)
-	if err != nil {
-		return nil, err
-	}
-	attributes["datacontenttype"] = h.Get("Content-Type") // over HTTP it has no header of its own
-	e, err := cloudevent.ReadBinary(attributes, body)
+	e, err := cloudevent.ReadHeaders(h, body)
 	return []schemas.Event{e}, err
 }
 
