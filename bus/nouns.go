@@ -43,9 +43,8 @@ const (
 // nouns that are events.
 type Noun struct {
 	Name string
-	// Addresses are its subjects, with the names of their tokens in braces.
-	Addresses []string
-	Stream    string
+	// Stream stores its messages, on subjects that begin with the name. [schemas.Subjects] lists the subjects of events.
+	Stream string
 	// Type is the type of its events. Empty: its messages are no events of their own.
 	Type string
 
@@ -61,65 +60,55 @@ type Noun struct {
 func Nouns() []Noun {
 	return []Noun{{
 		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
-		Addresses: []string{"rehome.delta.node.{aspect}.{name}", "rehome.delta.pod.{aspect}.{namespace}.{name}"},
-		publish:   []Role{RoleWatcher, RoleOperator},
-		live:      []Role{RoleReader, RoleListener},
+		publish: []Role{RoleWatcher, RoleOperator},
+		live:    []Role{RoleReader, RoleListener},
 	}, {
 		Name: "scope", Stream: StreamScopes, Type: schemas.ScopeType,
-		Addresses: []string{"rehome.scope.{strategy}.{profile}.{kind}.{key}"},
-		publish:   []Role{RoleWatcher, RoleOperator},
-		work:      []Role{RoleFunctions, RoleDispatcher},
-		get:       []Role{RoleFunctions, RoleDispatcher, RoleOperator},
-		live:      []Role{RoleOperator},
+		publish: []Role{RoleWatcher, RoleOperator},
+		work:    []Role{RoleFunctions, RoleDispatcher},
+		get:     []Role{RoleFunctions, RoleDispatcher, RoleOperator},
+		live:    []Role{RoleOperator},
 	}, {
 		Name: "intents", Stream: StreamIntents, Type: schemas.IntentsType,
-		Addresses: []string{"rehome.intents.{strategy}.{profile}.{kind}.{key}"},
-		publish:   []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		follow:    []Role{RoleActuator},
-		drop:      []Role{RoleActuator},
-		get:       []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		live:      []Role{RoleReader, RoleListener},
+		publish: []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
+		follow:  []Role{RoleActuator},
+		drop:    []Role{RoleActuator},
+		get:     []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
+		live:    []Role{RoleReader, RoleListener},
 	}, {
 		Name: "verdict", Stream: StreamEvents, Type: schemas.VerdictType,
-		Addresses: []string{"rehome.verdict.{outcome}.{strategy}.{namespace}.{pod}"},
-		publish:   []Role{RoleActuator, RoleOperator},
-		follow:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
-		live:      []Role{RoleReader, RoleListener, RoleSender},
+		publish: []Role{RoleActuator, RoleOperator},
+		follow:  []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		live:    []Role{RoleReader, RoleListener, RoleSender},
 	}, {
 		Name: "request", Stream: StreamRequests, Type: schemas.RequestType,
-		Addresses: []string{"rehome.request.{sender}.{name}"},
-		publish:   []Role{RoleSender, RoleWatcher},
-		follow:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
-		drop:      []Role{RoleWatcher, RoleMaintenance},
-		get:       []Role{RoleActuator},
+		publish: []Role{RoleSender, RoleWatcher},
+		follow:  []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		drop:    []Role{RoleWatcher, RoleMaintenance},
+		get:     []Role{RoleActuator},
 	}, {
 		Name: "receipt", Stream: StreamEvents, Type: schemas.ReceiptType,
-		Addresses: []string{"rehome.receipt.{sender}.{name}"},
-		publish:   []Role{RoleWatcher, RoleMaintenance},
-		get:       []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
-		live:      []Role{RoleReader, RoleListener, RoleSender},
+		publish: []Role{RoleWatcher, RoleMaintenance},
+		get:     []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
+		live:    []Role{RoleReader, RoleListener, RoleSender},
 	}, {
 		Name: "maintenance", Stream: StreamEvents, Type: schemas.MaintenanceType,
-		Addresses: []string{"rehome.maintenance.{name}"},
-		publish:   []Role{RoleMaintenance},
-		live:      []Role{RoleReader, RoleListener},
+		publish: []Role{RoleMaintenance},
+		live:    []Role{RoleReader, RoleListener},
 	}, {
 		Name: "dead", Stream: StreamDead,
-		Addresses: []string{"rehome.dead.{stream}.{reader}"},
-		publish:   []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
-		follow:    []Role{RoleOperator},
-		drop:      []Role{RoleOperator},
+		publish: []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
+		follow:  []Role{RoleOperator},
+		drop:    []Role{RoleOperator},
 	}, {
 		Name: "record", Stream: StreamLedger,
-		Addresses: []string{"$KV.REHOME_LEDGER.{key}"},
-		publish:   []Role{RoleActuator, RoleOperator},
-		follow:    []Role{RoleActuator, RoleReader, RoleOperator},
+		publish: []Role{RoleActuator, RoleOperator},
+		follow:  []Role{RoleActuator, RoleReader, RoleOperator},
 	}, {
 		Name: "nodemaintenance", Stream: StreamMaintenances,
-		Addresses: []string{"$KV.REHOME_MAINTENANCES.{name}"},
-		publish:   []Role{RoleMaintenance},
-		follow:    []Role{RoleMaintenance, RoleReader, RoleOperator},
-		get:       []Role{RoleMaintenance},
+		publish: []Role{RoleMaintenance},
+		follow:  []Role{RoleMaintenance, RoleReader, RoleOperator},
+		get:     []Role{RoleMaintenance},
 	}}
 }
 
@@ -135,10 +124,12 @@ const (
 	DeadChannels        = schemas.Prefix + ".dead.>"
 )
 
-// prefix is the beginning that all subjects of the noun share, with its dot.
+// prefix is the beginning of all subjects of the noun, with its dot.
 func (n Noun) prefix() string {
-	first, _, _ := strings.Cut(n.Addresses[0], "{")
-	return strings.Join(strings.Split(first, ".")[:2], ".") + "."
+	if n.isBucket() {
+		return subject(n.Stream, "")
+	}
+	return schemas.Prefix + "." + n.Name + "."
 }
 
 // isBucket returns whether the noun is an entry of a key-value bucket.
