@@ -38,9 +38,9 @@ const (
 // readyWithin is how long an embedded server may take to start: with 200,000 stored messages it was measured at 0.3 s.
 const readyWithin = 30 * time.Second
 
-// ServerOptions say where and how large an embedded server is.
+// ServerOptions configure an embedded server.
 type ServerOptions struct {
-	// StoreDir holds the streams. It is made when it does not exist. Two servers must not use it at once.
+	// StoreDir holds the streams. [StartServer] makes it. Two servers must not use it at once.
 	StoreDir string
 	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty: none.
 	Socket string
@@ -48,12 +48,12 @@ type ServerOptions struct {
 	Listen Listen
 	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
 	MaxStore, MaxMemory int64
-	// Log gets what the server has to say. nil: nobody does.
+	// Log gets the log of the server. nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// Server is a NATS server inside this process. It is reached by [Options.Server] from this process and, if it has a socket,
-// by [Options.Socket] from others. It listens to no network unless [ServerOptions] say so.
+// Server is a NATS server in this process. Clients in this process connect by [Options.Server], and others by [Options.Socket] if
+// it has a socket. It listens on the network only if [ServerOptions] say so.
 type Server struct {
 	nats *server.Server
 	gate *gate  // nil: no socket
@@ -61,16 +61,15 @@ type Server struct {
 	stop sync.Once
 }
 
-// maxPayload is how large a message may be: as large as NATS advises at most. The compressed scope of some 50,000 pods fits,
-// which comes to maxData before.
+// maxPayload is how large a message may be, which is the most that NATS advises. A compressed scope of maxData fits, which has
+// some 50,000 pods.
 const maxPayload = 8 << 20
 
-// StartServer starts a server and waits until it serves. Every event, except scopes in memory, is on the disk before its
-// publisher hears that it is stored.
+// StartServer starts a server and waits until it serves. An event is on the disk before the server acknowledges it, except scopes
+// in memory.
 //
-// It fails with [ErrListen] when it cannot listen where it is told to, when the store cannot be used, and when another server
-// serves the socket, which then uses the same store. Without a socket nothing keeps two servers from destroying each other's
-// store.
+// It fails with [ErrListen] if it cannot listen. It fails too if it cannot use the store, or if another server serves the socket.
+// Without a socket, two servers on one store destroy it.
 func StartServer(o ServerOptions) (*Server, error) {
 	if o.StoreDir == "" {
 		return nil, errors.New("bus server: no store directory")
@@ -100,7 +99,7 @@ func (s *Server) start(o ServerOptions) error {
 		NoSigs:     true,
 		JetStream:  true,
 		StoreDir:   filepath.Clean(o.StoreDir),
-		// Otherwise what was stored in the last two minutes is lost with the power.
+		// Otherwise a power failure loses the events of the last two minutes.
 		SyncAlways:         true,
 		MaxPayload:         maxPayload,
 		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
@@ -131,7 +130,7 @@ func (s *Server) start(o ServerOptions) error {
 	return nil
 }
 
-// open lets the server listen where it was told to. If nowhere, nobody has to say who he is.
+// open lets the server listen on the network, if it should. Otherwise clients need no key.
 func (s *Server) open(o ServerOptions, options *server.Options) (err error) {
 	if o.Listen.Address != "" {
 		if s.seed, err = o.Listen.apply(options, o.Socket); err != nil {
@@ -168,10 +167,10 @@ func (s *Server) close() {
 	}
 }
 
-// serverLog hands the log of the server to slog. What is normal to a server is detail to us.
+// serverLog writes the log of the server to slog, its notices as details.
 type serverLog struct {
 	log   *slog.Logger
-	fatal atomic.Pointer[string] // why it could not start, which it says nowhere else
+	fatal atomic.Pointer[string] // why it could not start: it returns no error
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
@@ -184,39 +183,38 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 func (*serverLog) Debugf(string, ...any) {}
 func (*serverLog) Tracef(string, ...any) {}
 
-// Account is the account of a server in which Rehome lives, where participants are told apart.
+// Account is the account of Rehome on a server with keys for participants.
 const Account = "REHOME"
 
-// The limits of an embedded server that listens. Nobody who takes part comes near them.
+// The limits of an embedded server that listens, far above the needs of participants.
 const (
 	maxConnections   = 128
 	maxSubscriptions = 256              // of one connection; a client has one or two for each stream that it reads
-	maxPending       = 32 << 20         // bytes that wait for one slow connection; then it is cut
-	writeWithin      = 5 * time.Second  // and so it is when it takes nothing at all
-	introduceWithin  = 2 * time.Second  // for the handshake, and as much again to say who it is
-	askAlive         = 20 * time.Second // how often who is silent is asked
+	maxPending       = 32 << 20         // bytes that wait for a slow connection before the server closes it
+	writeWithin      = 5 * time.Second  // a connection that takes no byte for so long is closed
+	introduceWithin  = 2 * time.Second  // for the handshake, and as much again for the key
+	askAlive         = 20 * time.Second // between pings of a silent connection
 	maxControlLine   = server.MAX_CONTROL_LINE_SIZE
 )
 
-// Listen says where an embedded server can be reached over the network. The zero value: nowhere. There is no listening
-// without a certificate and without participants who are known by their keys.
+// Listen configures how an embedded server listens on the network. The zero value: it does not. It needs a certificate and
+// participants with keys.
 type Listen struct {
 	// Address is a host and a port, such as 0.0.0.0:4222.
 	Address string
 	// CertFile and KeyFile are PEM files with the certificate of the server and its key.
 	CertFile, KeyFile string
-	// Participants is the file rehome.conf of `rehome setup --auth`, or the directory that it is in. Of what else can be in
-	// a server's configuration nothing is looked at.
+	// Participants is the file rehome.conf of `rehome setup --auth`, or its directory. Other settings in the file do not count.
 	Participants string
 }
 
-// ErrListen is wrapped by errors of [StartServer] that say why a server cannot listen.
+// ErrListen is wrapped by the error of a server that cannot listen.
 var ErrListen = errors.New("cannot listen")
 
-// seedBeside is where other processes of this user find the key for a socket. Who may read it may use the socket.
+// seedBeside returns the file with the key for a socket, which other processes of this user can read.
 func seedBeside(socket string) string { return socket + ".nk" }
 
-// apply lets the server listen, and adds a user without limits, whose seed it returns, for this process.
+// apply lets the server listen. It adds a user without limits for this process, and returns its seed.
 func (l Listen) apply(o *server.Options, socket string) (seed []byte, err error) {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
@@ -251,7 +249,7 @@ func (l Listen) apply(o *server.Options, socket string) (seed []byte, err error)
 	return seed, nil
 }
 
-// participants reads who may take part, and finds the account that they are in.
+// participants reads the participants and their account.
 func (l Listen) participants() (*server.Options, *server.Account, error) {
 	file := l.Participants
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
@@ -272,7 +270,7 @@ func (l Listen) participants() (*server.Options, *server.Account, error) {
 	return nil, nil, fmt.Errorf("%s: want an account %s whose users all have nkeys, as rehome setup --auth writes it", file, Account)
 }
 
-// ownKey makes the key of this process. With a socket it is the one beside it, so that other processes of this user have it.
+// ownKey returns the key of this process. With a socket it is in the file beside the socket, for other processes of this user.
 func ownKey(socket string) (seed []byte, public string, err error) {
 	if socket != "" {
 		if seed, err = os.ReadFile(seedBeside(socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +292,7 @@ func ownKey(socket string) (seed []byte, public string, err error) {
 	return seed, public, err
 }
 
-// known lets a client say who it is with a seed.
+// known lets a client use the key of a seed.
 func known(seed []byte) (nats.Option, error) {
 	pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(seed))))
 	if err != nil {
@@ -304,7 +302,7 @@ func known(seed []byte) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), err
 }
 
-// Addr is where the server listens. nil: nowhere.
+// Addr returns the address on the network. nil: the server does not listen.
 func (s *Server) Addr() net.Addr {
 	if s.seed == nil {
 		return nil
@@ -316,17 +314,17 @@ func (s *Server) Addr() net.Addr {
 // byte that ends it; 16 are for the directory that the socket is made in.
 const maxSocketPath = 104 - 1 - 16
 
-// dialWithin bounds a connection to a socket: its server is on this machine, so it answers at once or not at all.
+// dialWithin bounds a connection to a socket, whose server is on this machine.
 const dialWithin = time.Second
 
-// gate is the Unix domain socket of an embedded server. That a process can connect proves that it may read the file.
+// gate is the Unix domain socket of an embedded server. The mode of the file decides which processes can connect.
 type gate struct {
 	path     string
 	listener *net.UnixListener
 	done     sync.WaitGroup // ends with the listener and the connections of the server
 }
 
-// openGate makes the socket, readable and writable for this user alone, and replaces one that nobody serves any more.
+// openGate makes the socket for this user alone, and replaces an abandoned one.
 func openGate(path string) (*gate, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket %s: path has %d bytes, at most %d are possible", path, len(path), maxSocketPath)
@@ -348,14 +346,14 @@ func openGate(path string) (*gate, error) {
 	return &gate{path: path, listener: l}, nil
 }
 
-// listenPrivately makes the socket in a directory that only this user may enter, so that nobody else can connect before
-// its mode is set, and then moves it to its place.
+// listenPrivately makes the socket in a directory that only this user may enter, and moves it after its mode is set, so that no
+// other user can connect before.
 func listenPrivately(path string) (*net.UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // empty by then, or the error that counts is another
+	defer func() { _ = os.RemoveAll(dir) }()
 	made := filepath.Join(dir, "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
 	if err != nil {
@@ -368,7 +366,7 @@ func listenPrivately(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// serve starts to connect whoever comes to the server.
+// serve connects clients of the socket to the server.
 func (g *gate) serve(to nats.InProcessConnProvider) {
 	g.done.Go(func() {
 		for {

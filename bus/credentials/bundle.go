@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// Servers is the name of the bundle that the NATS servers get, all of them the same.
+// Servers is the name of the bundle of the NATS servers.
 const Servers = "server"
 
-// Bundle is all that one participant needs to take part, or all that the servers need, and nothing of anybody else's.
+// Bundle holds the files of one participant, or of the servers.
 type Bundle struct {
 	// Name is that of the participant, such as watcher or sender-batch, or [Servers].
 	Name string
-	// Files are what is in it: [Authority], [Certificate] and [CertificateKey], and the seed of a participant as [Seed] or
-	// the rights of everybody as [ServerConfig].
+	// Files are [Authority], [Certificate], [CertificateKey], and the [Seed] of a participant or the [ServerConfig].
 	Files map[string][]byte
 }
 
-// The names of the files in a [Bundle]. The certificate of a participant is that of all participants: it opens the
-// connection, and the seed says who it is.
+// The names of the files in a [Bundle]. All participants have the same certificate, which opens the connection. The seed
+// identifies the participant.
 const (
 	Seed           = "nkey"
 	Authority      = "ca.crt"
@@ -30,22 +29,16 @@ const (
 	CertificateKey = "tls.key"
 )
 
-// ErrNoCertificates says that a directory has not all of the files that bundles need besides seeds and rights.
+// ErrNoCertificates says that a directory lacks certificates or their keys.
 var ErrNoCertificates = errors.New("no certificates")
 
-// certificates are the files that are needed for bundles, besides seeds and rights.
-func certificates() []string {
-	return []string{CACert, ServerCert, ServerKey, ClientCert, ClientKey}
-}
-
-// CheckBundles says whether [Bundles] would find certificates in dir once [Write] has written c into it. If not, the error
-// wraps [ErrNoCertificates] and names what is missing.
+// CheckBundles returns an error that wraps [ErrNoCertificates] if [Bundles] would find no certificates in dir after [Write].
 func CheckBundles(dir string, c Config) error {
 	if len(c.Hosts) > 0 {
 		return nil
 	}
 	var missing []string
-	for _, name := range certificates() {
+	for _, name := range []string{CACert, ServerCert, ServerKey, ClientCert, ClientKey} {
 		_, err := os.Stat(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			missing = append(missing, name)
@@ -59,35 +52,24 @@ func CheckBundles(dir string, c Config) error {
 	return nil
 }
 
-// Bundles reads what everybody in c needs from the directory that [Write] wrote c into. The servers come first, then the
-// participants in the order of [ServerConfig], then functions and senders in that of c. The key of the certificate authority
-// is in none of them.
-func Bundles(dir string, c Config) ([]Bundle, error) {
-	r := reader{dir: dir}
-	ca := r.read(CACert)
-	all := []Bundle{{Servers, map[string][]byte{
-		ServerConfig: r.read(ServerConfig), Authority: ca, Certificate: r.read(ServerCert), CertificateKey: r.read(ServerKey),
+// Bundles reads the bundles from the directory that [Write] wrote c into: first the servers, then the participants in the order of
+// [Config.Participants]. None has the key of the certificate authority.
+func Bundles(dir string, c Config) (all []Bundle, err error) {
+	read := func(name string) (text []byte) {
+		if err == nil {
+			text, err = os.ReadFile(filepath.Join(dir, name))
+		}
+		return text
+	}
+	ca := read(CACert)
+	all = []Bundle{{Servers, map[string][]byte{
+		ServerConfig: read(ServerConfig), Authority: ca, Certificate: read(ServerCert), CertificateKey: read(ServerKey),
 	}}}
-	certificate, key := r.read(ClientCert), r.read(ClientKey)
+	certificate, key := read(ClientCert), read(ClientKey)
 	for _, p := range c.Participants() {
 		all = append(all, Bundle{p.String(), map[string][]byte{
-			Seed: r.read(p.String() + SeedSuffix), Authority: ca, Certificate: certificate, CertificateKey: key,
+			Seed: read(p.String() + SeedSuffix), Authority: ca, Certificate: certificate, CertificateKey: key,
 		}})
 	}
-	return all, r.err
-}
-
-// reader reads files of a directory until the first that cannot be read.
-type reader struct {
-	dir string
-	err error
-}
-
-func (r *reader) read(name string) []byte {
-	if r.err != nil {
-		return nil
-	}
-	var text []byte
-	text, r.err = os.ReadFile(filepath.Join(r.dir, name))
-	return text
+	return all, err
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// replyWithin is how long after a question a function may answer it: longer than anybody waits for the answer.
+// replyWithin is how long a function may take to answer: longer than the dispatcher waits.
 const replyWithin = "10m"
 
-// serverConfig is the part of a server's configuration with the rights of all users.
+// serverConfig returns the part of the configuration of a server with the rights of all users.
 func serverConfig(users []user) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by rehome setup --auth, which writes it anew. It holds no secrets.\n"+
@@ -35,7 +35,7 @@ func writeUser(b *bytes.Buffer, u user) {
 	b.WriteString("        }\n      }\n")
 }
 
-// writeAllowed writes what is allowed. What is not there would be allowed altogether, so nothing has to be forbidden.
+// writeAllowed writes the allowed subjects. Without a list the server allows everything, so no subject needs a deny.
 func writeAllowed(b *bytes.Buffer, verb string, subjects []string) {
 	if len(subjects) == 0 {
 		fmt.Fprintf(b, "          %s { deny: [\">\"] }\n", verb)
@@ -48,32 +48,46 @@ func writeAllowed(b *bytes.Buffer, verb string, subjects []string) {
 	b.WriteString("          ] }\n")
 }
 
-// use says who gets the seed of a role, and how.
+// seedOf is a role and the programs that use its seed.
+type seedOf struct {
+	role bus.Role
+	use  string
+}
+
+// roles returns the roles in the order of the files.
+func roles() []seedOf {
+	return []seedOf{
+		{bus.RoleSetup, "`rehome setup`, once"},
+		{bus.RoleWatcher, "`rehome watcher`"},
+		{bus.RoleFunctions, "`rehome functions`"},
+		{bus.RoleDispatcher, "`rehome dispatcher`"},
+		{bus.RoleActuator, "`rehome actuator`"},
+		{bus.RoleMaintenance, "`rehome maintenance`"},
+		{bus.RoleAll, "`rehome run` with these servers"},
+		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome loops`, and programs that read the past"},
+		{bus.RoleListener, "programs that listen to what happens from now on"},
+		{bus.RoleForwarder, "`rehome forward`, under any name"},
+		{bus.RoleOperator, "people: `rehome dead`, `rehome loops clear`, `rehome forward --remove`"},
+	}
+}
+
+// use returns the programs that use the seed of a participant.
 func use(p bus.Participant) string {
 	switch p.Role {
-	case bus.RoleSetup:
-		return "`rehome setup`, once"
-	case bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance:
-		return "`rehome " + string(p.Role) + "`"
-	case bus.RoleAll:
-		return "`rehome run` with these servers"
-	case bus.RoleReader:
-		return "`rehome events`, `rehome status`, `rehome loops`, and programs that read the past"
-	case bus.RoleListener:
-		return "programs that listen to what happens from now on"
-	case bus.RoleForwarder:
-		return "`rehome forward`, under any name"
-	case bus.RoleOperator:
-		return "people: `rehome dead`, `rehome loops clear`, `rehome forward --remove`"
 	case bus.RoleFunction:
 		return "the function " + p.Name + ", which is asked on `" + p.Subject + "`"
 	case bus.RoleSender:
 		return "the program that asks as " + p.Name + ", such as `rehome request --sender " + p.Name + "`"
 	}
+	for _, r := range roles() {
+		if r.role == p.Role {
+			return r.use
+		}
+	}
 	return ""
 }
 
-// readme says what goes where.
+// readme returns the text of [Readme].
 func readme(users []user, certified bool) []byte {
 	var b strings.Builder
 	b.WriteString("# Who takes part on the bus\n\n" +

@@ -1,8 +1,13 @@
-// Package credentials writes the files by which NATS servers know who takes part on the bus, and let everybody do what
-// [bus.RightsOf] says and nothing else.
+// Package credentials writes the files by which NATS servers know the participants of the bus and grant them the rights of
+// [bus.RightsOf].
 //
-// [Write] can be called again on the same directory, with other participants too: a secret that is there is kept and never
-// changed; everything else is written anew. It makes no connection. It must not be called twice at once on one directory.
+//	credentials.go  Write: a seed for each participant
+//	config.go       the configuration of the servers, and the README
+//	tls.go          certificates
+//	bundle.go       Bundles: the files of each participant
+//
+// [Write] keeps the secrets of a directory and writes everything else again, also for other participants. It makes no connection.
+// It must not be called twice at once on one directory.
 package credentials
 
 import (
@@ -19,44 +24,41 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// The files that everybody may read. Seeds are in files that end in [SeedSuffix], one for each participant.
+// The public files. Each participant has a file with its seed, which ends in [SeedSuffix].
 const (
-	ServerConfig = "rehome.conf" // included into the configuration of each server
+	ServerConfig = "rehome.conf" // the configuration of each server includes it
 	Readme       = "README.md"
 	SeedSuffix   = ".nk"
 )
 
-// Config says for whom to write files.
+// Config lists the participants and the servers.
 type Config struct {
-	// Functions are the functions outside of Rehome, Senders those that may ask for something.
+	// Functions are the functions outside of Rehome, Senders the programs that make requests.
 	Functions, Senders []bus.Participant
 	// BuiltIn are the strategies that `rehome functions` hosts, HTTPFunctions those that the dispatcher asks over HTTP.
 	BuiltIn, HTTPFunctions []string
-	// Hosts are the names and addresses of the servers, for a certificate. None: no certificates are made.
+	// Hosts are the names and addresses of the servers, for certificates. Empty: no certificates.
 	Hosts []string
 }
 
-// Report is what [Write] did.
+// Report lists the files with secrets, sorted.
 type Report struct {
-	// Made and Kept are the names of the files that are made once, keys and the certificate of the authority, sorted.
+	// Made and Kept are keys and the certificate of the authority.
 	Made, Kept []string
-	// Unused are the files with seeds of participants who are not in [ServerConfig] any more, sorted.
+	// Unused are the seeds of participants that [ServerConfig] does not list any more.
 	Unused []string
 }
 
-// Participants are all who take part: the roles, then functions, then senders.
+// Participants returns the roles, then functions, then senders.
 func (c Config) Participants() []bus.Participant {
 	var all []bus.Participant
-	for _, role := range []bus.Role{
-		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll,
-		bus.RoleReader, bus.RoleListener, bus.RoleForwarder, bus.RoleOperator,
-	} {
-		all = append(all, bus.Participant{Role: role})
+	for _, r := range roles() {
+		all = append(all, bus.Participant{Role: r.role})
 	}
 	return slices.Concat(all, c.Functions, c.Senders)
 }
 
-// hosting is which strategies have functions, and where.
+// hosting returns the strategies that have functions, and where they run.
 func (c Config) hosting() bus.Hosting {
 	h := bus.Hosting{BuiltIn: c.BuiltIn, Outside: slices.Clone(c.HTTPFunctions)}
 	for _, f := range c.Functions {
@@ -72,9 +74,9 @@ type user struct {
 	rights bus.Rights
 }
 
-// Write writes the files into dir, which is made when it is not there. Files with secrets have the mode 0600, all others
-// 0644. It fails when two participants have one name, when a function has no subject, and when a secret that is there
-// cannot be used; then nothing of the rest is written.
+// Write writes the files into dir, which it makes. Files with secrets have the mode 0600, all others 0644. It fails before it
+// writes other files if two participants have the same name, if a function has no subject, or if a secret of the directory is
+// not valid.
 func Write(dir string, c Config) (Report, error) {
 	if err := c.check(); err != nil {
 		return Report{}, err
@@ -98,7 +100,7 @@ func Write(dir string, c Config) (Report, error) {
 	return w.report, err
 }
 
-// check says what is wrong with the participants.
+// check returns an error for each wrong participant.
 func (c Config) check() error {
 	var problems []error
 	seen := map[string]bool{}
@@ -118,8 +120,8 @@ func (c Config) check() error {
 	return errors.Join(problems...)
 }
 
-// checkSubject refuses what is no single subject, and what belongs to Rehome or to the server itself: who may listen there
-// would learn more than it is asked.
+// checkSubject refuses wildcards and the subjects of Rehome and of the server: a function that listens there would read messages
+// of others.
 func checkSubject(subject string) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*>\"'\\`|", r) }
 	bad := strings.ContainsFunc(subject, strange) || slices.Contains(strings.Split(subject, "."), "")
@@ -135,7 +137,7 @@ type writer struct {
 	report Report
 }
 
-// users reads or makes the seed of each participant.
+// users reads or makes the seeds of the participants.
 func (w *writer) users(c Config) ([]user, error) {
 	var users []user
 	for _, p := range c.Participants() {
@@ -148,7 +150,7 @@ func (w *writer) users(c Config) ([]user, error) {
 	return users, nil
 }
 
-// seed returns the public key of the seed in a file, which is made when it is not there.
+// seed returns the public key of the seed in a file, which it makes if it is missing.
 func (w *writer) seed(name string) (public string, err error) {
 	text, err := w.keep(name, 0o600, func() ([]byte, error) {
 		pair, err := nkeys.CreateUser()
@@ -190,16 +192,16 @@ func (w *writer) keep(name string, mode fs.FileMode, make func() ([]byte, error)
 	return text, w.replace(name, text, mode)
 }
 
-// public writes a file that everybody may read.
+// public writes a file without secrets.
 func (w *writer) public(name string, text []byte) error { return w.replace(name, text, 0o644) }
 
-// replace writes a file as a whole: who reads it meanwhile, or after a crash, has the old one or the new one.
+// replace writes a file atomically.
 func (w *writer) replace(name string, text []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(w.dir, "."+name+"-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it has its name by then, or the error that counts is another
+	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename
 	_, err = f.Write(text)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err != nil {
@@ -208,7 +210,7 @@ func (w *writer) replace(name string, text []byte, mode fs.FileMode) error {
 	return os.Rename(f.Name(), filepath.Join(w.dir, name))
 }
 
-// findUnused finds the seeds that nobody uses.
+// findUnused reports the seeds that no participant uses.
 func (w *writer) findUnused(users []user) error {
 	files, err := filepath.Glob(filepath.Join(w.dir, "*"+SeedSuffix))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// The files of a certificate authority and what it signs, for who has none. The keys are secrets.
+// The files of a certificate authority and of the certificates that it signs. The keys are secrets.
 const (
 	CACert     = "ca.crt"
 	CAKey      = "ca.key"
@@ -27,11 +27,11 @@ const (
 )
 
 const (
-	// certifiedFor is how long the certificates of servers and clients hold: they are made anew whenever the files are.
+	// certifiedFor is how long the certificates of servers and clients are valid. Each [Write] makes new ones.
 	certifiedFor = 365 * 24 * time.Hour
-	// authorityFor is how long everybody trusts the authority, whose certificate is the one that is hard to replace.
+	// authorityFor is how long the certificate of the authority is valid, which is hard to replace.
 	authorityFor = 10 * certifiedFor
-	// skew is how far the clock of who looks at a certificate may be behind.
+	// skew is how far the clock of another program may be behind.
 	skew = 5 * time.Minute
 )
 
@@ -47,7 +47,7 @@ each time; the authority holds for ten years and is kept.
 | ` + "`ca.key`" + ` | nobody: keep it where only you are, to make the others anew |
 `
 
-// certify makes certificates for hosts. It does nothing when there are none.
+// certify makes certificates for hosts, if there are any.
 func (w *writer) certify(hosts []string) (certified bool, err error) {
 	if len(hosts) == 0 {
 		return false, nil
@@ -76,7 +76,7 @@ func (w *writer) certify(hosts []string) (certified bool, err error) {
 	return err == nil, err
 }
 
-// authority is who signs.
+// authority signs certificates.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -146,7 +146,7 @@ func (w *writer) key(name string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// leaf is a certificate that is yet to be signed.
+// leaf returns a certificate without a signature.
 func leaf(name string, now time.Time, usages ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-skew), NotAfter: now.Add(certifiedFor),
@@ -154,7 +154,7 @@ func leaf(name string, now time.Time, usages ...x509.ExtKeyUsage) *x509.Certific
 	}
 }
 
-// sign writes a certificate, for a key that is kept or made.
+// sign writes a certificate for the key in a file, which it makes if it is missing.
 func (w *writer) sign(ca authority, t *x509.Certificate, certName, keyName string) error {
 	key, err := w.key(keyName)
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *writer) sign(ca authority, t *x509.Certificate, certName, keyName strin
 	return w.public(certName, text)
 }
 
-// certificate is t in PEM, for a key, signed by its parent.
+// certificate returns t in PEM, for a key, signed by its parent.
 func certificate(t, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
