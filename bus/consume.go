@@ -19,52 +19,41 @@ import (
 const (
 	// DefaultParallel keeps the cores of a small machine busy while answers wait for the disk.
 	DefaultParallel = 4
-	// DefaultRetryAfter is the first delay. Doubling, six tries take half a minute: longer than a server or a function
-	// takes to restart, so that a short failure makes no dead letters.
+	// DefaultRetryAfter is the first delay. Six tries take half a minute, longer than a server or a function takes to restart.
 	DefaultRetryAfter = time.Second
 	// maxRetryAfter is above the delays of the default number of tries. A newer scope of the key does not wait for it.
 	maxRetryAfter = 5 * time.Minute
-	// drainWithin is how long handlers may go on after the end: less than the 30 seconds that Kubernetes gives a pod, of
-	// which the others need some too. Work that is cut short is handed out again at once.
+	// drainWithin is how long handlers may run after the end: less than the 30 seconds that Kubernetes gives a pod.
 	drainWithin = 10 * time.Second
-	// DefaultTries is how often a listener tries an event that may be at fault itself, which takes about an hour: the receiver is
-	// another program, and may be wrong for longer than a server needs to start.
+	// DefaultTries is how often a listener tries an event that may be at fault, which takes about an hour: the receiver is another
+	// program.
 	DefaultTries = 100
-	// maxListenAfter is how long an event waits at most to be tried again, and so how late it is when its receiver is back.
+	// maxListenAfter is the longest delay of an event, and so how late it is when its receiver is back.
 	maxListenAfter = time.Minute
-	// listenAhead is how many events of one listener may be handed out and not done: those that are handled, and those
-	// that wait to be tried again. When there are as many, nothing new is handed out.
+	// listenAhead is how many events of one listener the server hands out at once, those that wait for their next try included.
 	listenAhead = 256
 )
 
-// Work says which scopes to work on, and how.
+// Work selects the scopes for [Bus.Work].
 type Work struct {
-	// Strategy is the strategy of the scopes.
 	Strategy string
 	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
 	Parallel int
-	// Make: the consumer of the strategy is made where it is missing, and changed where it hands out too few scopes for
-	// Parallel. Otherwise it is waited for. It needs the right to do so only when there is something to do.
+	// Make: the consumer of the strategy is made if it is missing, and changed if it hands out too few scopes for Parallel.
+	// Otherwise Work waits for it.
 	Make bool
-	// RetryAfter is the delay after the first failure of a scope; it doubles with each further one. Zero:
-	// [DefaultRetryAfter].
+	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero: [DefaultRetryAfter].
 	RetryAfter time.Duration
 }
 
-// Work hands the scopes of one strategy to handle until ctx ends; then it waits for the handlers that run and returns
-// nil. While the connection or the consumer is missing it waits. Several processes may work on the same strategy.
+// Work calls handle with the scopes of one strategy until ctx ends; then it waits for the handlers that run and returns nil. It
+// waits while the connection or the consumer is missing. Several processes may work on the same strategy.
 //
-// A handler has 10 seconds to finish after the end of ctx, before its own context ends. It must return when its context ends.
-// A scope that it gives up after the end of ctx, with an error that wraps [context.Canceled], is handed out to others at once.
+// The function [outcome] decides what an error of handle means. A handler has 10 seconds after the end of ctx before its own
+// context ends; then it must return. While it runs, no other process gets its scope.
 //
-// handle returns nil when the scope is answered and the answer is stored. With an error that wraps
-// [schemas.ErrInvalid], the scope goes to the dead letters; so does a message that is no event. After any other error
-// the scope is handed out again after a growing delay, or a longer one if the error is a *delivery.Later that asks for it,
-// and goes to the dead letters after the last time. A handler that runs long is not disturbed, and its scope not given to
-// others.
-//
-// Of several scopes of one key that wait, only the newest is handed out. Scopes come in no particular order, and a newer one of a
-// key may be handled while an older one is: [Bus.Answer] keeps the answer to the newer one.
+// Of several scopes of one key that wait, only the newest is delivered. Scopes come in no particular order, and two of one key may
+// be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
 	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	c := &consumption{
@@ -104,13 +93,12 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 
 // consumption is one call of [Bus.Work] or [Bus.Listen].
 type consumption struct {
-	bus    *Bus
-	stream string
-	about  string // its messages, for people
-	by     string // whose dead letters they become
-	// consumer finds the consumer of the messages.
+	bus      *Bus
+	stream   string
+	about    string // its messages, for the log
+	by       string // the last token of the subject of its dead letters
 	consumer func(context.Context, jetstream.Stream) (jetstream.Consumer, error)
-	// tries returns how often a message was tried whose handler returned err, and how often it may be; 0: without end.
+	// tries returns how often the server delivered a message whose handler returned err, and how often it may; 0: without end.
 	tries   func(r received, err error) (times uint64, most int)
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
@@ -118,7 +106,7 @@ type consumption struct {
 	running sync.WaitGroup
 }
 
-// received is a message that the server handed out.
+// received is a message that the server delivered.
 type received struct {
 	message jetstream.Msg
 	meta    *jetstream.MsgMetadata
@@ -136,9 +124,8 @@ func (c *consumption) run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// session pulls messages while there is a slot for them. One is only pulled when it can be handled at once: a scope that
-// waits here could neither be replaced by a newer one nor be taken by another process. ended is over when no handler is to be
-// begun, handling when none may go on.
+// session pulls a message when there is a slot for it: no newer scope can replace a scope that waits here. No handler begins after
+// the end of ended, and none runs after the end of handling.
 func (c *consumption) session(ended, ctx, handling context.Context) error {
 	s, err := c.bus.js.Stream(ctx, c.stream)
 	if err != nil {
@@ -177,9 +164,8 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	}
 }
 
-// next waits for the next message until ctx ends, at first for a moment only, then for longer. The client asks the server
-// for a message when Next is called, but not while it is still busy with having asked for the one before; if that one
-// comes quicker than the client is done, it asks for no other until Next is called again.
+// next waits for the next message until ctx ends. It calls Next again after a moment: the client sends no request to the server if
+// the message of the last request came before that request was complete.
 func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	for wait := time.Millisecond; wait < pullBeat; wait *= 4 {
 		short, cancel := context.WithTimeout(ctx, wait)
@@ -192,7 +178,7 @@ func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Ms
 	return messages.Next(jetstream.NextContext(ctx))
 }
 
-// giveBack ends the pulling, and returns the messages that came too late to be handled.
+// giveBack ends the pulling, and returns messages without a handler.
 func giveBack(messages jetstream.MessagesContext) {
 	messages.Drain()
 	for {
@@ -204,7 +190,7 @@ func giveBack(messages jetstream.MessagesContext) {
 	}
 }
 
-// take handles one message and settles it, while the server is told three times in each AckWait that the work goes on.
+// take handles one message and settles it. It reports to the server three times in each AckWait that the work continues.
 func (c *consumption) take(ended, handling context.Context, r received) {
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -228,7 +214,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 	times, most := c.tries(r, err)
 	verb, delay := outcome(attempt{err: err, stopping: ended.Err() != nil, times: times, most: most}, c.delays, rand.Float64())
 	if verb == bury && !c.buried(handling, l, err) {
-		verb = nak // it is told to stop, and the letter is not stored: the next worker has to try
+		verb = nak // the process stops and the letter is not stored: the next worker has to try
 	}
 	stop()
 	if failed := settle(r.message, verb, delay, err); failed != nil {
@@ -257,7 +243,7 @@ func (c *consumption) buried(ctx context.Context, l letter, why error) bool {
 	}
 }
 
-// settle tells the server the outcome of a message. It has been settled already if it was replaced in the meantime.
+// settle reports the outcome of a message to the server. A scope that a newer one replaced is settled already.
 func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	var err error
 	switch what {
@@ -314,42 +300,35 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 	return nak, max(delays.delay(int(a.times), random), delivery.After(a.err))
 }
 
-// Listener says which events to receive without missing one, and how they are handed over.
+// Listener selects the events for [Bus.Listen].
 type Listener struct {
-	// Name tells listeners apart, and lasts: a listener of the same name goes on where the last one left off. Several
-	// processes of one name share the events.
+	// Name identifies the listener: the next one of the name continues where the last one stopped. Several processes of one name
+	// share the events.
 	Name string
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, answers, verdicts and maintenances.
-	// They may be other ones the next time; older events on a new channel may be left out.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, intents, verdicts, and maintenances.
+	// They may change; older events on a new channel may be left out.
 	Channels []string
-	// Since is where a new name begins: older events are left out. Zero: at the events that are stored from then on.
+	// Since is the time of the first event for a new name. Zero: it begins with new events.
 	Since time.Time
 	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
 	Parallel int
-	// RetryAfter is the delay after the first failure of an event; it doubles with each further one, up to a minute. Zero:
+	// RetryAfter is the delay after the first failure of an event; each further failure doubles it, up to a minute. Zero:
 	// [DefaultRetryAfter].
 	RetryAfter time.Duration
-	// Tries is how often an event is tried that can be at fault itself. Zero: [DefaultTries].
+	// Tries is how often an event is tried that may be at fault. Zero: [DefaultTries].
 	Tries int
 }
 
-// Listen hands over events of the history to handle, each at least once, until ctx ends; then it waits for the handlers
-// that run and returns nil. Events that are published while no process listens under the name, or none can be reached, are handed
-// over later, as long as the history has them. An event can come again, also when it was handled: the same Source and ID is the
-// same event. Events come about in the order in which they were stored, and in no order that can be relied on, not even
-// those of one channel: several are handled at once, and one that failed comes after later ones.
+// Listen calls handle with events of the history until ctx ends; then it waits for the handlers that run and returns nil. Events
+// that are published while no process listens under the name come later, as long as the history has them. Each event comes at
+// least once, in no reliable order: the same Source and ID is the same event.
 //
-// A handler has 10 seconds to finish after the end of ctx, before its own context ends. It must return when that ends.
+// The function [outcome] decides what an error of handle means, as for [Bus.Work]. Errors that wrap delivery.ErrUnreachable or
+// delivery.ErrUnauthorized say nothing about the event and do not count as tries. Each process counts tries anew.
 //
-// handle returns nil when the event is done. With an error that wraps [schemas.ErrInvalid], the event goes to the dead
-// letters under the name; so does a message that is no event. With one that wraps delivery.ErrUnreachable or
-// delivery.ErrUnauthorized, which says nothing about the event, it is handed over again after a growing delay, however
-// often. After any other error it is handed over again, too, and goes to the dead letters after the last time, counted
-// anew by each process. A delay is no shorter than a *delivery.Later asks for.
-//
-// The progress of the name is a durable consumer of the history, which Listen makes when it is missing, and changes when
-// it hands out other channels. It lasts until [Bus.RemoveListener]. If it is removed during Listen, Listen returns
-// an error that wraps [ErrNoListener]. If the history itself was lost, it goes on at the start of the new one.
+// A durable consumer of the history keeps the progress of the name until [Bus.RemoveListener]. Listen makes it, and changes its
+// channels. If another process removes it, Listen returns an error that wraps [ErrNoListener]. If the history was lost, Listen
+// continues at the start of the new one.
 func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Context, schemas.Event) error) error {
 	if l.Name == "" {
 		return errors.New("listen: want a Name, got none")
@@ -373,14 +352,14 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 type listening struct {
 	listener Listener
 	removed  func()    // ends it
-	err      error     // why it ended by itself; written by one session at a time
-	made     time.Time // when the history was made; zero: not looked at yet
+	err      error     // of a removed listener; written by one session at a time
+	made     time.Time // when the history was made; zero: not known yet
 
 	mu     sync.Mutex
-	failed map[uint64]uint64 // how often an event failed that can be at fault itself, by its number
+	failed map[uint64]uint64 // the failures of events that may be at fault, by sequence
 }
 
-// consumer finds the durable consumer, makes it when the name is new, and gives it the channels that are wanted now.
+// consumer returns the durable consumer. It makes the one of a new name, and sets its channels.
 func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 	made, known := s.CachedInfo().Created, h.made
 	c, err := s.Consumer(ctx, schemas.Token(h.listener.Name))
@@ -412,8 +391,7 @@ func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream
 	return c, nil
 }
 
-// config is the configuration of the consumer. The server hands out a message without end; it is the listener that gives up, once
-// the message is among the dead letters.
+// config is the configuration of the consumer. The listener ends the tries of a message, not the server.
 func (h *listening) config(from jetstream.DeliverPolicy, since *time.Time) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:        schemas.Token(h.listener.Name),
@@ -428,7 +406,7 @@ func (h *listening) config(from jetstream.DeliverPolicy, since *time.Time) jetst
 	}
 }
 
-// isAsWanted returns whether a consumer hands out the events that are wanted.
+// isAsWanted returns whether a consumer has the configuration of the listener.
 func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 	got, want := slices.Clone(c.FilterSubjects), slices.Clone(h.listener.Channels)
 	if c.FilterSubject != "" {
@@ -439,7 +417,7 @@ func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 	return slices.Equal(got, want) && c.AckWait == DefaultAckWait && c.MaxDeliver == -1 && c.MaxAckPending == listenAhead
 }
 
-// tries counts the failures of an event that can be its own. Other failures say nothing about it.
+// tries counts the failures of an event that may be at fault.
 func (h *listening) tries(r received, err error) (times uint64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -451,7 +429,7 @@ func (h *listening) tries(r received, err error) (times uint64, most int) {
 	case errors.Is(err, delivery.ErrUnreachable), errors.Is(err, delivery.ErrUnauthorized):
 		return r.meta.NumDelivered, 0
 	}
-	if len(h.failed) > 4*listenAhead { // most of them were handed to other processes since; it only costs some tries
+	if len(h.failed) > 4*listenAhead { // other processes have most of them now; it only costs some tries
 		clear(h.failed)
 	}
 	most = cmp.Or(h.listener.Tries, DefaultTries)
@@ -462,15 +440,15 @@ func (h *listening) tries(r received, err error) (times uint64, most int) {
 	return times, most
 }
 
-// Backlog is how far a listener is behind.
+// Backlog counts the events that a listener has not done.
 type Backlog struct {
-	// Waiting is how many events were not handed out yet.
+	// Waiting were not delivered yet.
 	Waiting uint64
-	// Open is how many were handed out and are not done: those that are handled, and those that wait to be tried again.
+	// Open were delivered: handlers run for them, or they wait for their next try.
 	Open int
 }
 
-// Backlog returns how far a listener is behind, in all of its processes. It fails with [ErrNoListener], [ErrNotConnected] and
+// Backlog returns the backlog of a listener, of all of its processes. It fails with [ErrNoListener], [ErrNotConnected] and
 // [ErrNotSetUp] among others.
 func (b *Bus) Backlog(ctx context.Context, name string) (l Backlog, err error) {
 	err = b.do("listener "+name, func() error {
@@ -484,13 +462,15 @@ func (b *Bus) Backlog(ctx context.Context, name string) (l Backlog, err error) {
 	return l, err
 }
 
-// RemoveListener forgets a listener and how far it was. It fails with [ErrNoListener], [ErrNotConnected] and [ErrNotSetUp]
+// RemoveListener removes a listener and its progress. It fails with [ErrNoListener], [ErrNotConnected] and [ErrNotSetUp]
 // among others.
 func (b *Bus) RemoveListener(ctx context.Context, name string) error {
-	return b.do("remove listener "+name, func() error { return noListener(b.js.DeleteConsumer(ctx, StreamEvents, schemas.Token(name))) })
+	return b.do("remove listener "+name, func() error {
+		return noListener(b.js.DeleteConsumer(ctx, StreamEvents, schemas.Token(name)))
+	})
 }
 
-// noListener says ErrNoListener of a consumer that does not exist.
+// noListener returns ErrNoListener for the error of a missing consumer.
 func noListener(err error) error {
 	if err == nil {
 		return nil

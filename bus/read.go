@@ -15,19 +15,17 @@ import (
 )
 
 const (
-	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat how often the server says that it
-	// still has it: after two of these without a message the pull is made anew. It is the time that a reader needs to notice
-	// a server that was killed without its connection being cut.
+	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat the time between heartbeats of the server:
+	// after two missing ones the client pulls again. So a reader notices a server that was killed.
 	pullFor  = 30 * time.Second
 	pullBeat = 2 * time.Second
 	// readAhead is how many messages a reader asks for at once.
 	readAhead = 256
-	// forgotten is when the server drops the consumer of a reader that went away without removing it.
+	// forgotten is when the server removes the consumer of a dead reader.
 	forgotten = time.Minute
 	// tidyWithin bounds work that is only done to be tidy.
 	tidyWithin = time.Second
-	// mostSilent is how many readers in a row may get nothing of the messages that there are, each for a second, before reading
-	// fails.
+	// mostSilent is how many readers in a row may get no message for a second before reading fails.
 	mostSilent = 5
 	// subscribeBuffer is how many messages a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated at once.
 	subscribeBuffer = 1024
@@ -101,8 +99,8 @@ func (r *reader) close() {
 	_ = r.bus.js.DeleteConsumer(ctx, r.source.stream, r.consumer.CachedInfo().Name) // else the server does it in a minute
 }
 
-// list hands over the messages that a source has now, oldest first and each once. Where a reader falls silent, since the server
-// is slow or since the rest was dropped, another one goes on after the last message. It returns the error of take as it is.
+// list calls take with the messages that a source has now, oldest first and each once. If a reader gets no message, because the
+// server is slow or has dropped the rest, another one continues after the last message. list returns the error of take as it is.
 func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error {
 	stream, err := b.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -148,9 +146,9 @@ func (b *Bus) listAfter(
 	return true, nil
 }
 
-// follow hands over the messages of a source and then each new one, one at a time, until ctx ends. After a loss of the connection
-// it goes on after the last message that was taken, or in a stream that was made anew at its beginning. A source without a time
-// begins with the messages that are stored from now on. After an error of take the message is handed over again.
+// follow calls take with the messages of a source and then with each new one, one at a time, until ctx ends. After a loss of the
+// connection it continues after the last message, or at the beginning of a new stream. A source without a time begins with new
+// messages. After an error of take the message comes again.
 func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, letter) error) {
 	var made time.Time
 	var last uint64
@@ -188,10 +186,9 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 // tableRetries says when the rows that could not be taken are handed over again.
 func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
 
-// followTable hands over every message of a stream that is a table, oldest first, and then each new one, one at a time, until
-// ctx ends. After a loss of the connection it begins with the whole table again. Errors of take are logged, and the
-// message handed over again after a growing delay unless a newer one of its subject has come. The context of take ends with
-// the connection.
+// followTable calls take with every message of a table, oldest first, and then with each new one, one at a time, until ctx ends.
+// After a loss of the connection it begins with the whole table again. It logs an error of take, and the message comes again
+// after a growing delay unless a newer one of its subject has come. The context of take ends with the connection.
 func (b *Bus) followTable(ctx context.Context, stream string, take func(context.Context, letter) error) {
 	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
 		s, err := b.js.Stream(ctx, stream)
@@ -239,28 +236,26 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 	})
 }
 
-// Query says which events of the history to read.
+// Query selects events of the history.
 type Query struct {
 	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all of the history.
 	Channels []string
 	// Since leaves out older events. Zero: everything, or with Follow only the events that are stored from now on.
 	Since time.Time
-	// Follow goes on with the events that are stored from now on.
+	// Follow continues with new events.
 	Follow bool
 }
 
 // history are the channels of all events of the history.
 func history() []string { return append(subjectsOf(StreamEvents), IntentsChannels) }
 
-// Events hands over events of the history in the order in which they were stored, one at a time. Answers are copied to
-// the history, so one can come after the first verdict about it, and one that was replaced or dropped before it was
-// copied is missing. Copying takes milliseconds, and up to a few seconds after a server of the two streams has started.
+// Events calls handle with events of the history in the order in which they were stored, one at a time. The server copies intents
+// to the history: they can come after their first verdict, and a message that was replaced before is missing.
 //
-// Without Follow it returns when it has handed over the events that were there at the beginning. With Follow it returns nil when
-// ctx ends: losses of the connection are waited out, and it goes on after the last event that it handed over, so none
-// is handed over twice. If the history itself was lost, it waits until there is one again and begins at its start.
+// Without Follow it returns after the events that the history has. With Follow it returns nil when ctx ends, waits while there is
+// no connection, and calls handle once for each event. If the history was lost, it begins at the start of the new one.
 //
-// It returns the error of handle as it is. Unreadable messages are logged and left out; [Bus.Proofread] buries them.
+// It returns the error of handle as it is. It logs unreadable messages; [Bus.Proofread] buries them.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
 		q.Channels = history()
@@ -317,10 +312,9 @@ const (
 	buriedAgain = time.Second // and then one in this time
 )
 
-// Proofread reads the deltas, verdicts, receipts and maintenances of the history from a time on, and then each new one, until ctx
-// ends. Then it returns nil. Messages that are no events go to the dead letters, and so do events for which flaw returns an
-// error. Of more than 300 at once, and then one in a second, the others are only logged. They stay in the history. One process
-// should do this. flaw is called for one event at a time.
+// Proofread copies invalid messages of the history to the dead letters: messages that are no events, and events for which flaw
+// returns an error. It reads deltas, verdicts, receipts, and maintenances from a time on until ctx ends, and then returns nil. Of
+// more than 300 invalid messages at once it logs the others. One process should do this.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	left, at := mostBuried, time.Now()
 	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since}
@@ -350,19 +344,17 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 	return nil
 }
 
-// Subscribe hands over the events that are published on the channels while it runs, one at a time in the order in which the
-// server sent them, until ctx ends; then it returns nil. Channels may hold wildcards and must not overlap. It is the only
-// way to see scopes without taking them from the functions that work on them.
+// Subscribe calls handle with the events that are published on the channels, one at a time, until ctx ends; then it returns nil.
+// Channels may have wildcards and must not overlap. Only Subscribe shows scopes without taking them from their functions.
 //
-// It is for showing events, not for deciding: it begins with the present, misses events that are published while the connection
-// is lost or handle is 1,024 messages behind, and also shows events that the stream refused to store. The events have no
-// Sequence.
+// Use it to show events, not to decide: it misses events while the connection is lost or handle is 1,024 messages behind, and shows
+// events that the stream refused. The events have no Sequence.
 //
-// It calls subscribed, unless that is nil, once it hears the channels, so that it misses nothing that follows from the call, and
-// again each time that the connection was lost and is back. handle does not run meanwhile.
+// It calls subscribed, unless that is nil, when the subscriptions are active, and again after each loss of the connection. handle
+// does not run meanwhile.
 //
-// It fails with [ErrNotPermitted] when the server refuses a channel, and returns the errors of subscribed and of handle as they
-// are. Unreadable messages are logged and left out.
+// It fails with [ErrNotPermitted] if the server refuses a channel, and returns the errors of subscribed and handle as they are. It
+// logs unreadable messages.
 func (b *Bus) Subscribe(
 	ctx context.Context, channels []string, subscribed func(context.Context) error, handle func(schemas.Event) error,
 ) error {

@@ -14,19 +14,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FollowIntents hands over every answer of the table, oldest first, and then each new one as it is written, one at a
-// time, until ctx ends. Then it returns nil.
+// FollowIntents calls handle with every intents message of the table, oldest first, and then with each new one, one at a time,
+// until ctx ends. Then it returns nil. After a loss of the connection it begins with the whole table again: a message can come
+// more than once.
 //
-// After a loss of the connection it begins with the whole table again: an answer can be handed over more than once, and one that
-// was replaced or dropped in the meantime never. The Sequence of the event is its number in the table.
+// A message that is no event, or whose handler returns an error that wraps [schemas.ErrInvalid], goes to the dead letters and is
+// dropped from the table. After any other error the message comes again after a growing delay, up to 10 s, unless a newer one has
+// come; others do not wait. The context of handle is ctx.
 //
-// handle returns nil when it has taken the answer over. With an error that wraps [schemas.ErrInvalid], the answer goes
-// to the dead letters and is dropped from the table; so does a message that is no event at all. After any other error
-// the answer is handed over again after a growing delay, up to 10 s, unless a newer one has come; others are not held
-// up. The context of handle is ctx.
-//
-// Intents of a request come only if they agree with an accepted request: others go to the dead letters, and those of a request that
-// is not open are dropped.
+// Intents of a request come only if they agree with an accepted request: others go to the dead letters. Those of a request that is
+// not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
 		e, err := l.event(maxData)
@@ -82,14 +79,12 @@ func (b *Bus) requested(ctx context.Context, e schemas.Event) (open bool, err er
 	return true, nil
 }
 
-// DropIntents takes the answer e, as [Bus.FollowIntents] handed it over, out of the table. It does nothing when the
-// answer is gone already or a newer one has taken its place.
+// DropIntents removes a message of [Bus.FollowIntents] from the table, unless it is gone or replaced already.
 func (b *Bus) DropIntents(ctx context.Context, e schemas.Event) error {
 	return b.dropRow(ctx, StreamIntents, e)
 }
 
-// DropRequest takes the request e, as [Bus.FollowRequests] handed it over, out of the table. It does nothing when it is gone
-// already.
+// DropRequest removes a request of [Bus.FollowRequests] from the table, unless it is gone already.
 func (b *Bus) DropRequest(ctx context.Context, e schemas.Event) error {
 	return b.dropRow(ctx, StreamRequests, e)
 }
@@ -120,8 +115,8 @@ func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Ev
 	return e, nil
 }
 
-// IntentsSequence is the number of the last intents message that was stored. A message that is stored later has a higher one,
-// also after the stream was lost and made anew.
+// IntentsSequence returns the number of the last intents message. A later message has a higher number, also after the stream was
+// lost.
 func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) {
 	err = b.do("last intents", func() error {
 		s, err := b.js.Stream(ctx, StreamIntents)
@@ -134,13 +129,12 @@ func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) 
 	return sequence, err
 }
 
-// Answered names the scopes that have an answer, in no order. Only Kind, Key, Profile and Strategy of each head are set. It reads no
-// message, only subjects.
+// Answered returns the scopes that have an answer, from the subjects of the table: only Kind, Key, Profile, and Strategy are set.
 func (b *Bus) Answered(ctx context.Context) ([]schemas.ScopeHead, error) {
 	return b.heads(ctx, StreamIntents)
 }
 
-// Asked names the scopes that have an answer, and those that wait for one. A scope can be named twice.
+// Asked is Answered with the scopes that wait for an answer. A scope can be listed twice.
 func (b *Bus) Asked(ctx context.Context) ([]schemas.ScopeHead, error) {
 	return b.heads(ctx, StreamScopes, StreamIntents)
 }
@@ -176,7 +170,7 @@ func (b *Bus) subjects(ctx context.Context, stream string) (map[string]uint64, e
 	return info.State.Subjects, nil
 }
 
-// headOf reads the subject of a scope or an answer. ok is false for one that Rehome does not write.
+// headOf reads the subject of a scope or of intents. ok is false for a subject that Rehome does not write.
 func headOf(subject string) (h schemas.ScopeHead, ok bool) {
 	_, tokens, _ := nounOf(subject)
 	if strategyOf(subject) == "" || len(tokens) != 4 {
@@ -191,19 +185,12 @@ func headOf(subject string) (h schemas.ScopeHead, ok bool) {
 	return schemas.ScopeHead{Strategy: names[0], Profile: names[1], Kind: schemas.ScopeKind(names[2]), Key: names[3]}, true
 }
 
-// FollowRequests hands over every open request, oldest first, and then each new one, one at a time, until ctx ends. Then it
-// returns nil. stored is when the server stored it, by the server's clock.
+// FollowRequests calls handle with every open request, oldest first, and then with each new one, as [Bus.FollowIntents] does for
+// intents. stored is when the server stored it, by its clock.
 //
-// After a loss of the connection it begins with the whole table again: a request can be handed over more than once, and one that
-// was dropped in the meantime never. The Sequence of the event is its number in the table.
-//
-// Only Channel and Sequence of the event are known until handle calls read, which returns all of it: a request that is dropped
-// unread costs next to nothing, however large it is uncompressed. A message that is no event is handed over too, since
-// its sender waits for an answer: as an event without a type, with the body as it is and an ID of its own, which is the
-// same every time. So is one with more than 1 MiB of uncompressed data.
-//
-// handle returns nil when it has taken the request over. After an error it is handed over again after a growing delay, up to
-// 10 s; others are not held up. The context of handle is ctx.
+// Only Channel and Sequence of the event are set until handle calls read: a request that is dropped unread costs little, however
+// large it is uncompressed. A message that is no event, or has more than 1 MiB of data, comes too, because its sender waits for a
+// receipt: as an event without a type, with an ID that is the same every time.
 func (b *Bus) FollowRequests(
 	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 ) error {
