@@ -36,9 +36,8 @@ const (
 // deadSubject is the subject of dead letters. Either may be a wildcard.
 func deadSubject(stream, by string) string { return schemas.Prefix + ".dead." + stream + "." + by }
 
-// Bury stores a copy of the event e, as it came from stream, on rehome.dead.STREAM.BY with the headers above. BY is the
-// strategy of a scope, and the name of this bus for every other event. It does not remove e from its stream. [Bus.Work] and
-// [Bus.FollowIntents] bury by themselves.
+// Bury stores a copy of an event of a stream on rehome.dead.STREAM.BY with the headers above. BY is the strategy of a scope, and
+// the name of this bus for other events. The event stays in its stream. [Bus.Work] and [Bus.FollowIntents] bury by themselves.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
 	m, err := encode(e)
 	if err != nil {
@@ -98,7 +97,7 @@ func line(text string, n int) string {
 	return text
 }
 
-// DeadQuery says which dead letters are meant. The zero value: all of them.
+// DeadQuery selects dead letters. The zero value: all of them.
 type DeadQuery struct {
 	// Stream is the stream that the message was in, such as [StreamScopes]. Empty: any.
 	Stream string
@@ -138,10 +137,8 @@ func (d DeadLetter) Event() (schemas.Event, error) {
 	return l.event(maxData)
 }
 
-// DeadNumbers returns the numbers of the dead letters that q means, newest first. The letters themselves are read one at
-// a time with [Bus.DeadLetter], so that a list can be shown a page at a time.
-//
-// It fails with [ErrNotConnected] and [ErrNotSetUp] among others.
+// DeadNumbers returns the numbers of the dead letters of a query, newest first. [Bus.DeadLetter] reads one of them. It fails with
+// [ErrNotConnected] and [ErrNotSetUp] among others.
 func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	by := "*"
 	if q.By != "" {
@@ -242,22 +239,16 @@ func withoutOurs(h nats.Header) map[string][]string {
 	return all
 }
 
-// RetryDead publishes the message of a dead letter again where it was, and then removes the letter. It returns the sequence that
-// its stream gave the message. A retry that was interrupted can be repeated: within two minutes the message is stored once,
-// also if it has been worked on in the meantime.
+// RetryDead publishes the message of a dead letter again on its channel, removes the letter, and returns the new sequence.
+// Repeating an interrupted retry is safe: the server stores the message once within two minutes.
 //
-// A letter is only published where the role that wrote it works: the stream follows from the subject of the letter, which the
-// NATS server has checked against the rights of the writer. A scope must be of the strategy that buried it. An event of the
-// history is copied from the history, not from the letter. Requests and maintenances are never published again, in any form:
-// their overrides would then rest on the word of the letter alone.
+// The stream follows from the subject of the letter, which the server has checked against the rights of the writer. A scope must be
+// of the strategy that buried it. An event of the history is copied from the history, not from the letter. Requests and
+// maintenances are never published again: their overrides would rest on the letter alone.
 //
-// The newest scope and the newest answer of a key stand. So one is refused with an error that wraps [ErrNewer] when its stream
-// has a newer one, and a scope also when the table has the answer to a newer one. A newer one that has left no trace in the
-// table is not known; then an old scope is evaluated, or an old answer put into the table.
-//
-// It fails with [ErrNoDeadLetter], [ErrCut] or [ErrNewer], and with an error that wraps [schemas.ErrInvalid] when the message
-// may not be published from a letter. Then it has published nothing. Other errors are those of [Bus.Publish]. In any case the
-// letter stays when it fails.
+// The error wraps [ErrNewer] if the stream has a newer scope or answer of the key, or if the table has the answer to a newer scope.
+// It wraps [ErrNoDeadLetter], [ErrCut], or, if the message may not be published from a letter, [schemas.ErrInvalid]. Other errors
+// are those of [Bus.Publish]. The letter stays after any error.
 func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, err error) {
 	d, err := b.DeadLetter(ctx, number)
 	if err != nil {
@@ -278,8 +269,8 @@ func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, er
 	return sequence, nil
 }
 
-// retriable returns an error if the message of a letter may not be published again. The writer of a letter chooses its headers
-// and its body, so that the channel is only taken if it lies in the stream of the letter's own subject.
+// retriable returns an error if the message may not be published again. The writer of a letter chooses its headers and its body, so
+// the channel has to be in the stream that the subject of the letter names.
 func (d DeadLetter) retriable() error {
 	n, _, _ := nounOf(d.Channel)
 	strategy := strategyOf(d.Channel)
@@ -352,8 +343,7 @@ func (b *Bus) isUnanswered(ctx context.Context, d DeadLetter) error {
 	return nil
 }
 
-// message is the message of the letter, as it was but for the ID by which its stream knows it again: it still knows the
-// old one, if there was one, and would not store it.
+// message returns the message with an ID of its own: the stream may still know the old ID, and would not store it.
 func (d DeadLetter) message() *nats.Msg {
 	m := &nats.Msg{Subject: d.Channel, Header: nats.Header{}, Data: d.Body}
 	maps.Copy(m.Header, d.Header)

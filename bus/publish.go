@@ -20,31 +20,28 @@ import (
 const (
 	// ackWithin is how long one publish waits for the server.
 	ackWithin = 5 * time.Second
-	// silence is the time without an answer after which a message is sent again, and then after twice that. It was lost if the
-	// leader of its stream was just stopped; a disk takes 20 ms.
+	// silence is how long a publish waits before it sends a message again, and then twice that. A leader of the stream that stops
+	// loses messages; a disk takes 20 ms.
 	silence = time.Second
 	// inFlight is how many events [Bus.PublishAll] sends before it waits, so that the disk is never idle.
 	inFlight = 256
 	// allWithin is how long each of these may take: a slow disk needs 20 ms for one, and so 5 s for the last of them.
 	allWithin = 15 * time.Second
-	// answerTries bounds how often an answer is compared anew because another one came in between. Each time one of the
-	// writers wins, so only a key that many write to at once gets near it.
+	// answerTries bounds how often an answer is compared again because another one came in between. Each time one writer wins.
 	answerTries = 16
 )
 
 // errSuperseded says that the table changed between reading and writing it.
 var errSuperseded = errors.New("another answer came in between")
 
-// Publish stores e on its channel and returns the sequence that its stream gave it: for a scope or intents, the one with which
-// readers see it.
+// Publish stores e on its channel and returns its sequence: for a scope or intents, the number that readers see.
 //
-// It fails with an error that wraps [schemas.ErrInvalid] when e cannot be published as it is, being incomplete or too
-// large; trying again would not help. It fails at once when there is no connection, with [ErrNotPermitted] when the server
-// does not let this role publish there, and when the server does not answer until ctx ends, or for 5 seconds. Then e may
-// have been stored all the same; publishing it again is safe: a delta, a verdict, a request, a receipt or a maintenance is
-// stored once within 2 minutes, a scope takes the place of its first copy.
+// The error wraps [schemas.ErrInvalid] if e is incomplete or too large, and [ErrNotPermitted] if this role has no right to publish
+// it. Publish fails at once without a connection, and after 5 seconds without an answer. The server may have stored e all the
+// same; publishing it again is safe: it stores the events of the history and requests once within 2 minutes, and a scope replaces
+// its first copy.
 //
-// The error of a request wraps [ErrOpen] when one of its name is open, and [ErrFull] when too many are.
+// The error of a request wraps [ErrOpen] if one of its name is open, and [ErrFull] if too many are.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
 	m, err := message(e)
 	if err != nil {
@@ -65,9 +62,9 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 	return ack.Sequence, nil
 }
 
-// PublishAll stores many events, sending one while others are being stored. Events of one channel are stored in the
-// order given, as long as none fails. The error joins one for each event that is not known to be stored, a
-// *delivery.Undelivered around one of the kinds that [Bus.Publish] returns.
+// PublishAll stores many events, and sends one while the server stores others. It keeps the order of the events of one channel, as
+// long as none fails. The error joins a *delivery.Undelivered for each event that may not be stored, around an error of
+// [Bus.Publish].
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	var errs []error
 	for some := range slices.Chunk(events, inFlight) {
@@ -109,8 +106,8 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	return errors.Join(errs...)
 }
 
-// publish sends one message and waits until it is stored. It sends it again when the server does not answer, so storing it
-// twice must do no harm.
+// publish sends one message and waits until it is stored. It sends it again if the server does not answer, so storing it twice
+// must do no harm.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if !b.nc.IsConnected() { // otherwise it would be sent when the connection is back, long after this call has failed
 		return nil, b.health.disconnected()
@@ -132,8 +129,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 	}
 }
 
-// message is e ready to be sent. Events of the history and requests carry an ID by which their stream recognizes a second
-// copy. Scopes must not: their stream remembers the ID longer than the scope. Answers have their own order.
+// message encodes e. Events of the history and requests have an ID, by which their stream recognizes a second copy. Scopes must
+// have none: their stream remembers the ID longer than the scope. Intents have their own order.
 func message(e schemas.Event) (*nats.Msg, error) {
 	m, err := encode(e)
 	if err != nil {
@@ -176,15 +173,14 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 	return fmt.Errorf("stream %s has no leader at this moment: %w", stream, err)
 }
 
-// Answer puts the answer a, which e carries, into the table, unless the table has the answer to a newer scope of the
-// same key, or this very answer. An answer without intents is only put there where it withdraws something. None of these is an
-// error: the answer is not needed. Answers may race; the one to the newest scope stands.
+// Answer stores the intents message a, which e carries, in the table. It stores nothing, and returns nil, if the table has the
+// answer to a newer scope of the same key, or this very answer, or if neither has intents. Answers may race; the one to the newest
+// scope stands.
 //
-// The table keeps nothing of an answer that was not needed or was dropped, so it cannot tell that an answer that comes
-// after those is older. Where several processes work on one strategy, ask [Bus.Current] before.
+// The table knows nothing of an answer that was not stored or was dropped, so an older one could follow it. If several processes
+// work on one strategy, they ask [Bus.Current] before.
 //
-// Errors are those of [Bus.Publish]. That e cannot be published is only noticed when the answer is needed. Calling
-// it again is safe.
+// Errors are those of [Bus.Publish]. Calling it again is safe.
 func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {
 	_, err := b.insert(ctx, StreamIntents, e.Channel, func(last *letter) (*nats.Msg, error) {
 		if !wanted(last, e, a) { // which is most of them
@@ -220,8 +216,8 @@ func wanted(stored *letter, e schemas.Event, a schemas.Intents) bool {
 	return len(a.Intents)+len(old.Intents) > 0
 }
 
-// insert publishes the message that next makes from the last one of a channel, which may be nil, and returns its sequence. It asks
-// next again when another message came in between. No message: there is nothing to publish.
+// insert publishes the message that next makes from the last one of a channel, which may be nil, and returns its sequence. It calls
+// next again if another message came in between. If next returns no message, insert publishes nothing.
 func (b *Bus) insert(
 	ctx context.Context, stream, channel string, next func(last *letter) (*nats.Msg, error),
 ) (sequence uint64, err error) {
@@ -255,8 +251,7 @@ func (b *Bus) Current(ctx context.Context, scope schemas.Event) (current bool, e
 	return b.has(ctx, StreamScopes, scope)
 }
 
-// get reads the message of a stream with a number, with its epoch. The error is [jetstream.ErrMsgNotFound] when it is not
-// there.
+// get reads the message of a stream by its number. The error is [jetstream.ErrMsgNotFound] if it is gone.
 func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, error) {
 	s, err := b.js.Stream(ctx, name) // which may be another one than before
 	if err != nil {
@@ -273,7 +268,7 @@ func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, err
 	return rawLetter(name, m, from), nil
 }
 
-// last reads the last message that a stream has on a channel, without its epoch. nil: none.
+// last reads the last message of a stream on a channel, without its epoch. nil: there is none.
 func (b *Bus) last(ctx context.Context, name, channel string) (l *letter, err error) {
 	err = b.do("last message on "+channel, func() error {
 		s, err := b.stream(ctx, name)
@@ -299,7 +294,7 @@ func rawLetter(stream string, m *jetstream.RawStreamMsg, epoch uint64) *letter {
 	}
 }
 
-// drop deletes the message of a stream with a number, with its epoch. The error is [jetstream.ErrMsgNotFound] when it is not there.
+// drop deletes the message of a stream by its number. The error is [jetstream.ErrMsgNotFound] if it is gone.
 func (b *Bus) drop(ctx context.Context, name string, number uint64) error {
 	return b.do("drop", func() error {
 		s, err := b.js.Stream(ctx, name) // which may be another one than before
