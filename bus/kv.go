@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -123,15 +124,11 @@ func (l Ledger) Entries(ctx context.Context) (map[string][]byte, error) {
 
 // Put stores a value under a key, in the place of the old one. It fails as [Bus.Publish] does, and when the bucket is full.
 func (l Ledger) Put(ctx context.Context, key string, value []byte) error {
-	return l.bus.do("ledger: put "+key, func() error {
-		ctx, cancel := context.WithTimeout(ctx, ackWithin)
-		defer cancel()
-		kv, err := l.bus.bucket(ctx, StreamLedger)
-		if err == nil {
-			_, err = kv.Put(ctx, key, value)
-		}
-		return err
-	})
+	// Not by the bucket, which the client opens with two questions to the server.
+	if _, err := l.bus.publish(ctx, &nats.Msg{Subject: subject(StreamLedger, key), Data: value}); err != nil {
+		return fmt.Errorf("ledger: put %s: %w", key, err)
+	}
+	return nil
 }
 
 // Delete removes a key. nil, too, if there is none.
