@@ -549,26 +549,59 @@ func TestTheNextLeaderWorksOnWhatHasNoVerdictYet(t *testing.T) {
 	})
 }
 
-func TestAVerdictIsStoredAsSoonAsTheBusTakesItAndNothingIsEvictedMeanwhile(t *testing.T) {
-	var evicted []types.UID
-	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		evicted = append(evicted, o.Intent.Pod.UID)
-		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
-	}
-	inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
-		b.bus.setRefuse(errors.New("no leader"))
-		b.put("A", 1, "1", "2")
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		check(t, "evicted while the bus is away", evicted, nil)
-		b.bus.setRefuse(nil)
-		time.Sleep(maxBackoff)
-		var ids []string
-		for _, h := range b.bus.heard(t, b.start) {
-			ids = append(ids, h.ID)
+func TestBusOutage(t *testing.T) {
+	t.Run("nothing_is_evicted_until_the_ledger_is_stored", func(t *testing.T) {
+		var evicted []types.UID
+		handle := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+			if err := save(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
+				return schemas.Verdict{}, err
+			}
+			evicted = append(evicted, o.Intent.Pod.UID)
+			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 		}
-		check(t, "verdicts", ids, []string{"A-1.1", "A-1.2"})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
+			synctest.Wait() // the session has recovered
+			b.bus.setRefuse(errors.New("no leader"))
+			b.put("A", 1, "1", "2")
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			check(t, "evicted while the bus is away", evicted, nil)
+			b.bus.setRefuse(nil)
+			time.Sleep(maxBackoff)
+			synctest.Wait()
+			check(t, "evicted", evicted, []types.UID{"1", "2"})
+			var ids []string
+			for _, h := range b.bus.heard(t, b.start) {
+				ids = append(ids, h.ID)
+			}
+			check(t, "verdicts", ids, []string{"A-1.1", "A-1.2"})
+			check(t, "intents messages left in the table", b.bus.left(), 0)
+		})
+	})
+	t.Run("a_session_that_cannot_recover_evicts_nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			executed := 0
+			handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
+				executed++
+				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+			}
+			b := &bench{bus: newMemory(), start: time.Now()}
+			b.Actuator = New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
+			b.bus.setRefuse(errors.New("no leader"))
+			b.put("A", 1, "1")
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- b.lead(ctx, handle) }()
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			check(t, "executed while the bus is away", executed, 0)
+			b.bus.setRefuse(nil)
+			time.Sleep(maxBackoff)
+			synctest.Wait()
+			check(t, "executed", executed, 1)
+			cancel()
+			check(t, "error", <-ended, nil)
+		})
 	})
 }
 
