@@ -154,7 +154,7 @@ func New(cfg Config) *Actuator {
 		grace := func() *int64 { return a.policy.Load().GracePeriodSeconds }
 		a.restarts = restart.New(restart.Config{
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
-			GracePeriodSeconds: grace, DryRun: cfg.DryRun, Room: cfg.Room,
+			DryRun: cfg.DryRun, Room: cfg.Room,
 		})
 		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,

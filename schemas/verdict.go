@@ -80,7 +80,7 @@ const (
 	ReasonRestartRunning   ReasonCode = "RestartRunning"   // deferred: a rollout is in progress
 	ReasonRestartPaused    ReasonCode = "RestartPaused"    // deferred: the Deployment is paused
 	ReasonRestartUnhealthy ReasonCode = "RestartUnhealthy" // deferred: not all pods are available, or the last rollout got stuck
-	ReasonRestartNoRoom    ReasonCode = "RestartNoRoom"    // deferred: there is no room for two, or a quota forbids it
+	ReasonRestartNoRoom    ReasonCode = "RestartNoRoom"    // deferred: no node has room for two
 	ReasonRestartCooldown  ReasonCode = "RestartCooldown"  // deferred: it was restarted a short time ago
 	ReasonRestartStrategy  ReasonCode = "RestartStrategy"  // rejected: the Deployment stops its pods before it starts new ones
 	ReasonRestartVolume    ReasonCode = "RestartVolume"    // rejected: a volume that two pods cannot use at the same time

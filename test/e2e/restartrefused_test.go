@@ -76,14 +76,6 @@ func conditions() map[string]condition {
 			want: restart(r, schemas.ReasonRestartVolume,
 				"the PersistentVolumeClaim data is ReadWriteOnce: two pods on two nodes cannot use it"),
 		},
-		"quota": {
-			change: func(_ *scene, d *appsv1.Deployment) {
-				d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}
-			},
-			after: func(s *scene) { s.quota() },
-			want: restart(d, schemas.ReasonRestartNoRoom,
-				"resourcequota one has no room for one more: pods, 1 of 1 are used"),
-		},
 		"cooldown": {
 			change: func(_ *scene, d *appsv1.Deployment) {
 				d.Annotations = map[string]string{"rehome.dev/restarted-at": time.Now().UTC().Format(time.RFC3339Nano)}
@@ -265,26 +257,6 @@ func (s *scene) claim(name string, pod *corev1.PodSpec) {
 	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 	}})
-}
-
-// quota allows one pod that asks for something, which is there, and waits until that is counted.
-func (s *scene) quota() {
-	s.t.Helper()
-	quotas := s.client.CoreV1().ResourceQuotas(s.namespace)
-	_, err := quotas.Create(s.t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "one"},
-		Spec: corev1.ResourceQuotaSpec{
-			Hard:   corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
-			Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotBestEffort},
-		},
-	}, metav1.CreateOptions{})
-	s.must(err)
-	eventually(s.t, "the quota is used up", func() (bool, string) {
-		q, err := quotas.Get(s.t.Context(), "one", metav1.GetOptions{})
-		s.must(err)
-		used := q.Status.Used[corev1.ResourcePods]
-		return used.Value() == 1, used.String()
-	})
 }
 
 // autoscaler makes one that scales a Deployment to at most three replicas.

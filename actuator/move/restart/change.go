@@ -22,8 +22,6 @@ type decision struct {
 	GiveUp *move.Refusal
 	// Ask: the eviction is sent as a dry run, and the rest is done only if it would be allowed.
 	Ask bool
-	// Shorten: the pod is given less time to stop.
-	Shorten bool
 	// Cost is the new deletion cost of the pod.
 	Cost *cost
 	// Change is made to the Deployment. The next step sees there whether it was made, so a conflict only means another look.
@@ -39,11 +37,6 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 	if d.Ask {
 		if why, err := m.askToEvict(ctx, s); err != nil || why != "" {
 			return working(s, why, poll), err
-		}
-	}
-	if d.Shorten {
-		if err := m.shorten(ctx, s); err != nil {
-			return move.Progress{}, err
 		}
 	}
 	if d.Cost != nil {
@@ -147,7 +140,9 @@ func (m *Method) patchOptions() metav1.PatchOptions {
 
 // askToEvict asks the API server whether it would evict the pod now, and returns why not. Empty: it would, or the pod is gone.
 func (m *Method) askToEvict(ctx context.Context, s state) (why string, err error) {
-	err = m.evict(ctx, s, nil, []string{metav1.DryRunAll})
+	err = eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: []string{metav1.DryRunAll},
+	}).Do(ctx).Error()
 	var status apierrors.APIStatus
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
@@ -155,24 +150,5 @@ func (m *Method) askToEvict(ctx context.Context, s state) (why string, err error
 	case errors.As(err, &status):
 		return "the replacement is available, but the pod would not be evicted: " + err.Error(), nil
 	}
-	return "", err
-}
-
-// shorten gives a pod that is being deleted less time to stop. Budgets do not apply to such a pod.
-func (m *Method) shorten(ctx context.Context, s state) error {
-	err := m.evict(ctx, s, m.cfg.GracePeriodSeconds(), m.patchOptions().DryRun)
-	if apierrors.IsConflict(err) || move.Permanent(err) {
-		return nil // it goes in its own time
-	}
-	return err
-}
-
-func (m *Method) evict(ctx context.Context, s state, grace *int64, dryRun []string) error {
-	err := eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: dryRun,
-	}).Do(ctx).Error()
-	if err != nil {
-		return fmt.Errorf("evict pod %s: %w", s.Pod, err)
-	}
-	return nil
+	return "", fmt.Errorf("evict pod %s: %w", s.Pod, err)
 }

@@ -54,7 +54,6 @@ func (m *situated) refuses(since time.Duration) {
 
 func (m *situated) leaving() {
 	m.v.Pod.DeletionTimestamp = &metav1.Time{Time: m.v.Now}
-	m.v.Pod.DeletionGracePeriodSeconds = new(int64(30))
 }
 
 func (m *situated) givenUp() {
@@ -67,7 +66,7 @@ type outline struct {
 	Annotations, Template map[string]*string
 	Replicas              int32
 	Cost                  *cost
-	Ask, Shorten, GiveUp  bool
+	Ask, GiveUp           bool
 	Phase                 phase
 	Stage                 move.Stage
 	Reason                schemas.ReasonCode
@@ -76,7 +75,7 @@ type outline struct {
 
 // outlineOf has the phase only where the decision changes it.
 func outlineOf(before state, d decision) outline {
-	o := outline{Cost: d.Cost, Ask: d.Ask, Shorten: d.Shorten, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
+	o := outline{Cost: d.Cost, Ask: d.Ask, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
 	if s, err := decode(d.Then.State); err == nil && s.Phase != before.Phase {
 		o.Phase = s.Phase
 	}
@@ -230,7 +229,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 		{"the pod went by itself", func(m *situated) { m.leaving(); m.seen(2, 2, 1) },
 			outline{Annotations: back, Replicas: 1, Phase: returning, Message: "the pod is being deleted; one replica fewer is needed"}},
 		{"the replica is taken back: the pod is being deleted", func(m *situated) { returned(m); m.leaving(); m.seen(1, 1, 1) },
-			outline{Shorten: true, Stage: move.Done, Message: "the pod is being deleted"}},
+			outline{Stage: move.Done, Message: "the pod is being deleted"}},
 		{"and is gone", func(m *situated) { returned(m); m.v.Pod = nil; m.seen(1, 1, 1) },
 			outline{Stage: move.Done, Message: "the pod is gone"}},
 		{"and is still there", func(m *situated) { returned(m); cheapened(m); m.seen(2, 2, 2) },
@@ -278,7 +277,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(surge)
 			tt.change(&m)
-			same(t, "decision", outlineOf(m.s, followSurge(m.s, m.v, new(int64(7)))), tt.want)
+			same(t, "decision", outlineOf(m.s, followSurge(m.s, m.v)), tt.want)
 		})
 	}
 }

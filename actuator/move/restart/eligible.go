@@ -26,7 +26,6 @@ func checks() []check {
 		{schemas.ReasonRestartUnhealthy, incomplete},        // a Deployment that lacks pods needs them more than a better place
 		{schemas.ReasonRestartCooldown, justRestarted},      // each restart makes a revision, and may put the pod where it was
 		{schemas.ReasonDisruptionBudget, budgetNeverAllows}, // a surge that cannot end does not begin
-		{schemas.ReasonRestartNoRoom, exceedsQuota},         // the API server would refuse the pod
 		{schemas.ReasonRestartNoRoom, fitsNowhereElse},      // no node would take it
 		{schemas.ReasonRestartNoRoom, sharesDevices},        // the new pod could only run beside the old one
 	}

@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -180,9 +179,7 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 	alone := func(mode string) *move.Refusal {
 		return refusal(schemas.Rejected, reason, "the PersistentVolumeClaim data is "+mode+": two pods on two nodes cannot use it")
 	}
-	disk := func(kind string) *move.Refusal {
-		return refusal(schemas.Rejected, reason, "the volume data is of type "+kind+": two pods on two nodes cannot use it")
-	}
+	disk := refusal(schemas.Rejected, reason, "the volume data is a disk: two pods on two nodes cannot use it")
 	bound := claim("data", corev1.ReadWriteOnce)
 	bound.Status.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany}
 	hold(t, []rule{
@@ -204,16 +201,14 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 			volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), nil},
 		{"an empty directory is no obstacle", restart, volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
 		{"an EBS disk", restart, volume(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}),
-			disk("awsElasticBlockStore")},
+			disk},
 		{"a persistent disk", restart, volume(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}),
-			disk("gcePersistentDisk")},
-		{"a persistent disk that is only read", restart,
-			volume(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{ReadOnly: true}}), nil},
-		{"an Azure disk", restart, volume(corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}), disk("azureDisk")},
-		{"a Cinder volume", restart, volume(corev1.VolumeSource{Cinder: &corev1.CinderVolumeSource{}}), disk("cinder")},
-		{"an iSCSI disk", restart, volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}), disk("iscsi")},
-		{"a Ceph block device", restart, volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}), disk("rbd")},
-		{"a fibre channel disk", restart, volume(corev1.VolumeSource{FC: &corev1.FCVolumeSource{}}), disk("fc")},
+			disk},
+		{"an Azure disk", restart, volume(corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}), disk},
+		{"a Cinder volume", restart, volume(corev1.VolumeSource{Cinder: &corev1.CinderVolumeSource{}}), disk},
+		{"an iSCSI disk", restart, volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}), disk},
+		{"a Ceph block device", restart, volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}), disk},
+		{"a fibre channel disk", restart, volume(corev1.VolumeSource{FC: &corev1.FCVolumeSource{}}), disk},
 	})
 }
 
@@ -233,55 +228,6 @@ func TestThereMustBeRoomForTwoPods(t *testing.T) {
 		{"devices that each pod has for itself are the scheduler's to find", restart, func(c *candidate) {
 			c.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}}
 		}, nil},
-	})
-}
-
-func TestAQuotaMustAdmitOnePodMore(t *testing.T) {
-	quota := func(resourceName, used, hard string, change ...func(*corev1.ResourceQuotaSpec)) func(*candidate) {
-		return func(c *candidate) {
-			c.Pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi"),
-					"example.com/gpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi")},
-				Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
-			}
-			q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-			q.Status.Hard = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(hard)}
-			q.Status.Used = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(used)}
-			for _, f := range change {
-				f(&q.Spec)
-			}
-			c.Quotas = []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, q}
-		}
-	}
-	scope := func(names ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuotaSpec) {
-		return func(s *corev1.ResourceQuotaSpec) { s.Scopes = names }
-	}
-	full := func(name, used, hard string) *move.Refusal {
-		return refusal(schemas.Deferred, schemas.ReasonRestartNoRoom,
-			"resourcequota all has no room for one more: "+name+", "+used+" of "+hard+" are used")
-	}
-	no := full("pods", "1", "1")
-	hold(t, []rule{
-		{"pods, none left", restart, quota("pods", "1", "1"), no},
-		{"for a surge as well", surge, quota("pods", "1", "1"), no},
-		{"pods, one left", restart, quota("pods", "1", "2"), nil},
-		{"the other name for pods", restart, quota("count/pods", "1", "1"), full("count/pods", "1", "1")},
-		{"requests, too few left", restart, quota("requests.cpu", "1", "1400m"), full("requests.cpu", "1", "1400m")},
-		{"requests, just enough left", restart, quota("requests.cpu", "1", "1500m"), nil},
-		{"their short name", restart, quota("memory", "1Gi", "1500Mi"), full("memory", "1Gi", "1500Mi")},
-		{"limits", restart, quota("limits.cpu", "1", "1"), full("limits.cpu", "1", "1")},
-		{"extended resources", restart, quota("requests.example.com/gpu", "1", "1"), full("requests.example.com/gpu", "1", "1")},
-		{"huge pages", restart, quota("hugepages-2Mi", "2Mi", "2Mi"), full("hugepages-2Mi", "2Mi", "2Mi")},
-		{"what the pod does not ask for", restart, quota("limits.memory", "1Gi", "1Gi"), nil},
-		{"another scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeTerminating)), nil},
-		{"the pod's scope", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotTerminating)), no},
-		{"of two scopes both must be the pod's", restart, quota("pods", "1", "1",
-			scope(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort)), nil},
-		{"not best effort", restart, quota("pods", "1", "1", scope(corev1.ResourceQuotaScopeNotBestEffort)), no},
-		{"a scope that is not known is left to the API server", restart, quota("pods", "1", "1", scope("Weather")), nil},
-		{"a quota with a scope selector is left to the API server", restart, quota("pods", "1", "1", func(s *corev1.ResourceQuotaSpec) {
-			s.ScopeSelector = &corev1.ScopeSelector{}
-		}), nil},
 	})
 }
 

@@ -451,8 +451,6 @@ func (p *place) writes() []write {
 			what = "eviction"
 			if len(asked.DeleteOptions.DryRun) > 0 {
 				what = "dry eviction"
-			} else if asked.DeleteOptions.GracePeriodSeconds != nil {
-				what = fmt.Sprintf("eviction within %d s", *asked.DeleteOptions.GracePeriodSeconds)
 			}
 		case asked.Spec.Replicas != nil:
 			what = "replicas " + string(asked.Spec.Replicas)

@@ -75,13 +75,10 @@ type Room interface {
 // Config configures a [Method]. Client and Policy are required.
 type Config struct {
 	// Client gets and patches Deployments; gets ReplicaSets, namespaces and PersistentVolumeClaims; gets and lists pods; and
-	// lists budgets and quotas. For surges it also patches pods, creates evictions, and lists autoscalers.
+	// lists budgets. For surges it also patches pods, creates dry evictions, and lists autoscalers.
 	Client kubernetes.Interface
 	// Policy returns the current policy. A move keeps the policy it was planned by.
 	Policy func() policy.Restart
-	// GracePeriodSeconds returns how long a pod that goes by a surge may take to stop, where that is less than its own
-	// grace period. nil, or nil returned: the pod's own. A rollout never changes it.
-	GracePeriodSeconds func() *int64
 	// DryRun: every change is sent as a dry run.
 	DryRun bool
 	// Room is asked before a move is planned. nil: the scheduler decides, and the move is taken back if it finds no node.
@@ -94,12 +91,7 @@ type Method struct{ cfg Config }
 var _ move.Method = (*Method)(nil)
 
 // New makes a method.
-func New(c Config) *Method {
-	if c.GracePeriodSeconds == nil {
-		c.GracePeriodSeconds = func() *int64 { return nil }
-	}
-	return &Method{cfg: c}
-}
+func New(c Config) *Method { return &Method{cfg: c} }
 
 // With returns the method with another policy for the moves that it starts. A dry run stays one.
 func (m *Method) With(p policy.Restart, dryRun bool) *Method {
@@ -234,7 +226,7 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 	}
 	var d decision
 	if s.Method == schemas.MethodSurge {
-		d = followSurge(s, v, m.cfg.GracePeriodSeconds())
+		d = followSurge(s, v)
 	} else {
 		d = followRollout(s, v)
 	}

@@ -60,7 +60,6 @@ func scenes() []scene {
 		{"whatever is repeated and whoever else writes, a restart is made once", testRestartAtRandom},
 		{"whatever is repeated and whoever else writes, a stuck restart is taken back once", testStuckAtRandom},
 		{"whatever is repeated and whoever else writes, a surge is made once", testSurgeAtRandom},
-		{"a pod that takes its time is given less, the one of that UID only", testShorten},
 		{"a dry run changes nothing", testDryRun},
 		{"who takes part is read from the cluster", testFor},
 		{"what speaks against a move is read from the cluster", testRefusals},
@@ -647,32 +646,6 @@ func testScaled(p *place) {
 	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
-func testShorten(p *place) {
-	pods := p.client.CoreV1().Pods(p.namespace)
-	made, err := pods.Create(p.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "slow"},
-		// Not a node of kwok's, which stops a pod at once.
-		Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "main", Image: "none"}},
-			TerminationGracePeriodSeconds: new(int64(300))},
-	}, metav1.CreateOptions{})
-	p.must(err)
-	made.Status.Phase = corev1.PodRunning // of a pending one the API server tries for ten seconds to make the UIDs agree
-	made, err = pods.UpdateStatus(p.Context(), made, metav1.UpdateOptions{})
-	p.must(err)
-	p.must(pods.Delete(p.Context(), "slow", metav1.DeleteOptions{}))
-	r := p.restarter(func(c *Config) { c.GracePeriodSeconds = func() *int64 { return new(int64(7)) } })
-	slow := state{Pod: schemas.PodRef{Namespace: p.namespace, Name: "slow", UID: made.UID}}
-	p.must(r.shorten(p.Context(), slow))
-	left, err := pods.Get(p.Context(), "slow", metav1.GetOptions{})
-	p.must(err)
-	same(p.T, "grace period", *left.DeletionGracePeriodSeconds, int64(7))
-	slow.Pod.UID = "another"
-	p.must(r.shorten(p.Context(), slow))
-	slow.Pod.Name = "gone"
-	p.must(r.shorten(p.Context(), slow))
-	same(p.T, "writes", p.writes(), []write{{"delete pods", 200}, {"eviction within 7 s", 201}, {"eviction within 7 s", 409}, {"eviction within 7 s", 404}})
-}
-
 func testDryRun(p *place) {
 	before, pods := p.deployment(1)
 	for words, r := range map[string]*Method{
@@ -801,18 +774,6 @@ func testRefusals(p *place) {
 	p.until("the Deployment is complete", func() bool { return complete(p.live()) && len(p.pods()) == 1 })
 	pod := p.pods()[0]
 	refused("no room", pod, schemas.ReasonRestartNoRoom, "not for "+pod.Name, func(c *Config) { c.Room = noRoom{} })
-	quotas := p.client.CoreV1().ResourceQuotas(p.namespace)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
-	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
-	_, err = quotas.Create(p.Context(), quota, metav1.CreateOptions{})
-	p.must(err)
-	p.until("the quota is counted", func() bool {
-		quota, err = quotas.Get(p.Context(), "one", metav1.GetOptions{})
-		p.must(err)
-		return !quota.Status.Used.Pods().IsZero()
-	})
-	refused("a quota", pod, schemas.ReasonRestartNoRoom, "resourcequota one has no room for one more: pods, 1 of 1 are used")
-	p.must(quotas.Delete(p.Context(), "one", metav1.DeleteOptions{}))
 	p.budget(5)
 	refused("a budget", pod, schemas.ReasonDisruptionBudget, "one replica more does not make poddisruptionbudget api allow", surger())
 }
@@ -840,7 +801,7 @@ func testEnoughRights(p *place) {
 	}
 	rights := []rbacv1.PolicyRule{
 		right("apps", "deployments", "get patch"), right("apps", "replicasets", "get"),
-		right("", "pods", "get list"), right("", "namespaces persistentvolumeclaims", "get"), right("", "resourcequotas", "list"),
+		right("", "pods", "get list"), right("", "namespaces persistentvolumeclaims", "get"),
 		right("policy", "poddisruptionbudgets", "list"),
 	}
 	p.grant(restartUser, rights...)

@@ -41,14 +41,14 @@ func restoreCost(pod *corev1.Pod) *cost {
 	}
 }
 
-// followSurge decides what a step does about a surge that has begun. grace is the time that the pod has to stop, nil for its own.
-func followSurge(s state, v view, grace *int64) decision {
+// followSurge decides what a step does about a surge that has begun.
+func followSurge(s state, v view) decision {
 	d := v.Deployment
 	ours, more := d.Annotations[restartedAt] == s.value(), replicasOf(d) == s.Replicas+1
 	marked := ours && d.Annotations[surgeReplicas] != ""
 	switch {
 	case !marked && (ours || !more): // annotations that another client removed are missed only with the replica
-		return settleSurge(s, v, grace)
+		return settleSurge(s, v)
 	case marked && !more:
 		return leaveScaled(s, v)
 	case v.going():
@@ -85,7 +85,7 @@ func returnReplica(s state, message string) decision {
 }
 
 // settleSurge waits until a Deployment that got its replicas back has no more than that, and reports the end of the pod.
-func settleSurge(s state, v view, grace *int64) decision {
+func settleSurge(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
 		return decision{Then: working(s, describe(v.Deployment), poll)}
 	}
@@ -99,12 +99,7 @@ func settleSurge(s state, v view, grace *int64) decision {
 		words = "another pod went in its place, because that was not ready any more"
 	}
 	end := decision{Then: ending(s, v, words)}
-	switch {
-	case v.Pod == nil:
-	case v.going():
-		left := v.Pod.DeletionGracePeriodSeconds
-		end.Shorten = grace != nil && left != nil && *grace < *left
-	default:
+	if !v.going() {
 		end.Cost = restoreCost(v.Pod)
 	}
 	return end

@@ -30,8 +30,6 @@ type candidate struct {
 	Budgets []policyv1.PodDisruptionBudget
 	// Claims belong to the volumes of the pod, in their order. nil: there is none of that name.
 	Claims []*corev1.PersistentVolumeClaim
-	// Quotas belong to the namespace.
-	Quotas []corev1.ResourceQuota
 	// Elsewhere says whether another node has room for the pod, and why not. nil: not known.
 	Elsewhere func(*corev1.Pod) (bool, string)
 }
@@ -163,11 +161,6 @@ func (m *Method) complement(ctx context.Context, c *candidate) error {
 		}
 		c.Claims = append(c.Claims, claim)
 	}
-	quotas, err := m.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list quotas of namespace %s: %w", namespace, err)
-	}
-	c.Quotas = quotas.Items
 	return nil
 }
 

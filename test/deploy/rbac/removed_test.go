@@ -134,7 +134,7 @@ func (r *removal) each() (beside, alone []lacking) {
 func sceneOf(r right) scene {
 	const requests = "evictionRequests: {wait: 1s}"
 	switch of := r.Verb + " " + r.Resource; {
-	case slices.Contains([]string{"list resourcequotas"}, of), strings.HasPrefix(of, "get persistentvolumeclaims"),
+	case strings.HasPrefix(of, "get persistentvolumeclaims"),
 		slices.Contains([]string{"get deployments", "patch deployments", "get replicasets", "get namespaces"}, of):
 		return movingAnyway(restarted)
 	case r.Resource == "horizontalpodautoscalers":
@@ -265,7 +265,7 @@ func (l lacking) run(
 
 // fillsCaches says whether nothing works without the right, so that /readyz has to say so.
 func (l lacking) fillsCaches() bool {
-	once := []string{"leases", "resourcequotas", "horizontalpodautoscalers", "evictions"} // listed when they are needed
+	once := []string{"leases", "horizontalpodautoscalers", "evictions"} // listed when they are needed
 	return l.right.Verb == "list" && l.right.Group != "metrics.k8s.io" && !slices.Contains(once, l.right.Resource)
 }
 
