@@ -5,8 +5,7 @@
 //	                                          │     └ no clear answer ──▶ lookAgain reads the pod
 //	                                          └ 429, and a webhook takes the pod over ──▶ background.Start
 //
-// A dry run sends the call with dryRun=All. The API server judges each dry call as if there had been no other, so dryrun.go
-// counts them against the budgets.
+// A dry run sends the call with dryRun=All. The API server judges each dry call as if there had been no other.
 package eviction
 
 import (
@@ -54,10 +53,7 @@ type Config struct {
 }
 
 // Method moves pods by the eviction call. It is a [move.Starter]: the move has one step.
-type Method struct {
-	cfg  Config
-	used *dryRunBudgets
-}
+type Method struct{ cfg Config }
 
 var _ move.Starter = (*Method)(nil)
 
@@ -69,10 +65,10 @@ func New(cfg Config) *Method {
 	if cfg.Observe == nil {
 		cfg.Observe = func(time.Duration) {}
 	}
-	return &Method{cfg: cfg, used: &dryRunBudgets{}}
+	return &Method{cfg: cfg}
 }
 
-// DryRun returns the method as a dry run, which counts against the same budgets.
+// DryRun returns the method as a dry run.
 func (m *Method) DryRun() *Method {
 	dry := *m
 	dry.cfg.DryRun = true
@@ -95,9 +91,6 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		options.Preconditions.ResourceVersion = &pod.ResourceVersion
 	}
 	if m.cfg.DryRun {
-		if refusal := m.usedUp(reading, pod, now); refusal != nil {
-			return refused(refusal), nil
-		}
 		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
 	}
 	calling, cancelCall := context.WithTimeout(reading, Timeout)
@@ -105,9 +98,6 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	began := time.Now()
 	err := Request(m.cfg.Client, pod.Namespace, pod.Name, options).Do(calling).Error()
 	m.cfg.Observe(time.Since(began))
-	if err != nil && m.cfg.DryRun {
-		m.used.giveBack(pod.UID)
-	}
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
 		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
 		p.Message = err.Error()
