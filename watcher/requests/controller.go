@@ -25,11 +25,13 @@ import (
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Bus delivers requests.
 type Bus interface {
+	request.Bus
 	// FollowRequests calls handle for every open request, oldest first, and for each new one, one at a time, with the time at
 	// which it was stored, until ctx ends. Of the event only Channel and Sequence are known until read is called, which costs what
 	// the request is large. After an error or a lost connection it delivers a request again. A message that is no event reads as
@@ -37,10 +39,6 @@ type Bus interface {
 	FollowRequests(
 		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 	) error
-	// DropRequest deletes the request with that Channel and Sequence. A deleted request is no error.
-	DropRequest(ctx context.Context, e schemas.Event) error
-	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
-	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
 }
 
 // Config configures a [Controller]. The watcher's session.newRequests sets all functions: they work on the queue and the scopes of
@@ -68,10 +66,11 @@ type Config struct {
 
 // Controller answers requests during one leader session. Make one with [New].
 type Controller struct {
-	cfg   Config
-	began time.Time
-	queue workqueue.TypedRateLimitingInterface[string]
-	drops workqueue.TypedRateLimitingInterface[message]
+	cfg     Config
+	answers request.Answers
+	began   time.Time
+	queue   workqueue.TypedRateLimitingInterface[string]
+	drops   workqueue.TypedRateLimitingInterface[message]
 	// senders and maintained are used by Handle alone. maintained has the sequences of the requests for nodes, by key.
 	senders    map[string]*limits
 	maintained map[string]uint64
@@ -113,11 +112,18 @@ const workers = 8
 
 // New makes a controller that does nothing before [Controller.Run].
 func New(cfg Config) *Controller {
-	return &Controller{
+	c := &Controller{
 		cfg: cfg, began: cfg.Now(),
 		senders: map[string]*limits{}, maintained: map[string]uint64{},
 		requests: map[string]*entry{}, pods: map[types.UID][]string{}, dropping: map[uint64]bool{},
 	}
+	c.answers = request.Answers{
+		Bus: cfg.Bus, Source: cfg.Source, Now: cfg.Now, Log: cfg.Log, Count: c.count,
+		Publish: func(ctx context.Context, receipt schemas.Event) error {
+			return cfg.Publish(ctx, []schemas.Event{receipt})
+		},
+	}
+	return c
 }
 
 func newQueue[K comparable]() workqueue.TypedRateLimitingInterface[K] {

@@ -30,7 +30,7 @@ func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Ti
 	}
 	e = read()
 	if !ok {
-		return c.reject(ctx, e, answer, request.Malformed("it was published on %.100q, want rehome.request.SENDER.NAME, both of them "+
+		return c.answers.Reject(ctx, e, answer, request.Malformed("it was published on %.100q, want rehome.request.SENDER.NAME, both of them "+
 			"1 to 63 of a-z, 0-9 and -", e.Channel))
 	}
 	return c.consider(ctx, e, answer, stored)
@@ -64,10 +64,17 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 		answer.Profile, no = authorize(c.cfg.Policy, asked)
 	}
 	if no != nil {
-		return c.reject(ctx, e, answer, no)
+		return c.answers.Reject(ctx, e, answer, no)
 	}
-	if done, err := c.repeat(ctx, e, answer); done || err != nil {
+	before, last, err := c.answers.Last(ctx, answer.Sender, answer.Name)
+	switch {
+	case err != nil:
 		return err
+	case last.State != schemas.RequestFinished:
+	case before.CausationID == e.ID: // answered, and not dropped
+		return c.cfg.Bus.DropRequest(ctx, e)
+	default:
+		return c.answers.Repeat(ctx, e, answer, last)
 	}
 	switch asked.Action {
 	case schemas.ActionEvaluate:
@@ -85,14 +92,14 @@ func (c *Controller) accept(
 	limits := c.cfg.Policy.Asking()
 	s, _ := limits.Sender(asked.Sender)
 	if c.openOf(s.Name) >= s.Open {
-		return c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
+		return c.answers.Reject(ctx, e, answer, request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
 	}
 	found, missing, no := targetPods(c.cfg.Cluster, *asked.Target, s, stored)
 	if no == nil && len(found) > limits.MaxPods {
 		no = request.Refuse(schemas.ReceiptTooManyPods, "%d pods, want at most %d", len(found), limits.MaxPods)
 	}
 	if no != nil {
-		return c.reject(ctx, e, answer, no)
+		return c.answers.Reject(ctx, e, answer, no)
 	}
 	protected := 0
 	for _, p := range found {
@@ -111,7 +118,7 @@ func (c *Controller) accept(
 	if protected > 0 {
 		answer.Message += fmt.Sprintf(", %d protected", protected)
 	}
-	if err := c.publish(ctx, e, answer); err != nil {
+	if err := c.answers.Send(ctx, e, answer); err != nil {
 		return err
 	}
 	c.start(keyOf(answer), e, asked, answer)
@@ -137,12 +144,11 @@ func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schem
 	cause := schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID, Time: c.cfg.Now().UTC()}
 	n := c.cfg.Evaluate(asked.Profile, asked.Strategy, cause, event)
 	if n == 0 {
-		return c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptPolicyUnknown,
+		return c.answers.Reject(ctx, e, answer, request.Refuse(schemas.ReceiptPolicyUnknown,
 			"the policy has no profile %q with strategy %q", asked.Profile, asked.Strategy))
 	}
-	answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptDone
-	answer.Message = fmt.Sprintf("%s evaluated", plural(n, "strategy is", "strategies are"))
-	return c.close(ctx, e, answer)
+	return c.answers.Finish(ctx, e, answer,
+		request.Refuse(schemas.ReceiptDone, "%s evaluated", plural(n, "strategy is", "strategies are")))
 }
 
 // cancel ends an open request of the same sender. The maintenance role answers for its own requests.
@@ -151,12 +157,11 @@ func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas
 	if _, is := c.maintained[key]; is {
 		return nil
 	}
-	answer.State, answer.Reason = schemas.RequestFinished, schemas.ReceiptNothingToDo
-	answer.Message = "no request " + asked.Request + " is open"
+	end := request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", asked.Request)
 	if c.end(key, "cancelled: "+asked.Reason) {
-		answer.Reason, answer.Message = schemas.ReceiptDone, "request "+asked.Request+" is given up"
+		end = request.Refuse(schemas.ReceiptDone, "request %s is given up", asked.Request)
 	}
-	return c.close(ctx, e, answer)
+	return c.answers.Finish(ctx, e, answer, end)
 }
 
 // end cancels a request, and says whether it was open.
@@ -176,8 +181,8 @@ func (c *Controller) end(key, message string) bool {
 func (c *Controller) resume(
 	ctx context.Context, answer schemas.Receipt, stored time.Time, read func() schemas.Event,
 ) (done bool, err error) {
-	before, last, ok, err := c.receipt(ctx, answer)
-	if err != nil || !ok {
+	before, last, err := c.answers.Last(ctx, answer.Sender, answer.Name)
+	if err != nil || before.ID == "" {
 		return false, err
 	}
 	e, key := read(), keyOf(answer)
@@ -203,57 +208,4 @@ func (c *Controller) resume(
 		c.end(key, no.Message)
 	}
 	return true, nil
-}
-
-// repeat answers a request with the name of a finished one. It is the same request, and nothing is done again. Over HTTP all users
-// share a sender: there user and content must be the same, too.
-func (c *Controller) repeat(ctx context.Context, e schemas.Event, answer schemas.Receipt) (done bool, err error) {
-	before, last, ok, err := c.receipt(ctx, answer)
-	switch {
-	case err != nil || !ok || last.State != schemas.RequestFinished:
-		return false, err
-	case before.CausationID == e.ID: // answered, and not dropped
-		return true, c.cfg.Bus.DropRequest(ctx, e)
-	case last.Fingerprint != answer.Fingerprint:
-		return true, c.reject(ctx, e, answer, request.Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
-	}
-	return true, c.close(ctx, e, last)
-}
-
-// receipt reads the last receipt for a name. ok is false if there is none that can be read.
-func (c *Controller) receipt(ctx context.Context, of schemas.Receipt) (e schemas.Event, last schemas.Receipt, ok bool, err error) {
-	e, err = c.cfg.Bus.Receipt(ctx, of.Sender, of.Name)
-	if err != nil || e.ID == "" {
-		return e, last, false, err
-	}
-	last, err = schemas.Decode[schemas.Receipt](e)
-	return e, last, err == nil, nil
-}
-
-// publish publishes a receipt for the request of the event.
-func (c *Controller) publish(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
-	out, err := request.Receipt(c.cfg.Source, receipt, c.cfg.Now(), e)
-	if err != nil {
-		return err
-	}
-	if err := c.cfg.Publish(ctx, []schemas.Event{out}); err != nil {
-		return fmt.Errorf("receipt for request %s: %w", e.ID, err)
-	}
-	c.count(receipt.Sender, receipt.State)
-	return nil
-}
-
-// close publishes the last receipt for a request and drops the request.
-func (c *Controller) close(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
-	if err := c.publish(ctx, e, last); err != nil {
-		return err
-	}
-	return c.cfg.Bus.DropRequest(ctx, e)
-}
-
-// reject closes a request of which nothing is done.
-func (c *Controller) reject(ctx context.Context, e schemas.Event, answer schemas.Receipt, no *request.Rejection) error {
-	answer.State, answer.Reason, answer.Message = schemas.RequestRejected, no.Reason, no.Message
-	c.cfg.Log.Info("request rejected", "sender", answer.Sender, "name", answer.Name, "reason", no.Reason, "message", no.Message)
-	return c.close(ctx, e, answer)
 }

@@ -66,7 +66,7 @@ func (c *Controller) tooMany(
 	if l.untold > 0 {
 		no.Message += fmt.Sprintf("; %d more were rejected without a receipt", l.untold)
 	}
-	if err := c.reject(ctx, read(), answer, no); err != nil {
+	if err := c.answers.Reject(ctx, read(), answer, no); err != nil {
 		return err
 	}
 	l.untold = 0

@@ -28,7 +28,7 @@ func (c *Controller) Reconcile(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	if err := c.close(ctx, r.event, last); err != nil {
+	if err := c.answers.Close(ctx, r.event, last); err != nil {
 		return err
 	}
 	c.cfg.Log.Info("request finished", "request", key, "reason", last.Reason, "message", last.Message)
