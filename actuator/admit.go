@@ -189,7 +189,7 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 		return deferred(schemas.ReasonLoop, fmt.Sprintf(
 			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", at.node, clock(until)), until)
 	}
-	reason, message, wait := s.windows.Admits(e.intent.origin(), now)
+	reason, message, wait := limit.Admits(s.policy.Load().Limits, s.counted, at.node, at.namespace, now)
 	if wait == 0 {
 		return Rejection{}, time.Time{}, false
 	}

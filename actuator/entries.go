@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -42,8 +41,6 @@ func (i Intent) asked() schemas.Asked {
 	}
 	return *i.Asked
 }
-
-func (i Intent) origin() limit.Origin { return limit.Origin{Node: i.Node, Namespace: i.Pod.Namespace} }
 
 func (i Intent) scopeKey() scopeKey {
 	return scopeKey{i.Profile, i.Strategy, i.Scope.Kind, i.Scope.Key}

@@ -201,9 +201,10 @@ func (s *session) remember(x *inFlight, now time.Time) {
 // forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it,
 // and the intents message that asked for it is out of the table, from which the next leader would else execute it again.
 func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
-	due := x.Moved.Add(s.windows.Pause)
-	if s.windows.Any() {
-		due = x.Moved.Add(max(s.windows.Over(), s.windows.Pause))
+	limits := s.policy.Load().Limits
+	due := x.Moved.Add(limits.Pause)
+	if limits.Any() {
+		due = x.Moved.Add(max(limits.Over(), limits.Pause))
 	}
 	inTable := x.message != nil && !x.message.closed
 	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not end them after a restart
@@ -214,6 +215,17 @@ func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 		due = x.recovered
 	}
 	return due
+}
+
+// counted yields the moves that count against the limits over a window. The caller holds mu.
+func (s *session) counted(yield func(limit.Move) bool) {
+	for _, moves := range []map[types.UID]*inFlight{s.moves.all, s.settled} {
+		for _, x := range moves {
+			if !yield(limit.Move{Node: x.at.node, Namespace: x.at.namespace, Accepted: x.Moved}) {
+				return
+			}
+		}
+	}
 }
 
 // forgetSettled deletes the settled moves that nothing follows from any more. The caller holds mu.

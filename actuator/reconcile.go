@@ -173,7 +173,6 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 // begin takes what the execution of an entry needs. The caller holds mu.
 func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	e.state = entryExecuting
-	s.windows.Begin(e.intent.origin())
 	s.bucket.Take()
 	s.namespaceBucket(at.namespace).Take()
 	x := &inFlight{
@@ -266,7 +265,6 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	if s.cfg.DryRun {
 		s.departures.remove(x)
 	}
-	s.windows.End(x.Intent.origin(), true, now)
 	x.message = e.message
 	s.moves.accepted(x, now)
 	s.release(workloadBlocker(x.at.workload)) // its cooldown is known only now
@@ -276,7 +274,6 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 
 // abandon undoes what the beginning of a move has counted. The caller holds mu.
 func (s *session) abandon(x *inFlight, now time.Time) {
-	s.windows.End(x.Intent.origin(), false, now)
 	s.departures.remove(x)
 	s.moves.remove(x)
 	s.releaseFor(x.at)

@@ -134,10 +134,8 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 // restore takes over the moves of the sessions before. The caller holds mu.
 func (s *session) restore(moves []*inFlight) {
 	now := s.cfg.Now()
-	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // as windows expect it
+	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // the cooldown counts from the last
 	for _, x := range moves {
-		s.windows.Begin(x.Intent.origin())
-		s.windows.End(x.Intent.origin(), true, x.Moved)
 		if x.at.workload != "" {
 			s.moves.last[x.at.workload] = x.Moved
 		}
@@ -166,5 +164,5 @@ func (s *session) restore(moves []*inFlight) {
 	for uid, w := range s.moves.workloads {
 		s.matchAll(uid, w)
 	}
-	s.moves.forgetCooldowns(s.windows.Pause, now)
+	s.moves.forgetCooldowns(s.policy.Load().Limits.Pause, now)
 }

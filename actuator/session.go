@@ -50,7 +50,6 @@ type session struct {
 
 	bucket     *limit.Bucket
 	namespaces map[string]*limit.Bucket // the buckets that are not idle
-	windows    *limit.Windows
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
@@ -78,7 +77,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
 		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
-		windows: limit.NewWindows(p.Limits), loop: limit.NewWorkloadBreaker(p.Brakes.Loop),
+		loop:    limit.NewWorkloadBreaker(p.Brakes.Loop),
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
@@ -153,7 +152,6 @@ func (s *session) sweep(now time.Time) {
 	s.swept = now
 	s.entries.forget(now)
 	s.departures.forget(now)
-	s.windows.Forget(now)
 	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return b.Idle(now) })
 	for _, k := range s.loop.Forget(now) {
 		s.change(loopKey(k), nil)
@@ -171,7 +169,6 @@ func (s *session) policyReplaced() {
 	if bucket := limit.NewBucket(p.Rate); !bucket.Same(s.bucket) {
 		s.bucket = bucket
 	}
-	s.windows.Limits = p.Limits
 	before := s.loop.All()
 	s.loop.Set(p.Brakes.Loop)
 	for _, b := range before {

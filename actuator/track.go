@@ -321,7 +321,7 @@ func (s *session) trackDue(now time.Time) {
 	for _, x := range s.settled {
 		x.Pending = x.Pending && s.isPending(x)
 	}
-	s.moves.forgetCooldowns(s.windows.Pause, now)
+	s.moves.forgetCooldowns(s.policy.Load().Limits.Pause, now)
 	for uid, w := range s.moves.workloads {
 		if len(w.waiting) > 0 {
 			s.matchAll(uid, w)

@@ -1,7 +1,7 @@
-// Package limit counts the moves of the actuator. Each type has one idea:
+// Package limit bounds the moves of the actuator. Each file has one idea:
 //
 //	bucket.go    Bucket           evictions per second, for the cluster or one namespace
-//	window.go    Windows          moves within a window of time, per node, per namespace, and in total
+//	window.go    Admits           moves within a window of time, per node, per namespace, and in total (pure)
 //	workload.go  WorkloadBreaker  pods of a workload that return to the node they were moved off
 //	cluster.go   ClusterBreaker   bad nodes, pending replacements, failed calls: nothing is moved
 //
