@@ -5,12 +5,11 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/kubeevents"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -18,11 +17,11 @@ func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 	const taints = "RemovePodsViolatingNodeTaints"
 	pod := podReference(wish().Intent.Pod)
 	deployment := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
-	onPod := func(kind, reason, text string) notice {
-		return notice{regarding: pod, kind: kind, reason: reason, text: text}
+	onPod := func(kind, reason, text string) kubeevents.Event {
+		return event(pod, nil, kind, reason, text)
 	}
-	onOwner := func(kind, text string) notice {
-		return notice{regarding: deployment, related: pod, kind: kind, reason: taints, text: text}
+	onOwner := func(kind, text string) kubeevents.Event {
+		return event(deployment, pod, kind, taints, text)
 	}
 	const why = "does not tolerate dedicated=gpu:NoSchedule"
 	evicted := onPod("Normal", taints, "evicted from node worker-1 by rehome: "+why)
@@ -32,24 +31,24 @@ func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 		outcome  schemas.Outcome
 		reason   schemas.ReasonCode
 		failures bool // evictionFailureEventNotification
-		want     []notice
+		want     []kubeevents.Event
 	}{
-		{schemas.Evicted, "", false, []notice{evicted}},
-		{schemas.Evicted, "", true, []notice{evicted}},
-		{schemas.Restarted, "", false, []notice{onPod("Normal", taints, restarting), onOwner("Normal", restarting)}},
-		{schemas.Deferred, "", false, []notice{
+		{schemas.Evicted, "", false, []kubeevents.Event{evicted}},
+		{schemas.Evicted, "", true, []kubeevents.Event{evicted}},
+		{schemas.Restarted, "", false, []kubeevents.Event{onPod("Normal", taints, restarting), onOwner("Normal", restarting)}},
+		{schemas.Deferred, "", false, []kubeevents.Event{
 			onPod("Normal", taints, "eviction from node worker-1 by rehome deferred: the message ("+why+")")}},
-		{schemas.Failed, "", false, []notice{
+		{schemas.Failed, "", false, []kubeevents.Event{
 			onPod("Warning", taints, "eviction from node worker-1 by rehome failed: the message ("+why+")")}},
-		{schemas.Deferred, "", true, []notice{
+		{schemas.Deferred, "", true, []kubeevents.Event{
 			onPod("Warning", "EvictionFailed", "eviction from node worker-1 by rehome deferred: the message ("+why+")")}},
-		{schemas.Failed, "", true, []notice{
+		{schemas.Failed, "", true, []kubeevents.Event{
 			onPod("Warning", "EvictionFailed", "eviction from node worker-1 by rehome failed: the message ("+why+")")}},
-		{schemas.Settled, schemas.ReasonReplaced, false, []notice{
-			{regarding: deployment, kind: "Normal", reason: taints, text: "moved by rehome: the replacement is ready"}}},
-		{schemas.Settled, schemas.ReasonCameBack, false, []notice{
+		{schemas.Settled, schemas.ReasonReplaced, false, []kubeevents.Event{
+			event(deployment, nil, "Normal", taints, "moved by rehome: the replacement is ready")}},
+		{schemas.Settled, schemas.ReasonCameBack, false, []kubeevents.Event{
 			onOwner("Warning", "pod "+moved+" was moved off node worker-1 by rehome, without success: CameBack: the message")}},
-		{schemas.Settled, schemas.ReasonTakenBack, true, []notice{
+		{schemas.Settled, schemas.ReasonTakenBack, true, []kubeevents.Event{
 			onPod("Warning", taints, "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message"),
 			onOwner("Warning", "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message")}},
 		{schemas.Rejected, "", true, nil},
@@ -93,14 +92,4 @@ func TestTheLogSaysWhyAPodWentAnotherWayThanWasWanted(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestANoteIsNoLongerThanTheAPIServerTakes(t *testing.T) {
-	for n := maxNote - 4; n < maxNote+4; n++ {
-		got := truncate(strings.Repeat("x", n)+"öööö", maxNote)
-		if len(got) > maxNote || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
-			t.Errorf("%d x and four ö become %d bytes ending in %q", n, len(got), got[len(got)-5:])
-		}
-	}
-	check(t, "a short note", truncate("öö", 4), "öö")
 }

@@ -47,6 +47,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/kubeevents"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
@@ -150,7 +151,7 @@ type session struct {
 	gates    *gates
 	requests *requests
 	triggers *triggers
-	events   *recorder
+	events   *kubeevents.Recorder // nil: none are written
 }
 
 // key is what one reconcile is about.
@@ -253,7 +254,11 @@ func (c *Controller) Lead(ctx context.Context) error {
 func (c *Controller) lead(ctx context.Context, s *session) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer s.events.start()()
+	if !c.cfg.DryRun && c.cfg.Client != nil {
+		events, stop := kubeevents.Start(c.cfg.Client, c.log)
+		defer stop()
+		s.events = events
+	}
 	defer s.gates.close()
 	c.session.Store(s)
 	defer c.session.Store(nil)
@@ -295,7 +300,7 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
-		drains: newDrains(), events: newRecorder(c),
+		drains: newDrains(),
 	}
 	if last != nil {
 		s.drains = last.drains

@@ -3,7 +3,6 @@ package maintenance
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -48,12 +47,9 @@ func TestKubernetesEventsOfMaintenance(t *testing.T) {
 		node("g", schemas.NodeCordon, apply.Taken), node("h", schemas.NodeCordon, apply.Outdated),
 		node("i", schemas.NodeMark, apply.Changed),
 	}}
-	events := newRecorder(New(Config{Now: func() time.Time { return noon() }}))
-	log := slog.New(slog.DiscardHandler)
-	list := append(events.notices(log, s, r), events.notices(log, s, apply.Result{Before: &before})...)
 	var got []string
-	for _, n := range list {
-		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.kind, n.reason, n.text))
+	for _, n := range notices(s, r, noon()) {
+		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.Regarding.Kind, n.Regarding.Name, n.Type, n.Reason, n.Note))
 	}
 	want := []string{
 		"Node/d Normal NodeCordoned: cordoned: new kernel; words (maintenance kernel)",
@@ -92,8 +88,8 @@ func TestKubernetesEventsOfTableEntry(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, n := range newRecorder(New(Config{})).notices(slog.New(slog.DiscardHandler), s, r) {
-		got = append(got, fmt.Sprintf("%s/%s %s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.regarding.UID, n.kind, n.reason, n.text))
+	for _, n := range notices(s, r, noon()) {
+		got = append(got, fmt.Sprintf("%s/%s %s %s %s: %s", n.Regarding.Kind, n.Regarding.Name, n.Regarding.UID, n.Type, n.Reason, n.Note))
 	}
 	want := []string{
 		"Node/a 1 Normal NodeCordoned: cordoned: new kernel (maintenance node/a)",
@@ -107,26 +103,13 @@ func TestKubernetesEventsOfTableEntry(t *testing.T) {
 }
 
 func TestKubernetesEventsOfFailingStep(t *testing.T) {
-	now := noon()
-	events := newRecorder(New(Config{Now: func() time.Time { return now }}))
-	s := plan.Decision{Name: "kernel", UID: "m"}
-	try := func(after time.Duration, err error) (got []string) {
-		now = noon().Add(after)
-		d := apply.Done{NodeStep: plan.NodeStep{Name: "a", UID: "1", Action: schemas.NodeReturn}, Err: err}
-		for _, n := range events.notices(slog.New(slog.DiscardHandler), s, apply.Result{Nodes: []apply.Done{d}}) {
-			got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.regarding.Kind, n.regarding.Name, n.kind, n.reason, n.text))
-		}
-		return got
+	d := apply.Done{NodeStep: plan.NodeStep{Name: "a", UID: "1", Action: schemas.NodeReturn}, Err: errors.New("denied")}
+	var got []string
+	for _, n := range notices(plan.Decision{Name: "kernel", UID: "m"}, apply.Result{Nodes: []apply.Done{d}}, noon()) {
+		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.Regarding.Kind, n.Regarding.Name, n.Type, n.Reason, n.Note))
 	}
-	want := []string{
+	same(t, "events", got, []string{
 		"Node/a Warning StepFailed: return failed, and is tried again: denied (maintenance kernel)",
 		"NodeMaintenance/kernel Warning StepFailed: node a: return failed, and is tried again: denied",
-	}
-	denied := errors.New("denied")
-	same(t, "at first", try(0, denied), want)
-	same(t, "again", try(time.Minute, denied), nil)
-	same(t, "before an hour is over", try(59*time.Minute, denied), nil)
-	same(t, "after an hour", try(time.Hour, denied), want)
-	same(t, "when it is done", try(time.Hour, nil), nil)
-	same(t, "when it fails again", try(time.Hour, denied), want)
+	})
 }

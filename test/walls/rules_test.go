@@ -51,6 +51,10 @@ var rules = []rule{
 		because: "no other role knows maintenances, but for the mark on a node",
 	},
 	{
+		who: []string{"..."}, except: []string{"kubeevents", "actuator", "maintenance", "test/..."}, direct: true, never: []string{"kubeevents"},
+		because: "Kubernetes Events are derived from verdicts, and from the status of maintenances",
+	},
+	{
 		who: []string{"bus/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "policy/...", "fit/..."},
 		because: "the bus carries events and does not know what they mean",
 	},
@@ -68,14 +72,15 @@ var rules = []rule{
 		because: "the bus holds no Kubernetes credentials",
 	},
 	{
-		who: []string{"..."}, except: []string{"actuator/...", "maintenance", "test/..."}, direct: true,
+		who: []string{"..."}, except: []string{"kubeevents", "test/..."}, direct: true,
 		never:   []string{"k8s.io/client-go/tools/events", "k8s.io/client-go/tools/record"},
-		because: "Kubernetes Events are derived from verdicts, and from the status of maintenances, each in one place",
+		because: "Kubernetes Events are written in one place, at a limited rate",
 	},
 	{
 		who: []string{"..."},
 		except: []string{
-			"cluster/...", "watcher/...", "actuator/...", "maintenance/...", "app/...", "api/...", "cli/...", "simulate/objects", "test/...",
+			"cluster/...", "watcher/...", "actuator/...", "maintenance/...", "kubeevents", "app/...", "api/...", "cli/...",
+			"simulate/objects", "test/...",
 		},
 		direct:  true,
 		never:   []string{"k8s.io/client-go"},

@@ -1,4 +1,4 @@
-package actuator
+package kubeevents
 
 import (
 	"bytes"
@@ -9,9 +9,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	eventsv1 "k8s.io/api/events/v1"
 )
+
+const most = perSecond * int(longestWait/time.Second)
+
+func check[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
 
 // shelf keeps when events were written to it.
 type shelf struct {
@@ -39,9 +49,9 @@ func (s *shelf) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1
 func (s *shelf) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
 
 // put lets n events wait for their turn, every other one of which has happened before.
-func (s *shelf) put(to *limitedSink, n int) {
+func (s *shelf) put(to *sink, n int) {
 	for i := range n {
-		to.expected.Add(1)
+		to.pending.Add(1)
 		if i%2 == 0 {
 			go func() { _, _ = to.Create(context.Background(), &eventsv1.Event{}) }()
 		} else {
@@ -60,23 +70,23 @@ func (s *shelf) written(after time.Duration) int {
 	return len(s.at)
 }
 
-func TestTheEventsOfALargeDrainAreWrittenBehindIt(t *testing.T) {
+func TestEventsOfALargeDrainAreWrittenBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &shelf{start: time.Now()}
-		s := newLimitedSink(to, slog.New(slog.DiscardHandler))
+		s := newSink(to, slog.New(slog.DiscardHandler))
 		to.put(s, 100)
-		var got []int
-		for _, after := range []time.Duration{0, 1, 2, 7, 8} {
-			got = append(got, to.written(after*time.Second+time.Millisecond))
+		var got [5]int
+		for i, after := range []time.Duration{0, 1, 2, 7, 8} {
+			got[i] = to.written(after*time.Second + time.Millisecond)
 		}
-		check(t, "written after 0, 1, 2, 7 and 8 seconds", got, []int{20, 30, 40, 90, 100})
+		check(t, "written after 0, 1, 2, 7 and 8 seconds", got, [5]int{20, 30, 40, 90, 100})
 	})
 }
 
-func TestAtTheEndOfATermNoEventWaitsForItsTurn(t *testing.T) {
+func TestFlushWritesWaitingEventsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &shelf{start: time.Now()}
-		s := newLimitedSink(to, slog.New(slog.DiscardHandler))
+		s := newSink(to, slog.New(slog.DiscardHandler))
 		to.put(s, 100)
 		s.flush()
 		check(t, "written", to.written(0), 100)
@@ -84,14 +94,24 @@ func TestAtTheEndOfATermNoEventWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-func TestEventsThatAreTooManyAreLostAndThatIsSaidOnce(t *testing.T) {
+func TestTooManyEventsAreLostWithOneLogLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, log := &shelf{start: time.Now()}, new(bytes.Buffer)
-		s := newLimitedSink(to, slog.New(slog.NewTextHandler(log, nil)))
-		to.put(s, eventsBurst+mostEvents+7)
-		check(t, "events on their way", s.expected.Load(), int64(mostEvents))
+		s := newSink(to, slog.New(slog.NewTextHandler(log, nil)))
+		to.put(s, burst+most+7)
+		check(t, "events on their way", s.pending.Load(), int64(most))
 		check(t, "lines in the log", strings.Count(log.String(), "too many Kubernetes Events"), 1)
 		s.flush()
-		check(t, "written", to.written(0), eventsBurst+mostEvents)
+		check(t, "written", to.written(0), burst+most)
 	})
+}
+
+func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
+	for n := maxNote - 4; n < maxNote+4; n++ {
+		note := strings.Repeat("x", n) + "öööö"
+		got := cut(note)
+		if len(got) > maxNote || !utf8.ValidString(got) || len(note) <= maxNote && got != note {
+			t.Errorf("a note of %d bytes: %d bytes, valid: %t", len(note), len(got), utf8.ValidString(got))
+		}
+	}
 }
