@@ -5,7 +5,7 @@
 //	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
 //	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
 //
-//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step or Cancel, arrive
+//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step, arrive
 //	  ──▶ publishEnd (report.go)
 //
 //	accept.go     checks an intents message

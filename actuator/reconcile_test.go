@@ -44,7 +44,11 @@ func (m *stepped) Start(context.Context, *corev1.Pod, time.Time, move.Save) (mov
 	return move.Progress{}, nil
 }
 
-func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, error) {
+func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Time) (move.Progress, error) {
+	if canceled {
+		m.note("cancel")
+		return move.Progress{Stage: cmp.Or(m.canceled, move.Undone), Message: "canceled"}, nil
+	}
 	if m.takes > 0 {
 		m.mu.Lock()
 		if m.busy {
@@ -59,11 +63,6 @@ func (m *stepped) Step(context.Context, move.State, time.Time) (move.Progress, e
 	}
 	m.note("step")
 	return move.Progress{Stage: m.stage, Delay: m.delay, Message: "stepped"}, nil
-}
-
-func (m *stepped) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
-	m.note("cancel")
-	return move.Progress{Stage: cmp.Or(m.canceled, move.Undone), Message: "canceled"}, nil
 }
 
 // stepping begins each move with a method that has more steps to take.

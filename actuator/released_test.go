@@ -48,12 +48,11 @@ func (letsGo) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Pr
 	return move.Progress{}, nil
 }
 
-func (l letsGo) Step(context.Context, move.State, time.Time) (move.Progress, error) {
+func (l letsGo) Step(_ context.Context, _ move.State, canceled bool, _ time.Time) (move.Progress, error) {
+	if canceled {
+		return move.Progress{Stage: move.Undone, Message: "canceled"}, nil
+	}
 	return move.Progress{Stage: move.Released, Refusal: l.refusal}, nil
-}
-
-func (l letsGo) Cancel(context.Context, move.State, time.Time) (move.Progress, error) {
-	return move.Progress{Stage: move.Undone, Message: "canceled"}, nil
 }
 
 // TestMissingRight: where the right for a method of the policy is missing, pods go by the next one.

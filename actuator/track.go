@@ -216,26 +216,18 @@ func (s *session) isPending(x *inFlight) bool {
 	return known || tally.Ready < tally.Wanted
 }
 
-// step takes the next step of a move, or cancels it since its cause is gone.
-func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, cancel bool) {
-	next := method.Step
-	if cancel {
-		next = method.Cancel
-	}
+// step takes the next step of a move.
+func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool) {
 	ctx, end := detached(ctx)
 	defer end()
 	var p move.Progress
 	err := s.checkLease(x.Intent.Pod)
 	if err == nil {
-		p, err = next(ctx, state, s.cfg.Now())
+		p, err = method.Step(ctx, state, canceled, s.cfg.Now())
 	}
-	now := s.cfg.Now()
 	s.mu.Lock()
-	cancel = cancel || x.Canceled // during the step
+	stays := x.Canceled || s.skips(x)
 	s.mu.Unlock()
-	// The policy may say that no other method follows a restart.
-	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
-	stays := cancel || restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
 	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,6 +236,18 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
 		return
 	}
+	s.progressed(x, p, stays, evicted, s.cfg.Now())
+}
+
+// skips says whether the policy lets no other method follow the one of the move.
+func (s *session) skips(x *inFlight) bool {
+	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
+	return restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
+}
+
+// progressed takes up the progress of a move after a step. stays: its pod is not moved by another method. evicted: it is gone or
+// going by an eviction. The caller holds mu.
+func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, now time.Time) {
 	delay := cmp.Or(max(p.Delay, 0), stepEvery)
 	if p.State != nil {
 		x.State = p.State

@@ -5,11 +5,11 @@
 //	eviction         the eviction call
 //	background       a webhook took the eviction call over and moves the pod itself
 //
-// The actuator calls Start in execute (actuator/execute.go), and Step and Cancel in step (actuator/track.go):
+// The actuator calls Start in execute (actuator/execute.go), and Step in step (actuator/track.go):
 //
 //	Start ──▶ Working ──▶ Step ──▶ Working ──▶ ... ──▶ Done, Undone or Released
 //	              │ the cause is gone
-//	              └─────▶ Cancel ──▶ Working ──▶ ... ──▶ Done or Undone
+//	              └─────▶ Step, canceled ──▶ Working ──▶ ... ──▶ Done or Undone
 //
 // A method keeps nothing in memory between calls. The actuator stores [Record] in the ledger and passes its State to the
 // next call, so a move continues in another process.
@@ -49,11 +49,10 @@ type Method interface {
 	Starter
 	// Step takes the next step. It reads from the cluster how far the move is, so a repeated step changes nothing twice. An
 	// error means that the API server could not be asked; the actuator then tries again.
-	Step(ctx context.Context, state State, now time.Time) (Progress, error)
-	// Cancel takes the next step of a move whose cause is gone: it undoes what can be undone. The actuator may call it in
-	// place of each Step from then on, or once and then Step. A move that was canceled never ends as Released. A move that
+	//
+	// canceled: the cause of the move is gone. The step undoes what can be undone, and the move never ends as Released. A move that
 	// cannot be undone any more, or only at a higher price than its end, goes on.
-	Cancel(ctx context.Context, state State, now time.Time) (Progress, error)
+	Step(ctx context.Context, state State, canceled bool, now time.Time) (Progress, error)
 }
 
 // ErrChanged is wrapped by the error of Start when the pod was changed since it was read. The protections of the pod should

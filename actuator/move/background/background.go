@@ -85,14 +85,10 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return move.Progress{Method: schemas.MethodBackground, Delay: delay}, nil
 }
 
-// Cancel implements [move.Method]. It is the same as Step, since the webhook cannot be stopped.
-func (m *Method) Cancel(ctx context.Context, state move.State, now time.Time) (move.Progress, error) {
-	return m.Step(ctx, state, now)
-}
-
 // Step implements [move.Method]: it reads the pod. The move is Done when there is nothing left to move. It is Undone, deferred
-// with [schemas.ReasonTakenBack], when the annotations show that the pod stays, or a time-out is over.
-func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
+// with [schemas.ReasonTakenBack], when the annotations show that the pod stays, or a time-out is over. It cannot be canceled, since
+// the webhook cannot be stopped.
+func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Time) (move.Progress, error) {
 	s, err := move.Decode[state](text)
 	if err != nil {
 		return move.Progress{}, err

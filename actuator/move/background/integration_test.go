@@ -175,7 +175,7 @@ func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 // to be remembered now.
 func (p *place) step(m *background.Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
-	got, err := m.Step(p.Context(), state, began().Add(after))
+	got, err := m.Step(p.Context(), state, false, began().Add(after))
 	p.must(err)
 	if got.State != nil {
 		state = got.State
@@ -317,10 +317,10 @@ func testNoAnswer(p *place) {
 	state := p.start(m, pod)
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()
-	if got, err := m.Step(ctx, state, began().Add(24*time.Hour)); err == nil {
+	if got, err := m.Step(ctx, state, false, began().Add(24*time.Hour)); err == nil {
 		p.Errorf("no error, but %+v", got)
 	}
-	if got, err := m.Step(p.Context(), move.State("{"), began()); err == nil {
+	if got, err := m.Step(p.Context(), move.State("{"), false, began()); err == nil {
 		p.Errorf("what is no state: no error, but %+v", got)
 	}
 }

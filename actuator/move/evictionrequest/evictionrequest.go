@@ -2,8 +2,8 @@
 // Responders, which the pod lists, make it go, each in its own way; the last one calls the eviction API. This may take hours.
 //
 //	Start (evictionrequest.go) ──▶ create (request.go) ──▶ Working
-//	Step ──▶ judge (step.go) ──▶ silent, working, evicted or failed
-//	Cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
+//	Step ──▶ follow ──▶ judge (step.go) ──▶ silent, working, evicted or failed
+//	     ──▶ cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
 //
 // The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an
 // Eviction, which belongs to the controller. The pod owns its request, so the garbage collector removes a forgotten one.
@@ -119,7 +119,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if err := save(ctx, move.Record{Method: schemas.MethodEvictionRequest, State: text}); err != nil {
 		return move.Progress{}, fmt.Errorf("eviction request for pod %s: %w", s.Pod, err)
 	}
-	p, err := m.Step(ctx, text, now)
+	p, err := m.Step(ctx, text, false, now)
 	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err), nil
 }
 

@@ -218,7 +218,7 @@ func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, sav
 // canceled cancels the move and checks that it is undone.
 func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 	p.Helper()
-	got, err := m.Cancel(p.Context(), state, began())
+	got, err := m.Step(p.Context(), state, true, began())
 	p.must(err)
 	check(p.T, "canceled", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
@@ -228,7 +228,7 @@ func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 // to be remembered now.
 func (p *place) step(m *Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
-	got, err := m.Step(p.Context(), state, began().Add(after))
+	got, err := m.Step(p.Context(), state, false, began().Add(after))
 	p.must(err)
 	if got.State != nil {
 		state = got.State
@@ -593,7 +593,7 @@ func testDryRun(p *place) {
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	check(p.T, "requests", p.requests(), before)
 	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
-	got, err := bad.Step(p.Context(), p.plan(pod), began())
+	got, err := bad.Step(p.Context(), p.plan(pod), false, began())
 	p.must(err)
 	if got.Stage != move.Released {
 		p.Errorf("what would be refused: %+v", got)
@@ -602,7 +602,7 @@ func testDryRun(p *place) {
 
 func testInvalid(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client, Requester: "node.kubernetes.io/actuator"})
-	got, err := m.Step(p.Context(), p.plan(pod), began())
+	got, err := m.Step(p.Context(), p.plan(pod), false, began())
 	p.must(err)
 	check(p.T, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
 	if !strings.Contains(got.Message, "spec.requester") {
@@ -669,7 +669,7 @@ func testNotServedAnyMore(p *place) {
 		_, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
 		return err != nil
 	})
-	got, err := m.Step(p.Context(), state, began())
+	got, err := m.Step(p.Context(), state, false, began())
 	p.must(err)
 	check(p.T, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
 	if m.Available(p.Context()) {
@@ -687,7 +687,7 @@ func testAPIServerAway(p *place) {
 		p.Error("what the API server serves is not available")
 	}
 	p.must(p.c.StopAPIServer())
-	if got, err := m.Step(p.Context(), state, now); err == nil {
+	if got, err := m.Step(p.Context(), state, false, now); err == nil {
 		p.Errorf("a step without an API server: %+v", got)
 	}
 	now = now.Add(time.Hour)

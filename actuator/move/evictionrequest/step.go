@@ -22,34 +22,9 @@ import (
 // request failed; it was withdrawn and removed. It is Undone when another client removed the request, perhaps on purpose. A
 // request that a responder works on is Working for as long as it takes. A dry run is Done when the API server would accept the
 // request.
-func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	return m.step(ctx, text, func(ctx context.Context, s state) (move.Progress, error) {
-		if s.Phase == planned {
-			return m.begin(ctx, s, now)
-		}
-		return m.follow(ctx, s, now)
-	})
-}
-
-// Cancel implements [move.Method]: it withdraws the request and removes it. The move is then Undone, whether the request was
-// there or not. The pod may go all the same, if a responder works on it and does not stop.
-func (m *Method) Cancel(ctx context.Context, text move.State, _ time.Time) (move.Progress, error) {
-	return m.step(ctx, text, func(ctx context.Context, s state) (move.Progress, error) {
-		r, err := m.find(ctx, s.Pod)
-		if err == nil && r != nil {
-			err = m.withdraw(ctx, r)
-		}
-		if err != nil {
-			return move.Progress{}, err
-		}
-		return undone("the cause of the move is gone; the EvictionRequest %s was withdrawn", m.name(s.Pod)), nil
-	})
-}
-
-// step calls next if there is still a pod to move. If not, it removes what is left of the request.
-func (m *Method) step(
-	ctx context.Context, text move.State, next func(context.Context, state) (move.Progress, error),
-) (move.Progress, error) {
+//
+// Canceled, it withdraws the request and removes it. The pod may go all the same, if a responder works on it and does not stop.
+func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now time.Time) (move.Progress, error) {
 	s, err := move.Decode[state](text)
 	if err != nil {
 		return move.Progress{}, err
@@ -57,12 +32,21 @@ func (m *Method) step(
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
-	if err != nil {
+	switch {
+	case err != nil:
 		return move.Progress{}, fmt.Errorf("eviction request: %w", err)
+	case pod == nil:
+		return m.finish(ctx, s, over)
+	case canceled:
+		return m.cancel(ctx, s)
+	case s.Phase == planned:
+		return m.begin(ctx, s, now)
 	}
-	if pod != nil {
-		return next(ctx, s)
-	}
+	return m.follow(ctx, s, now)
+}
+
+// finish removes the request for a pod that does not have to move any more.
+func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
 	done := move.Progress{Stage: move.Done, Message: over}
 	r, err := m.find(ctx, s.Pod)
 	switch {
@@ -74,6 +58,18 @@ func (m *Method) step(
 		done.Refusal = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: over}
 	}
 	return done, nil
+}
+
+// cancel withdraws the request, if there is one.
+func (m *Method) cancel(ctx context.Context, s state) (move.Progress, error) {
+	r, err := m.find(ctx, s.Pod)
+	if err == nil && r != nil {
+		err = m.withdraw(ctx, r)
+	}
+	if err != nil {
+		return move.Progress{}, err
+	}
+	return undone("the cause of the move is gone; the EvictionRequest %s was withdrawn", m.name(s.Pod)), nil
 }
 
 // begin makes the request.

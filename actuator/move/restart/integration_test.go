@@ -273,15 +273,15 @@ func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 	var late time.Duration
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); p.pause(20 * time.Millisecond) {
 		p.disturb(how.random)
-		progress, err := m.Step(p.Context(), s, time.Now().Add(late))
+		progress, err := m.Step(p.Context(), s, false, time.Now().Add(late))
 		p.must(err)
 		for how.random != nil && goesOn(progress) && how.random.IntN(3) > 0 {
 			p.disturb(how.random)
-			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
+			progress, err = m.Step(p.Context(), s, false, time.Now().Add(late))
 			p.must(err)
 		}
 		if how.stutter && goesOn(progress) {
-			progress, err = m.Step(p.Context(), s, time.Now().Add(late))
+			progress, err = m.Step(p.Context(), s, false, time.Now().Add(late))
 			p.must(err)
 		}
 		if progress.State != nil {

@@ -1,7 +1,7 @@
 // Package restart moves a pod by its Deployment, which makes a replacement before the pod goes.
 //
 //	Start (restart.go) ──▶ find (takespart.go) ──▶ eligible (eligible.go) ──▶ save ──▶ begin (restart.go)
-//	Step  (restart.go) ──▶ look ──▶ followRollout (rollout.go) or followSurge (surge.go) ──▶ carryOut (change.go)
+//	Step  (restart.go) ──▶ look ──▶ follow ──▶ followRollout (rollout.go) or followSurge (surge.go) ──▶ carryOut (change.go)
 //
 // The phase of a move is in its stored state (state.go):
 //
@@ -119,7 +119,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if err := save(ctx, move.Record{Method: s.Method, Workload: &s.Deployment, State: text}); err != nil {
 		return move.Progress{}, fmt.Errorf("%s of pod %s: %w", s.Method, s.Pod, err)
 	}
-	p, err := m.Step(ctx, text, now)
+	p, err := m.Step(ctx, text, false, now)
 	p = move.Begun(p, s.Method, s.words(), err)
 	p.Workload = &s.Deployment
 	return p, nil
@@ -188,18 +188,9 @@ func (m *Method) planAgain(ctx context.Context, s state, v view) (move.Progress,
 	return working(renewed, s.Deployment.String()+" was changed since the move was planned", soon), nil
 }
 
-// Step implements [move.Method].
-func (m *Method) Step(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	return m.step(ctx, text, now, false)
-}
-
-// Cancel implements [move.Method]. A move whose first change was not made is Undone at once. A surge is taken back, and so is
-// a rollout that has stopped no pod yet; a later one goes on, since undoing it would restart the new pods once more.
-func (m *Method) Cancel(ctx context.Context, text move.State, now time.Time) (move.Progress, error) {
-	return m.step(ctx, text, now, true)
-}
-
-func (m *Method) step(ctx context.Context, text move.State, now time.Time, canceled bool) (move.Progress, error) {
+// Step implements [move.Method]. A canceled move whose first change was not made is Undone at once. A canceled surge is taken back,
+// and so is a rollout that has stopped no pod yet; a later one goes on, since undoing it would restart the new pods once more.
+func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now time.Time) (move.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	s, err := decode(text)
@@ -215,26 +206,33 @@ func (m *Method) step(ctx context.Context, text move.State, now time.Time, cance
 	}
 	gone := move.Deferred(schemas.ReasonTakenBack, "the cause of the move is gone")
 	switch {
-	case canceled && s.Phase == planned && !v.going():
+	case s.Phase == planned && canceled && !v.going():
 		return move.NotMoved(gone), nil
 	case s.Phase == planned:
 		return m.begin(ctx, s, v)
 	case v.Deployment == nil:
 		return deleted(s, v), nil
-	case canceled && s.Phase == waiting && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment)):
+	case canceled && undoable(s, v):
 		return s.takeBack(gone, now), nil // saved before it is done
 	}
-	var d decision
-	if s.Method == schemas.MethodSurge {
-		d = followSurge(s, v)
-	} else {
-		d = followRollout(s, v)
-	}
-	p, err := m.carryOut(ctx, s, v, d)
+	p, err := m.carryOut(ctx, s, v, follow(s, v))
 	if apierrors.IsForbidden(err) && s.Phase == waiting {
 		return s.takeBack(move.Forbidden(err), now), nil
 	}
 	return p, err
+}
+
+// undoable says whether a move that has begun can be undone without another restart.
+func undoable(s state, v view) bool {
+	return s.Phase == waiting && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment))
+}
+
+// follow decides what a step does about a move that has begun.
+func follow(s state, v view) decision {
+	if s.Method == schemas.MethodSurge {
+		return followSurge(s, v)
+	}
+	return followRollout(s, v)
 }
 
 // view is the cluster as a step finds it.

@@ -231,7 +231,7 @@ func testPlanAnew(p *place) {
 	before, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(), pods[0])
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
-	progress, err := m.Step(p.Context(), s, time.Now())
+	progress, err := m.Step(p.Context(), s, false, time.Now())
 	p.must(err)
 	same(p.T, "stage", progress.Stage, move.Working)
 	same(p.T, "writes of the first step", len(p.writes()), 0)
@@ -282,7 +282,7 @@ func cancelTakesBack(method schemas.Method) func(*place) {
 			r = p.restarter(surger())
 		}
 		planned, untried := p.planned(r, pods[0])
-		got, err := planned.Cancel(p.Context(), untried, time.Now())
+		got, err := planned.Step(p.Context(), untried, true, time.Now())
 		p.must(err)
 		const gone = "the cause of the move is gone"
 		want := move.Progress{Stage: move.Undone, Message: gone,
@@ -291,7 +291,7 @@ func cancelTakesBack(method schemas.Method) func(*place) {
 
 		told := p.watch()
 		m, s := p.begun(r, pods[0])
-		got, err = m.Cancel(p.Context(), s, time.Now())
+		got, err = m.Step(p.Context(), s, true, time.Now())
 		p.must(err)
 		same(p.T, "stage after the cancel", got.Stage, move.Working)
 		got = p.run(m, got.State, drive{stutter: true})
@@ -310,7 +310,7 @@ func testCancelLate(p *place) {
 	m, s := p.begun(r, pods[0])
 	p.empty()
 	p.until("the rollout has stopped a pod", func() bool { return !stoppedNone(p.live()) })
-	got, err := m.Cancel(p.Context(), s, time.Now())
+	got, err := m.Step(p.Context(), s, true, time.Now())
 	p.must(err)
 	if got.Stage == move.Working {
 		got = p.run(m, got.State, drive{})
@@ -341,12 +341,12 @@ func testOvertaken(p *place) {
 	}
 	first, firstState := p.planned(p.restarter(budgeted), pods[0])
 	faster := func() {
-		progress, err := first.Step(p.Context(), firstState, time.Now())
+		progress, err := first.Step(p.Context(), firstState, false, time.Now())
 		p.must(err)
 		same(p.T, "stage of the first pod", progress.Stage, move.Working)
 	}
 	second, secondState := p.planned(p.restarter(budgeted, p.beforeThePatch(faster)), pods[1])
-	progress, err := second.Step(p.Context(), secondState, time.Now())
+	progress, err := second.Step(p.Context(), secondState, false, time.Now())
 	p.must(err)
 	message := progress.Message // the controller may have seen the first change by then, or not
 	same(p.T, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message, Method: schemas.MethodRestart,
@@ -386,7 +386,7 @@ func (p *place) begun(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.full()
 	more := int(replicasOf(p.live())) + 1
 	m, s := p.planned(r, pod)
-	progress, err := m.Step(p.Context(), s, time.Now())
+	progress, err := m.Step(p.Context(), s, false, time.Now())
 	p.must(err)
 	same(p.T, "stage", progress.Stage, move.Working)
 	p.until("one pod more waits", func() bool { return len(p.pods()) == more })
@@ -565,7 +565,7 @@ func surgeTakesTooLong(how drive) func(*place) {
 func testSurgeScaledByOthers(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.begun(p.restarter(surger()), pods[0])
-	progress, err := m.Step(p.Context(), s, time.Now())
+	progress, err := m.Step(p.Context(), s, false, time.Now())
 	p.must(err)
 	p.until("the pod is marked", func() bool { return p.marked(pods[0].Name) })
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"replicas":4}}`)
