@@ -57,6 +57,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/actuator/move/evictionrequest"
 	"github.com/rehome-dev/rehome/actuator/move/restart"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -123,6 +124,7 @@ type Actuator struct {
 	invalid atomic.Pointer[[]error] // ledger records that were set aside
 	rights  sync.Map                // by method, the error that names a missing right
 	ledger  Ledger                  // nil: nothing is remembered
+	follows bool                    // else a move is over when it is accepted: nothing more is known, or nothing was moved
 
 	restarts         *restart.Method
 	evictionRequests *evictionrequest.Method
@@ -141,10 +143,10 @@ func New(cfg Config) *Actuator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	a := &Actuator{cfg: cfg, ledger: cfg.Ledger, follows: cfg.View != nil && !cfg.DryRun}
 	if cfg.View == nil {
-		cfg.View = noView{}
+		a.cfg.View = new(cluster.Workloads)
 	}
-	a := &Actuator{cfg: cfg, ledger: cfg.Ledger}
 	a.metrics = newMetrics(cfg.Metrics, &a.session)
 	if cfg.DryRun {
 		a.ledger = nil
@@ -158,7 +160,6 @@ func New(cfg Config) *Actuator {
 		})
 		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
-			Now: cfg.Now,
 		})
 		a.background = background.New(background.Config{Client: cfg.Client})
 		a.evictions = eviction.New(eviction.Config{

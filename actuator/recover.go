@@ -139,7 +139,7 @@ func (s *session) restore(moves []*inFlight) {
 		if x.at.workload != "" {
 			s.moves.last[x.at.workload] = x.Moved
 		}
-		if !s.unfollowed {
+		if s.follows {
 			s.departures.add(x)
 		}
 		if x.Settled {

@@ -32,7 +32,7 @@ func (s *session) conclude(v verdictOn) {
 	if x := v.move; x != nil && v.verdict.Outcome.Moves() {
 		e.Data = nil
 		x.reported, x.Cause = true, e
-		if s.unfollowed {
+		if !s.follows {
 			s.moves.remove(x)
 			s.releaseFor(x.at)
 			x.Settled = true

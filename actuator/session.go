@@ -58,9 +58,6 @@ type session struct {
 	clusterDue bool // something changed for the cluster breaker
 	tracked    time.Time
 	swept      time.Time
-
-	// unfollowed: a move is over when it is accepted, because nothing more is known, or because nothing was moved.
-	unfollowed bool
 }
 
 const (
@@ -78,7 +75,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
 		loop:    limit.NewWorkloadBreaker(p.Brakes.Loop),
-		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true, unfollowed: a.cfg.DryRun || a.cfg.View == View(noView{}),
+		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true,
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.moveOf = s.moveOf

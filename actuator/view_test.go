@@ -60,3 +60,14 @@ func replica(name, node string, seconds int) cluster.Pod {
 		Workload: api, Node: node, Created: noon.Add(time.Duration(seconds) * time.Second), Ready: true,
 	}
 }
+
+// noView is a view that knows nothing.
+type noView struct{}
+
+func (noView) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }
+func (noView) Pods(types.UID) []cluster.Pod      { return nil }
+func (noView) Tally(types.UID) cluster.Tally     { return cluster.Tally{} }
+func (noView) Nodes() []cluster.Node             { return nil }
+func (noView) Version(types.UID) string          { return "" }
+func (noView) Seen(types.UID) uint64             { return 0 }
+func (noView) Latest() uint64                    { return 0 }

@@ -8,22 +8,18 @@
 // The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an
 // Eviction, which belongs to the controller. The pod owns its request, so the garbage collector removes a forgotten one.
 //
-// [Method.Available] reports whether the API server serves the API. Where it does not, or where no responder answers, the move
-// is [move.Released], and the pod can be evicted.
+// Where the API server does not serve the API, or where no responder answers, the pod can be evicted.
 package evictionrequest
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -41,19 +37,16 @@ const (
 	// callTimeout bounds the calls of one step. client-go repeats some calls by itself for longer than that.
 	callTimeout = 15 * time.Second
 
-	// believed is how long an answer of discovery is used. API servers begin and cease to serve an alpha group at a restart.
-	believed = 5 * time.Minute
-	// doubted is how long the answer before is kept when there is none.
-	doubted = 30 * time.Second
-	// discoveryTimeout bounds one call of discovery.
-	discoveryTimeout = 5 * time.Second
+	// absentFor is how long no request is tried after the API server did not serve them. API servers begin and cease to serve an
+	// alpha group at a restart.
+	absentFor = 5 * time.Minute
 
 	version = lifecycle.GroupName + "/v1alpha1"
 )
 
 // Config configures a [Method].
 type Config struct {
-	// Client gets pods; discovers lifecycle.k8s.io; creates, gets, patches and deletes EvictionRequests; and lists Evictions.
+	// Client gets pods; creates, gets, patches and deletes EvictionRequests; and lists Evictions.
 	Client kubernetes.Interface
 	// Requester is a name with a domain, such as example.org/name, as the key of a label. Empty: [DefaultRequester].
 	// Requests that another requester made are not seen.
@@ -62,17 +55,14 @@ type Config struct {
 	Wait func() time.Duration
 	// DryRun: the API server judges each change and makes none.
 	DryRun bool
-	// Now is the clock of [Method.Available]. nil: time.Now.
-	Now func() time.Time
 }
 
 // Method moves pods by EvictionRequests. It is a [move.Method].
 type Method struct {
 	cfg Config
 
-	mu     sync.Mutex // Held while the API server is asked, so that it is asked once.
-	served bool
-	until  time.Time // How long served is believed.
+	mu          sync.Mutex
+	absentUntil time.Time
 }
 
 var _ move.Method = (*Method)(nil)
@@ -81,9 +71,6 @@ var _ move.Method = (*Method)(nil)
 func New(cfg Config) *Method {
 	if cfg.Requester == "" {
 		cfg.Requester = DefaultRequester
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	return &Method{cfg: cfg}
 }
@@ -107,7 +94,7 @@ type state struct {
 // Start implements [move.Method]. It refuses pods that the API does not serve: pods of DaemonSets, mirror pods, pods of
 // scheduling groups, and pods that have ended. It is not applicable when the API server does not serve the API.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	if !m.Available(ctx) {
+	if m.absent(now) {
 		return move.Progress{Stage: move.NotApplicable}, nil
 	}
 	if why := unfit(pod); why != "" {
@@ -120,6 +107,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		return move.Progress{}, fmt.Errorf("eviction request for pod %s: %w", s.Pod, err)
 	}
 	p, err := m.Step(ctx, text, false, now)
+	if p.Stage == move.Released && m.absent(now) {
+		return move.Progress{Stage: move.NotApplicable}, nil
+	}
 	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err), nil
 }
 
@@ -155,44 +145,15 @@ func (m *Method) wait() time.Duration {
 	return DefaultWait
 }
 
-// Available says whether the API server serves what this method needs. It asks the API server at most every five minutes. A
-// missing right counts as no. Without an answer, the last one holds for 30 seconds more, or no if there was none. Only one call
-// at a time asks; the others wait for it, at most five seconds.
-func (m *Method) Available(ctx context.Context) bool {
+// absent says whether the API server did not serve the API a short time ago.
+func (m *Method) absent(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.cfg.Now()
-	if now.Before(m.until) {
-		return m.served
-	}
-	served, err := m.discover(ctx)
-	switch {
-	case err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		m.served, m.until = served, now.Add(believed)
-	default:
-		m.until = now.Add(doubted)
-	}
-	return m.served
+	return now.Before(m.absentUntil)
 }
 
-// forget makes the next call of Available ask the API server.
-func (m *Method) forget() {
+func (m *Method) noteAbsent(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.until = time.Time{}
-}
-
-func (m *Method) discover(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
-	defer cancel()
-	client := discovery.ToDiscoveryInterfaceWithContext(m.cfg.Client.Discovery())
-	list, err := client.ServerResourcesForGroupVersionWithContext(ctx, version)
-	if err != nil {
-		return false, err
-	}
-	missing := map[string][]string{"evictionrequests": {"create", "delete", "get", "patch"}, "evictions": {"list"}}
-	for _, r := range list.APIResources {
-		missing[r.Name] = slices.DeleteFunc(missing[r.Name], func(verb string) bool { return slices.Contains(r.Verbs, verb) })
-	}
-	return len(missing["evictionrequests"]) == 0 && len(missing["evictions"]) == 0, nil
+	m.absentUntil = now.Add(absentFor)
 }

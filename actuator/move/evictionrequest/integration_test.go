@@ -273,37 +273,22 @@ func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCod
 const imperative = "imperative-eviction.k8s.io/evictor is at work; waits for the pod to go"
 
 func testAvailable(p *place) {
-	now := began()
 	client, log := p.recorded()
-	m := New(Config{Client: client, Now: func() time.Time { return now }})
-	anonymous := p.c.RESTConfig() // the only one who may not discover
-	anonymous.Impersonate = rest.ImpersonationConfig{UserName: "system:anonymous"}
-	forbidden := New(Config{Client: p.clientFor(anonymous)})
-	available := func(what string, m *Method, want bool, asked int) {
+	pod, m := p.pod(), New(Config{Client: client})
+	start := func(what string, after time.Duration, want move.Stage, asked int) {
 		p.Helper()
-		if got := m.Available(p.Context()); got != want {
-			p.Errorf("%s: available is %t, want %t", what, got, want)
-		}
-		if made := log.took(); len(made) != asked {
-			p.Errorf("%s: asked %q, want %d", what, made, asked)
+		save := func(context.Context, move.Record) error { return nil }
+		got, err := m.Start(p.Context(), pod, began().Add(after), save)
+		p.must(err)
+		if made := log.took(); got.Stage != want || len(made) != asked {
+			p.Errorf("%s: stage %d, want %d; asked %q, want %d", what, got.Stage, want, made, asked)
 		}
 	}
-	available("not served", m, false, 1)
-	got, saved := p.started(m, p.pod())
-	check(p.T, "start without the API", got, move.Progress{Stage: move.NotApplicable})
-	check(p.T, "saved", saved, false)
-
+	start("not served", 0, move.NotApplicable, 1)
 	p.define("evictionrequests")
-	now = now.Add(5*time.Minute - time.Second)
-	available("served since a moment", m, false, 0)
-	now = now.Add(time.Second)
-	available("one of two kinds is served", m, false, 1)
 	p.define("evictions")
-	now = now.Add(5 * time.Minute)
-	available("served", m, true, 1)
-	now = now.Add(5*time.Minute - time.Second)
-	available("still served", m, true, 0)
-	available("forbidden", forbidden, false, 0)
+	start("served since a moment", absentFor-time.Second, move.NotApplicable, 0)
+	start("served", absentFor, move.Working, 1)
 }
 
 // define has the API server serve a kind, and waits until it does.
@@ -672,30 +657,19 @@ func testNotServedAnyMore(p *place) {
 	got, err := m.Step(p.Context(), state, false, began())
 	p.must(err)
 	check(p.T, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
-	if m.Available(p.Context()) {
-		p.Error("what the API server said five minutes ago is believed still")
-	}
+	next, saved := p.started(m, pod)
+	check(p.T, "start", next, move.Progress{Stage: move.NotApplicable})
+	check(p.T, "saved", saved, false)
 }
 
 func testAPIServerAway(p *place) {
-	now, pod := began(), p.pod()
-	m := New(Config{Client: p.client, Now: func() time.Time { return now }})
+	pod, m := p.pod(), New(Config{Client: p.client})
 	p.define("evictionrequests")
 	p.define("evictions")
 	state := p.plan(pod)
-	if !m.Available(p.Context()) {
-		p.Error("what the API server serves is not available")
-	}
 	p.must(p.c.StopAPIServer())
-	if got, err := m.Step(p.Context(), state, false, now); err == nil {
+	if got, err := m.Step(p.Context(), state, false, began()); err == nil {
 		p.Errorf("a step without an API server: %+v", got)
-	}
-	now = now.Add(time.Hour)
-	if !m.Available(p.Context()) {
-		p.Error("what was known is forgotten")
-	}
-	if New(Config{Client: p.client}).Available(p.Context()) {
-		p.Error("what was never known is believed")
 	}
 	p.must(p.c.StartAPIServer(p.Context()))
 }

@@ -108,6 +108,9 @@ func (m *Method) remove(ctx context.Context, r *lifecycle.EvictionRequest) error
 func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle.Eviction, error) {
 	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
+	if apierrors.IsNotFound(err) { // this kind is not served
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list evictions in %s: %w", pod.Namespace, err)
 	}

@@ -82,8 +82,8 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 		return m.made(s, now), nil
 	case apierrors.IsAlreadyExists(err):
 		return m.adopt(ctx, s, now)
-	case apierrors.IsNotFound(err): // served a moment ago
-		m.forget()
+	case apierrors.IsNotFound(err):
+		m.noteAbsent(now)
 	}
 	if refusal := refused(err); refusal != nil {
 		return released(refusal), nil
