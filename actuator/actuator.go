@@ -236,7 +236,11 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	a.session.Store(s)
 	defer a.session.Store(nil)
 	s.policyReplaced() // it may have been replaced before the session was stored
-	defer a.metrics.storm.Reset()
+	defer func() {
+		a.invalid.Store(nil)
+		a.rights.Clear()
+		a.metrics.endSession()
+	}()
 	return s.run(ctx, stop)
 }
 

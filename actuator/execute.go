@@ -196,7 +196,7 @@ func (a *Actuator) noteRight(c choice, p move.Progress) {
 	}
 	if !lacksRight(p) {
 		if _, was := a.rights.LoadAndDelete(p.Method); was {
-			a.metrics.rights.DeleteLabelValues(string(p.Method))
+			a.metrics.rights.WithLabelValues(string(p.Method)).Set(0)
 		}
 		return
 	}

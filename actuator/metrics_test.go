@@ -1,6 +1,8 @@
 package actuator
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -97,4 +100,30 @@ func TestGauges(t *testing.T) {
 			check(t, "moves in flight, loop breakers and storm brakes afterwards", gauges(), []float64{0, 0, 0})
 		})
 	})
+}
+
+func TestFaultsEndWithTheLeaderSession(t *testing.T) {
+	r := prometheus.NewRegistry()
+	a := New(Config{Bus: newMemory(), Metrics: r, Log: slog.New(slog.DiscardHandler)})
+	a.setInvalidRecords([]error{errors.New("unreadable")})
+	a.noteRight(choice{}, move.Refused(schemas.MethodSurge, move.Forbidden(errors.New("denied"))))
+	if a.Ready() == nil {
+		t.Error("a leader with an invalid record and a missing right is ready")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	check(t, "end", a.Lead(ctx), nil)
+	check(t, "ready", a.Ready(), nil)
+	want := `# HELP rehome_ledger_invalid_records Ledger records that cannot be read and were set aside.
+# TYPE rehome_ledger_invalid_records gauge
+rehome_ledger_invalid_records 0
+# HELP rehome_missing_rights 1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.
+# TYPE rehome_missing_rights gauge
+rehome_missing_rights{method="eviction-request"} 0
+rehome_missing_rights{method="rollout-restart"} 0
+rehome_missing_rights{method="surge"} 0
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_ledger_invalid_records", "rehome_missing_rights"); err != nil {
+		t.Error(err)
+	}
 }

@@ -206,10 +206,17 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			Name: "rehome_ledger_invalid_records", Help: "Ledger records that cannot be read and were set aside.",
 		}),
 	}
-	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
-		m.rights.WithLabelValues(string(method)) // 0: no right is missing
-	}
+	m.endSession()
 	return m
+}
+
+// endSession resets the gauges about faults that a leader session has found.
+func (m metrics) endSession() {
+	m.storm.Reset()
+	m.invalid.Set(0)
+	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge, schemas.MethodEvictionRequest} {
+		m.rights.WithLabelValues(string(method)).Set(0)
+	}
 }
 
 // observe counts a verdict that was stored at the time now.
