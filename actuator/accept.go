@@ -29,7 +29,7 @@ func (s *session) Accept(_ context.Context, e schemas.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancelUnlisted(a)
-	s.apply(s.entries.accept(a, e, now))
+	s.entries.accept(a, e, now)
 	return nil
 }
 

@@ -153,15 +153,14 @@ func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 
 // reject gives an entry a verdict before it is executed. again is when to try again, zero if that is not known.
 func (s *session) reject(e *entry, r Rejection, again time.Time) {
-	c := s.entries.settle(e, r)
-	v := &c.verdicts[0].verdict
+	v := e.intent.Verdict(r.Outcome, r.Reason, r.Message)
 	if r.Outcome == schemas.Deferred {
 		v.Workload = workloadOf(s.cfg.View, e.uid())
 	}
 	if !again.IsZero() {
 		v.Again = again.UTC()
 	}
-	s.apply(c)
+	s.entries.settle(e, v)
 }
 
 // forbidden returns why an intent is not executed, and when to try again at the earliest.
@@ -248,9 +247,9 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 
 // giveUp defers an entry that was parked for too long.
 func (s *session) giveUp(e *entry, p parked) {
-	c := s.entries.settle(e, p.why)
-	c.verdicts[0].verdict.Blockers = p.blockers
-	s.apply(c)
+	v := e.intent.Verdict(p.why.Outcome, p.why.Reason, p.why.Message)
+	v.Blockers = p.blockers
+	s.entries.settle(e, v)
 }
 
 // unpark ends the parking of an entry.
@@ -298,14 +297,10 @@ func (s *session) enqueue(e *entry) {
 
 // expire gives the entries a verdict that have expired, or were parked for too long. The caller holds mu.
 func (s *session) expire(now time.Time) {
-	for _, list := range s.entries.pods {
+	s.entries.settleAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	for _, list := range s.parked {
 		for _, e := range slices.Clone(list) {
-			switch {
-			case e.state != entryWaiting:
-			case e.intent.expired(now):
-				r, _ := notExpired(Situation{Intent: e.intent, Now: now})
-				s.apply(s.entries.settle(e, r))
-			case e.parked != nil && !now.Before(e.since.Add(parkedFor)):
+			if !now.Before(e.since.Add(parkedFor)) {
 				s.giveUp(e, *e.parked)
 			}
 		}

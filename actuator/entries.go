@@ -49,8 +49,8 @@ func (i Intent) scopeKey() scopeKey {
 // expired says whether the intent's time is over: at the moment it expires, and after.
 func (i Intent) expired(now time.Time) bool { return !now.Before(i.Expires) }
 
-// entries are the intents that have no verdict yet, by pod and by message. They know nothing about the cluster. Not safe for
-// concurrent use. newEntries makes one.
+// entries are the intents that have no verdict yet, by pod and by message. They know nothing about the cluster, and call their owner
+// with what follows from a change. Not safe for concurrent use. newEntries makes one.
 //
 //   - An intent that was accepted ends in exactly one verdict.
 //   - One intent for each pod is open at a time: the first of its entries. When it ends without a move, the next one becomes the
@@ -64,7 +64,10 @@ type entries struct {
 	open     int                    // entries without a verdict
 
 	// moveOf returns the move that this process or one before it began for an intent. nil: none is known.
-	moveOf func(Intent) *inFlight
+	moveOf  func(Intent) *inFlight
+	settled func(verdictOn)     // a verdict has to be stored
+	over    func(schemas.Event) // a message has to be dropped
+	ready   func(*entry)        // an entry is new, renewed or open now
 }
 
 // entry is an intent that has no verdict yet.
@@ -122,13 +125,6 @@ type verdictOn struct {
 	move    *inFlight // nil: none
 }
 
-// changes are the consequences of a change of the entries.
-type changes struct {
-	verdicts []verdictOn     // to be stored
-	drop     []schemas.Event // messages to be dropped
-	ready    []*entry        // entries that are new, renewed or open now
-}
-
 func newEntries() *entries {
 	return &entries{
 		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, moveOf: func(Intent) *inFlight { return nil },
@@ -137,62 +133,82 @@ func newEntries() *entries {
 
 // accept adds the intents of the message a in e. An older message than the known one of its scope is dropped; the same one again
 // changes nothing.
-func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) (c changes) {
+func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	e.Data = nil
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	old := t.messages[k]
-	switch {
-	case old == nil || old.forgettable(now):
+	if old != nil && old.forgettable(now) {
 		old = nil
-	case a.Scope.Sequence < old.scope.Sequence:
-		return changes{drop: []schemas.Event{e}}
-	case a.Scope.Sequence == old.scope.Sequence && a.Scope.Event == old.scope.Event:
-		if e.Sequence > old.event.Sequence {
-			old.event = e // stored again: this is the one to drop
-		}
-		if old.unreported == 0 {
-			return changes{drop: []schemas.Event{e}}
-		}
-		return changes{}
+	}
+	if old != nil && !t.newer(a.Scope, e, old) {
+		return
 	}
 	next := &message{scope: a.Scope, event: e}
 	if countsTogether(a.Scope.Kind) {
 		next.lists = map[types.UID]bool{}
-		for _, i := range a.Intents {
-			next.lists[i.Pod.UID] = true
-		}
 	}
 	t.messages[k] = next
-	for _, intent := range a.Intents {
-		i := intentOf(a, intent, e)
-		if x := t.moveOf(i); x != nil {
-			x.message = next // its verdict was stored, or is about to be
-			continue
-		}
-		one := t.of(k, i.Pod.UID)
-		if one == nil {
-			one = &entry{intent: i}
-			t.pods[i.Pod.UID] = append(t.pods[i.Pod.UID], one)
-			t.open++
-		}
-		one.message = next
-		one.intent.Reason, one.intent.Node, one.intent.Expires, one.intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
-		next.entries = append(next.entries, one)
-		c.ready = append(c.ready, one)
+	for _, i := range a.Intents {
+		t.list(next, intentOf(a, i, e))
 	}
 	next.unreported = len(next.entries)
 	if old != nil {
-		old.closed = true
-		for _, e := range old.entries {
-			if e.message == old && e.state == entryWaiting {
-				c.add(t.withdraw(e, next.scope))
-			}
-		}
+		t.replace(old, next)
+	}
+	for _, one := range next.entries {
+		t.ready(one)
 	}
 	if next.unreported == 0 {
-		c.drop = append(c.drop, next.close(now))
+		t.over(next.close(now))
 	}
-	return c
+}
+
+// newer says whether the scope of the event e is newer than the old message, and drops the event if it is over.
+func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) bool {
+	switch {
+	case scope.Sequence < old.scope.Sequence:
+		t.over(e)
+		return false
+	case scope.Sequence > old.scope.Sequence || scope.Event != old.scope.Event:
+		return true
+	case e.Sequence > old.event.Sequence:
+		old.event = e // stored again: this is the one to drop
+	}
+	if old.unreported == 0 {
+		t.over(e)
+	}
+	return false
+}
+
+// list adds an intent to its message, with a new entry or with the one that the intent renews. One that has begun a move has none.
+func (t *entries) list(m *message, i Intent) {
+	uid := i.Pod.UID
+	if m.lists != nil {
+		m.lists[uid] = true
+	}
+	if x := t.moveOf(i); x != nil {
+		x.message = m // its verdict was stored, or is about to be
+		return
+	}
+	one := t.of(i.scopeKey(), uid)
+	if one == nil {
+		one = &entry{intent: i}
+		t.pods[uid] = append(t.pods[uid], one)
+		t.open++
+	}
+	one.message = m
+	one.intent.Reason, one.intent.Node, one.intent.Expires, one.intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
+	m.entries = append(m.entries, one)
+}
+
+// replace withdraws the entries of the old message that the next one does not list.
+func (t *entries) replace(old, next *message) {
+	old.closed = true
+	for _, e := range old.entries {
+		if e.message == old && e.state == entryWaiting {
+			t.withdraw(e, next.scope)
+		}
+	}
 }
 
 // of returns the entry of a scope for a pod. nil: there is none.
@@ -214,73 +230,75 @@ func (t *entries) front(pod types.UID) *entry {
 }
 
 // withdraw settles an entry whose pod a newer evaluation does not list.
-func (t *entries) withdraw(e *entry, by schemas.ScopeRef) changes {
-	return t.settle(e, Rejection{schemas.Withdrawn, schemas.ReasonSuperseded,
-		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)})
+func (t *entries) withdraw(e *entry, by schemas.ScopeRef) {
+	t.settle(e, e.intent.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded,
+		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)))
 }
 
 // putBack ends the execution of an entry without a verdict: it waits again, or is withdrawn when its message was replaced.
-func (t *entries) putBack(e *entry) changes {
+func (t *entries) putBack(e *entry) {
 	e.state = entryWaiting
 	if newest := t.messages[e.intent.scopeKey()]; newest != e.message {
-		return t.withdraw(e, cmp.Or(newest, e.message).scope)
+		t.withdraw(e, cmp.Or(newest, e.message).scope)
+		return
 	}
-	return changes{ready: []*entry{e}}
+	t.ready(e)
 }
 
-// finish ends the execution of an entry with a verdict. When that begins a move, it rejects the other entries of the pod.
-func (t *entries) finish(e *entry, outcome schemas.Outcome) changes {
-	c := t.remove(e)
-	if !outcome.Moves() {
-		return c
+// finish ends the execution of an entry that was removed. When that began a move, it rejects the other entries of the pod; else the
+// next one becomes the open one.
+func (t *entries) finish(e *entry, outcome schemas.Outcome, moved bool) {
+	if !moved {
+		t.next(e.uid())
+		return
 	}
-	c.ready = nil
 	reason := schemas.ReasonMoving
 	if outcome == schemas.Evicted {
 		reason = schemas.ReasonPodTerminating
 	}
-	for other := t.front(e.uid()); other != nil; other = t.front(e.uid()) {
-		c.add(t.settle(other, Rejection{schemas.Rejected, reason,
-			fmt.Sprintf("%s for %s of profile %s", outcome, e.intent.Strategy, e.intent.Profile)}))
+	for _, other := range slices.Clone(t.pods[e.uid()]) {
+		t.remove(other)
+		t.settled(verdictOn{entry: other, verdict: other.intent.Verdict(schemas.Rejected, reason,
+			fmt.Sprintf("%s for %s of profile %s", outcome, e.intent.Strategy, e.intent.Profile))})
 	}
-	c.ready = nil
-	return c
 }
 
-// settle gives an entry a verdict.
-func (t *entries) settle(e *entry, r Rejection) changes {
-	c := t.remove(e)
-	c.verdicts = []verdictOn{{entry: e, verdict: e.intent.Verdict(r.Outcome, r.Reason, r.Message)}}
-	return c
+// settle gives an entry a verdict. The next one of its pod becomes the open one.
+func (t *entries) settle(e *entry, v schemas.Verdict) {
+	first := t.front(e.uid()) == e
+	t.remove(e)
+	t.settled(verdictOn{entry: e, verdict: v})
+	if first {
+		t.next(e.uid())
+	}
 }
 
-// settleAll settles the waiting entries that reject rejects, by ID.
-func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) (c changes) {
+// settleAll settles the waiting entries that reject rejects.
+func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
 			if r, rejected := reject(e); rejected && e.state == entryWaiting {
-				c.add(t.settle(e, r))
+				t.settle(e, e.intent.Verdict(r.Outcome, r.Reason, r.Message))
 			}
 		}
 	}
-	slices.SortFunc(c.verdicts, func(a, b verdictOn) int { return cmp.Compare(a.entry.intent.ID, b.entry.intent.ID) })
-	return c
 }
 
-// remove takes an entry off its pod. The next one becomes the open one.
-func (t *entries) remove(e *entry) (c changes) {
+// remove takes an entry off its pod.
+func (t *entries) remove(e *entry) {
 	e.state = entryDone
 	t.open--
 	uid := e.uid()
-	first := t.pods[uid][0] == e
-	t.pods[uid] = slices.DeleteFunc(t.pods[uid], func(o *entry) bool { return o == e })
-	switch {
-	case len(t.pods[uid]) == 0:
+	if t.pods[uid] = slices.DeleteFunc(t.pods[uid], func(o *entry) bool { return o == e }); len(t.pods[uid]) == 0 {
 		delete(t.pods, uid)
-	case first:
-		c.ready = []*entry{t.pods[uid][0]}
 	}
-	return c
+}
+
+// next makes the first entry of a pod the open one.
+func (t *entries) next(pod types.UID) {
+	if e := t.front(pod); e != nil {
+		t.ready(e)
+	}
 }
 
 // reported records that the verdict on an entry is stored. It returns the message of the entry when that was its last one.
@@ -308,12 +326,6 @@ func (t *entries) forget(now time.Time) {
 			delete(t.messages, k)
 		}
 	}
-}
-
-func (c *changes) add(other changes) {
-	c.verdicts = append(c.verdicts, other.verdicts...)
-	c.drop = append(c.drop, other.drop...)
-	c.ready = append(c.ready, other.ready...)
 }
 
 // countsTogether says whether the decisions about the pods of such a scope depend on how many there are. The

@@ -273,14 +273,24 @@ func TestAnEvictionRejectsTheClaimsOfOtherStrategies(t *testing.T) {
 	check(t, "turns", turns(x, 9), nil)
 }
 
+// changes are what follows from a change of entries.
+type changes struct {
+	verdicts []verdictOn
+	drop     []schemas.Event
+	ready    []*entry
+}
+
 // lined are entries whose pods wait in the order in which they came.
 type lined struct {
 	*entries
 	order []types.UID
+	last  changes
 }
 
 // line takes up what is ready, and returns the other changes.
-func (x *lined) line(c changes) changes {
+func (x *lined) line() changes {
+	c := x.last
+	x.last = changes{}
 	x.order = slices.DeleteFunc(x.order, func(uid types.UID) bool { return x.front(uid) == nil })
 	for _, e := range c.ready {
 		if x.front(e.uid()) == e && e.state == entryWaiting && !slices.Contains(x.order, e.uid()) {
@@ -292,16 +302,28 @@ func (x *lined) line(c changes) changes {
 }
 
 func (x *lined) accept(a schemas.Intents, e schemas.Event, now time.Time) changes {
-	return x.line(x.entries.accept(a, e, now))
+	x.entries.accept(a, e, now)
+	return x.line()
 }
 
 func (x *lined) finish(e *entry, outcome schemas.Outcome) changes {
-	return x.line(x.entries.finish(e, outcome))
+	x.entries.remove(e)
+	x.entries.finish(e, outcome, outcome.Moves())
+	return x.line()
 }
 
-func (x *lined) putBack(e *entry) changes { return x.line(x.entries.putBack(e)) }
+func (x *lined) putBack(e *entry) changes {
+	x.entries.putBack(e)
+	return x.line()
+}
 
-func newLined() *lined { return &lined{entries: newEntries()} }
+func newLined() *lined {
+	x := &lined{entries: newEntries()}
+	x.settled = func(v verdictOn) { x.last.verdicts = append(x.last.verdicts, v) }
+	x.over = func(e schemas.Event) { x.last.drop = append(x.last.drop, e) }
+	x.ready = func(e *entry) { x.last.ready = append(x.last.ready, e) }
+	return x
+}
 
 // next lets the open entry of the next pod be executed.
 func (x *lined) next() *entry {
@@ -318,9 +340,8 @@ func (x *lined) next() *entry {
 
 // expire settles what waits and has expired.
 func (x *lined) expire(now time.Time) changes {
-	return x.line(x.settleAll(func(e *entry) (Rejection, bool) {
-		return notExpired(Situation{Intent: e.intent, Now: now})
-	}))
+	x.settleAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	return x.line()
 }
 
 // model is the table again, written for being obviously right: one list of wishes, searched from end to end.

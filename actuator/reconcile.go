@@ -210,18 +210,18 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.mu.Lock()
 	s.running--
 	s.storing++
-	next := s.executed(e, x, v, now)
+	moved := s.executed(e, x, v, now)
 	s.mu.Unlock()
 	s.freed()
 	on := verdictOn{e, v, x}
-	if x.Intent.asked().DryRun {
+	if !moved {
 		on.move = nil // nothing is on the move
 	}
 	s.conclude(on)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storing--
-	s.apply(next)
+	s.entries.finish(e, v.Outcome, moved)
 	s.freed()
 }
 
@@ -241,14 +241,14 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 	s.running--
 	x.returnTokens(false, false, s.cfg.Now())
 	s.abandon(x, s.cfg.Now())
-	s.apply(s.entries.putBack(e))
+	s.entries.putBack(e)
 	s.freed()
 }
 
-// executed records the verdict of an execution, and returns what follows from it for other intents. The caller holds mu.
-func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Time) changes {
-	dryRun := x.Intent.asked().DryRun
-	moved := v.Outcome.Moves() && !dryRun
+// executed records the verdict of an execution, and returns whether it began a move. The caller holds mu.
+func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Time) (moved bool) {
+	s.entries.remove(e)
+	moved = v.Outcome.Moves() && !x.Intent.asked().DryRun
 	// Gates cost no token, since the API server only read the pod. Only moves cost one of the namespace.
 	x.returnTokens(v.Outcome != schemas.Rejected && v.Outcome != schemas.Expired, moved, now)
 	if called, failed, refused := callOf(v); called {
@@ -257,10 +257,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	}
 	if !moved {
 		s.abandon(x, now)
-		if dryRun {
-			return s.entries.remove(e) // other entries of the pod stay
-		}
-		return s.entries.finish(e, v.Outcome)
+		return false
 	}
 	if s.cfg.DryRun {
 		s.departures.remove(x)
@@ -269,7 +266,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	s.moves.accepted(x, now)
 	s.release(workloadBlocker(x.at.workload)) // its cooldown is known only now
 	s.movedOff(x, now)
-	return s.entries.finish(e, v.Outcome)
+	return true
 }
 
 // abandon undoes what the beginning of a move has counted. The caller holds mu.

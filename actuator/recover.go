@@ -45,7 +45,9 @@ func (s *session) recoverOnce(ctx context.Context) error {
 			s.change(loopKey(l.BreakerKey), nil) // it is off
 		}
 	}
-	s.apply(changes{verdicts: found.verdicts})
+	for _, v := range found.verdicts {
+		s.settle(v)
+	}
 	for key := range entries {
 		if strings.HasPrefix(key, keyClear) {
 			s.clear(key) // requested while there was no leader

@@ -29,7 +29,7 @@ func (s *session) conclude(v verdictOn) {
 		return // the session is over, and the next leader finds the intent without a verdict
 	}
 	s.mu.Lock()
-	if x := v.move; x != nil && v.verdict.Outcome.Moves() {
+	if x := v.move; x != nil {
 		e.Data = nil
 		x.reported, x.Cause = true, e
 		if !s.follows {

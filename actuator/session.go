@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // session is one leader session: one call of Lead. Everything below mu is guarded by it. Critical sections are short: no call is
@@ -78,7 +79,8 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true,
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
-	s.entries.moveOf = s.moveOf
+	s.entries.moveOf, s.entries.settled, s.entries.ready = s.moveOf, s.settle, s.ready
+	s.entries.over = func(message schemas.Event) { s.publish(func() { s.drop(message) }) }
 	return s
 }
 
@@ -176,33 +178,30 @@ func (s *session) policyReplaced() {
 	s.clusterDue = true
 	clear(s.namespaces)
 	s.releaseAll()
-	s.apply(s.entries.settleAll(func(e *entry) (Rejection, bool) {
+	s.entries.settleAll(func(e *entry) (Rejection, bool) {
 		_, ok := enables(p, e.intent)
 		return enabled(Situation{Intent: e.intent, Enabled: ok})
-	}))
+	})
 	s.freed()
 }
 
-// apply does what follows from a change of the entries. The caller holds mu.
-func (s *session) apply(c changes) {
-	for _, v := range c.verdicts {
-		s.unpark(v.entry)
-		s.publish(func() { s.conclude(v) })
+// settle publishes the verdict on an entry. The caller holds mu.
+func (s *session) settle(v verdictOn) {
+	s.unpark(v.entry)
+	s.publish(func() { s.conclude(v) })
+}
+
+// ready enqueues an entry that is new, renewed, or the open one of its pod now. The caller holds mu.
+func (s *session) ready(e *entry) {
+	if e.number == 0 {
+		s.number++
+		e.number = s.number
+		s.metrics.intents.WithLabelValues(e.intent.Strategy, e.intent.Profile).Inc()
 	}
-	for _, e := range c.drop {
-		s.publish(func() { s.drop(e) })
-	}
-	for _, e := range c.ready {
-		if e.number == 0 {
-			s.number++
-			e.number = s.number
-			s.metrics.intents.WithLabelValues(e.intent.Strategy, e.intent.Profile).Inc()
-		}
-		p, _ := s.cfg.View.Pod(e.uid())
-		e.priority = priorityOf(s.policy.Load().Traits(e.intent.Strategy), p)
-		if e.state == entryWaiting && e.parked == nil && s.entries.front(e.uid()) == e {
-			s.enqueue(e)
-		}
+	p, _ := s.cfg.View.Pod(e.uid())
+	e.priority = priorityOf(s.policy.Load().Traits(e.intent.Strategy), p)
+	if e.state == entryWaiting && e.parked == nil && s.entries.front(e.uid()) == e {
+		s.enqueue(e)
 	}
 }
 
