@@ -108,7 +108,7 @@ type Progress struct {
 	State State
 	// Refusal is why, for Undone and Released, and for Done when the pod left by itself before anything was changed.
 	Refusal *Refusal
-	// Message says in words where the move is.
+	// Message describes the first change, or why a move is Undone.
 	Message string
 	// Delay is after what time the next step is due at the latest; a change of a pod of the workload makes it due at once. 0:
 	// the actuator decides.

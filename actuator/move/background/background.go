@@ -93,12 +93,12 @@ func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Tim
 	if err != nil {
 		return move.Progress{}, err
 	}
-	pod, over, err := move.Live(ctx, m.cfg.Client, s.Pod)
+	pod, _, err := move.Live(ctx, m.cfg.Client, s.Pod)
 	if err != nil {
 		return move.Progress{}, fmt.Errorf("eviction in the background: %w", err)
 	}
 	if pod == nil {
-		return move.Progress{Stage: move.Done, Message: over}, nil
+		return move.Progress{Stage: move.Done}, nil
 	}
 	p := m.judge(s, pod, now)
 	if p.Stage == move.Working && InProgress(pod) && !s.Begun {
@@ -120,10 +120,8 @@ func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 		return undone("the pod is still there %s after the eviction call", m.cfg.Finish)
 	case !moved && since >= m.cfg.Begin:
 		return undone("the pod does not have the annotation %s, %s after the eviction call", EvictionInProgress, m.cfg.Begin)
-	case !moved:
-		return move.Progress{Stage: move.Working, Message: "requested; the webhook has not begun yet", Delay: delay}
 	}
-	return move.Progress{Stage: move.Working, Message: "in progress", Delay: delay}
+	return move.Progress{Stage: move.Working, Delay: delay}
 }
 
 func undone(format string, args ...any) move.Progress {

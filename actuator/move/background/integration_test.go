@@ -187,12 +187,8 @@ func (p *place) step(m *background.Method, state move.State, after time.Duration
 	return state
 }
 
-func asked() move.Progress {
-	return move.Progress{Stage: move.Working, Message: "requested; the webhook has not begun yet", Delay: 10 * time.Second}
-}
-
-func inProgress() move.Progress {
-	return move.Progress{Stage: move.Working, Message: "in progress", Delay: 10 * time.Second}
+func working() move.Progress {
+	return move.Progress{Stage: move.Working, Delay: 10 * time.Second}
 }
 
 func undone(message string) move.Progress {
@@ -216,7 +212,7 @@ func testWebhookAnswers(p *place) {
 			p.Errorf("not accepted: %v", err)
 		}
 	}
-	p.step(background.New(background.Config{Client: p.client}), p.start(background.New(background.Config{}), pod), 0, asked())
+	p.step(background.New(background.Config{Client: p.client}), p.start(background.New(background.Config{}), pod), 0, working())
 }
 
 func testBudgetAnswers(p *place) {
@@ -243,18 +239,18 @@ func (p *place) label(pod *corev1.Pod, value string) error {
 func testPodGoes(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
 	state := p.start(m, pod)
-	state = p.step(m, state, time.Second, asked())
+	state = p.step(m, state, time.Second, working())
 	p.annotate(pod, background.EvictionInProgress, true)
-	state = p.step(m, state, time.Minute, inProgress())
-	again := p.step(m, state, time.Minute, inProgress())
+	state = p.step(m, state, time.Minute, working())
+	again := p.step(m, state, time.Minute, working())
 	if string(again) != string(state) {
 		p.Errorf("a step that is repeated remembers %s, was %s", again, state)
 	}
-	state = p.step(m, state, background.DefaultFinish-time.Second, inProgress())
+	state = p.step(m, state, background.DefaultFinish-time.Second, working())
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.must(err)
-	p.step(m, state, 2*time.Hour, move.Progress{Stage: move.Done, Message: "the pod is gone"})
+	p.step(m, state, 2*time.Hour, move.Progress{Stage: move.Done})
 }
 
 func testPodEnds(p *place) {
@@ -263,7 +259,7 @@ func testPodEnds(p *place) {
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	p.must(err)
-	p.step(m, state, time.Minute, move.Progress{Stage: move.Done, Message: "the pod has ended"})
+	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
 func testPodMadeAnew(p *place) {
@@ -273,13 +269,13 @@ func testPodMadeAnew(p *place) {
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.must(err)
 	p.vm()
-	p.step(m, state, time.Minute, move.Progress{Stage: move.Done, Message: "the pod is gone; another one has its name"})
+	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
 func testNobodyBegins(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
 	state := p.start(m, pod)
-	state = p.step(m, state, background.DefaultBegin-time.Second, asked())
+	state = p.step(m, state, background.DefaultBegin-time.Second, working())
 	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after the eviction call"
 	p.step(m, state, background.DefaultBegin, undone(fmt.Sprintf(message, "10m0s")))
 	m = background.New(background.Config{Client: p.client, Begin: time.Minute})
@@ -290,7 +286,7 @@ func testTooLong(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client, Finish: time.Hour})
 	p.annotate(pod, background.EvictionInProgress, true)
 	state := p.start(m, pod)
-	state = p.step(m, state, time.Hour-time.Second, inProgress())
+	state = p.step(m, state, time.Hour-time.Second, working())
 	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after the eviction call"))
 }
 
@@ -298,7 +294,7 @@ func testAnnotationTakenAway(p *place) {
 	pod, m := p.vm(), background.New(background.Config{Client: p.client})
 	state := p.start(m, pod)
 	p.annotate(pod, background.EvictionInProgress, true)
-	state = p.step(m, state, time.Minute, inProgress())
+	state = p.step(m, state, time.Minute, working())
 	p.annotate(pod, background.EvictionInProgress, false)
 	p.step(m, state, time.Hour,
 		undone("the annotation descheduler.alpha.kubernetes.io/eviction-in-progress was taken away; the pod stays"))

@@ -246,15 +246,15 @@ func named(pod *corev1.Pod) string { return "rehome-" + string(pod.UID) + "-" + 
 // requesterHash is the beginning of the SHA-256 sum of [DefaultRequester]. It must not change from release to release.
 const requesterHash = "a4fa1a8b"
 
-func made(pod *corev1.Pod, delay time.Duration) move.Progress {
-	return move.Progress{Stage: move.Working, Message: "EvictionRequest " + named(pod) + " is made", Delay: delay}
+func made(delay time.Duration) move.Progress {
+	return move.Progress{Stage: move.Working, Delay: delay}
 }
 
-func atWork(message string) move.Progress {
-	return move.Progress{Stage: move.Working, Message: message, Delay: 30 * time.Second}
+func atWork() move.Progress {
+	return move.Progress{Stage: move.Working, Delay: 30 * time.Second}
 }
 
-func over(message string) move.Progress { return move.Progress{Stage: move.Done, Message: message} }
+func over() move.Progress { return move.Progress{Stage: move.Done} }
 
 // wentBefore is the end of a move for which nothing was asked.
 func wentBefore(message string) move.Progress {
@@ -269,8 +269,6 @@ func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCod
 	}
 	return p
 }
-
-const imperative = "imperative-eviction.k8s.io/evictor is at work; waits for the pod to go"
 
 func testAvailable(p *place) {
 	client, log := p.recorded()
@@ -369,7 +367,7 @@ func testEvicted(p *place) {
 	m := New(Config{Client: client, Wait: func() time.Duration { return 10 * time.Second }})
 	state := p.plan(pod)
 	log.took()
-	state = p.step(m, state, 0, made(pod, 10*time.Second))
+	state = p.step(m, state, 0, made(10*time.Second))
 	check(p.T, "calls that make it", log.took(), []string{"POST evictionrequests"})
 	requests := p.requests()
 	if len(requests) != 1 {
@@ -381,31 +379,31 @@ func testEvicted(p *place) {
 		Intent:    lifecycle.EvictionRequestIntentEviction,
 	})
 	state = p.step(m, state, 4*time.Second,
-		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: 6 * time.Second})
+		move.Progress{Stage: move.Working, Delay: 6 * time.Second})
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
-	state = p.step(m, state, 11*time.Second, atWork(imperative))
+	state = p.step(m, state, 11*time.Second, atWork())
 	path := "evictionrequests/" + named(pod)
 	check(p.T, "calls that look", log.took(),
 		[]string{"GET " + path, "GET evictions?labelSelector=descheduler.rehome.dev%2Factuator"})
-	state = p.step(m, state, 26*time.Hour, atWork(imperative))
+	state = p.step(m, state, 26*time.Hour, atWork())
 	p.must(p.controller.evict(p.Context(), pod))
 	p.gone()
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
-	state = p.step(m, state, 27*time.Hour, over("the pod is gone"))
+	state = p.step(m, state, 27*time.Hour, over())
 	check(p.T, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
 	check(p.T, "requests", p.requests(), nil)
-	p.step(m, state, 27*time.Hour, over("the pod is gone")) // the step before was not remembered
+	p.step(m, state, 27*time.Hour, over()) // the step before was not remembered
 }
 
 func testNobodyAnswers(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client})
-	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	state = p.step(m, state, time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: time.Second})
+		move.Progress{Stage: move.Working, Delay: time.Second})
 	log.took()
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
@@ -426,9 +424,9 @@ func (p *place) untouched(pod *corev1.Pod) {
 
 func testFailed(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
-	state = p.step(m, state, time.Hour, atWork(imperative))
+	state = p.step(m, state, time.Hour, atWork())
 	p.must(p.controller.giveUp(p.Context(), pod))
 	p.step(m, state, time.Hour, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" failed: NoFurtherResponder"))
@@ -438,15 +436,15 @@ func testFailed(p *place) {
 func testCrashAfterCreate(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	planned := p.plan(pod)
-	first := p.step(m, planned, 0, made(pod, 30*time.Second))
+	first := p.step(m, planned, 0, made(30*time.Second))
 	before := p.requests()
-	again := p.step(New(Config{Client: p.client}), planned, 0, made(pod, 30*time.Second))
+	again := p.step(New(Config{Client: p.client}), planned, 0, made(30*time.Second))
 	check(p.T, "requests", p.requests(), before)
 	check(p.T, "remembered", string(again), string(first))
 	// It was made anew as far as the new process knows: it waits for the whole time.
-	again = p.step(m, planned, time.Hour, made(pod, 30*time.Second))
+	again = p.step(m, planned, time.Hour, made(30*time.Second))
 	again = p.step(m, again, time.Hour+time.Minute-time.Second,
-		move.Progress{Stage: move.Working, Message: "there is no answer yet", Delay: time.Second})
+		move.Progress{Stage: move.Working, Delay: time.Second})
 	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	p.untouched(pod)
@@ -462,7 +460,7 @@ func (p *place) withdrawn(pod *corev1.Pod) {
 
 func testCrashAfterWithdrawal(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	p.withdrawn(pod)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" was withdrawn"))
@@ -485,35 +483,35 @@ func testGoneBefore(p *place) {
 func testGoneAfterCrash(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	planned := p.plan(pod)
-	p.step(m, planned, 0, made(pod, 30*time.Second))
+	p.step(m, planned, 0, made(30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
 	p.must(err)
-	p.step(m, planned, time.Minute, over("the pod has ended"))
+	p.step(m, planned, time.Minute, over())
 	check(p.T, "requests", p.requests(), nil)
 }
 
 func testGoneOtherwise(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":["rehome.dev/test"]}}`), metav1.PatchOptions{})
 	p.must(err)
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
-	p.step(m, state, 2*time.Second, over("the pod is being deleted"))
+	p.step(m, state, 2*time.Second, over())
 	check(p.T, "requests", p.requests(), nil)
 }
 
 func testLeftOver(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	p.step(m, p.plan(pod), 0, made(30*time.Second))
 	old := p.requests()[0].UID
 	p.withdrawn(pod)
 	state := p.step(m, p.plan(pod), 0,
-		move.Progress{Stage: move.Working, Message: "an older EvictionRequest is removed", Delay: time.Second})
+		move.Progress{Stage: move.Working, Delay: time.Second})
 	check(p.T, "requests", p.requests(), nil)
-	p.step(m, state, time.Second, made(pod, 30*time.Second))
+	p.step(m, state, time.Second, made(30*time.Second))
 	if requests := p.requests(); len(requests) != 1 || requests[0].UID == old {
 		p.Errorf("want a new request instead of %s: %+v", old, requests)
 	}
@@ -527,7 +525,7 @@ func testNameTaken(p *place) {
 	p.must(err)
 	before := p.requests()
 	state := p.step(m, p.plan(pod), 50*time.Second,
-		move.Progress{Stage: move.Working, Message: "waits until an older EvictionRequest is gone", Delay: 10 * time.Second})
+		move.Progress{Stage: move.Working, Delay: 10 * time.Second})
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"an EvictionRequest "+named(pod)+" is there and does not go"))
 	p.canceled(m, pod, state)
@@ -536,7 +534,7 @@ func testNameTaken(p *place) {
 
 func testRemovedBySomebody(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	p.must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
 	p.step(m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"another client removed the EvictionRequest "+named(pod)))
@@ -549,7 +547,7 @@ func testCancel(p *place) {
 	m := New(Config{Client: client})
 	state := p.plan(pod)
 	p.canceled(m, pod, state) // before it was made
-	state = p.step(m, state, 0, made(pod, 30*time.Second))
+	state = p.step(m, state, 0, made(30*time.Second))
 	p.must(p.controller.reconcile(p.Context()))
 	log.took()
 	p.canceled(m, pod, state)
@@ -565,13 +563,13 @@ func testDryRun(p *place) {
 	m := New(Config{Client: client, DryRun: true})
 	state := p.plan(pod)
 	log.took()
-	p.step(m, state, 0, over("dry run: an EvictionRequest would be made"))
+	p.step(m, state, 0, over())
 	check(p.T, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
 	p.untouched(pod)
 
 	// What was made before is left alone.
 	real := New(Config{Client: p.client})
-	state = p.step(real, state, 0, made(pod, 30*time.Second))
+	state = p.step(real, state, 0, made(30*time.Second))
 	before := p.requests()
 	p.canceled(m, pod, state)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
@@ -637,7 +635,7 @@ func testRefused(p *place) {
 
 func testForgotten(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(pod), 0, made(pod, 30*time.Second))
+	p.step(m, p.plan(pod), 0, made(30*time.Second))
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.eventually("the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
 }

@@ -3,7 +3,7 @@ package evictionrequest
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
@@ -47,7 +47,7 @@ func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now t
 
 // finish removes the request for a pod that does not have to move any more.
 func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
-	done := move.Progress{Stage: move.Done, Message: over}
+	done := move.Progress{Stage: move.Done}
 	r, err := m.find(ctx, s.Pod)
 	switch {
 	case err != nil && (s.Phase != planned || refused(err) == nil): // without the right to read, none was created
@@ -77,7 +77,7 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	err := m.create(ctx, s.Pod)
 	switch {
 	case m.cfg.DryRun && (err == nil || apierrors.IsAlreadyExists(err)):
-		return move.Progress{Stage: move.Done, Message: "dry run: an EvictionRequest would be made"}, nil
+		return move.Progress{Stage: move.Done}, nil
 	case err == nil:
 		return m.made(s, now), nil
 	case apierrors.IsAlreadyExists(err):
@@ -94,8 +94,7 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 // made is the progress when the request is there. The wait for an answer starts now.
 func (m *Method) made(s state, now time.Time) move.Progress {
 	s.Phase, s.Since = requested, now
-	message := "EvictionRequest " + m.name(s.Pod) + " is made"
-	return move.Progress{State: move.Encode(s), Message: message, Delay: min(delay, m.wait())}
+	return move.Progress{State: move.Encode(s), Delay: min(delay, m.wait())}
 }
 
 // adopt goes on with a request that was there already: made by a step whose outcome was not remembered, or left over from
@@ -109,9 +108,9 @@ func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progre
 	case r == nil && left <= 0:
 		return released(stuck("an EvictionRequest %s is there and does not go", m.name(s.Pod))), nil
 	case r == nil:
-		return move.Progress{Message: "waits until an older EvictionRequest is gone", Delay: min(delay, left)}, nil
-	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction:
-		return move.Progress{Message: "an older EvictionRequest is removed", Delay: time.Second}, m.remove(ctx, r)
+		return move.Progress{Delay: min(delay, left)}, nil
+	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // an older one
+		return move.Progress{Delay: time.Second}, m.remove(ctx, r)
 	}
 	return m.made(s, now), nil
 }
@@ -133,17 +132,17 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 	}
 	wait := m.wait()
 	left := s.Since.Add(wait).Sub(now)
-	switch standing, message := judge(r, evictions); {
+	switch standing, why := judge(r, evictions); {
 	case standing == evicted:
-		return move.Progress{Stage: move.Done, Message: message}, m.remove(ctx, r)
+		return move.Progress{Stage: move.Done}, m.remove(ctx, r)
 	case standing == failed:
-		return released(stuck("the EvictionRequest %s failed: %s", r.Name, message)), m.withdraw(ctx, r)
+		return released(stuck("the EvictionRequest %s failed: %s", r.Name, why)), m.withdraw(ctx, r)
 	case standing == silent && left <= 0:
 		return released(stuck("no responder answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
 	case standing == silent:
-		return move.Progress{Message: message, Delay: min(delay, left)}, nil
+		return move.Progress{Delay: min(delay, left)}, nil
 	default:
-		return move.Progress{Message: message, Delay: delay}, nil
+		return move.Progress{Delay: delay}, nil
 	}
 }
 
@@ -165,63 +164,30 @@ const (
 	failed                  // no responder works on it any more
 )
 
-// judge reads where a request is from its conditions and from the Evictions of its pod, and describes it. An Eviction that
-// ended without success is no answer: another one may follow, and the request has a condition when none does.
-func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (standing, string) {
-	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
-		return evicted, words(c)
+// judge reads where a request is from its conditions and from the Evictions of its pod, and why it failed. An Eviction that ended
+// without success is no answer: another one may follow, and the request has a condition when none does.
+func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (is standing, why string) {
+	if has(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted) {
+		return evicted, ""
 	}
-	if c := isTrue(r.Status.Conditions, lifecycle.EvictionConditionFailed); c != nil {
-		return failed, words(c)
-	}
-	for _, e := range evictions {
-		if c := isTrue(e.Status.Conditions, lifecycle.EvictionConditionTargetEvicted); c != nil {
-			return evicted, words(c)
-		}
-	}
-	for _, e := range evictions {
-		if isTrue(e.Status.Conditions, lifecycle.EvictionConditionFailed) == nil {
-			return working, responder(e)
-		}
+	if has(r.Status.Conditions, lifecycle.EvictionConditionFailed) {
+		c := meta.FindStatusCondition(r.Status.Conditions, string(lifecycle.EvictionConditionFailed))
+		return failed, strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 	}
 	if len(r.Status.Conditions) > 0 {
-		return working, "accepted"
+		is = working
 	}
-	return silent, "there is no answer yet"
-}
-
-func isTrue(conditions []metav1.Condition, kind lifecycle.EvictionConditionType) *metav1.Condition {
-	if c := meta.FindStatusCondition(conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
-		return c
-	}
-	return nil
-}
-
-// words are the reason and the message of a condition.
-func words(c *metav1.Condition) string {
-	if c.Message == "" {
-		return c.Reason
-	}
-	return c.Reason + ": " + c.Message
-}
-
-// responder names the responder that works on an Eviction, with its report.
-func responder(e lifecycle.Eviction) string {
-	active := slices.IndexFunc(e.Status.TargetResponders, func(r lifecycle.TargetResponder) bool {
-		return r.State == lifecycle.ResponderStateActive
-	})
-	if active < 0 {
-		return "accepted; no responder is at work"
-	}
-	name := e.Status.TargetResponders[active].Name
-	words := name + " is at work"
-	for _, r := range e.Status.Responders {
-		if r.Name == name && r.ExpectedCompletionTime != nil {
-			words += "; until about " + r.ExpectedCompletionTime.UTC().Format(time.RFC3339)
-		}
-		if r.Name == name && r.Message != nil && *r.Message != "" {
-			words += "; " + *r.Message
+	for _, e := range evictions {
+		switch {
+		case has(e.Status.Conditions, lifecycle.EvictionConditionTargetEvicted):
+			return evicted, ""
+		case !has(e.Status.Conditions, lifecycle.EvictionConditionFailed):
+			is = working
 		}
 	}
-	return words
+	return is, ""
+}
+
+func has(conditions []metav1.Condition, kind lifecycle.EvictionConditionType) bool {
+	return meta.IsStatusConditionTrue(conditions, string(kind))
 }

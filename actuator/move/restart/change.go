@@ -35,8 +35,8 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 		return s.takeBack(m.withScheduling(ctx, v.Deployment, d.GiveUp), v.Now), nil
 	}
 	if d.Ask {
-		if why, err := m.askToEvict(ctx, s); err != nil || why != "" {
-			return working(s, why, poll), err
+		if allowed, err := m.mayEvict(ctx, s); err != nil || !allowed {
+			return working(s, poll), err
 		}
 	}
 	if d.Cost != nil {
@@ -47,7 +47,7 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 	if d.Change != nil {
 		err := m.patch(ctx, v.Deployment, *d.Change)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return working(s, "another client changed the Deployment", soon), nil
+			return working(s, soon), nil
 		}
 		if err != nil {
 			return move.Progress{}, err
@@ -138,17 +138,17 @@ func (m *Method) patchOptions() metav1.PatchOptions {
 	return o
 }
 
-// askToEvict asks the API server whether it would evict the pod now, and returns why not. Empty: it would, or the pod is gone.
-func (m *Method) askToEvict(ctx context.Context, s state) (why string, err error) {
+// mayEvict asks the API server whether it would evict the pod now, or the pod is gone.
+func (m *Method) mayEvict(ctx context.Context, s state) (allowed bool, err error) {
 	err = eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: []string{metav1.DryRunAll},
 	}).Do(ctx).Error()
 	var status apierrors.APIStatus
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		return "", nil
+		return true, nil
 	case errors.As(err, &status):
-		return "the replacement is available, but the pod would not be evicted: " + err.Error(), nil
+		return false, nil
 	}
-	return "", fmt.Errorf("evict pod %s: %w", s.Pod, err)
+	return false, fmt.Errorf("evict pod %s: %w", s.Pod, err)
 }

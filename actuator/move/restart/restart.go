@@ -168,10 +168,10 @@ func (m *Method) begin(ctx context.Context, s state, v view) (move.Progress, err
 	case err != nil:
 		return move.Progress{}, err
 	case m.cfg.DryRun:
-		return move.Progress{Stage: move.Done, Message: "dry run: " + s.words()}, nil
+		return move.Progress{Stage: move.Done}, nil
 	}
 	s.Phase = waiting
-	return working(s, s.words(), soon), nil
+	return working(s, soon), nil
 }
 
 func (m *Method) planAgain(ctx context.Context, s state, v view) (move.Progress, error) {
@@ -185,7 +185,7 @@ func (m *Method) planAgain(ctx context.Context, s state, v view) (move.Progress,
 	if refusal != nil {
 		return move.Refused(s.Method, refusal), nil
 	}
-	return working(renewed, s.Deployment.String()+" was changed since the move was planned", soon), nil
+	return working(renewed, soon), nil
 }
 
 // Step implements [move.Method]. A canceled move whose first change was not made is Undone at once. A canceled surge is taken back,

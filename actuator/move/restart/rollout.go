@@ -47,13 +47,13 @@ func followRollout(s state, v view) decision {
 	case s.Phase == takingBack: // with the old value, the old ReplicaSet is the newest again
 		return decision{
 			Change: &change{Template: map[string]*string{s.Annotation: s.Old}},
-			Then:   working(s, s.Refusal.Message, soon),
+			Then:   working(s, soon),
 		}
 	}
 	if why, is := s.overdue(v, "restart"); is {
 		return giveUp(why)
 	}
-	return decision{Then: working(s, describe(d), poll)}
+	return decision{Then: working(s, poll)}
 }
 
 // isOld says whether the annotation of the template has its value from before the move.
@@ -68,7 +68,7 @@ func (s state) isOld(value string, has bool) bool {
 // away does it later.
 func settleRollout(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
-		return decision{Then: working(s, s.Refusal.Message, poll)}
+		return decision{Then: working(s, poll)}
 	}
 	return endRollout(s, v, s.Refusal.Message)
 }

@@ -75,7 +75,7 @@ func (s state) words() string {
 // takeBack is the progress of a move that is taken back from the next step on.
 func (s state) takeBack(why *move.Refusal, now time.Time) move.Progress {
 	s.Phase, s.Refusal, s.Back = takingBack, why, now.UTC().Round(0)
-	return working(s, why.Message, soon)
+	return working(s, soon)
 }
 
 // fresh makes the state of a move that nothing was done for yet.
@@ -148,26 +148,25 @@ func wentBefore(v view) move.Progress {
 	if v.Pod != nil && v.Pod.DeletionTimestamp != nil {
 		refusal.Reason = schemas.ReasonPodTerminating
 	}
-	return move.Progress{Stage: move.Done, Refusal: refusal, Message: words}
+	return move.Progress{Stage: move.Done, Refusal: refusal}
 }
 
 // deleted ends a move whose Deployment was deleted: the pods follow, unless they are orphaned.
 func deleted(s state, v view) move.Progress {
-	words := s.Deployment.String() + " was deleted"
-	refusal := move.Deferred(schemas.ReasonRestartUnhealthy, "%s", words)
+	refusal := move.Deferred(schemas.ReasonRestartUnhealthy, "%s was deleted", s.Deployment)
 	switch {
 	case v.going():
-		return move.Progress{Stage: move.Done, Message: words}
+		return move.Progress{Stage: move.Done}
 	case s.Phase != planned && v.Now.Before(s.At.Add(s.Limit)), v.Now.Before(s.At.Add(moment)):
-		return working(s, words+", its pod not yet", poll)
+		return working(s, poll)
 	case s.Phase == planned:
 		return move.Refused(s.Method, refusal)
 	}
 	return move.NotMoved(refusal)
 }
 
-func working(s state, message string, delay time.Duration) move.Progress {
-	return move.Progress{State: s.encode(), Message: message, Delay: delay}
+func working(s state, delay time.Duration) move.Progress {
+	return move.Progress{State: s.encode(), Delay: delay}
 }
 
 // giveUp decides to take a move back. The reason is saved before the change, so that it is known afterwards.
@@ -175,31 +174,16 @@ func giveUp(why string) decision {
 	return decision{GiveUp: move.Deferred(schemas.ReasonRestartUnhealthy, "%s", why)}
 }
 
-// ending is the end of a move, which depends on the pod. words describe a deviation from the plan, empty if there was none.
+// ending is the end of a move, which depends on the pod. words say why a pod that stays does.
 func ending(s state, v view, words string) move.Progress {
-	if !v.going() {
-		refusal := move.Deferred(schemas.ReasonRestartRunning, "%s", words)
-		if s.Refusal != nil {
-			refusal.Outcome, refusal.Reason = s.Refusal.Outcome, s.Refusal.Reason
-		}
-		return move.NotMoved(refusal)
+	if v.going() {
+		return move.Progress{Stage: move.Done}
 	}
-	message := "the pod is " + leave(v)
-	if words != "" {
-		message += "; " + words
+	refusal := move.Deferred(schemas.ReasonRestartRunning, "%s", words)
+	if s.Refusal != nil {
+		refusal.Outcome, refusal.Reason = s.Refusal.Outcome, s.Refusal.Reason
 	}
-	return move.Progress{Stage: move.Done, Message: message}
-}
-
-// leave says how the pod of a view goes.
-func leave(v view) string {
-	switch {
-	case v.Pod == nil:
-		return "gone"
-	case v.Pod.DeletionTimestamp != nil:
-		return "being deleted"
-	}
-	return "at its end"
+	return move.NotMoved(refusal)
 }
 
 // rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there

@@ -52,42 +52,42 @@ func followSurge(s state, v view) decision {
 	case marked && !more:
 		return leaveScaled(s, v)
 	case v.going():
-		return returnReplica(s, "the pod is "+leave(v)+"; one replica fewer is needed")
+		return returnReplica(s)
 	case s.Phase == takingBack:
 		// The pod stops being the first to go before the number of replicas changes, so that its ReplicaSet does not take it
 		// instead of one that is ready and not yet available.
 		if restore := restoreCost(v.Pod); restore != nil {
-			return decision{Cost: restore, Then: working(s, s.Refusal.Message, soon)}
+			return decision{Cost: restore, Then: working(s, soon)}
 		}
-		return returnReplica(s, s.Refusal.Message)
+		return returnReplica(s)
 	}
 	if why, is := s.overdue(v, "surge"); is {
 		return giveUp(why)
 	}
 	if lower := lowerCost(v.Pod); lower != nil {
-		return decision{Cost: lower, Then: working(s, describe(d), soon)}
+		return decision{Cost: lower, Then: working(s, soon)}
 	}
 	if !complete(d) {
-		return decision{Then: working(s, describe(d), poll)}
+		return decision{Then: working(s, poll)}
 	}
-	last := returnReplica(s, "the replacement is available; the pod goes")
+	last := returnReplica(s) // the replacement is available; the pod goes
 	last.Ask = true
 	return last
 }
 
 // returnReplica gives the Deployment its number of replicas back.
-func returnReplica(s state, message string) decision {
+func returnReplica(s state) decision {
 	c := &change{Annotations: map[string]*string{surgeReplicas: nil, restartedAt: new(s.value())}, Replicas: new(s.Replicas)}
 	if s.Phase == waiting {
 		s.Phase = returning
 	}
-	return decision{Change: c, Then: working(s, message, soon)}
+	return decision{Change: c, Then: working(s, soon)}
 }
 
 // settleSurge waits until a Deployment that got its replicas back has no more than that, and reports the end of the pod.
 func settleSurge(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.At.Add(2*s.Limit+moment)) { // a controller that is away does it later
-		return decision{Then: working(s, describe(v.Deployment), poll)}
+		return decision{Then: working(s, poll)}
 	}
 	words := ""
 	switch {
