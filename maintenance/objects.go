@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -98,16 +99,10 @@ func (x objects) rulesOf(namespaces map[string]map[string]string) (list []plan.R
 	return list
 }
 
-const (
-	// discoveryInterval is how often the API server is asked whether it serves the kinds of maintenances, which are optional, and
-	// discoveryRetry how long after a failure.
-	discoveryInterval, discoveryRetry = 30 * time.Second, 2 * time.Second
-)
+// discoveryInterval is how often the API server is asked whether it serves the kinds of maintenances, which are optional.
+const discoveryInterval = 5 * time.Second
 
-var (
-	errNotAsked  = errors.New("maintenance: it is not known yet whether there are maintenances")
-	errNotSynced = errors.New("maintenance: maintenances and drain rules are not known yet")
-)
+var errNotSynced = errors.New("maintenance: maintenances and drain rules are not known yet")
 
 // kinds watches NodeMaintenances, DrainRules, and ClusterDrainRules, as soon as the API server serves them. The client is dynamic:
 // with a typed client, one unreadable object would hide all others.
@@ -115,12 +110,12 @@ type kinds struct {
 	c        *Controller
 	interval time.Duration
 	state    atomic.Pointer[error] // why the objects are not known. Points to nil: they are, or the kinds are not served
-	failure  atomic.Pointer[error] // the last one
+	warnings rate.Sometimes
 }
 
 func newKinds(c *Controller) *kinds {
-	k := &kinds{c: c, interval: discoveryInterval}
-	k.state.Store(&errNotAsked)
+	k := &kinds{c: c, interval: discoveryInterval, warnings: rate.Sometimes{Interval: 30 * time.Second}}
+	k.state.Store(&errNotSynced)
 	return k
 }
 
@@ -129,8 +124,12 @@ func (k *kinds) ready() error { return *k.state.Load() }
 
 // run waits until the kinds are served and then watches them, until ctx ends.
 func (k *kinds) run(ctx context.Context) {
-	if !k.discover(ctx) {
-		return
+	for !k.served(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(k.interval):
+		}
 	}
 	k.state.Store(&errNotSynced)
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(k.c.cfg.Dynamic, 0, metav1.NamespaceAll, nil)
@@ -172,7 +171,10 @@ func watchKind[T any](
 		}
 	}
 	informer := factory.ForResource(v1alpha1.GroupVersion().WithResource(resource)).Informer()
-	err := errors.Join(informer.SetTransform(decoding[T](k)), informer.SetWatchErrorHandlerWithContext(k.watchFailed))
+	err := errors.Join(informer.SetTransform(decoding[T](k)),
+		informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+			k.failed(ctx, fmt.Errorf("watch: %w", err))
+		}))
 	registration, handlerErr := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { call(o, true) },
 		UpdateFunc: func(old, new any) {
@@ -190,74 +192,41 @@ func watchKind[T any](
 	return registration.HasSynced
 }
 
-// discover returns when the kinds are served, with false when ctx ended before.
-func (k *kinds) discover(ctx context.Context) bool {
-	logged := false
-	for {
-		served, err := k.served(ctx)
-		wait := k.interval
-		switch {
-		case ctx.Err() != nil:
-			return false
-		case served:
-			return true
-		case err != nil:
-			k.failed(err)
-			if !apierrors.IsForbidden(err) {
-				wait = discoveryRetry
-			}
-		case !logged:
-			k.c.log.Info("the API server does not serve the kinds of maintenances, which are optional; looking for them again",
-				"version", v1alpha1.GroupVersion(), "every", k.interval)
-			logged = true
-		}
-		if err == nil || apierrors.IsForbidden(err) { // without the right to know, there are none
-			if was := k.state.Swap(new(error)); *was != nil {
-				k.c.enqueueAll()
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
-	}
-}
-
-// served asks the API server whether it serves all kinds. A maintenance without its rules would be planned wrong.
-func (k *kinds) served(ctx context.Context) (bool, error) {
+// served asks the API server whether it serves all kinds: a maintenance without its rules would be planned wrong. Without the right
+// to know, there are none.
+func (k *kinds) served(ctx context.Context) bool {
 	list, err := discovery.ToServerResourcesInterfaceWithContext(k.c.cfg.Client.Discovery()).
 		ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		list, err = &metav1.APIResourceList{}, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("list the resources of %s: %w", v1alpha1.GroupVersion(), err)
+		k.failed(ctx, fmt.Errorf("list the resources of %s: %w", v1alpha1.GroupVersion(), err))
+		return false
 	}
 	for _, name := range []string{v1alpha1.NodeMaintenances, v1alpha1.DrainRules, v1alpha1.ClusterDrainRules} {
-		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name }) {
-			return false, nil
+		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name }) {
+			continue
 		}
+		if was := k.state.Swap(new(error)); *was != nil {
+			k.c.log.Info("the API server does not serve the kinds of maintenances, which are optional; looking for them again",
+				"version", v1alpha1.GroupVersion(), "every", k.interval)
+			k.c.enqueueAll()
+		}
+		return false
 	}
-	return true, nil
+	return true
 }
 
-// watchFailed is called whenever a watch breaks.
-func (k *kinds) watchFailed(ctx context.Context, _ *cache.Reflector, err error) {
+// failed notes a failure, and logs it at most every 30 seconds.
+func (k *kinds) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	k.failed(fmt.Errorf("watch: %w", err))
+	k.warnings.Do(func() { k.c.log.Warn("maintenances cannot be read, trying again", "error", err) })
 	if k.ready() != nil {
-		err := fmt.Errorf("%w: watch: %w", errNotSynced, err)
+		err := fmt.Errorf("%w: %w", errNotSynced, err)
 		k.state.Store(&err)
-	}
-}
-
-// failed logs a failure that differs from the one before.
-func (k *kinds) failed(err error) {
-	if before := k.failure.Swap(&err); before == nil || (*before).Error() != err.Error() {
-		k.c.log.Warn("maintenances cannot be read, trying again", "error", err)
 	}
 }
 

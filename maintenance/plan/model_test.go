@@ -299,7 +299,7 @@ func (w *world) scope(o *object) Facts {
 				s.Cluster.ControlPlaneReady++
 			}
 		}
-		meant := Selects(o.m.Spec.Nodes, &m.node)
+		meant := Selector(o.m.Spec.Nodes)(&m.node)
 		if meant {
 			w.everMeant[o.m.UID][m.node.UID] = true
 		}

@@ -16,10 +16,7 @@ import (
 // MostNodes is how many nodes one maintenance can select: as many as fit into one object of the API server, and into one message.
 const MostNodes = 1000
 
-// Selects says whether the set has the node. An empty or invalid selector selects nothing; see [Validate].
-func Selects(set v1alpha1.NodeSet, node *corev1.Node) bool { return Selector(set)(node) }
-
-// Selector is [Selects] for many nodes.
+// Selector says which nodes the set has. An empty or invalid selector selects nothing; see [Validate].
 func Selector(set v1alpha1.NodeSet) func(*corev1.Node) bool {
 	if set.Selector == nil {
 		return func(n *corev1.Node) bool { return slices.Contains(set.Names, n.Name) }

@@ -43,7 +43,7 @@ func TestANodeIsMeantByItsNameOrItsLabels(t *testing.T) {
 		{"and so does one that cannot be read", v1alpha1.NodeSet{Selector: broken()}, false},
 		{"and nothing at all", v1alpha1.NodeSet{}, false},
 	} {
-		if got := Selects(c.set, node); got != c.want {
+		if got := Selector(c.set)(node); got != c.want {
 			t.Errorf("%s: got %v", c.name, got)
 		}
 	}

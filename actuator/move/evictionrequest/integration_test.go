@@ -258,7 +258,9 @@ func over() move.Progress { return move.Progress{Stage: move.Done} }
 
 // wentBefore is the end of a move for which nothing was asked.
 func wentBefore(message string) move.Progress {
-	return givenUp(move.Done, schemas.Rejected, schemas.ReasonPodGone, message)
+	p := givenUp(move.Done, schemas.Rejected, schemas.ReasonPodGone, message)
+	p.Message = ""
+	return p
 }
 
 func givenUp(stage move.Stage, outcome schemas.Outcome, reason schemas.ReasonCode, message string) move.Progress {
