@@ -33,37 +33,24 @@ type capacity struct {
 
 func newCapacity(known bool) *capacity { return &capacity{known: known, fit: fit.New()} }
 
-// change takes the changes of one kind. old is nil for an object that is new, new for one that is gone.
-func change[T any, P interface {
+// placement is a handler of a kind that decides where pods fit. old is nil for an object that is new, new for one that is gone.
+func placement[T any, P interface {
 	*T
 	metav1.Object
-}](r *capacity, set func(*T), remove func(types.NamespacedName)) func(old, new *T) {
+}](r *capacity) func(old, new *T) {
 	return func(old, new *T) {
-		r.add(func() {
-			if new != nil {
-				set(new)
-			} else if old != nil {
-				remove(types.NamespacedName{Namespace: P(old).GetNamespace(), Name: P(old).GetName()})
-			}
-		})
+		switch {
+		case new != nil:
+			r.add(func() { r.fit.Set(P(new)) })
+		case old != nil:
+			r.add(func() { r.fit.Remove(P(old)) })
+		}
 	}
 }
 
-// byName removes an object without a namespace.
-func byName(remove func(string)) func(types.NamespacedName) {
-	return func(name types.NamespacedName) { remove(name.Name) }
-}
-
-func (r *capacity) node(old, new *corev1.Node) {
-	change(r, r.fit.SetNode, byName(r.fit.RemoveNode))(old, new)
-}
-
 func (r *capacity) pod(old, new *corev1.Pod) {
-	switch {
-	case new == nil:
-		r.add(func() { r.fit.RemovePod(fit.UID(old)) })
-	case old == nil || !samePlacement(old, new):
-		r.add(func() { r.fit.SetPod(new) })
+	if old == nil || new == nil || !samePlacement(old, new) {
+		placement[corev1.Pod](r)(old, new)
 	}
 }
 

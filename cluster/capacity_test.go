@@ -71,9 +71,9 @@ func TestTheRoomForgetsWhatIsGone(t *testing.T) {
 		{"a node alone", func() {}, ""},
 		{"a pod takes its room", func() { r.pod(nil, other) }, "does not fit on the only other node: resource"},
 		{"a pod of the same name that wants nothing replaces it", func() { every(r.pod)(other, successor, false) }, ""},
-		{"the node is gone", func() { r.node(node, nil) }, "there is no other node that is ready"},
+		{"the node is gone", func() { placement[corev1.Node](r)(node, nil) }, "there is no other node that is ready"},
 		{"it is back, with its pod", func() {
-			r.node(nil, roomy("there", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "pods", "1") }))
+			placement[corev1.Node](r)(nil, roomy("there", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "pods", "1") }))
 		},
 			"does not fit on the only other node: " + string(fit.PodCount)},
 		{"the pod is gone too", func() { r.pod(successor, nil) }, ""},

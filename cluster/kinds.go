@@ -144,22 +144,19 @@ func (c *Cache) handler(h *held) cache.ResourceEventHandler {
 func (c *Cache) hold() error {
 	core, apps, storage := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion, storagev1.SchemeGroupVersion
 	r, w := c.capacity, c.workloads
-	f := r.fit
 	return errors.Join(
-		add[corev1.Node](c, core, Nodes, nil, every(r.node), w.nodeChanged),
+		add[corev1.Node](c, core, Nodes, nil, every(placement[corev1.Node](r)), w.nodeChanged),
 		add[corev1.Pod](c, core, Pods, cache.Indexers{byNode: nodeOf, byOwner: ownersOf}, every(r.pod), every(w.podChanged)),
 		add[policyv1.PodDisruptionBudget](c, policyv1.SchemeGroupVersion, PodDisruptionBudgets, nil, every(w.budgetChanged)),
-		add[corev1.Namespace](c, core, Namespaces, nil, every(change(r, f.SetNamespace, byName(f.RemoveNamespace)))),
+		add[corev1.Namespace](c, core, Namespaces, nil, every(placement[corev1.Namespace](r))),
 		add[schedulingv1.PriorityClass, schedulingv1.PriorityClass](c, schedulingv1.SchemeGroupVersion, PriorityClasses, nil),
-		add[corev1.PersistentVolumeClaim](c, core, PersistentVolumeClaims, nil, every(change(r, f.SetClaim, f.RemoveClaim))),
-		add[corev1.PersistentVolume](c, core, PersistentVolumes, nil, every(change(r, f.SetVolume, byName(f.RemoveVolume)))),
-		add[storagev1.StorageClass](c, storage, StorageClasses, nil, every(change(r, f.SetStorageClass, byName(f.RemoveStorageClass)))),
-		add[storagev1.CSINode](c, storage, CSINodes, nil, every(change(r, f.SetCSINode, byName(f.RemoveCSINode)))),
-		add[storagev1.CSIDriver](c, storage, CSIDrivers, nil, every(change(r, f.SetCSIDriver, byName(f.RemoveCSIDriver)))),
-		add[storagev1.CSIStorageCapacity](c, storage, CSIStorageCapacities, nil,
-			every(change(r, f.SetCapacity, f.RemoveCapacity))),
-		add[storagev1.VolumeAttachment](c, storage, VolumeAttachments, nil,
-			every(change(r, f.SetAttachment, byName(f.RemoveAttachment)))),
+		add[corev1.PersistentVolumeClaim](c, core, PersistentVolumeClaims, nil, every(placement[corev1.PersistentVolumeClaim](r))),
+		add[corev1.PersistentVolume](c, core, PersistentVolumes, nil, every(placement[corev1.PersistentVolume](r))),
+		add[storagev1.StorageClass](c, storage, StorageClasses, nil, every(placement[storagev1.StorageClass](r))),
+		add[storagev1.CSINode](c, storage, CSINodes, nil, every(placement[storagev1.CSINode](r))),
+		add[storagev1.CSIDriver](c, storage, CSIDrivers, nil, every(placement[storagev1.CSIDriver](r))),
+		add[storagev1.CSIStorageCapacity](c, storage, CSIStorageCapacities, nil, every(placement[storagev1.CSIStorageCapacity](r))),
+		add[storagev1.VolumeAttachment](c, storage, VolumeAttachments, nil, every(placement[storagev1.VolumeAttachment](r))),
 		add[appsv1.ReplicaSet](c, apps, ReplicaSets, nil, every(w.controllerChanged)),
 		add[appsv1.Deployment](c, apps, Deployments, nil, every(w.controllerChanged)),
 		add[appsv1.StatefulSet](c, apps, StatefulSets, nil, every(w.controllerChanged)),

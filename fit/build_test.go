@@ -184,7 +184,7 @@ func uses(claim string) podChange {
 func cluster(objects ...any) *fit.Cluster {
 	c := fit.New()
 	for _, o := range objects {
-		set(c, o)
+		c.Set(o.(metav1.Object))
 	}
 	return c
 }

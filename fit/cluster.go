@@ -5,8 +5,8 @@
 // A [Cluster] is fed with objects as they come from a watch and keeps what the answers need:
 //
 //	cluster := fit.New()
-//	cluster.SetNode(node)
-//	cluster.SetPod(pod)
+//	cluster.Set(node)
+//	cluster.Set(pod)
 //	...
 //	verdict := cluster.Fits(pod, "node-17")        // this node
 //	result := cluster.Elsewhere(pod, fit.Search{}) // any node but the one it runs on
@@ -70,6 +70,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -106,8 +107,64 @@ func New() *Cluster {
 	}
 }
 
-// SetNode adds a node or replaces what is known of it.
-func (c *Cluster) SetNode(node *corev1.Node) {
+// Set adds an object or replaces what is known of it. Objects of kinds that do not decide where pods fit are ignored. Without its
+// CSINode nothing limits how many volumes are attached to a node.
+func (c *Cluster) Set(o metav1.Object) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		c.setNode(o)
+	case *corev1.Pod:
+		c.setPod(o)
+	case *corev1.Namespace:
+		c.namespaces[o.Name] = o.Labels
+		if o.Labels == nil {
+			c.namespaces[o.Name] = labels.Set{}
+		}
+	case *corev1.PersistentVolumeClaim:
+		c.storage.claims[keyOf(o)] = o
+	case *corev1.PersistentVolume:
+		c.storage.setVolume(o)
+	case *storagev1.StorageClass:
+		c.storage.classes[o.Name] = o
+	case *storagev1.CSINode:
+		c.storage.setLimits(o)
+	case *storagev1.CSIDriver:
+		c.storage.drivers[o.Name] = o
+	case *storagev1.CSIStorageCapacity:
+		c.storage.capacities[keyOf(o)] = o
+	case *storagev1.VolumeAttachment:
+		c.storage.setAttachment(o)
+	}
+}
+
+// Remove forgets an object. Pods that are bound to a node count again if it comes back; a promise stays when its pod goes.
+func (c *Cluster) Remove(o metav1.Object) {
+	name := o.GetName()
+	switch o := o.(type) {
+	case *corev1.Node:
+		c.removeNode(name)
+	case *corev1.Pod:
+		c.removePod(UID(o))
+	case *corev1.Namespace:
+		delete(c.namespaces, name)
+	case *corev1.PersistentVolumeClaim:
+		delete(c.storage.claims, keyOf(o))
+	case *corev1.PersistentVolume:
+		c.storage.removeVolume(name)
+	case *storagev1.StorageClass:
+		delete(c.storage.classes, name)
+	case *storagev1.CSINode:
+		delete(c.storage.limits, name)
+	case *storagev1.CSIDriver:
+		delete(c.storage.drivers, name)
+	case *storagev1.CSIStorageCapacity:
+		delete(c.storage.capacities, keyOf(o))
+	case *storagev1.VolumeAttachment:
+		c.storage.removeAttachment(name)
+	}
+}
+
+func (c *Cluster) setNode(node *corev1.Node) {
 	h := c.host(node.Name)
 	if h.node == nil {
 		at, _ := c.find(node.Name)
@@ -116,8 +173,7 @@ func (c *Cluster) SetNode(node *corev1.Node) {
 	h.become(node)
 }
 
-// RemoveNode forgets a node. Pods that are bound to it count again if it comes back.
-func (c *Cluster) RemoveNode(name string) {
+func (c *Cluster) removeNode(name string) {
 	if at, found := c.find(name); found {
 		h := c.known[at]
 		c.known = slices.Delete(c.known, at, at+1)
@@ -148,11 +204,11 @@ func (c *Cluster) drop(h *host) {
 	}
 }
 
-// SetPod adds a pod or replaces what is known of it, by [UID]. A pod counts on the node that it is bound to, terminating
+// setPod adds a pod or replaces what is known of it, by [UID]. A pod counts on the node that it is bound to, terminating
 // ones too, until it succeeded or failed or is removed. One that is not bound counts where the scheduler has nominated
 // it, and nowhere else.
-func (c *Cluster) SetPod(pod *corev1.Pod) {
-	c.RemovePod(UID(pod))
+func (c *Cluster) setPod(pod *corev1.Pod) {
+	c.removePod(UID(pod))
 	switch {
 	case isOver(pod):
 	case pod.Spec.NodeName != "":
@@ -172,8 +228,7 @@ func UID(pod *corev1.Pod) types.UID {
 	return types.UID(pod.Namespace + "/" + pod.Name)
 }
 
-// RemovePod forgets a pod, as far as it is known, by [UID]. A promise stays.
-func (c *Cluster) RemovePod(uid types.UID) {
+func (c *Cluster) removePod(uid types.UID) {
 	delete(c.nominated, uid)
 	if p := c.pods[uid]; p != nil {
 		c.leave(p)
@@ -212,58 +267,3 @@ func (c *Cluster) Promise(pod *corev1.Pod, node string) {
 // Release ends a promise: the replacement has a node of its own, or is not awaited any more. uid is the [UID] of the pod
 // that was moved. Without such a promise it does nothing.
 func (c *Cluster) Release(uid types.UID) { delete(c.promised, uid) }
-
-// SetNamespace adds a namespace or replaces what is known of it.
-func (c *Cluster) SetNamespace(n *corev1.Namespace) {
-	c.namespaces[n.Name] = n.Labels
-	if n.Labels == nil {
-		c.namespaces[n.Name] = labels.Set{}
-	}
-}
-
-// RemoveNamespace forgets a namespace.
-func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
-
-// SetClaim adds a claim or replaces what is known of it.
-func (c *Cluster) SetClaim(p *corev1.PersistentVolumeClaim) { c.storage.claims[keyOf(p)] = p }
-
-// RemoveClaim forgets a claim.
-func (c *Cluster) RemoveClaim(key types.NamespacedName) { delete(c.storage.claims, key) }
-
-// SetVolume adds a volume or replaces what is known of it.
-func (c *Cluster) SetVolume(v *corev1.PersistentVolume) { c.storage.setVolume(v) }
-
-// RemoveVolume forgets a volume.
-func (c *Cluster) RemoveVolume(name string) { c.storage.removeVolume(name) }
-
-// SetStorageClass adds a storage class or replaces what is known of it.
-func (c *Cluster) SetStorageClass(s *storagev1.StorageClass) { c.storage.classes[s.Name] = s }
-
-// RemoveStorageClass forgets a storage class.
-func (c *Cluster) RemoveStorageClass(name string) { delete(c.storage.classes, name) }
-
-// SetCSINode adds what the drivers on a node say about it, or replaces that. Without it nothing limits how many volumes
-// are attached to the node.
-func (c *Cluster) SetCSINode(n *storagev1.CSINode) { c.storage.setLimits(n) }
-
-// RemoveCSINode forgets it.
-func (c *Cluster) RemoveCSINode(name string) { delete(c.storage.limits, name) }
-
-// SetCSIDriver adds a driver or replaces what is known of it. Only of a driver that says so is the capacity looked at.
-func (c *Cluster) SetCSIDriver(d *storagev1.CSIDriver) { c.storage.drivers[d.Name] = d }
-
-// RemoveCSIDriver forgets a driver.
-func (c *Cluster) RemoveCSIDriver(name string) { delete(c.storage.drivers, name) }
-
-// SetCapacity adds what a driver has left in one place, or replaces it.
-func (c *Cluster) SetCapacity(s *storagev1.CSIStorageCapacity) { c.storage.capacities[keyOf(s)] = s }
-
-// RemoveCapacity forgets it.
-func (c *Cluster) RemoveCapacity(key types.NamespacedName) { delete(c.storage.capacities, key) }
-
-// SetAttachment adds an attachment of a volume to a node, or replaces it. An attached volume counts towards the limit of
-// the node even if no pod there uses it.
-func (c *Cluster) SetAttachment(a *storagev1.VolumeAttachment) { c.storage.setAttachment(a) }
-
-// RemoveAttachment forgets an attachment.
-func (c *Cluster) RemoveAttachment(name string) { c.storage.removeAttachment(name) }

@@ -128,7 +128,7 @@ func TestOneQuestionMayBeAskedByMany(t *testing.T) {
 func large() *fit.Cluster {
 	c := fit.New()
 	for i := range 5000 {
-		c.SetNode(node(fmt.Sprintf("node-%d", i), in(fmt.Sprintf("zone-%d", i%3)), allocatable("cpu", "32", "pods", "110")))
+		c.Set(node(fmt.Sprintf("node-%d", i), in(fmt.Sprintf("zone-%d", i%3)), allocatable("cpu", "32", "pods", "110")))
 	}
 	for i := range 50_000 {
 		app := fmt.Sprintf("app-%d", i%1000)
@@ -137,7 +137,7 @@ func large() *fit.Cluster {
 		if i%1000 < 100 {
 			apart(term(hostname, app))(p)
 		}
-		c.SetPod(p)
+		c.Set(p)
 	}
 	return c
 }
@@ -180,6 +180,6 @@ func BenchmarkSetPod(b *testing.B) {
 	p := pod("pod-7", podLabel("app", "app-7"), requests("cpu", "1"), apart(term(hostname, "app-7")), on("node-7"))
 	b.ReportAllocs()
 	for b.Loop() {
-		c.SetPod(p)
+		c.Set(p)
 	}
 }

@@ -9,10 +9,10 @@ import (
 func Example() {
 	cluster := fit.New()
 	for _, name := range []string{"node-1", "node-2"} {
-		cluster.SetNode(node(name)) // 4 CPUs
+		cluster.Set(node(name)) // 4 CPUs
 	}
 	running := pod("web-1", on("node-1"), requests("cpu", "3"))
-	cluster.SetPod(running)
+	cluster.Set(running)
 	waiting := pod("db-1", requests("cpu", "2"))
 
 	fmt.Println(cluster.Fits(waiting, "node-1"))

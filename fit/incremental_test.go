@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
 )
@@ -55,38 +54,11 @@ func (c *changing) step() {
 	key := fmt.Sprintf("%T %s", o, o.(metav1.Object).GetName())
 	if c.upTo(3) == 0 {
 		delete(c.objects, key)
-		unset(c.cluster, o)
+		c.cluster.Remove(o.(metav1.Object))
 		return
 	}
 	c.objects[key] = o
-	set(c.cluster, o)
-}
-
-func unset(c *fit.Cluster, object any) {
-	name := object.(metav1.Object).GetName()
-	key := types.NamespacedName{Namespace: object.(metav1.Object).GetNamespace(), Name: name}
-	switch object.(type) {
-	case *corev1.Node:
-		c.RemoveNode(name)
-	case *corev1.Pod:
-		c.RemovePod(types.UID(name))
-	case *corev1.Namespace:
-		c.RemoveNamespace(name)
-	case *corev1.PersistentVolumeClaim:
-		c.RemoveClaim(key)
-	case *corev1.PersistentVolume:
-		c.RemoveVolume(name)
-	case *storagev1.StorageClass:
-		c.RemoveStorageClass(name)
-	case *storagev1.CSINode:
-		c.RemoveCSINode(name)
-	case *storagev1.CSIDriver:
-		c.RemoveCSIDriver(name)
-	case *storagev1.CSIStorageCapacity:
-		c.RemoveCapacity(key)
-	case *storagev1.VolumeAttachment:
-		c.RemoveAttachment(name)
-	}
+	c.cluster.Set(o.(metav1.Object))
 }
 
 func (c *changing) node(name string) any {
@@ -157,7 +129,7 @@ func TestAClusterThatChangedEqualsOneBuiltAnew(t *testing.T) {
 		}
 		anew := fit.New()
 		for _, o := range c.objects {
-			set(anew, o)
+			anew.Set(o.(metav1.Object))
 		}
 		if !fit.Same(c.cluster, anew) {
 			t.Fatalf("after %d changes the state differs from one built anew from\n%s", n+1, slices.Sorted(maps.Keys(c.objects)))
@@ -196,9 +168,9 @@ func TestAReplacementIsJudgedLikeThePodInAClusterWithoutIt(t *testing.T) {
 			got := verdicts(c.cluster, p)
 			unbound := p.DeepCopy()
 			unbound.Spec.NodeName = ""
-			c.cluster.RemovePod(p.UID)
+			c.cluster.Remove(p)
 			want := verdicts(c.cluster, unbound)
-			c.cluster.SetPod(p)
+			c.cluster.Set(p)
 			if !maps.Equal(got, want) {
 				t.Fatalf("pod %s on %s: got %v\nwithout it %v", p.Name, p.Spec.NodeName, got, want)
 			}
@@ -231,9 +203,9 @@ func TestAPromiseCountsLikeThePodOnceItIsThere(t *testing.T) {
 			c.cluster.Promise(moving, moving.Spec.NodeName)
 			got := verdicts(c.cluster, p)
 			c.cluster.Release(moving.UID)
-			c.cluster.SetPod(moving)
+			c.cluster.Set(moving)
 			then := verdicts(c.cluster, p)
-			c.cluster.RemovePod(moving.UID)
+			c.cluster.Remove(moving)
 			for node, want := range now {
 				if want.OK {
 					want = then[node]
@@ -260,7 +232,7 @@ func TestAskingChangesNothing(t *testing.T) {
 	}
 	before := fit.New()
 	for _, o := range c.objects {
-		set(before, o)
+		before.Set(o.(metav1.Object))
 	}
 	for _, o := range c.objects {
 		p, isPod := o.(*corev1.Pod)

@@ -321,31 +321,31 @@ func (s *scene) look() state {
 func (s *scene) view() *fit.Cluster {
 	c := fit.New()
 	for i := range s.state.Namespaces {
-		c.SetNamespace(&s.state.Namespaces[i])
+		c.Set(&s.state.Namespaces[i])
 	}
 	for i := range s.state.Nodes {
-		c.SetNode(&s.state.Nodes[i])
+		c.Set(&s.state.Nodes[i])
 	}
 	for i := range s.state.CSINodes {
-		c.SetCSINode(&s.state.CSINodes[i])
+		c.Set(&s.state.CSINodes[i])
 	}
 	for i := range s.state.Drivers {
-		c.SetCSIDriver(&s.state.Drivers[i])
+		c.Set(&s.state.Drivers[i])
 	}
 	for i := range s.state.Capacities {
-		c.SetCapacity(&s.state.Capacities[i])
+		c.Set(&s.state.Capacities[i])
 	}
 	for i := range s.state.Classes {
-		c.SetStorageClass(&s.state.Classes[i])
+		c.Set(&s.state.Classes[i])
 	}
 	for i := range s.state.Volumes {
-		c.SetVolume(&s.state.Volumes[i])
+		c.Set(&s.state.Volumes[i])
 	}
 	for i := range s.state.Claims {
-		c.SetClaim(&s.state.Claims[i])
+		c.Set(&s.state.Claims[i])
 	}
 	for i := range s.state.Pods {
-		c.SetPod(&s.state.Pods[i])
+		c.Set(&s.state.Pods[i])
 	}
 	return c
 }

@@ -112,7 +112,7 @@ func (j *judge) scene(n int) {
 	s.full, s.bare = s.view(), s.view()
 	for i := range s.state.Pods {
 		if s.state.Pods[i].Status.NominatedNodeName != "" {
-			s.bare.RemovePod(s.state.Pods[i].UID)
+			s.bare.Remove(&s.state.Pods[i])
 		}
 	}
 	for i := range asked {
