@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -38,7 +41,7 @@ type Cache struct {
 	shared    templates
 	capacity  *capacity
 	workloads *Workloads
-	outage    outage
+	outage    rate.Sometimes // the warnings of an API server that is away
 	synced    chan struct{}
 
 	mu       sync.Mutex
@@ -80,7 +83,7 @@ func newCache(config Config) *Cache {
 		config.Now = time.Now
 	}
 	c := &Cache{
-		kinds: config.Kinds, log: config.Log, outage: outage{log: config.Log}, synced: make(chan struct{}),
+		kinds: config.Kinds, log: config.Log, outage: rate.Sometimes{Interval: outageInterval}, synced: make(chan struct{}),
 		failures: map[Kind]error{}, workloads: newWorkloads(config.Now),
 	}
 	c.capacity = newCapacity(c.wants(PlacementKinds()...))
@@ -143,15 +146,27 @@ func (c *Cache) Ready() error {
 	return errors.New("cluster: the caches are not filled yet")
 }
 
-// watchFailed notes and logs that a kind could not be listed or watched.
+// outageInterval is how often a lasting outage is logged: the informers try again every few seconds, each.
+const outageInterval = 30 * time.Second
+
+// watchFailed notes and logs that a kind could not be listed or watched. The right to each kind that is missing is logged for itself:
+// they all have to be given. A watch that ended normally, or whose resource version expired, is no outage.
 func (c *Cache) watchFailed(kind Kind) cache.WatchErrorHandlerWithContext {
+	forbidden := &rate.Sometimes{Interval: outageInterval}
 	return func(ctx context.Context, _ *cache.Reflector, err error) {
 		c.mu.Lock()
 		c.failures[kind] = err
 		c.mu.Unlock()
-		if ctx.Err() == nil {
-			c.outage.failed(fmt.Errorf("watch: %w", err))
+		warnings := &c.outage
+		switch {
+		case ctx.Err() != nil, errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			return
+		case apierrors.IsForbidden(err):
+			warnings = forbidden
 		}
+		warnings.Do(func() {
+			c.log.Warn("the API server cannot be watched; trying again until it can", "kind", kind, "error", err)
+		})
 	}
 }
 

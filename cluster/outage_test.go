@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -10,32 +10,34 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 )
 
 func TestEachMissingRightIsLoggedForItselfAndAnOutageOnce(t *testing.T) {
-	forbidden := func(resource string) error {
-		return fmt.Errorf("watch: %w", apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no rule")))
-	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", errors.New("no rule"))
 	away := errors.New("connection refused")
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		o := outage{log: slog.New(slog.NewTextHandler(&log, nil))}
+		c := newCache(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		failed := map[Kind]cache.WatchErrorHandlerWithContext{Pods: c.watchFailed(Pods), Nodes: c.watchFailed(Nodes)}
 		for _, step := range []struct {
 			after time.Duration
+			kind  Kind
 			err   error
 			want  int // lines so far
 		}{
-			{0, forbidden("pods"), 1},
-			{time.Second, forbidden("nodes"), 2},
-			{time.Second, forbidden("pods"), 2},
-			{time.Second, away, 3},
-			{time.Second, errors.New("no route to host"), 3},
-			{outageInterval, forbidden("pods"), 4},
-			{0, forbidden("nodes"), 5},
-			{0, away, 6},
+			{0, Pods, forbidden, 1},
+			{time.Second, Nodes, forbidden, 2},
+			{time.Second, Pods, forbidden, 2},
+			{time.Second, Pods, io.EOF, 2},
+			{time.Second, Pods, away, 3},
+			{time.Second, Nodes, errors.New("no route to host"), 3},
+			{outageInterval, Pods, forbidden, 4},
+			{0, Nodes, forbidden, 5},
+			{0, Pods, away, 6},
 		} {
 			time.Sleep(step.after)
-			o.failed(step.err)
+			failed[step.kind](t.Context(), nil, step.err)
 			if got := log.count("the API server cannot be watched"); got != step.want {
 				t.Errorf("after %v: %d lines, want %d", step.err, got, step.want)
 			}
