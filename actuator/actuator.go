@@ -161,7 +161,7 @@ func New(cfg Config) *Actuator {
 		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
 		})
-		a.background = background.New(background.Config{Client: cfg.Client})
+		a.background = background.New(cfg.Client)
 		a.evictions = eviction.New(eviction.Config{
 			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun,
 			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },

@@ -27,44 +27,28 @@ import (
 )
 
 const (
-	// DefaultBegin is the value of kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the
+	// Begin is how long it may take from the eviction call until the pod is annotated with [EvictionInProgress]: the value of
+	// kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the
 	// others wait without the annotation.
-	DefaultBegin = 10 * time.Minute
-	// DefaultFinish lets a large virtual machine arrive: KubeVirt gives a migration 800 s for each GiB of memory, and 150 s
+	Begin = 10 * time.Minute
+	// Finish is how long it may take from the eviction call until the pod goes. It lets a large virtual machine arrive: KubeVirt gives a migration 800 s for each GiB of memory, and 150 s
 	// in newer releases, so these six hours are 27 GiB or 144 GiB. It covers an annotation that
 	// stays although the migration ended.
-	DefaultFinish = 6 * time.Hour
+	Finish = 6 * time.Hour
 )
 
 // delay is how often a pod is read that nothing was seen of.
 const delay = 10 * time.Second
 
-// Config configures a [Method].
-type Config struct {
-	// Client reads pods, and does nothing else.
-	Client kubernetes.Interface
-	// Begin is how long it may take from the eviction call until the pod is annotated with [EvictionInProgress]. 0:
-	// [DefaultBegin].
-	Begin time.Duration
-	// Finish is how long it may take from the eviction call until the pod goes. 0: [DefaultFinish].
-	Finish time.Duration
-}
-
 // Method follows evictions in the background. It is a [move.Method] that changes nothing in the cluster.
-type Method struct{ cfg Config }
+type Method struct {
+	client kubernetes.Interface // reads pods, and does nothing else
+}
 
 var _ move.Method = (*Method)(nil)
 
 // New makes a method.
-func New(cfg Config) *Method {
-	if cfg.Begin == 0 {
-		cfg.Begin = DefaultBegin
-	}
-	if cfg.Finish == 0 {
-		cfg.Finish = DefaultFinish
-	}
-	return &Method{cfg}
-}
+func New(client kubernetes.Interface) *Method { return &Method{client} }
 
 // state is the part of the ledger record that the method reads.
 type state struct {
@@ -93,7 +77,7 @@ func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Tim
 	if err != nil {
 		return move.Progress{}, err
 	}
-	pod, _, err := move.Live(ctx, m.cfg.Client, s.Pod)
+	pod, _, err := move.Live(ctx, m.client, s.Pod)
 	if err != nil {
 		return move.Progress{}, fmt.Errorf("eviction in the background: %w", err)
 	}
@@ -116,10 +100,10 @@ func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 		return undone("the pod does not have the annotation %s any more", RequestOnly)
 	case s.Begun && !moved:
 		return undone("the annotation %s was taken away; the pod stays", EvictionInProgress)
-	case since >= m.cfg.Finish:
-		return undone("the pod is still there %s after the eviction call", m.cfg.Finish)
-	case !moved && since >= m.cfg.Begin:
-		return undone("the pod does not have the annotation %s, %s after the eviction call", EvictionInProgress, m.cfg.Begin)
+	case since >= Finish:
+		return undone("the pod is still there %s after the eviction call", Finish)
+	case !moved && since >= Begin:
+		return undone("the pod does not have the annotation %s, %s after the eviction call", EvictionInProgress, Begin)
 	}
 	return move.Progress{Stage: move.Working, Delay: delay}
 }

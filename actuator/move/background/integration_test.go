@@ -212,7 +212,7 @@ func testWebhookAnswers(p *place) {
 			p.Errorf("not accepted: %v", err)
 		}
 	}
-	p.step(background.New(background.Config{Client: p.client}), p.start(background.New(background.Config{}), pod), 0, working())
+	p.step(background.New(p.client), p.start(background.New(nil), pod), 0, working())
 }
 
 func testBudgetAnswers(p *place) {
@@ -237,7 +237,7 @@ func (p *place) label(pod *corev1.Pod, value string) error {
 }
 
 func testPodGoes(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	state = p.step(m, state, time.Second, working())
 	p.annotate(pod, background.EvictionInProgress, true)
@@ -246,7 +246,7 @@ func testPodGoes(p *place) {
 	if string(again) != string(state) {
 		p.Errorf("a step that is repeated remembers %s, was %s", again, state)
 	}
-	state = p.step(m, state, background.DefaultFinish-time.Second, working())
+	state = p.step(m, state, background.Finish-time.Second, working())
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.must(err)
@@ -254,7 +254,7 @@ func testPodGoes(p *place) {
 }
 
 func testPodEnds(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
@@ -263,7 +263,7 @@ func testPodEnds(p *place) {
 }
 
 func testPodMadeAnew(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
@@ -273,25 +273,23 @@ func testPodMadeAnew(p *place) {
 }
 
 func testNobodyBegins(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
-	state = p.step(m, state, background.DefaultBegin-time.Second, working())
+	state = p.step(m, state, background.Begin-time.Second, working())
 	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after the eviction call"
-	p.step(m, state, background.DefaultBegin, undone(fmt.Sprintf(message, "10m0s")))
-	m = background.New(background.Config{Client: p.client, Begin: time.Minute})
-	p.step(m, state, time.Minute, undone(fmt.Sprintf(message, "1m0s")))
+	p.step(m, state, background.Begin, undone(fmt.Sprintf(message, "10m0s")))
 }
 
 func testTooLong(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client, Finish: time.Hour})
+	pod, m := p.vm(), background.New(p.client)
 	p.annotate(pod, background.EvictionInProgress, true)
 	state := p.start(m, pod)
-	state = p.step(m, state, time.Hour-time.Second, working())
-	p.step(m, state, time.Hour, undone("the pod is still there 1h0m0s after the eviction call"))
+	state = p.step(m, state, background.Finish-time.Second, working())
+	p.step(m, state, background.Finish, undone("the pod is still there 6h0m0s after the eviction call"))
 }
 
 func testAnnotationTakenAway(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	p.annotate(pod, background.EvictionInProgress, true)
 	state = p.step(m, state, time.Minute, working())
@@ -301,7 +299,7 @@ func testAnnotationTakenAway(p *place) {
 }
 
 func testMarkTakenAway(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	p.annotate(pod, background.RequestOnly, false)
 	p.step(m, state, time.Minute,
@@ -309,7 +307,7 @@ func testMarkTakenAway(p *place) {
 }
 
 func testNoAnswer(p *place) {
-	pod, m := p.vm(), background.New(background.Config{Client: p.client})
+	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()
