@@ -38,6 +38,7 @@ type Ledger interface {
 // The prefixes of the keys of the ledger.
 const (
 	keyMove  = "move."  // and the pod's UID: a record
+	keyBegun = "begun"  // alone: the records, by the pod's UID, of moves that have begun and have no key of their own yet
 	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a LoopBreaker
 	keyClear = "clear." // and the UID of a workload or everyWorkload: a request to close its circuit breakers
 	keyStorm = "storm"  // alone: a stormRecord, while the cluster breaker is open
@@ -68,6 +69,8 @@ type record struct {
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began it, without data.
 	Cause schemas.Event `json:"cause"`
+
+	begun bool // it was read from the key begun
 }
 
 func (r record) key() string { return keyMove + string(r.Intent.Pod.UID) }
@@ -131,6 +134,13 @@ func loopKey(k limit.BreakerKey) string {
 // the empty UID. The actuator that leads deletes the key when it has done so.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
 
+func readRecord(key string, text []byte) (r record, err error) {
+	if err = json.Unmarshal(text, &r); err == nil {
+		err = r.check(key)
+	}
+	return r, err
+}
+
 // readLedger reads the entries of a ledger. It leaves out invalid records, and names them.
 func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker, storm stormRecord, invalid []error) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
@@ -139,10 +149,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 		switch {
 		case strings.HasPrefix(key, keyMove):
 			var r record
-			if err = json.Unmarshal(value, &r); err == nil {
-				err = r.check(key)
-			}
-			if err == nil {
+			if r, err = readRecord(key, value); err == nil {
 				moves = append(moves, r)
 			}
 		case strings.HasPrefix(key, keyLoop):
@@ -155,6 +162,20 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 			}
 		case key == keyStorm:
 			err = json.Unmarshal(value, &storm)
+		case key == keyBegun:
+			var begun map[string]json.RawMessage
+			err = json.Unmarshal(value, &begun)
+			for uid, text := range begun {
+				if _, own := entries[keyMove+uid]; own {
+					continue // it is newer
+				}
+				r, err := readRecord(keyMove+uid, text)
+				if r.begun = true; err == nil {
+					moves = append(moves, r)
+				} else {
+					invalid = append(invalid, fmt.Errorf("ledger record %s of %s is set aside: %w", keyMove+uid, key, err))
+				}
+			}
 		case !strings.HasPrefix(key, keyClear):
 			err = errors.New("the key is unknown")
 		}
@@ -289,14 +310,25 @@ func (s *session) writeLedger(key string, value any) error {
 		return ErrNotLeading
 	case s.ledger == nil:
 		return nil
-	case value == nil:
+	case key == keyBegun:
+		s.mu.Lock()
+		value = s.begun.value()
+		s.mu.Unlock()
+	}
+	if value == nil {
 		return s.persist(deleteWrites, func() error { return s.ledger.Delete(s.saving, key) }, "key", key)
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("ledger key %s: %w", key, err)
 	}
-	return s.persist(recordWrites, func() error { return s.ledger.Put(s.saving, key, text) }, "key", key)
+	err = s.persist(recordWrites, func() error { return s.ledger.Put(s.saving, key, text) }, "key", key)
+	if r, ok := value.(record); ok && err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.begun.remove(r)
+	}
+	return err
 }
 
 // save stores the record of a move before a call. It fails when the record is not stored, or the lease is not valid any more:
@@ -308,10 +340,12 @@ func (s *session) save(ctx context.Context, r record) error {
 	s.mu.Lock()
 	x := s.moves.all[r.Intent.Pod.UID]
 	r.Begun, r.Newest, r.Workload, r.Canceled = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload), x.Canceled
-	x.record, x.saved = r, true
+	x.record = r
+	err := s.begun.add(r)
+	stored := s.ledgerWrites.set(keyBegun, nil)
 	s.mu.Unlock()
-	if err := s.ledgerWrites.set(r.key(), r).wait(ctx); err != nil {
-		return fmt.Errorf("ledger key %s: %w", r.key(), err)
+	if err = cmp.Or(err, stored.wait(ctx)); err != nil {
+		return fmt.Errorf("ledger record of pod %s: %w", r.Intent.Pod, err)
 	}
 	return s.checkLease(r.Intent.Pod)
 }

@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,6 @@ type inFlight struct {
 	// recovered is until when the move stays in the ledger because a process before this one began it. Zero: this one did.
 	recovered time.Time
 	buckets   [2]*limit.Bucket // that hold its tokens: of the cluster and of its namespace, nil where that has no rate
-	saved     bool             // the ledger has it
 	reported  bool             // the verdict that began it is stored
 	ending    bool             // the verdict that ends it is not stored yet
 	// over is how it ended, as soon as that is seen: the replacement may be gone when the verdict is stored.
@@ -175,10 +175,52 @@ func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(cooldown)) })
 }
 
+// begunMoves are the records of the moves that have begun and have no key of their own in the ledger yet. All of them are the value
+// of one key, so pods that move at the same time share one write: the bus syncs each write to the disk, and a drain would else wait
+// for one sync for each pod before its first eviction. Not safe for concurrent use. newBegunMoves makes one.
+type begunMoves struct {
+	records map[types.UID]json.RawMessage
+	intents map[types.UID]string // their IDs
+	// due: the ledger may have a record that is not here any more. It does no harm until the pod is deleted by others.
+	due bool
+}
+
+func newBegunMoves() *begunMoves {
+	return &begunMoves{records: map[types.UID]json.RawMessage{}, intents: map[types.UID]string{}}
+}
+
+func (b *begunMoves) add(r record) error {
+	text, err := json.Marshal(r) // once, not for each write
+	if err != nil {
+		return err
+	}
+	uid := r.Intent.Pod.UID
+	b.records[uid], b.intents[uid] = text, r.Intent.ID
+	return nil
+}
+
+// remove removes the record of a move that has a key of its own now, or was not made.
+func (b *begunMoves) remove(r record) {
+	if uid := r.Intent.Pod.UID; b.records[uid] != nil && b.intents[uid] == r.Intent.ID {
+		delete(b.records, uid)
+		delete(b.intents, uid)
+		b.due = true
+	}
+}
+
+// value is what the ledger stores. nil: there are none.
+func (b *begunMoves) value() any {
+	if b.due = false; len(b.records) == 0 {
+		return nil
+	}
+	return maps.Clone(b.records)
+}
+
 // remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.
 func (s *session) remember(x *inFlight, now time.Time) {
 	if x.Settled {
 		if !now.Before(s.forgottenAt(x, now)) {
+			s.begun.remove(x.record)
 			s.change(x.key(), nil)
 			return
 		}

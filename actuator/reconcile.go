@@ -274,13 +274,7 @@ func (s *session) abandon(x *inFlight, now time.Time) {
 	s.departures.remove(x)
 	s.moves.remove(x)
 	s.releaseFor(x.at)
-	switch before := s.settled[x.uid()]; {
-	case !x.saved:
-	case before != nil: // an earlier move of the pod still counts
-		s.change(before.key(), before.record)
-	default:
-		s.change(x.key(), nil)
-	}
+	s.begun.remove(x.record)
 }
 
 // returnTokens returns the tokens of the cluster and of the namespace that the move holds.

@@ -36,8 +36,16 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	s.setInvalidRecords(append(invalid, found.invalid...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, r := range records {
+		if r.begun {
+			_ = s.begun.add(r) // cannot fail: it was read a moment ago
+		}
+	}
+	s.begun.due = entries[keyBegun] != nil // some may have a key of their own
 	for _, r := range found.never {
-		s.change(r.key(), nil)
+		if s.begun.remove(r); !r.begun {
+			s.change(r.key(), nil)
+		}
 	}
 	s.restore(found.moves)
 	for _, l := range loops {
@@ -84,7 +92,7 @@ type resolved struct {
 func (s *session) resolve(ctx context.Context, records []record) (found resolved, err error) {
 	for _, r := range records {
 		x := &inFlight{
-			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, saved: true, reported: true,
+			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, reported: true,
 			recovered: s.cfg.Now().Add(readTableWithin),
 		}
 		if x.at.workload == "" && r.Workload != nil {

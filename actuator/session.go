@@ -56,6 +56,7 @@ type session struct {
 	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
 	loop       *limit.WorkloadBreaker
 	cluster    *limit.ClusterBreaker
+	begun      *begunMoves
 	clusterDue bool // something changed for the cluster breaker
 	tracked    time.Time
 	swept      time.Time
@@ -73,7 +74,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	s := &session{
 		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, queues: newQueues(),
 		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
-		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), departures: departures{},
+		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
 		loop:    limit.NewWorkloadBreaker(p.Brakes.Loop),
 		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true,
@@ -134,6 +135,9 @@ func (s *session) tick(ctx context.Context) {
 		now := s.cfg.Now()
 		s.expire(now)
 		s.forgetSettled(now)
+		if s.begun.due {
+			s.change(keyBegun, nil)
+		}
 		if !now.Before(s.swept.Add(sweepEvery)) {
 			s.sweep(now)
 		}

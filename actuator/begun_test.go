@@ -1,0 +1,136 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// slowPuts is a ledger whose disk takes 10 ms for each write, one after the other.
+type slowPuts struct {
+	*memory
+	disk chan struct{} // has room for one
+	keys []string
+}
+
+func (l *slowPuts) Put(ctx context.Context, key string, value []byte) error {
+	l.disk <- struct{}{} // not a mutex: fake time goes on only while channels block
+	defer func() { <-l.disk }()
+	time.Sleep(10 * ms)
+	l.mu.Lock()
+	l.keys = append(l.keys, key)
+	l.mu.Unlock()
+	return l.memory.Put(ctx, key, value)
+}
+
+// saves evicts a pod like the real execution: it saves the record, then it calls.
+func saves(called func(o Intent)) executeFunc {
+	return func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+		if err := save(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
+			return schemas.Verdict{}, err
+		}
+		called(o)
+		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+	}
+}
+
+// TestBegunMoves: moves that begin together share one write of the ledger, and none is lost or made twice by that.
+func TestBegunMoves(t *testing.T) {
+	t.Run("twenty_pods_begin_after_two_writes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := &slowPuts{memory: newMemory(), disk: make(chan struct{}, 1)}
+			var mu sync.Mutex
+			var last time.Time
+			calls, writes := 0, 0
+			a := New(Config{Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast, Parallel: 64})
+			end := leads(t, a, saves(func(Intent) {
+				mu.Lock()
+				if calls++; calls == 20 {
+					last = time.Now()
+					l.memory.mu.Lock()
+					for _, key := range l.keys {
+						if key == keyBegun {
+							writes++
+						}
+					}
+					l.memory.mu.Unlock()
+				}
+				mu.Unlock()
+				time.Sleep(time.Second)
+			}))
+			b := &bench{Actuator: a, bus: l.memory, start: time.Now()}
+			var uids []types.UID
+			for i := range 20 {
+				uids = append(uids, types.UID(fmt.Sprint(i)))
+			}
+			b.put("A", 1, uids...)
+			time.Sleep(time.Minute)
+			end()
+			if calls != 20 || writes > 2 {
+				t.Errorf("%d calls after %d writes and %v, want 20 after at most 2", calls, writes, last.Sub(b.start))
+			}
+			check(t, "verdicts", len(l.heard(t, b.start)), 20)
+			_, left := l.ledger[keyBegun]
+			check(t, "the key begun is left", left, false)
+		})
+	})
+	t.Run("a_new_leader_finds_what_became_of_each", func(t *testing.T) {
+		gone := wire(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/pod-2") {
+				return response(http.StatusOK, &corev1.Pod{
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "pod-2", UID: "2"},
+				}), nil
+			}
+			return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+		}).client(t)
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			answer, e := answerTo("A", 1, "1", "2", "3")
+			begun := map[string]any{"4": map[string]any{}}
+			for i, intent := range answer.Intents { // pod-1 is gone, pod-2 was never evicted
+				r := record{Intent: intentOf(answer, intent, e), Method: schemas.MethodEviction, Begun: time.Now()}
+				begun[string(intent.Pod.UID)] = r
+				if i == 2 { // accepted, and its verdict is stored
+					r.Moved = time.Now()
+					m.ledger[r.key()], _ = json.Marshal(r)
+				}
+			}
+			m.ledger[keyBegun], _ = json.Marshal(begun)
+			a := New(Config{Client: gone, Bus: m, Ledger: m, Source: "/test/actuator", Policy: fast, View: webPods("2")})
+			start := time.Now()
+			end := leads(t, a, saves(func(Intent) {}))
+			time.Sleep(5 * time.Second)
+			check(t, "verdicts", m.heard(t, start), []heard{
+				{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-1.1", schemas.ReasonNotReplaced, 0}, {"A-1.3", schemas.ReasonNotReplaced, 0},
+			})
+			check(t, "ledger", m.keys(), []string{"move.1", "move.3"})
+			check(t, "readiness", fmt.Sprint(a.Ready()), `ledger record move.4 of begun is set aside: it is about the pod with UID ""`)
+			end()
+		})
+	})
+	t.Run("a_refused_move_leaves_the_ledger", func(t *testing.T) {
+		refused := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
+			err := save(ctx, record{Intent: o, Method: schemas.MethodEviction})
+			return o.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, ""), err
+		}
+		inBubble(t, Config{Policy: fast}, refused, func(t *testing.T, b *bench) {
+			b.put("A", 1, "1")
+			synctest.Wait()
+			check(t, "ledger at once", b.bus.keys(), []string{keyBegun})
+			time.Sleep(2 * tickEvery)
+			check(t, "ledger", b.bus.keys(), []string(nil))
+		})
+	})
+}
