@@ -134,7 +134,7 @@ func (s *stage) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.progress.say("starting the control plane")
-	if s.cluster, err = cluster.Start(ctx, cluster.Options{}); err != nil {
+	if s.cluster, err = cluster.Start(ctx, cluster.Options{Durable: true}); err != nil {
 		return err
 	}
 	s.client = s.cluster.Client()

@@ -78,7 +78,7 @@ func (c components) etcdProcess() supervisor.Process {
 		"--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=default="+peer,
 		"--socket-reuse-port=true",
-		"--unsafe-no-fsync=true",
+		fmt.Sprintf("--unsafe-no-fsync=%t", !c.options.Durable),
 		"--quota-backend-bytes=8000000000",
 		"--log-level=warn",
 	)

@@ -35,6 +35,8 @@ type Options struct {
 	// FeatureGates are switched in the API server, the controller manager and the
 	// scheduler alike.
 	FeatureGates map[string]bool
+	// Durable lets etcd sync each write to the disk, as in production. Without it, tests are faster.
+	Durable bool
 	// Parallelism bounds the requests that one helper has under way. Default: 16.
 	Parallelism int
 }
