@@ -33,8 +33,9 @@ type lease struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	renewed time.Time // when this process last began to renew it, by the monotonic clock; zero: another one may hold it
-	failed  time.Time // since when the API server does not answer; zero: it does
+	renewed time.Time     // when this process last began to renew it, by the monotonic clock; zero: another one may hold it
+	failed  time.Time     // since when the API server does not answer; zero: it does
+	taken   chan struct{} // gets an item when another process may hold it
 }
 
 func newLease(s settings.Settings, client kubernetes.Interface, name, identity string, log *slog.Logger) *lease {
@@ -42,9 +43,6 @@ func newLease(s settings.Settings, client kubernetes.Interface, name, identity s
 		client: client, namespace: s.LeaseNamespace(), name: name, identity: identity, duration: s.LeaseDuration, log: log,
 	}
 }
-
-// validEvery is the time between two checks of a leader's own lease.
-const validEvery = 200 * time.Millisecond
 
 // newIdentity names this process in leases: the host's name for people, and a random part, since a process that was started
 // again is another leader.
@@ -69,10 +67,16 @@ func (l *lease) retryPeriod() time.Duration { return min(l.duration/7, 2*time.Se
 
 // Valid reports whether this process held the lease less than the renew deadline ago, by the monotonic clock. Another process
 // can hold it only after the longer lease duration. A process that was paused finds out here before it writes.
-func (l *lease) Valid() bool {
+func (l *lease) Valid() bool { return l.left() > 0 }
+
+// left is how long the lease is still valid, unless it is renewed.
+func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.renewed.IsZero() && time.Since(l.renewed) < l.renewDeadline()
+	if l.renewed.IsZero() {
+		return 0
+	}
+	return l.renewDeadline() - time.Since(l.renewed)
 }
 
 // hold runs lead whenever this process holds the lease, until ctx ends. The context of lead ends when ctx ends, with the same
@@ -180,14 +184,17 @@ func (l *lease) term(ctx context.Context, lead func(context.Context) error) erro
 	defer guard.Wait()
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+	taken := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.taken = taken
+	l.mu.Unlock()
 	guard.Go(func() {
-		tick := time.NewTicker(validEvery)
-		defer tick.Stop()
-		for l.Valid() {
+		for left := l.left(); left > 0; left = l.left() {
 			select {
 			case <-leading.Done():
 				return
-			case <-tick.C:
+			case <-taken:
+			case <-time.After(left):
 			}
 		}
 		l.log.Warn("lease lost", "lease", l.name)
@@ -253,7 +260,12 @@ func (l *lock) write(record resourcelock.LeaderElectionRecord, write func() erro
 func (l *lease) renewedAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.renewed = at
+	if l.renewed = at; at.IsZero() {
+		select {
+		case l.taken <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // mine reports whether this process held the lease last.

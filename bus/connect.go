@@ -64,6 +64,7 @@ type Bus struct {
 	log  *slog.Logger
 	nc   *nats.Conn
 	js   jetstream.JetStream
+	beat time.Duration // between two heartbeats of a pull
 
 	health *health
 	stored func(...schemas.Event) // nil: nothing is traced
@@ -101,7 +102,11 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	return &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}, nil
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: js, beat: pullBeat, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
+	if o.Server != nil {
+		b.beat = pullBeatInside
+	}
+	return b, nil
 }
 
 // emitted reports stored events to the tracing.

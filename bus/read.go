@@ -16,9 +16,11 @@ import (
 
 const (
 	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat the time between heartbeats of the server:
-	// after two missing ones the client pulls again. So a reader notices a server that was killed.
-	pullFor  = 30 * time.Second
-	pullBeat = 2 * time.Second
+	// after two missing ones the client pulls again. So a reader notices a server that was killed. A server in the same process
+	// cannot be killed alone, and each heartbeat wakes six goroutines, so it sends one every pullBeatInside.
+	pullFor        = 30 * time.Second
+	pullBeat       = 2 * time.Second
+	pullBeatInside = 10 * time.Second
 	// readAhead is how many messages a reader asks for at once.
 	readAhead = 256
 	// forgotten is when the server removes the consumer of a dead reader.
@@ -70,7 +72,7 @@ func (b *Bus) read(ctx context.Context, s source, after, epoch uint64) (*reader,
 	}
 	r := &reader{bus: b, source: s, consumer: c, epoch: epoch, pending: c.CachedInfo().NumPending}
 	if r.messages, err = c.Messages(jetstream.PullMaxMessages(readAhead), jetstream.PullExpiry(pullFor),
-		jetstream.PullHeartbeat(pullBeat)); err != nil {
+		jetstream.PullHeartbeat(b.beat)); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
 	}
 	return r, nil
