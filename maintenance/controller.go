@@ -121,6 +121,8 @@ const (
 	workers = 4
 	// resync is how often everything is reconciled.
 	resync = time.Minute
+	// pollInterval is how often a maintenance that goes on is reconciled though nothing has changed.
+	pollInterval = 10 * time.Second
 	// overlap is how long before its start a session reads verdicts, for clocks that differ.
 	overlap = 5 * time.Second
 	// firstBackoff and maxBackoff are the delays between failed attempts of one key.

@@ -177,11 +177,10 @@ func (s *session) withdraw(
 	return s.send(ctx, name, x, list, inFlight, now)
 }
 
-// publish publishes the wanted pods, if the actuator does not have them all. next is when to call it again; zero: when something
-// changes.
+// publish publishes the wanted pods, if the actuator does not have them all.
 func (s *session) publish(
 	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
-) (next time.Time, err error) {
+) error {
 	s.drains.mu.Lock()
 	x, due := s.drains.byName[name], false
 	var list []schemas.Intent
@@ -189,11 +188,8 @@ func (s *session) publish(
 		e := x.entries[i.Pod.UID]
 		switch {
 		case e != nil && e.open:
-			renewal := e.intent.Expires.Add(-lifetime / 2)
-			due = due || e.renew || !now.Before(renewal)
-			next = earlier(next, renewal)
+			due = due || e.renew || !now.Before(e.intent.Expires.Add(-lifetime/2))
 		case e != nil && now.Before(e.retryAt):
-			next = earlier(next, e.retryAt)
 			continue
 		default:
 			due = true
@@ -203,12 +199,9 @@ func (s *session) publish(
 	inFlight := x.inFlight(moving)
 	s.drains.mu.Unlock()
 	if !due {
-		return next, nil
+		return nil
 	}
-	if err := s.send(ctx, name, x, list, inFlight, now); err != nil {
-		return time.Time{}, err
-	}
-	return earlier(next, now.Add(lifetime/2)), nil
+	return s.send(ctx, name, x, list, inFlight, now)
 }
 
 // send publishes a message that lists these pods, with new intents, and those in flight.
@@ -402,12 +395,4 @@ func (d *drains) podGone(pod types.UID) {
 // blocker is an object that blocks a pod, with any UID.
 func blocker(kind, namespace, name string) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
-}
-
-// earlier is the earlier of two times, of which zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -32,7 +32,7 @@ func TestIntents(t *testing.T) {
 				return []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "n1"}}
 			}
 			now := time.Now()
-			if _, err := s.publish(t.Context(), "kernel", wanted("first"), nil, now); err != nil {
+			if err := s.publish(t.Context(), "kernel", wanted("first"), nil, now); err != nil {
 				t.Fatal(err)
 			}
 			before := s.drains.of("kernel").entries["first"]
@@ -41,7 +41,7 @@ func TestIntents(t *testing.T) {
 			if err := s.withdraw(t.Context(), "kernel", wanted("second"), tt.moving, now); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.publish(t.Context(), "kernel", wanted("second"), tt.moving, now); err != nil {
+			if err := s.publish(t.Context(), "kernel", wanted("second"), tt.moving, now); err != nil {
 				t.Fatal(err)
 			}
 			e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())

@@ -27,7 +27,7 @@ func TestLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			pod := schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart-1"}
-			_, err := s.publish(t.Context(), "kernel", []schemas.Intent{{Pod: pod, Node: "n1"}}, nil, time.Now())
+			err := s.publish(t.Context(), "kernel", []schemas.Intent{{Pod: pod, Node: "n1"}}, nil, time.Now())
 			if errors.Is(err, apply.ErrNotLeading) == tt.valid || tt.valid && err != nil {
 				t.Errorf("with a lease that is valid: %v: got %v", tt.valid, err)
 			}

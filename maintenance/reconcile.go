@@ -37,7 +37,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		if m = s.objects.get(name); m == nil {
 			return 0, s.end(ctx, name, now)
 		}
-		facts, queries = s.facts(m, now)
+		facts, _ = s.facts(m, now)
 	}
 	intents, decision := plan.Decide(facts)
 	moving := movingOff(facts, decision)
@@ -60,18 +60,14 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if announceErr := s.announce(ctx, decision, r); announceErr != nil {
 		return 0, errors.Join(err, announceErr)
 	}
-	next, publishErr := s.publish(ctx, name, movable(intents, r), moving, now)
-	next = earlier(next, plan.Due(facts))
-	if len(queries) > 0 {
-		next = earlier(next, now.Add(gateInterval))
+	err = errors.Join(err, s.publish(ctx, name, movable(intents, r), moving, now))
+	switch {
+	case withheld:
+		return settleInterval, err
+	case decision.Finalizer && (m.Spec.Stage != v1alpha1.Idle || m.DeletionTimestamp != nil):
+		return pollInterval, err // for windows, deadlines, gates, and retries
 	}
-	if withheld {
-		next = earlier(next, now.Add(settleInterval))
-	}
-	if !next.IsZero() {
-		after = max(next.Sub(s.now()), time.Millisecond)
-	}
-	return after, errors.Join(err, publishErr)
+	return 0, err
 }
 
 // movingOff are the pods on the move off nodes that the decision still drains.

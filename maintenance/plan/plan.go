@@ -8,7 +8,7 @@
 //	                       ├─ status       status.go    conditions and summary
 //	                       ├─ steps        steps.go     cordon, return, conditions of nodes
 //	                       └─ intents      pods.go      pods in the order of the plan and of drain rules; rules.go
-//	Open, Due (window.go)                  when nodes may be begun, and when to decide again
+//	Open (window.go)                       when nodes may be begun
 //	Selector, ControlPlane (nodes.go)      facts about one node
 //
 // # The stages of a node

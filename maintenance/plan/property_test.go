@@ -215,7 +215,6 @@ func (w *world) decide(o *object) answer {
 		w.fail("decided otherwise the second time:\n%s\n%s", text(w, steps), text(w, stepsAgain))
 	}
 	w.truth(scope, intents, steps)
-	w.patience(scope, intents, steps)
 	if !same(steps.Status, scope.Maintenance.Status) {
 		var stages []string
 		for _, n := range steps.Status.Nodes {
@@ -224,22 +223,6 @@ func (w *world) decide(o *object) answer {
 		w.say("%s %s: %s", o.m.Name, steps.Status.Summary.Message, strings.Join(stages, ", "))
 	}
 	return answer{o.m.UID, intents, steps}
-}
-
-// patience: where nothing is to be written, nothing changes before the moment that is due.
-func (w *world) patience(scope Facts, intents []schemas.Intent, steps Decision) {
-	if !same(steps.Status, scope.Maintenance.Status) {
-		return
-	}
-	later := scope
-	later.Now = scope.Now.Add(240 * time.Hour)
-	if due := Due(scope); !due.IsZero() {
-		later.Now = due.Add(-1)
-	}
-	intentsLater, stepsLater := Decide(later)
-	if !same(steps.Status, stepsLater.Status) || text(w, intents) != text(w, intentsLater) || len(steps.Nodes) != len(stepsLater.Nodes) {
-		w.fail("at %s it is decided otherwise, before it is due:\n%s\n%s", later.Now, text(w, steps), text(w, stepsLater))
-	}
 }
 
 // hold checks what has to hold at every moment.

@@ -191,38 +191,3 @@ func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	}
 	return time.Time{}
 }
-
-// Due is the next time at which Decide may return another result with the same facts. Zero: never.
-func Due(f Facts) (first time.Time) {
-	at := func(t time.Time) {
-		if t.After(f.Now) && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	at(f.NextWindow)
-	for _, s := range f.Maintenance.Status.Stages {
-		if s.Stage == v1alpha1.Complete {
-			at(s.Start.Add(Settle))
-		}
-	}
-	stages := Stages(f.Maintenance.Status)
-	for _, n := range f.Maintenance.Status.Nodes {
-		if n.Stage == v1alpha1.Claimed && n.Start != nil {
-			at(n.Start.Add(Grace))
-		}
-		if Holds(n.Stage) && n.DrainedAt == nil {
-			at(Deadline(&f.Maintenance, n))
-		}
-	}
-	for _, n := range f.Nodes {
-		if n.Mark != nil {
-			at(n.Mark.At.Add(Grace))
-		}
-		for _, p := range n.Pods {
-			if InProgress(stages[n.Node.Name]) && p.Pod.DeletionTimestamp != nil {
-				at(p.Pod.DeletionTimestamp.Add(Grace))
-			}
-		}
-	}
-	return first
-}

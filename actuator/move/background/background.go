@@ -28,12 +28,11 @@ import (
 
 const (
 	// Begin is how long it may take from the eviction call until the pod is annotated with [EvictionInProgress]: the value of
-	// kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the
-	// others wait without the annotation.
+	// kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the others wait without the annotation.
 	Begin = 10 * time.Minute
-	// Finish is how long it may take from the eviction call until the pod goes. It lets a large virtual machine arrive: KubeVirt gives a migration 800 s for each GiB of memory, and 150 s
-	// in newer releases, so these six hours are 27 GiB or 144 GiB. It covers an annotation that
-	// stays although the migration ended.
+	// Finish is how long it may take from the eviction call until the pod goes. It lets a large virtual machine arrive: KubeVirt
+	// gives a migration 800 s for each GiB of memory, and 150 s in newer releases, so these six hours are 27 GiB or 144 GiB. It
+	// covers an annotation that stays although the migration ended.
 	Finish = 6 * time.Hour
 )
 
