@@ -2,6 +2,7 @@ package bus
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -25,6 +26,19 @@ func (p Participant) String() string {
 	return string(p.Role) + "-" + schemas.Token(p.Name)
 }
 
+// Account is the account of the streams and the roles, on a server with keys for participants.
+const Account = "REHOME"
+
+// Account returns the account of the participant. A program outside of Rehome that publishes has an account of its own, with the
+// imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
+// its own account, where no stream is. A listener publishes nothing, and a function only answers.
+func (p Participant) Account() string {
+	if p.Role == RoleSender {
+		return Account + "_" + p.String()
+	}
+	return Account
+}
+
 // Hosting says which strategies have functions, and where.
 type Hosting struct {
 	// BuiltIn are the strategies that `rehome functions` hosts.
@@ -41,6 +55,11 @@ type Rights struct {
 	Publish   []string // subjects, with wildcards
 	Subscribe []string // subjects, with wildcards
 	Reply     bool     // may answer each message that it gets, once
+}
+
+// Imports returns what a participant with an account of its own imports from [Account]: services to publish on, and streams to hear.
+func (r Rights) Imports() (services, streams []string) {
+	return r.Publish, slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
 }
 
 // RightsOf returns the least rights with which a participant can do all of its work, from the table of [Nouns]. The subjects
@@ -77,8 +96,11 @@ func RightsOf(p Participant, h Hosting) Rights {
 	return r
 }
 
+// inboxes is the beginning of the subjects to which answers come.
+const inboxes = "_INBOX_"
+
 // inbox is the beginning of the subjects to which the answers for a participant come.
-func inbox(name string) string { return "_INBOX_" + schemas.Token(name) }
+func inbox(name string) string { return inboxes + schemas.Token(name) }
 
 // api is the beginning of the subjects by which a client asks a server about streams and consumers.
 const api = "$JS.API."

@@ -183,9 +183,6 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 func (*serverLog) Debugf(string, ...any) {}
 func (*serverLog) Tracef(string, ...any) {}
 
-// Account is the account of Rehome on a server with keys for participants.
-const Account = "REHOME"
-
 // The limits of an embedded server that listens, far above the needs of participants.
 const (
 	maxConnections   = 128

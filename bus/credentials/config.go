@@ -3,6 +3,9 @@ package credentials
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -11,17 +14,72 @@ import (
 // replyWithin is how long a function may take to answer: longer than the dispatcher waits.
 const replyWithin = "10m"
 
-// serverConfig returns the part of the configuration of a server with the rights of all users.
+// serverConfig returns the part of the configuration of a server with the accounts and rights of all users.
 func serverConfig(users []user) []byte {
+	var names []string
+	members := map[string][]user{}
+	services, streams := map[string][]string{}, map[string][]string{} // the accounts that import a subject
+	for _, u := range users {
+		name := u.Account()
+		if members[name] == nil {
+			names = append(names, name)
+		}
+		members[name] = append(members[name], u)
+		if name == bus.Account {
+			continue
+		}
+		asks, hears := u.rights.Imports()
+		for _, s := range asks {
+			services[s] = append(services[s], name)
+		}
+		for _, s := range hears {
+			streams[s] = append(streams[s], name)
+		}
+	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by rehome setup --auth, which writes it anew. It holds no secrets.\n"+
-		"# Every server has it in its configuration, with the line: include %q\n"+
-		"accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", ServerConfig, bus.Account)
-	for _, u := range users {
-		writeUser(&b, u)
+		"# Every server has it in its configuration, with the line: include %q\naccounts {\n", ServerConfig)
+	for _, name := range names {
+		fmt.Fprintf(&b, "  %q {\n", name)
+		if name == bus.Account {
+			b.WriteString("    jetstream: enabled\n    exports: [\n")
+			writeExports(&b, "service", services)
+			writeExports(&b, "stream", streams)
+		} else {
+			b.WriteString("    imports: [\n")
+			asks, hears := members[name][0].rights.Imports()
+			writeImports(&b, "service", asks)
+			writeImports(&b, "stream", hears)
+		}
+		b.WriteString("    ]\n    users: [\n")
+		for _, u := range members[name] {
+			writeUser(&b, u)
+		}
+		b.WriteString("    ]\n  }\n")
 	}
-	b.WriteString("    ]\n  }\n}\n")
+	b.WriteString("}\n")
 	return b.Bytes()
+}
+
+// writeExports writes the subjects that accounts of others import, each for those accounts alone.
+func writeExports(b *bytes.Buffer, kind string, importers map[string][]string) {
+	for _, subject := range slices.Sorted(maps.Keys(importers)) {
+		fmt.Fprintf(b, "      { %s: %q, accounts: [ %s ] }\n", kind, subject, quoted(importers[subject]))
+	}
+}
+
+func writeImports(b *bytes.Buffer, kind string, subjects []string) {
+	for _, subject := range subjects {
+		fmt.Fprintf(b, "      { %s: { account: %q, subject: %q } }\n", kind, bus.Account, subject)
+	}
+}
+
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return strings.Join(all, ", ")
 }
 
 // writeUser writes the key of a user and its rights.
@@ -94,7 +152,7 @@ func readme(users []user, certified bool) []byte {
 		"Written by `rehome setup --auth`. Run it again to add somebody, with everybody who is to stay: seeds that are here\n" +
 		"are kept. Files that end in `.nk` or `.key` are secrets.\n\n" +
 		"1. Each NATS server gets `" + ServerConfig + "`, by the line `include \"" + ServerConfig + "\"` in its configuration,\n" +
-		"   and is told of changes with `nats-server --signal reload`.\n" +
+		"   and is told of changes with `nats-server --signal reload`, twice if there is somebody new who has an account.\n" +
 		"2. Each participant gets its own seed and nobody else's. Programs of Rehome find it by `REHOME_NATS_NKEY_FILE`, and\n" +
 		"   receive answers below `_INBOX_` and the name of the file.\n\n" +
 		"| seed | who uses it |\n|---|---|\n")

@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 func function(name, subject string) bus.Participant {
@@ -247,6 +248,49 @@ func TestAServerStartsWithWhatIsWritten(t *testing.T) {
 	if err := connect("reader"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+}
+
+// TestSendersAreAddedWhileServersRun reloads a server after a sender was added, and after another one was removed.
+func TestSendersAreAddedWhileServersRun(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a")}})
+	config := filepath.Join(dir, "nats-server.conf")
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := bustest.ServeFile(t, config)
+	connect := func(name string) *bus.Bus {
+		return bustest.Connect(t, bus.Options{Name: name, URL: s.ClientURL(), NKeyFile: filepath.Join(dir, name+".nk")})
+	}
+	bustest.SetUp(t, connect("setup"), bus.Setup{})
+	for _, change := range []struct{ now, gone string }{{"a", ""}, {"b", "a"}} {
+		if change.gone != "" {
+			write(t, dir, credentials.Config{Senders: []bus.Participant{sender(change.now)}})
+			for range 2 { // nats-server 2.15 connects the imports of a new account with the second one
+				if err := s.Reload(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := ask(t, connect("sender-"+change.gone), change.gone); !errors.Is(err, bus.ErrNotConnected) {
+				t.Errorf("sender %s: got %v, want that the server does not know it", change.gone, err)
+			}
+		}
+		b := connect("sender-" + change.now)
+		bustest.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now) == nil })
+	}
+}
+
+// ask publishes a request.
+func ask(t *testing.T, b *bus.Bus, sender string) error {
+	t.Helper()
+	r := schemas.Request{Sender: sender, Name: "one", Reason: "test"}
+	e, err := schemas.NewEvent("test", r, time.Now(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Publish(t.Context(), e)
+	return err
 }
 
 func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {

@@ -1,0 +1,323 @@
+package bus_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+)
+
+// outsiders are the keys of programs outside of Rehome, and the subjects on which each may publish a message of its own.
+var outsiders = map[string]string{
+	"sender-batch": "rehome.request.batch.>", "listener": "", "function-KeepOffSpot": "",
+}
+
+// victims are subjects that a role, or another program, owns: of each noun, of the questions to JetStream, of acknowledgments, and of
+// the inboxes of others.
+func victims() []string {
+	return []string{
+		"rehome.delta.node.taints.x", "rehome.scope.RemovePods.default.node.x", "rehome.intents.RemovePods.default.node.x",
+		"rehome.verdict.evicted.x", "rehome.request.other.x", "rehome.request.http.x", "rehome.receipt.other.x", "rehome.maintenance.x",
+		"rehome.dead." + bus.StreamScopes + ".RemovePods", "rehome.dead." + bus.StreamEvents + ".other",
+		"$KV.REHOME_LEDGER.clear.all", "$KV.REHOME_LEDGER.move.x", "$KV.REHOME_MAINTENANCES.x",
+		"$JS.API.STREAM.PURGE." + bus.StreamIntents, "$JS.API.STREAM.DELETE." + bus.StreamLedger,
+		"$JS.ACK." + bus.StreamScopes + ".RemovePods.1.1.1.1.0", "$JS.ACK." + bus.StreamEvents + ".other.1.1.1.1.0",
+		"$JS.FC." + bus.StreamLedger + ".x", "_INBOX_actuator.x", asksOn,
+	}
+}
+
+// question is a message that a key tries to publish. Its data may name the subject of an answer.
+type question struct {
+	subject string
+	data    func(victim string) any
+}
+
+// questions are messages on all subjects, and all questions about streams and consumers.
+func questions() (all []question) {
+	always := func(data any) func(string) any { return func(string) any { return data } }
+	event := always(json.RawMessage(`{"x":1}`))
+	for _, subject := range victims() {
+		all = append(all, question{subject, event})
+	}
+	for _, subject := range []string{
+		"rehome.request.batch.x", "rehome.receipt.batch.x", "rehome.dead." + bus.StreamEvents + ".audit", "_INBOX_sender-batch.x", "elsewhere",
+	} {
+		all = append(all, question{subject, event})
+	}
+	ask := func(subject string, data func(string) any) { all = append(all, question{"$JS.API." + subject, data}) }
+	for _, subject := range []string{"INFO", "STREAM.NAMES", "STREAM.LIST"} {
+		ask(subject, event)
+	}
+	ask("STREAM.CREATE.MINE", always(map[string]any{"name": "MINE", "subjects": []string{"mine"}}))
+	for _, stream := range allStreams {
+		for _, what := range []string{"INFO", "DELETE", "PURGE", "LEADER.STEPDOWN", "RESTORE"} {
+			ask("STREAM."+what+"."+stream, always(map[string]any{}))
+		}
+		ask("STREAM.UPDATE."+stream, always(map[string]any{"name": stream, "subjects": []string{"mine.>"}}))
+		ask("STREAM.SNAPSHOT."+stream, func(v string) any { return map[string]any{"deliver_subject": v} })
+		ask("STREAM.MSG.DELETE."+stream, always(map[string]any{"seq": 1}))
+		ask("STREAM.MSG.GET."+stream, always(map[string]any{"seq": 1}))
+		ask("STREAM.MSG.GET."+stream, always(map[string]any{"next_by_subj": ">"}))
+		ask("STREAM.MSG.GET."+stream, always(map[string]any{"last_by_subj": ">"}))
+		ask("DIRECT.GET."+stream, always(map[string]any{"seq": 1, "batch": 10}))
+		ask("DIRECT.GET."+stream+".>", event)
+		for _, what := range []string{"NAMES", "LIST"} {
+			ask("CONSUMER."+what+"."+stream, always(map[string]any{}))
+		}
+		pushed := func(config map[string]any) func(string) any {
+			return func(v string) any {
+				config := maps.Clone(config)
+				config["deliver_subject"], config["ack_policy"], config["deliver_policy"] = v, "none", "all"
+				return map[string]any{"stream_name": stream, "config": config}
+			}
+		}
+		ask("CONSUMER.CREATE."+stream, pushed(map[string]any{}))
+		ask("CONSUMER.CREATE."+stream+".thief", pushed(map[string]any{"name": "thief"}))
+		ask("CONSUMER.CREATE."+stream+".thief.>", pushed(map[string]any{"name": "thief", "filter_subject": ">"}))
+		ask("CONSUMER.DURABLE.CREATE."+stream+".thief", pushed(map[string]any{"durable_name": "thief"}))
+		for _, consumer := range []string{strategy, "audit", "other"} {
+			ask("CONSUMER.CREATE."+stream+"."+consumer, pushed(map[string]any{"name": consumer, "durable_name": consumer}))
+			for _, what := range []string{"INFO", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"} {
+				ask("CONSUMER."+what+"."+stream+"."+consumer, always(map[string]any{}))
+			}
+			ask("CONSUMER.MSG.NEXT."+stream+"."+consumer, always(map[string]any{"batch": 10, "no_wait": true}))
+			ask("CONSUMER.MSG.NEXT."+stream+"."+consumer, always(map[string]any{"batch": 10, "expires": 1e9, "idle_heartbeat": 1e8}))
+			ack := "$JS.ACK." + stream + "." + consumer + ".1.1.1.1.0"
+			all = append(all, question{ack, always(json.RawMessage("+TERM"))}, question{ack, always(json.RawMessage("-NAK"))})
+		}
+	}
+	return all
+}
+
+var allStreams = []string{
+	bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead, bus.StreamLedger, bus.StreamMaintenances,
+}
+
+// TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each outsider, and with each victim as the subject of the
+// answer: as a reply, as the subject to which a consumer delivers, and as the subject of a trace.
+func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
+	t.Parallel()
+	p := listening(t)
+	admin := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
+	js := p.inside(t)
+	seed(t, admin, js)
+	tap := listenToAll(t, js.Conn())
+	for _, key := range slices.Sorted(maps.Keys(outsiders)) {
+		before := stateOf(t, js, outsiders[key])
+		tried, allowed := p.tryAll(t, key)
+		// The inside connection comes after everything that the server had to do for the key.
+		var after map[string]any
+		bustest.Eventually(t, "the streams are at rest", func() bool {
+			time.Sleep(200 * time.Millisecond)
+			was := after
+			after = stateOf(t, js, outsiders[key])
+			return reflect.DeepEqual(was, after)
+		})
+		t.Logf("%s: tried %d combinations; %d subjects are allowed:\n  %s", key, tried, len(allowed), strings.Join(allowed, "\n  "))
+		for _, what := range slices.Sorted(maps.Keys(before)) {
+			if !reflect.DeepEqual(before[what], after[what]) {
+				t.Errorf("%s changed %s:\nbefore %+v\nafter  %+v", key, what, before[what], after[what])
+			}
+		}
+		for what := range after {
+			if _, was := before[what]; !was {
+				t.Errorf("%s made %s", key, what)
+			}
+		}
+		for subject, by := range tap.take() {
+			if !server.SubjectMatchesFilter(subject, outsiders[key]) && slices.Contains(victims(), subject) {
+				t.Errorf("%s wrote on %s: %s", key, subject, by)
+			}
+		}
+	}
+}
+
+// inside is a bare client with the key of the server's own process.
+func (p port) inside(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	seed, err := nats.NkeyOptionFromSeed(p.options.Socket + ".nk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(p.server), seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// tryAll publishes everything with a key, and returns the subjects that the server did not refuse.
+func (p port) tryAll(t *testing.T, key string) (tried int, allowed []string) {
+	t.Helper()
+	refused := map[string]bool{}
+	var mu sync.Mutex
+	nc := p.bare(t, key)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if match := refusedPublish.FindStringSubmatch(err.Error()); match != nil {
+			refused[match[1]] = true
+		}
+	})
+	all := questions()
+	for _, q := range all {
+		for _, victim := range victims() {
+			text, err := json.Marshal(q.data(victim))
+			if raw, ok := q.data(victim).(json.RawMessage); ok {
+				text, err = raw, nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range []*nats.Msg{
+				{Subject: q.subject, Reply: victim, Data: text},
+				{Subject: q.subject, Reply: victim, Data: text, Header: nats.Header{"Nats-Trace-Dest": {victim}}},
+				{Subject: q.subject, Reply: "_INBOX_" + key + ".x", Data: text, Header: nats.Header{"Nats-Trace-Dest": {victim}, "Nats-Rollup": {"all"}}},
+			} {
+				tried++
+				if err := nc.PublishMsg(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := nc.FlushTimeout(bustest.Patience); err != nil { // it would be cut off with too many refusals in one go
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, q := range all {
+		if !refused[q.subject] && !slices.Contains(allowed, q.subject) {
+			allowed = append(allowed, q.subject)
+		}
+	}
+	return tried, allowed
+}
+
+var refusedPublish = regexp.MustCompile(`(?i)permissions violation for publish to "([^"]+)"`)
+
+// seed stores a message of each noun, and makes the consumers of two forwarders.
+func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
+	t.Helper()
+	answered, _ := answer(t, "a", 1, "pod-1")
+	publish(t, admin, delta(t, "a"), scope(t, "a", 1), answered, verdict(t, "pod-1"))
+	for _, subject := range []string{
+		"rehome.request.other.a", "rehome.receipt.other.a", "rehome.maintenance.a", "rehome.dead." + bus.StreamScopes + ".RemovePods",
+		"$KV.REHOME_LEDGER.move.a", "$KV.REHOME_MAINTENANCES.a",
+	} {
+		if _, err := js.Publish(t.Context(), subject, []byte("+TERM")); err != nil { // it would end the work on a scope
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"audit", "other"} {
+		if _, err := js.CreateConsumer(t.Context(), bus.StreamEvents, jetstream.ConsumerConfig{
+			Durable: name, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, FilterSubjects: []string{"rehome.>"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scopes, err := js.Consumer(t.Context(), bus.StreamScopes, strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scopes.Next(); err != nil { // so that an acknowledgment would do something
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // until the history has its copy of the intents
+}
+
+// stateOf are the streams with the number of messages on each subject, and their consumers, without the subjects of a filter.
+func stateOf(t *testing.T, js jetstream.JetStream, own string) map[string]any {
+	t.Helper()
+	state := map[string]any{}
+	streams := js.ListStreams(t.Context())
+	for s := range streams.Info() {
+		stream, err := js.Stream(t.Context(), s.Config.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := maps.Clone(info.State.Subjects)
+		maps.DeleteFunc(kept, func(subject string, _ uint64) bool { return own != "" && server.SubjectMatchesFilter(subject, own) })
+		var last uint64
+		for subject := range kept {
+			m, err := stream.GetLastMsgForSubject(t.Context(), subject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = max(last, m.Sequence)
+		}
+		config, err := json.Marshal(info.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state["stream "+s.Config.Name] = fmt.Sprint(string(config), last, kept)
+		consumers := stream.ListConsumers(t.Context())
+		for c := range consumers.Info() {
+			state["consumer "+c.Name+" of "+s.Config.Name] = fmt.Sprint(
+				c.Config.DeliverSubject, c.Config.FilterSubjects, c.Paused, c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumPending)
+		}
+		if err := consumers.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := streams.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// tap has the messages that came by in the account of Rehome, by their subjects.
+type tap struct {
+	mu   sync.Mutex
+	nc   *nats.Conn
+	seen map[string]string
+}
+
+func listenToAll(t *testing.T, nc *nats.Conn) *tap {
+	t.Helper()
+	h := &tap{nc: nc, seen: map[string]string{}}
+	if _, err := nc.Subscribe(">", func(m *nats.Msg) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.seen[m.Subject] = fmt.Sprintf("%.100s", m.Data)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *tap) take() map[string]string {
+	_ = h.nc.Flush()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := h.seen
+	h.seen = map[string]string{}
+	return seen
+}
+
