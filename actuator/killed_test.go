@@ -238,6 +238,6 @@ func (l *life) Delete(ctx context.Context, key string) error {
 	return l.call(ctx, theBus, func() error { return l.w.bus.Delete(ctx, key) })
 }
 
-func (l *life) Follow(ctx context.Context, prefix string, handle func(string)) error {
+func (l *life) Follow(ctx context.Context, prefix string, handle func(string, []byte)) error {
 	return l.w.bus.Follow(ctx, prefix, handle)
 }

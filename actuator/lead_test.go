@@ -159,18 +159,18 @@ func (m *memory) Delete(_ context.Context, key string) error {
 	return m.refuse
 }
 
-func (m *memory) Follow(ctx context.Context, prefix string, handle func(string)) error {
+func (m *memory) Follow(ctx context.Context, prefix string, handle func(string, []byte)) error {
 	m.mu.Lock()
 	seen := len(m.noted)
 	m.mu.Unlock()
 	for m.await(ctx, func() bool { return len(m.noted) > seen }) == nil {
 		m.mu.Lock()
-		fresh := m.noted[seen:]
+		fresh, values := m.noted[seen:], maps.Clone(m.ledger)
 		seen = len(m.noted)
 		m.mu.Unlock()
 		for _, key := range fresh {
 			if strings.HasPrefix(key, prefix) {
-				handle(key)
+				handle(key, values[key])
 			}
 		}
 	}

@@ -31,8 +31,8 @@ type Ledger interface {
 	Put(ctx context.Context, key string, value []byte) error
 	// Delete returns when there is no such key. nil, too, when there was none.
 	Delete(ctx context.Context, key string) error
-	// Follow hands over the keys with that prefix that others put from now on, until ctx ends.
-	Follow(ctx context.Context, prefix string, handle func(key string)) error
+	// Follow hands over the keys with that prefix that others put from now on, with their values, until ctx ends.
+	Follow(ctx context.Context, prefix string, handle func(key string, value []byte)) error
 }
 
 // The prefixes of the keys of the ledger.
@@ -130,9 +130,18 @@ func loopKey(k limit.BreakerKey) string {
 	return keyLoop + string(k.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(k.Strategy+"\x00"+k.Node))
 }
 
-// ClearKey is the key of a [Ledger] under which anything is put to close the circuit breakers of a workload, or all of them for
-// the empty UID. The actuator that leads deletes the key when it has done so.
+// ClearKey is the key of a [Ledger] under which the time is put as [ClearValue] to close the circuit breakers of a workload, or all
+// of them for the empty UID. The actuator that leads deletes the key when it has done so.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
+
+// ClearValue is the value under a [ClearKey]. The actuator does nothing for any other value.
+func ClearValue(now time.Time) []byte { return []byte(now.UTC().Format(time.RFC3339)) }
+
+// checkClear returns an error for a value that is no [ClearValue].
+func checkClear(value []byte) error {
+	_, err := time.Parse(time.RFC3339, string(value))
+	return err
+}
 
 func readRecord(key string, text []byte) (r record, err error) {
 	if err = json.Unmarshal(text, &r); err == nil {
@@ -176,7 +185,9 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 					invalid = append(invalid, fmt.Errorf("ledger record %s of %s is set aside: %w", keyMove+uid, key, err))
 				}
 			}
-		case !strings.HasPrefix(key, keyClear):
+		case strings.HasPrefix(key, keyClear):
+			err = checkClear(value)
+		default:
 			err = errors.New("the key is unknown")
 		}
 		if err != nil {
@@ -367,7 +378,11 @@ func (s *session) storeLoop(k limit.BreakerKey) {
 
 // followLedger closes workload breakers on request until ctx ends.
 func (s *session) followLedger(ctx context.Context) {
-	err := s.ledger.Follow(ctx, keyClear, func(key string) {
+	err := s.ledger.Follow(ctx, keyClear, func(key string, value []byte) {
+		if err := checkClear(value); err != nil {
+			s.cfg.Log.Warn("ledger record is no request to close circuit breakers", "key", key, "error", err)
+			return
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.clear(key)

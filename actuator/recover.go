@@ -56,8 +56,8 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	for _, v := range found.verdicts {
 		s.settle(v)
 	}
-	for key := range entries {
-		if strings.HasPrefix(key, keyClear) {
+	for key, value := range entries {
+		if strings.HasPrefix(key, keyClear) && checkClear(value) == nil {
 			s.clear(key) // requested while there was no leader
 		}
 	}

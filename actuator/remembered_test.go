@@ -66,8 +66,9 @@ func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 	storm := []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "7 of 9", Since: noon}}
 	m := remembering(t, map[string]any{
 		"move.2": before("2", time.Second), "move.1": before("1", time.Minute), loopKey(b.BreakerKey): b, loopKey(a.BreakerKey): a,
-		loopKey(none.BreakerKey): none, keyStorm: stormRecord{storm}, "clear.all": 1, "move.3": "?", "loop.x": "?",
+		loopKey(none.BreakerKey): none, keyStorm: stormRecord{storm}, "move.3": "?", "loop.x": "?",
 	})
+	m.ledger["clear.all"] = ClearValue(noon)
 	got, bad := ReadLedger(m.ledger)
 	first, second := before("1", time.Minute), before("2", time.Second)
 	check(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []LoopBreaker{a, b}, Storm: storm})
@@ -150,6 +151,33 @@ func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
 	check(t, "ledger", m.ledger, map[string][]byte{})
 }
 
+// TestOnlyATimeClearsLoopBreakers stores what a server says to an unknown client under the key that clears all of them.
+func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
+	acknowledged := []byte(`{"stream":"REHOME_REQUESTS","seq":1}`)
+	for _, when := range []string{"while it leads", "before it leads"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := remembering(t, map[string]any{loopKey(loopOf("worker-1", 1, noon).BreakerKey): loopOf("worker-1", 1, time.Now())})
+				if when == "before it leads" {
+					m.ledger[ClearKey("")] = acknowledged
+				}
+				_, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+				if when == "while it leads" {
+					if err := m.Put(t.Context(), ClearKey(""), acknowledged); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				entries, _ := m.Entries(t.Context())
+				got, bad := ReadLedger(entries)
+				check(t, "loop breakers that are left", len(got.Loops), 1)
+				check(t, "records that are set aside", len(bad), 1)
+				stop()
+			})
+		})
+	}
+}
+
 func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 	other := schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "db", UID: "uid-db"}
 	for _, c := range []struct {
@@ -177,12 +205,12 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 						m.ledger[loopKey(l.BreakerKey)] = b
 					}
 					if when == "before anybody leads" {
-						m.ledger[c.key] = []byte("now")
+						m.ledger[c.key] = ClearValue(noon)
 					}
 					_, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
 					if when == "while it leads" {
 						check(t, "loop breakers before", len(m.remembers(t).Loops), 3)
-						if err := m.Put(t.Context(), c.key, []byte("now")); err != nil {
+						if err := m.Put(t.Context(), c.key, ClearValue(noon)); err != nil {
 							t.Fatal(err)
 						}
 					}

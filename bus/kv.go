@@ -150,13 +150,13 @@ func subject(stream, key string) string {
 	return "$KV." + strings.TrimPrefix(stream, "KV_") + "." + key
 }
 
-// Follow hands over each key with that prefix, which ends in a dot, that is put from now on, until ctx ends. Then it
-// returns nil. Losses of the connection are waited out; keys that are put meanwhile may be missing.
-func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key string)) error {
+// Follow hands over each key with that prefix, which ends in a dot, that is put from now on, with its value, until ctx ends. Then
+// it returns nil. Losses of the connection are waited out; keys that are put meanwhile may be missing.
+func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key string, value []byte)) error {
 	l.bus.forever(ctx, "ledger", func(ctx context.Context) error {
 		return l.bus.watch(ctx, StreamLedger, prefix+">", func(e jetstream.KeyValueEntry, _ uint64) error {
 			if e != nil {
-				handle(e.Key())
+				handle(e.Key(), e.Value())
 			}
 			return nil
 		}, jetstream.UpdatesOnly(), jetstream.IgnoreDeletes())

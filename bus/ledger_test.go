@@ -65,7 +65,7 @@ func TestWhoFollowsTheLedgerHearsWhatIsPutUnderThePrefixFromThenOn(t *testing.T)
 	heard, ended := make(chan string, 16), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { ended <- r.bus.Ledger().Follow(ctx, "clear.", func(key string) { heard <- key }) }()
+	go func() { ended <- r.bus.Ledger().Follow(ctx, "clear.", func(key string, value []byte) { heard <- key + " " + string(value) }) }()
 	got := ""
 	for deadline := time.Now().Add(10 * time.Second); got == "" && time.Now().Before(deadline); { // until it follows
 		put("move.a")
@@ -75,8 +75,8 @@ func TestWhoFollowsTheLedgerHearsWhatIsPutUnderThePrefixFromThenOn(t *testing.T)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if got != "clear.a" {
-		t.Errorf("heard %q, want clear.a", got)
+	if got != "clear.a x" {
+		t.Errorf("heard %q, want clear.a with its value", got)
 	}
 	cancel()
 	if err := <-ended; err != nil {

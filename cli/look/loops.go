@@ -170,7 +170,7 @@ func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.Loop
 func ask(ctx context.Context, l bus.Ledger, key string) error {
 	for tries := 0; ; tries++ {
 		if tries%10 == 0 { // one that begins to lead just now may have missed it
-			if err := l.Put(ctx, key, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil && ctx.Err() == nil {
+			if err := l.Put(ctx, key, actuator.ClearValue(time.Now())); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}

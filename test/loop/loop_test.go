@@ -80,7 +80,7 @@ func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared
 	if v := w.want(); v.Reason != schemas.ReasonLoop {
 		t.Errorf("after the sixth return: %s %s, want that it is deferred for Loop", v.Outcome, v.Reason)
 	}
-	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), []byte("test")))
+	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), actuator.ClearValue(time.Now())))
 	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_loop_breakers_open") == 0 })
 	if v := w.want(); v.Outcome != schemas.Evicted {
 		t.Errorf("after its breaker was cleared: %s %s, want evicted", v.Outcome, v.Reason)
