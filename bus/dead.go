@@ -144,7 +144,7 @@ func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	if q.By != "" {
 		by = schemas.Token(q.By)
 	}
-	s := source{stream: StreamDead, since: q.Since, headers: true} // there can be a hundred megabytes of bodies
+	s := source{stream: StreamDead, since: q.Since}
 	if q.Stream != "" || q.By != "" {
 		s.channels = []string{deadSubject(cmp.Or(q.Stream, "*"), by)}
 	}

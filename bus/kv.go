@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,21 +44,19 @@ func (b *Bus) bucket(ctx context.Context, stream string) (bucket, error) {
 
 // watch hands over the entries of a bucket, nil after the last one that was there, and then each change, until ctx ends or take
 // returns an error, which it returns. It fails when the bucket was made anew.
-func (b *Bus) watch(
-	ctx context.Context, stream, keys string, take func(e jetstream.KeyValueEntry, epoch uint64) error, o ...jetstream.WatchOpt,
-) error {
+func (b *Bus) watch(ctx context.Context, stream string, take func(e jetstream.KeyValueEntry, epoch uint64) error) error {
 	kv, err := b.bucket(ctx, stream)
 	if err != nil {
 		return err
 	}
-	w, err := kv.Watch(ctx, keys, o...)
+	w, err := kv.WatchAll(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.Stop() }() // else the server removes its consumer
 	look := time.NewTicker(ackWithin)
 	defer look.Stop()
-	complete := len(o) > 0 // only new entries are wanted
+	complete := false
 	for {
 		select {
 		case e, ok := <-w.Updates():
@@ -83,25 +82,25 @@ func (b *Bus) watch(
 	}
 }
 
-// errComplete ends a watch.
-var errComplete = errors.New("all entries were read")
-
-// entries hands over the entries that a bucket has.
-func (b *Bus) entries(ctx context.Context, stream string, take func(e jetstream.KeyValueEntry, epoch uint64)) error {
-	err := b.watch(ctx, stream, jetstream.AllKeys, func(e jetstream.KeyValueEntry, epoch uint64) error {
-		if e == nil {
-			return errComplete
-		}
-		if e.Operation() == jetstream.KeyValuePut {
-			take(e, epoch)
-		}
+// entries returns the newest message of each key of a bucket, the oldest first. A key that was deleted has none.
+func (b *Bus) entries(ctx context.Context, stream string) ([]letter, error) {
+	var all []letter
+	err := b.list(ctx, source{stream: stream}, func(l letter) error {
+		all = append(all, l)
 		return nil
 	})
-	if errors.Is(err, errComplete) {
-		return nil
+	newest := map[string]uint64{}
+	for _, l := range all {
+		newest[l.Subject] = l.Sequence
 	}
-	return err
+	return slices.DeleteFunc(all, func(l letter) bool {
+		deleted := l.Header.Get("KV-Operation") != "" || l.Header.Get(jetstream.MarkerReasonHeader) != ""
+		return deleted || newest[l.Subject] > l.Sequence
+	}), err
 }
+
+// key is the key of an entry of a bucket.
+func (l letter) key() string { return strings.TrimPrefix(l.Subject, subject(l.Stream, "")) }
 
 // Ledger is the key-value bucket of the actuator. Keys consist of letters, digits and - _ = . /. It is safe for
 // concurrent use; of changes of one key at the same time the one that is stored last holds.
@@ -114,7 +113,11 @@ func (b *Bus) Ledger() Ledger { return Ledger{b} }
 func (l Ledger) Entries(ctx context.Context) (map[string][]byte, error) {
 	entries := map[string][]byte{}
 	err := l.bus.do("read the ledger", func() error {
-		return l.bus.entries(ctx, StreamLedger, func(e jetstream.KeyValueEntry, _ uint64) { entries[e.Key()] = e.Value() })
+		all, err := l.bus.entries(ctx, StreamLedger)
+		for _, e := range all {
+			entries[e.key()] = e.Data
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -153,14 +156,11 @@ func subject(stream, key string) string {
 // Follow hands over each key with that prefix, which ends in a dot, that is put from now on, with its value, until ctx ends. Then
 // it returns nil. Losses of the connection are waited out; keys that are put meanwhile may be missing.
 func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key string, value []byte)) error {
-	l.bus.forever(ctx, "ledger", func(ctx context.Context) error {
-		return l.bus.watch(ctx, StreamLedger, prefix+">", func(e jetstream.KeyValueEntry, _ uint64) error {
-			if e != nil {
-				handle(e.Key(), e.Value())
-			}
+	l.bus.follow(ctx, source{stream: StreamLedger, channels: []string{subject(StreamLedger, prefix+">")}},
+		func(_ context.Context, e letter) error {
+			handle(e.key(), e.Data)
 			return nil
-		}, jetstream.UpdatesOnly(), jetstream.IgnoreDeletes())
-	})
+		})
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (m Maintenances) Get(ctx context.Context, name string) (is *v1alpha1.NodeMa
 	err = m.call(ctx, "read", name, func(ctx context.Context, kv bucket) error {
 		e, err := kv.Get(ctx, schemas.Token(name))
 		if err == nil {
-			is, err = maintenanceOf(e, kv.epoch)
+			is, err = maintenanceOf(e.Key(), e.Value(), e.Revision()+kv.epoch)
 		}
 		return err
 	})
@@ -253,19 +253,16 @@ func (m Maintenances) call(
 	return err
 }
 
-// maintenanceOf reads an entry. nil: it says that there is none any more.
-func maintenanceOf(e jetstream.KeyValueEntry, epoch uint64) (*v1alpha1.NodeMaintenance, error) {
-	if e.Operation() != jetstream.KeyValuePut {
-		return nil, nil
-	}
+// maintenanceOf reads an entry.
+func maintenanceOf(key string, value []byte, version uint64) (*v1alpha1.NodeMaintenance, error) {
 	var is v1alpha1.NodeMaintenance
-	if err := json.Unmarshal(e.Value(), &is); err != nil {
+	if err := json.Unmarshal(value, &is); err != nil {
 		return nil, fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
 	}
-	if name, ok := schemas.FromToken(e.Key()); !ok || name != is.Name {
-		return nil, fmt.Errorf("%w: it is stored as %s, and its name is %q", schemas.ErrInvalid, e.Key(), is.Name)
+	if name, ok := schemas.FromToken(key); !ok || name != is.Name {
+		return nil, fmt.Errorf("%w: it is stored as %s, and its name is %q", schemas.ErrInvalid, key, is.Name)
 	}
-	is.ResourceVersion = strconv.FormatUint(e.Revision()+epoch, 10)
+	is.ResourceVersion = strconv.FormatUint(version, 10)
 	return &is, nil
 }
 
@@ -273,11 +270,13 @@ func maintenanceOf(e jetstream.KeyValueEntry, epoch uint64) (*v1alpha1.NodeMaint
 // [ErrNotConnected] and [ErrNotSetUp] among others.
 func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance, err error) {
 	err = m.bus.do("read maintenances", func() error {
-		return m.bus.entries(ctx, StreamMaintenances, func(e jetstream.KeyValueEntry, epoch uint64) {
-			if is, err := maintenanceOf(e, epoch); err == nil && is != nil {
+		entries, err := m.bus.entries(ctx, StreamMaintenances)
+		for _, e := range entries {
+			if is, err := maintenanceOf(e.key(), e.Data, e.number()); err == nil {
 				all = append(all, is)
 			}
-		})
+		}
+		return err
 	})
 	return all, err
 }
@@ -302,7 +301,7 @@ func (m Maintenances) Follow(
 	}
 	m.bus.forever(ctx, "maintenances", func(ctx context.Context) error {
 		seen := map[string]bool{}
-		return m.bus.watch(ctx, StreamMaintenances, jetstream.AllKeys, func(e jetstream.KeyValueEntry, epoch uint64) error {
+		return m.bus.watch(ctx, StreamMaintenances, func(e jetstream.KeyValueEntry, epoch uint64) error {
 			if e == nil {
 				for name := range known {
 					if !seen[name] {
@@ -314,7 +313,11 @@ func (m Maintenances) Follow(
 			}
 			name, _ := schemas.FromToken(e.Key())
 			seen[name] = true
-			is, err := maintenanceOf(e, epoch)
+			if e.Operation() != jetstream.KeyValuePut {
+				hand(name, nil)
+				return nil
+			}
+			is, err := maintenanceOf(e.Key(), e.Value(), e.Revision()+epoch)
 			if err != nil {
 				m.bus.log.Error("a maintenance in the table cannot be read and is left out", "key", e.Key(), "error", err)
 				return nil

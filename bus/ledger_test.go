@@ -65,7 +65,9 @@ func TestWhoFollowsTheLedgerHearsWhatIsPutUnderThePrefixFromThenOn(t *testing.T)
 	heard, ended := make(chan string, 16), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { ended <- r.bus.Ledger().Follow(ctx, "clear.", func(key string, value []byte) { heard <- key + " " + string(value) }) }()
+	go func() {
+		ended <- r.bus.Ledger().Follow(ctx, "clear.", func(key string, value []byte) { heard <- key + " " + string(value) })
+	}()
 	got := ""
 	for deadline := time.Now().Add(10 * time.Second); got == "" && time.Now().Before(deadline); { // until it follows
 		put("move.a")

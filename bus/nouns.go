@@ -27,6 +27,10 @@ const (
 	RoleSender      Role = "sender"
 )
 
+// polls returns whether a role reads without consumers. It can then have an account of its own. Other roles read with less delay and
+// less work for the server.
+func (r Role) polls() bool { return r == RoleReader || r == RoleOperator }
+
 // The streams. Streams whose names begin with KV_ are key-value buckets.
 const (
 	StreamScopes       = "REHOME_SCOPES"
@@ -49,10 +53,10 @@ type Noun struct {
 	Type string
 
 	publish []Role // write to its subjects, or to the keys of its bucket
-	follow  []Role // read its stream in order
+	follow  []Role // read its stream in order, through consumers of their own
 	live    []Role // subscribe to its subjects
 	work    []Role // take its messages from the consumer of their strategy
-	get     []Role // read single messages of its stream
+	get     []Role // read messages of its stream without a consumer
 	drop    []Role // remove single messages of its stream
 }
 
@@ -61,7 +65,7 @@ func Nouns() []Noun {
 	return []Noun{{
 		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
 		publish: []Role{RoleWatcher, RoleOperator},
-		live:    []Role{RoleReader, RoleListener},
+		live:    []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "scope", Stream: StreamScopes, Type: schemas.ScopeType,
 		publish: []Role{RoleWatcher, RoleOperator},
@@ -74,41 +78,43 @@ func Nouns() []Noun {
 		follow:  []Role{RoleActuator},
 		drop:    []Role{RoleActuator},
 		get:     []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		live:    []Role{RoleReader, RoleListener},
+		live:    []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "verdict", Stream: StreamEvents, Type: schemas.VerdictType,
 		publish: []Role{RoleActuator, RoleOperator},
-		follow:  []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
-		live:    []Role{RoleReader, RoleListener, RoleSender},
+		follow:  []Role{RoleWatcher, RoleMaintenance},
+		live:    []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
+		get:     []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
 	}, {
 		Name: "request", Stream: StreamRequests, Type: schemas.RequestType,
 		publish: []Role{RoleSender, RoleWatcher},
-		follow:  []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		follow:  []Role{RoleWatcher, RoleMaintenance},
 		drop:    []Role{RoleWatcher, RoleMaintenance},
-		get:     []Role{RoleActuator},
+		get:     []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleReader, RoleOperator},
 	}, {
 		Name: "receipt", Stream: StreamEvents, Type: schemas.ReceiptType,
 		publish: []Role{RoleWatcher, RoleMaintenance},
 		get:     []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
-		live:    []Role{RoleReader, RoleListener, RoleSender},
+		live:    []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
 	}, {
 		Name: "maintenance", Stream: StreamEvents, Type: schemas.MaintenanceType,
 		publish: []Role{RoleMaintenance},
-		live:    []Role{RoleReader, RoleListener},
+		live:    []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "dead", Stream: StreamDead,
 		publish: []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
-		follow:  []Role{RoleOperator},
+		get:     []Role{RoleOperator},
 		drop:    []Role{RoleOperator},
 	}, {
 		Name: "record", Stream: StreamLedger,
 		publish: []Role{RoleActuator, RoleOperator},
-		follow:  []Role{RoleActuator, RoleReader, RoleOperator},
+		follow:  []Role{RoleActuator},
+		get:     []Role{RoleActuator, RoleReader, RoleOperator},
 	}, {
 		Name: "nodemaintenance", Stream: StreamMaintenances,
 		publish: []Role{RoleMaintenance},
-		follow:  []Role{RoleMaintenance, RoleReader, RoleOperator},
-		get:     []Role{RoleMaintenance},
+		follow:  []Role{RoleMaintenance},
+		get:     []Role{RoleMaintenance, RoleReader, RoleOperator},
 	}}
 }
 

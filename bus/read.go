@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -21,17 +24,23 @@ const (
 	pullFor        = 30 * time.Second
 	pullBeat       = 2 * time.Second
 	pullBeatInside = 10 * time.Second
-	// readAhead is how many messages a reader asks for at once.
+	// readAhead is how many messages a consumer gets at once.
 	readAhead = 256
+	// polledAtOnce is how many sequences a reader without a consumer looks through at once, with so many questions at a time.
+	polledAtOnce, questions = 1024, 16
 	// forgotten is when the server removes the consumer of a dead reader.
 	forgotten = time.Minute
 	// tidyWithin bounds work that is only done to be tidy.
 	tidyWithin = time.Second
-	// mostSilent is how many readers in a row may get no message for a second before reading fails.
+	// mostSilent is how many questions in a row may get no answer before reading fails.
 	mostSilent = 5
 	// subscribeBuffer is how many messages a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated at once.
 	subscribeBuffer = 1024
 )
+
+// polls says when a reader without a consumer looks for new messages: soon after one was published, which its stream may not have
+// stored yet, and later because the stream may be another one.
+func polls() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
 
 // errSilence says that no message came for a while.
 var errSilence = errors.New("no message came")
@@ -41,24 +50,34 @@ type source struct {
 	stream   string
 	channels []string  // empty: all
 	since    time.Time // leaves out older messages; zero: none
-	headers  bool      // leave out the bodies
 }
 
-// reader reads a stream in order and without a gap, through an ordered consumer. Not for concurrent use.
-type reader struct {
-	bus      *Bus
-	source   source
-	consumer jetstream.Consumer
-	messages jetstream.MessagesContext
-	epoch    uint64
-	pending  uint64 // messages that were there when the reader was made
+// reader reads a stream in order and without a gap. Not for concurrent use.
+type reader interface {
+	// next returns the next message when there is one.
+	next(context.Context) (letter, error)
+	close()
 }
 
 // read makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
-func (b *Bus) read(ctx context.Context, s source, after, epoch uint64) (*reader, error) {
+func (b *Bus) read(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
+	if Role(b.name).polls() {
+		return b.polling(ctx, s, after, stream)
+	}
+	return b.consuming(ctx, s, after, stream)
+}
+
+// consuming reads through an ordered consumer.
+type consuming struct {
+	bus      *Bus
+	stream   jetstream.Stream
+	consumer jetstream.Consumer
+	messages jetstream.MessagesContext
+}
+
+func (b *Bus) consuming(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
 	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: s.channels, HeadersOnly: s.headers, InactiveThreshold: forgotten, MaxResetAttempts: 1,
-		DeliverPolicy: jetstream.DeliverAllPolicy,
+		FilterSubjects: s.channels, InactiveThreshold: forgotten, MaxResetAttempts: 1, DeliverPolicy: jetstream.DeliverAllPolicy,
 	}
 	switch {
 	case after > 0:
@@ -70,7 +89,7 @@ func (b *Bus) read(ctx context.Context, s source, after, epoch uint64) (*reader,
 	if err != nil {
 		return nil, notSetUp("stream "+s.stream, err)
 	}
-	r := &reader{bus: b, source: s, consumer: c, epoch: epoch, pending: c.CachedInfo().NumPending}
+	r := &consuming{bus: b, stream: stream, consumer: c}
 	if r.messages, err = c.Messages(jetstream.PullMaxMessages(readAhead), jetstream.PullExpiry(pullFor),
 		jetstream.PullHeartbeat(b.beat)); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
@@ -78,74 +97,237 @@ func (b *Bus) read(ctx context.Context, s source, after, epoch uint64) (*reader,
 	return r, nil
 }
 
-// next returns the next message, and how many come after it.
-func (r *reader) next(ctx context.Context) (l letter, after uint64, err error) {
+func (r *consuming) next(ctx context.Context) (letter, error) {
 	m, err := r.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
-		return letter{}, 0, err
+		return letter{}, err
 	}
 	meta, err := m.Metadata()
 	if err != nil {
-		return letter{}, 0, err
+		return letter{}, err
 	}
-	return letterOf(m, meta, r.epoch), meta.NumPending, nil
+	return letterOf(m, meta, epoch(r.stream.CachedInfo())), nil
 }
 
-func (r *reader) close() {
+func (r *consuming) close() {
 	r.messages.Stop()
 	if !r.bus.nc.IsConnected() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tidyWithin)
 	defer cancel()
-	_ = r.bus.js.DeleteConsumer(ctx, r.source.stream, r.consumer.CachedInfo().Name) // else the server does it in a minute
+	_ = r.bus.js.DeleteConsumer(ctx, r.stream.CachedInfo().Config.Name, r.consumer.CachedInfo().Name) // else the server does it in a minute
 }
 
-// list calls take with the messages that a source has now, oldest first and each once. If a reader gets no message, because the
-// server is slow or has dropped the rest, another one continues after the last message. list returns the error of take as it is.
+// polling reads without a consumer, by questions for single messages. A server delivers what a consumer has on any subject that the
+// consumer names, so participants outside of Rehome may make none.
+type polling struct {
+	bus      *Bus
+	stream   jetstream.Stream
+	made     time.Time // when the stream was made
+	channels []string
+	from     uint64   // the sequence to look for next
+	ready    []letter // were read, and not returned yet
+	heard    chan struct{}
+	live     []*nats.Subscription // signal to heard
+}
+
+// polling makes a reader that also hears what is published.
+func (b *Bus) polling(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
+	r, err := b.poll(ctx, s, after, stream)
+	if err != nil {
+		return nil, err
+	}
+	for _, channel := range r.channels {
+		sub, err := b.nc.Subscribe(channel, func(*nats.Msg) {
+			select {
+			case r.heard <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			r.close()
+			return nil, fmt.Errorf("subscribe to %s: %w", channel, err)
+		}
+		r.live = append(r.live, sub)
+	}
+	return r, nil
+}
+
+// poll makes a reader that only reads what there is.
+func (b *Bus) poll(ctx context.Context, s source, after uint64, stream jetstream.Stream) (*polling, error) {
+	info := stream.CachedInfo()
+	r := &polling{
+		bus: b, stream: stream, made: info.Created, channels: s.channels, from: max(after+1, info.State.FirstSeq), heard: make(chan struct{}, 1),
+	}
+	if len(r.channels) == 0 {
+		r.channels = []string{">"}
+	}
+	if after > 0 || s.since.IsZero() {
+		return r, nil
+	}
+	ask, err := json.Marshal(map[string]any{"start_time": s.since, "next_by_subj": ">"})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.stream, ask)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	err = json.Unmarshal(m.Data, &answer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
+	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		r.from = info.State.LastSeq + 1
+	case answer.Error != nil:
+		return nil, notSetUp("stream "+s.stream, answer.Error)
+	default:
+		r.from = answer.Message.Sequence
+	}
+	return r, nil
+}
+
+func (r *polling) next(ctx context.Context) (letter, error) {
+	for waits := 1; len(r.ready) == 0; waits++ {
+		before := r.from
+		if err := r.fill(ctx); err != nil {
+			return letter{}, err
+		}
+		if r.from > before {
+			waits = 0
+			continue
+		}
+		wait := time.NewTimer(polls().after(waits))
+		select {
+		case <-r.heard:
+			waits = 0
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return letter{}, ctx.Err()
+		}
+		wait.Stop()
+	}
+	l := r.ready[0]
+	r.ready = r.ready[1:]
+	return l, nil
+}
+
+// fill reads the next messages, unless there are none. It fails if the stream was made anew.
+func (r *polling) fill(ctx context.Context) error {
+	info, err := r.stream.Info(ctx)
+	name := r.stream.CachedInfo().Config.Name
+	switch {
+	case err != nil:
+		return notSetUp("stream "+name, err)
+	case !info.Created.Equal(r.made):
+		return fmt.Errorf("stream %s: %w", name, errLost)
+	}
+	r.from = max(r.from, info.State.FirstSeq)
+	if r.from > info.State.LastSeq {
+		return nil
+	}
+	to := min(info.State.LastSeq, r.from+polledAtOnce-1)
+	size := (to - r.from + questions) / questions
+	var parts [questions][]letter
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range parts {
+		first := r.from + uint64(i)*size
+		group.Go(func() (err error) {
+			parts[i], err = r.between(ctx, first, min(first+size-1, to))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	r.ready, r.from = slices.Concat(parts[:]...), to+1
+	return nil
+}
+
+// between reads the messages of the channels between two sequences, inclusively, in order.
+func (r *polling) between(ctx context.Context, first, last uint64) (letters []letter, err error) {
+	for _, channel := range r.channels {
+		for at := first; at <= last; at++ {
+			m, err := r.get(ctx, at, channel)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				break
+			}
+			if err != nil {
+				return nil, notSetUp("stream "+r.stream.CachedInfo().Config.Name, err)
+			}
+			if at = m.Sequence; at <= last {
+				letters = append(letters, *rawLetter(r.stream.CachedInfo().Config.Name, m, epoch(r.stream.CachedInfo())))
+			}
+		}
+	}
+	slices.SortFunc(letters, func(a, b letter) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return letters, nil
+}
+
+func (r *polling) get(ctx context.Context, from uint64, channel string) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(channel))
+}
+
+func (r *polling) close() {
+	for _, s := range r.live {
+		_ = s.Unsubscribe() // fails only when the connection has been closed
+	}
+}
+
+// list calls take with the messages that a source has now, oldest first. A table may change meanwhile: then list continues until it
+// has the newest message of each subject. It tries a question again that the server does not answer, and returns the error of take
+// as it is.
 func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error {
 	stream, err := b.js.Stream(ctx, s.stream)
 	if err != nil {
 		return notSetUp("stream "+s.stream, err)
 	}
-	var last uint64
+	info := stream.CachedInfo()
+	end, isTable := info.State.LastSeq, info.Config.MaxMsgsPerSubject == 1
 	began := time.Now()
-	for silent := 0; ; silent++ {
-		before := last
-		end, err := b.listAfter(ctx, s, &last, epoch(stream.CachedInfo()), take)
-		if end || ctx.Err() != nil || silent == mostSilent || b.health.deniedSince(began) != nil {
-			return err
+	var r *polling
+	for silent := 0; ; {
+		if r == nil {
+			r, err = b.poll(ctx, s, 0, stream)
 		}
-		if last > before {
+		if err == nil && r.from > end && !isTable {
+			return nil
+		}
+		var before uint64
+		if err == nil {
+			before = r.from
+			err = r.fill(ctx)
+		}
+		switch {
+		case err == nil && r.from == before:
+			return nil
+		case err == nil:
 			silent = 0
+		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || silent == mostSilent || b.health.deniedSince(began) != nil:
+			return err
+		default:
+			silent, err = silent+1, nil
+			continue
 		}
+		for _, l := range r.ready {
+			if err := take(l); err != nil {
+				return err
+			}
+		}
+		r.ready = nil
 	}
-}
-
-// listAfter is one reader's part of list. end is false if another reader may have more.
-func (b *Bus) listAfter(
-	ctx context.Context, s source, last *uint64, epoch uint64, take func(letter) error,
-) (end bool, err error) {
-	r, err := b.read(ctx, s, *last, epoch)
-	if err != nil {
-		return !errors.Is(err, context.DeadlineExceeded), err // the server did not answer in time
-	}
-	defer r.close()
-	for left := r.pending; left > 0; left-- {
-		short, cancel := context.WithTimeout(ctx, silence)
-		l, after, err := r.next(short)
-		cancel()
-		if err != nil {
-			return false, fmt.Errorf("%w: %w", errSilence, err)
-		}
-		if err := take(l); err != nil {
-			return true, err
-		}
-		if *last = l.Sequence; after == 0 {
-			break
-		}
-	}
-	return true, nil
 }
 
 // follow calls take with the messages of a source and then with each new one, one at a time, until ctx ends. After a loss of the
@@ -167,13 +349,13 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 			last = 0
 		}
 		made = info.Created
-		r, err := b.read(ctx, s, last, epoch(info))
+		r, err := b.read(ctx, s, last, stream)
 		if err != nil {
 			return err
 		}
 		defer r.close()
 		for {
-			l, _, err := r.next(ctx)
+			l, err := r.next(ctx)
 			if err == nil {
 				err = take(ctx, l)
 			}
@@ -197,7 +379,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 		if err != nil {
 			return notSetUp("stream "+stream, err)
 		}
-		r, err := b.read(ctx, source{stream: stream}, 0, epoch(s.CachedInfo()))
+		r, err := b.consuming(ctx, source{stream: stream}, 0, s)
 		if err != nil {
 			return err
 		}
@@ -215,7 +397,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 			if len(failed) > 0 {
 				wait, cancel = context.WithDeadline(ctx, due)
 			}
-			l, _, err := r.next(wait)
+			l, err := r.next(wait)
 			cancel()
 			switch {
 			case err == nil:

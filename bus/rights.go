@@ -33,7 +33,7 @@ const Account = "REHOME"
 // imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
 // its own account, where no stream is. A listener publishes nothing, and a function only answers.
 func (p Participant) Account() string {
-	if p.Role == RoleSender {
+	if p.Role == RoleSender || p.Role == RoleReader {
 		return Account + "_" + p.String()
 	}
 	return Account
@@ -58,8 +58,10 @@ type Rights struct {
 }
 
 // Imports returns what a participant with an account of its own imports from [Account]: services to publish on, and streams to hear.
+// A service covers the question about JetStream in the account itself, although the participant may not ask it: otherwise the server
+// answers all questions about JetStream in that account, too, and says that it has none.
 func (r Rights) Imports() (services, streams []string) {
-	return r.Publish, slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
+	return append([]string{server.JSApiAccountInfo}, r.Publish...), slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
 }
 
 // RightsOf returns the least rights with which a participant can do all of its work, from the table of [Nouns]. The subjects
@@ -114,8 +116,10 @@ func asking(role Role, h Hosting) []string {
 		return append(on("STREAM.INFO"), h.Subjects...)
 	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
 		return on("STREAM.INFO")
-	case RoleReader, RoleOperator:
+	case RoleReader:
 		return append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
+	case RoleOperator:
+		return append(append(on("STREAM.INFO"), on("CONSUMER.LIST")...), api+"CONSUMER.DELETE."+StreamEvents+".*")
 	case RoleForwarder: // which makes and changes its consumer, and never removes it
 		return []string{
 			api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + ".*",
@@ -154,24 +158,27 @@ func (r *Rights) add(n Noun, p Participant, h Hosting) {
 	if may(n.publish) {
 		r.Publish = append(r.Publish, own...)
 	}
-	if may(n.live) {
+	switch {
+	case may(n.live) && p.Role == RoleSender:
 		r.Subscribe = append(r.Subscribe, own...)
+	case may(n.live):
+		r.Subscribe = append(r.Subscribe, n.prefix()+">")
 	}
 	may(n.get, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
 	// A message that is gone already differs from one that cannot be removed: the client looks for it.
 	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
 	followed := may(n.follow, "STREAM.INFO."+n.Stream, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*")
 	switch {
-	case n.isBucket():
-		if followed { // the server pushes the keys, and asks the client to keep up
-			r.Publish = append(r.Publish, "$JS.FC."+n.Stream+".>")
-		}
-		may(n.publish, "STREAM.INFO."+n.Stream)
-		if n.Stream == StreamLedger {
-			may(n.publish, "STREAM.PURGE."+n.Stream)
-		}
+	case followed && n.Stream == StreamMaintenances: // the server pushes the keys, and asks the client to keep up
+		r.Publish = append(r.Publish, "$JS.FC."+n.Stream+".>")
 	case followed:
 		r.Publish = append(r.Publish, pulls(n.Stream, "*"))
+	}
+	if n.isBucket() {
+		may(n.publish, "STREAM.INFO."+n.Stream)
+	}
+	if n.Stream == StreamLedger {
+		may(n.publish, "STREAM.PURGE."+n.Stream)
 	}
 	if may(n.work) {
 		for _, token := range strategies(p.Role, h) {

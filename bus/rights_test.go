@@ -583,7 +583,26 @@ func (p part) act() error {
 	if err := p.remember(); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
+	if err := p.followLedger(); err != nil || len(p.refusals.list()) > 0 {
+		return err
+	}
 	return p.bury(bus.StreamIntents, given.Channel)
+}
+
+// followLedger hears what somebody else writes to the ledger.
+func (p part) followLedger() error {
+	heard := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(heard) })
+	defer background(p.t, func(ctx context.Context) error { // until it follows
+		for ctx.Err() == nil {
+			_ = p.admin.Ledger().Put(ctx, "clear.a", nil)
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil
+	})()
+	return p.until(heard, func(ctx context.Context) error {
+		return p.bus.Ledger().Follow(ctx, "clear.", func(string, []byte) { stop() })
+	})
 }
 
 // accepted reads an accepted request.
@@ -760,7 +779,7 @@ func (p part) operate() error {
 		return err
 	}
 	p.bus = p.asReader // what readers do
-	return p.look()
+	return p.all(part.look, part.hear)
 }
 
 // answer is asked, as a function outside of Rehome is, and answers.

@@ -25,7 +25,7 @@ func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
 	if err := b.Setup(ctx, Setup{}); err != nil {
 		t.Fatal(err)
 	}
-	const letters = readAhead + 10 // more than a reader asks for at once
+	const letters = polledAtOnce + 10 // more than a reader looks through at once
 	for range letters {
 		if _, err := b.publish(ctx, &nats.Msg{Subject: deadSubject("S", "by")}); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := 0
-	err = b.list(ctx, source{stream: StreamDead, headers: true}, func(letter) error {
+	err = b.list(ctx, source{stream: StreamDead}, func(letter) error {
 		if listed++; listed == 1 {
 			return dead.Purge(ctx)
 		}
@@ -45,7 +45,7 @@ func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after %d of %d letters: %v", listed, letters, err)
 	}
-	if listed > readAhead {
-		t.Errorf("%d letters were listed, want at most the %d that were on their way", listed, readAhead)
+	if listed > polledAtOnce {
+		t.Errorf("%d letters were listed, want at most the %d that were on their way", listed, polledAtOnce)
 	}
 }
