@@ -305,6 +305,9 @@ type Listener struct {
 	// Name identifies the listener: the next one of the name continues where the last one stopped. Several processes of one name
 	// share the events.
 	Name string
+	// Existing is for a key that may make no consumer: Listen waits until [Bus.AddListener] has made the name, and does not change it.
+	// The next two fields do not count then.
+	Existing bool
 	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, intents, verdicts, and maintenances.
 	// They may change; older events on a new channel may be left out.
 	Channels []string
@@ -333,12 +336,9 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	if l.Name == "" {
 		return errors.New("listen: want a Name, got none")
 	}
-	if len(l.Channels) == 0 {
-		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := &listening{listener: l, removed: cancel, failed: make(map[uint64]uint64)}
+	h := &listening{listener: l.withChannels(), removed: cancel, failed: make(map[uint64]uint64)}
 	c := &consumption{
 		bus: b, stream: StreamEvents, about: "events for " + l.Name, by: l.Name, handle: handle, consumer: h.consumer, tries: h.tries,
 		delays: backoff{first: cmp.Or(l.RetryAfter, DefaultRetryAfter), most: maxListenAfter},
@@ -346,6 +346,27 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	}
 	c.run(ctx)
 	return h.err
+}
+
+// withChannels is l with all channels if it names none.
+func (l Listener) withChannels() Listener {
+	if len(l.Channels) == 0 {
+		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
+	}
+	return l
+}
+
+// AddListener makes a listener, or changes its channels, for processes that listen with Existing. It fails with [ErrNotConnected] and
+// [ErrNotSetUp] among others.
+func (b *Bus) AddListener(ctx context.Context, l Listener) error {
+	return b.do("add listener "+l.Name, func() error {
+		s, err := b.js.Stream(ctx, StreamEvents)
+		if err != nil {
+			return notSetUp("stream "+StreamEvents, err)
+		}
+		_, err = (&listening{listener: l.withChannels()}).consumer(ctx, s)
+		return err
+	})
 }
 
 // listening is one call of [Bus.Listen].
@@ -364,13 +385,15 @@ func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream
 	made, known := s.CachedInfo().Created, h.made
 	c, err := s.Consumer(ctx, schemas.Token(h.listener.Name))
 	switch {
-	case err == nil && !h.isAsWanted(c.CachedInfo().Config):
+	case err == nil && !h.listener.Existing && !h.isAsWanted(c.CachedInfo().Config):
 		old := c.CachedInfo().Config
 		c, err = s.UpdateConsumer(ctx, h.config(old.DeliverPolicy, old.OptStartTime))
 	case errors.Is(err, jetstream.ErrConsumerNotFound) && known.Equal(made):
 		h.err = fmt.Errorf("listen as %s: %w: it was removed", h.listener.Name, ErrNoListener)
 		h.removed()
 		return nil, h.err
+	case errors.Is(err, jetstream.ErrConsumerNotFound) && h.listener.Existing:
+		err = ErrNoListener
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		switch {
 		case !known.IsZero(): // the history took the place of another

@@ -6,7 +6,7 @@
 //
 //	publish.go     Publish, PublishAll, Answer                  one message, stored when the call returns
 //	consume.go     Work, Listen                                 durable consumers: several handlers, ack, retry, dead letters
-//	read.go        Events, Proofread, Subscribe                 ordered consumers, one event at a time; live messages
+//	read.go        Events, Proofread, Subscribe                 one event at a time, in order; live messages
 //	tables.go      FollowIntents, FollowRequests, Receipt       tables: the newest message of each key
 //	kv.go          Ledger, Maintenances                         key-value buckets
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or worked on

@@ -24,6 +24,7 @@ import (
 func outsiders() []bus.Participant {
 	return []bus.Participant{
 		{Role: bus.RoleSender, Name: "batch"}, {Role: bus.RoleReader}, {Role: bus.RoleListener},
+		{Role: bus.RoleForwarder, Name: "audit"},
 		{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn},
 	}
 }
@@ -110,7 +111,8 @@ func questions() (all []question) {
 			ask("CONSUMER.MSG.NEXT."+stream+"."+consumer, always(map[string]any{"batch": 10, "no_wait": true}))
 			ask("CONSUMER.MSG.NEXT."+stream+"."+consumer, always(map[string]any{"batch": 10, "expires": 1e9, "idle_heartbeat": 1e8}))
 			ack := "$JS.ACK." + stream + "." + consumer + ".1.1.1.1.0"
-			all = append(all, question{ack, always(json.RawMessage("+TERM"))}, question{ack, always(json.RawMessage("-NAK"))})
+			all = append(all, question{ack, always(json.RawMessage("+TERM"))}, question{ack, always(json.RawMessage("-NAK"))},
+				question{ack, always(json.RawMessage("+NXT"))})
 		}
 	}
 	return all
@@ -162,6 +164,12 @@ func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 				t.Errorf("%s made %s", key, what)
 			}
 		}
+		if who.Role == bus.RoleForwarder {
+			c, err := js.Consumer(t.Context(), bus.StreamEvents, who.Name)
+			if err != nil || c.CachedInfo().Delivered.Consumer == 0 {
+				t.Errorf("%s: got no message of its own consumer: %v", key, err)
+			}
+		}
 		for subject, by := range tap.take() {
 			if !key.may(subject) && slices.Contains(victims(), subject) {
 				t.Errorf("%s wrote on %s: %s", key, subject, by)
@@ -202,6 +210,11 @@ func (p port) tryAll(t *testing.T, key string) (tried int, allowed []string) {
 			refused[match[1]] = true
 		}
 	})
+	if !strings.HasPrefix(key, "function") && key != "listener" { // they have no inbox
+		if _, err := nc.Subscribe("_INBOX_"+key+".>", func(*nats.Msg) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	all := questions()
 	for _, q := range all {
 		for _, victim := range victims() {
@@ -214,6 +227,7 @@ func (p port) tryAll(t *testing.T, key string) (tried int, allowed []string) {
 			}
 			for _, m := range []*nats.Msg{
 				{Subject: q.subject, Reply: victim, Data: text},
+				{Subject: q.subject, Reply: "_INBOX_" + key + ".x", Data: text},
 				{Subject: q.subject, Reply: victim, Data: text, Header: nats.Header{"Nats-Trace-Dest": {victim}}},
 				{Subject: q.subject, Reply: "_INBOX_" + key + ".x", Data: text, Header: nats.Header{"Nats-Trace-Dest": {victim}, "Nats-Rollup": {"all"}}},
 			} {
@@ -306,8 +320,11 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 		state["stream "+s.Config.Name] = fmt.Sprint(string(config), last, kept)
 		consumers := stream.ListConsumers(t.Context())
 		for c := range consumers.Info() {
-			state["consumer "+c.Name+" of "+s.Config.Name] = fmt.Sprint(
-				c.Config.DeliverSubject, c.Config.FilterSubjects, c.Paused, c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumPending)
+			text := fmt.Sprint(c.Config.DeliverSubject, c.Config.FilterSubjects, c.Paused)
+			if c.Name != k.Name { // else it works with its own consumer
+				text += fmt.Sprint(" ", c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumPending)
+			}
+			state["consumer "+c.Name+" of "+s.Config.Name] = text
 		}
 		if err := consumers.Err(); err != nil {
 			t.Fatal(err)

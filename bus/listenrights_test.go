@@ -45,15 +45,17 @@ func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded stri
 // TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds listens with them, first to all channels and then to one, refuses
 // an event, and asks how far it is.
 func TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds(t *testing.T) {
-	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_forwarder.>"})
+	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_forwarder-audit.>"})
 	admin := bustest.Connect(t, bus.Options{URL: all})
 	bustest.SetUp(t, admin, bus.Setup{})
-	b := bustest.Connect(t, bus.Options{Name: string(bus.RoleForwarder), URL: guarded})
+	b := bustest.Connect(t, bus.Options{Name: "forwarder-audit", URL: guarded})
 	for _, channels := range [][]string{nil, {"rehome.delta.node.>"}} {
 		got := make(chan string, 10)
+		if err := admin.AddListener(t.Context(), bus.Listener{Name: "audit", Since: at, Channels: channels}); err != nil {
+			t.Fatal(err)
+		}
 		stop := background(t, func(ctx context.Context) error {
-			l := bus.Listener{Name: "audit", Since: at, Channels: channels}
-			return b.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
+			return b.Listen(ctx, bus.Listener{Name: "audit", Existing: true}, func(_ context.Context, e schemas.Event) error {
 				got <- e.Subject
 				if e.Subject == "nodes/refused" {
 					return schemas.ErrInvalid

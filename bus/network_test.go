@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,10 +38,11 @@ func listening(t *testing.T) port {
 	t.Helper()
 	p := port{dir: filepath.Join(t.TempDir(), "auth"), options: socketOptions(t)}
 	_, err := credentials.Write(p.dir, credentials.Config{
-		Functions: []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}},
-		Senders:   []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
-		BuiltIn:   []string{strategy},
-		Hosts:     []string{"127.0.0.1"},
+		Functions:  []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}},
+		Senders:    []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
+		Forwarders: []bus.Participant{{Role: bus.RoleForwarder, Name: "audit"}},
+		BuiltIn:    []string{strategy},
+		Hosts:      []string{"127.0.0.1"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -294,6 +297,52 @@ func TestTheKeyBesideTheSocketIsForItsUserAlone(t *testing.T) {
 	bustest.SetUp(t, bustest.Connect(t, bus.Options{Socket: p.options.Socket}), bus.Setup{})
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the key: got %v, want none", err)
+	}
+}
+
+func TestForwarderWithItsKeyHasTheWholeHistory(t *testing.T) {
+	p := listening(t)
+	admin := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, admin, bus.Setup{})
+	b := p.join(t, "forwarder-audit")
+	listen := func(handle func(schemas.Event) error) {
+		background(t, func(ctx context.Context) error {
+			return b.Listen(ctx, bus.Listener{Name: "audit", Existing: true}, func(_ context.Context, e schemas.Event) error { return handle(e) })
+		})
+	}
+	var mu sync.Mutex
+	got, want := map[string]int{}, map[string]int{}
+	listen(func(e schemas.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if got[e.ID]++; e.Subject == "nodes/refused" {
+			return schemas.ErrInvalid
+		}
+		return nil
+	})
+	operator := p.join(t, "operator")
+	bustest.Eventually(t, "the operator adds the name", func() bool {
+		return operator.AddListener(t.Context(), bus.Listener{Name: "audit"}) == nil
+	})
+	for i := range 300 {
+		e := delta(t, fmt.Sprint("node-", i))
+		publish(t, admin, e)
+		want[e.ID] = 1
+	}
+	refused := delta(t, "refused")
+	publish(t, admin, refused)
+	want[refused.ID] = 1
+	bustest.Eventually(t, "it has all", func() bool {
+		backlog, err := b.Backlog(t.Context(), "audit")
+		return err == nil && backlog == bus.Backlog{}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %d events, want %d, each once", len(got), len(want))
+	}
+	if dead := numbers(t, admin, bus.DeadQuery{By: "audit"}); len(dead) != 1 {
+		t.Errorf("dead letters: %v, want one", dead)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 // Role is the part that a participant has on the bus. It is also the [Options.Name] by which a process of Rehome connects.
 type Role string
 
-// The roles. [RoleAll] is `rehome run` with an external bus. Functions and senders are other programs; there can be several of
-// each.
+// The roles. [RoleAll] is `rehome run` with an external bus. There can be several functions, senders, and forwarders.
 const (
 	RoleSetup       Role = "setup"
 	RoleWatcher     Role = "watcher"

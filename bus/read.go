@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -62,7 +61,7 @@ type reader interface {
 // read makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
 func (b *Bus) read(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
 	if Role(b.name).polls() {
-		return b.polling(ctx, s, after, stream)
+		return b.polling(s, after, stream)
 	}
 	return b.consuming(ctx, s, after, stream)
 }
@@ -125,19 +124,17 @@ type polling struct {
 	bus      *Bus
 	stream   jetstream.Stream
 	made     time.Time // when the stream was made
-	channels []string
-	from     uint64   // the sequence to look for next
+	source   source
+	channels []string // of the source
+	from     uint64   // the sequence to look for next. 0: the first one since the time of the source
 	ready    []letter // were read, and not returned yet
 	heard    chan struct{}
 	live     []*nats.Subscription // signal to heard
 }
 
-// polling makes a reader that also hears what is published.
-func (b *Bus) polling(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
-	r, err := b.poll(ctx, s, after, stream)
-	if err != nil {
-		return nil, err
-	}
+// polling makes a reader that also hears when something is published.
+func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, error) {
+	r := b.poll(s, after, stream)
 	for _, channel := range r.channels {
 		sub, err := b.nc.Subscribe(channel, func(*nats.Msg) {
 			select {
@@ -154,46 +151,16 @@ func (b *Bus) polling(ctx context.Context, s source, after uint64, stream jetstr
 	return r, nil
 }
 
-// poll makes a reader that only reads what there is.
-func (b *Bus) poll(ctx context.Context, s source, after uint64, stream jetstream.Stream) (*polling, error) {
-	info := stream.CachedInfo()
-	r := &polling{
-		bus: b, stream: stream, made: info.Created, channels: s.channels, from: max(after+1, info.State.FirstSeq), heard: make(chan struct{}, 1),
-	}
+// poll makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
+func (b *Bus) poll(s source, after uint64, stream jetstream.Stream) *polling {
+	r := &polling{bus: b, stream: stream, made: stream.CachedInfo().Created, source: s, channels: s.channels, heard: make(chan struct{}, 1)}
 	if len(r.channels) == 0 {
 		r.channels = []string{">"}
 	}
 	if after > 0 || s.since.IsZero() {
-		return r, nil
+		r.from = after + 1
 	}
-	ask, err := json.Marshal(map[string]any{"start_time": s.since, "next_by_subj": ">"})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.stream, ask)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Sequence uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	err = json.Unmarshal(m.Data, &answer)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		r.from = info.State.LastSeq + 1
-	case answer.Error != nil:
-		return nil, notSetUp("stream "+s.stream, answer.Error)
-	default:
-		r.from = answer.Message.Sequence
-	}
-	return r, nil
+	return r
 }
 
 func (r *polling) next(ctx context.Context) (letter, error) {
@@ -225,12 +192,16 @@ func (r *polling) next(ctx context.Context) (letter, error) {
 // fill reads the next messages, unless there are none. It fails if the stream was made anew.
 func (r *polling) fill(ctx context.Context) error {
 	info, err := r.stream.Info(ctx)
-	name := r.stream.CachedInfo().Config.Name
 	switch {
 	case err != nil:
-		return notSetUp("stream "+name, err)
+		return notSetUp("stream "+r.source.stream, err)
 	case !info.Created.Equal(r.made):
-		return fmt.Errorf("stream %s: %w", name, errLost)
+		return fmt.Errorf("stream %s: %w", r.source.stream, errLost)
+	}
+	if r.from == 0 {
+		if r.from, err = r.first(ctx, info.State.LastSeq); err != nil {
+			return fmt.Errorf("stream %s: %w", r.source.stream, err)
+		}
 	}
 	r.from = max(r.from, info.State.FirstSeq)
 	if r.from > info.State.LastSeq {
@@ -254,6 +225,36 @@ func (r *polling) fill(ctx context.Context) error {
 	return nil
 }
 
+// first returns the sequence of the first message since the time of the source, or the one after the last.
+func (r *polling) first(ctx context.Context, last uint64) (uint64, error) {
+	question, err := json.Marshal(map[string]any{"start_time": r.source.since, "next_by_subj": ">"}) // the client library has none by time
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	m, err := r.bus.nc.RequestWithContext(ctx, api+"STREAM.MSG.GET."+r.source.stream, question)
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, err
+	}
+	switch {
+	case answer.Error == nil:
+		return answer.Message.Sequence, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return last + 1, nil
+	}
+	return 0, answer.Error
+}
+
 // between reads the messages of the channels between two sequences, inclusively, in order.
 func (r *polling) between(ctx context.Context, first, last uint64) (letters []letter, err error) {
 	for _, channel := range r.channels {
@@ -263,10 +264,10 @@ func (r *polling) between(ctx context.Context, first, last uint64) (letters []le
 				break
 			}
 			if err != nil {
-				return nil, notSetUp("stream "+r.stream.CachedInfo().Config.Name, err)
+				return nil, notSetUp("stream "+r.source.stream, err)
 			}
 			if at = m.Sequence; at <= last {
-				letters = append(letters, *rawLetter(r.stream.CachedInfo().Config.Name, m, epoch(r.stream.CachedInfo())))
+				letters = append(letters, *rawLetter(r.source.stream, m, epoch(r.stream.CachedInfo())))
 			}
 		}
 	}
@@ -296,20 +297,10 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 	}
 	info := stream.CachedInfo()
 	end, isTable := info.State.LastSeq, info.Config.MaxMsgsPerSubject == 1
-	began := time.Now()
-	var r *polling
-	for silent := 0; ; {
-		if r == nil {
-			r, err = b.poll(ctx, s, 0, stream)
-		}
-		if err == nil && r.from > end && !isTable {
-			return nil
-		}
-		var before uint64
-		if err == nil {
-			before = r.from
-			err = r.fill(ctx)
-		}
+	r, began := b.poll(s, 0, stream), time.Now()
+	for silent := 0; isTable || r.from <= end; {
+		before := r.from
+		err := r.fill(ctx)
 		switch {
 		case err == nil && r.from == before:
 			return nil
@@ -318,8 +309,7 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || silent == mostSilent || b.health.deniedSince(began) != nil:
 			return err
 		default:
-			silent, err = silent+1, nil
-			continue
+			silent++
 		}
 		for _, l := range r.ready {
 			if err := take(l); err != nil {
@@ -328,6 +318,7 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 		}
 		r.ready = nil
 	}
+	return nil
 }
 
 // follow calls take with the messages of a source and then with each new one, one at a time, until ctx ends. After a loss of the
@@ -363,59 +354,6 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 				return err
 			}
 			last = l.Sequence
-		}
-	})
-}
-
-// tableRetries says when the rows that could not be taken are handed over again.
-func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
-
-// followTable calls take with every message of a table, oldest first, and then with each new one, one at a time, until ctx ends.
-// After a loss of the connection it begins with the whole table again. It logs an error of take, and the message comes again
-// after a growing delay unless a newer one of its subject has come. The context of take ends with the connection.
-func (b *Bus) followTable(ctx context.Context, stream string, take func(context.Context, letter) error) {
-	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
-		s, err := b.js.Stream(ctx, stream)
-		if err != nil {
-			return notSetUp("stream "+stream, err)
-		}
-		r, err := b.consuming(ctx, source{stream: stream}, 0, s)
-		if err != nil {
-			return err
-		}
-		defer r.close()
-		failed, failures, due := map[string]letter{}, 0, time.Time{}
-		try := func(l letter) {
-			delete(failed, l.Subject)
-			if err := take(ctx, l); err != nil && ctx.Err() == nil {
-				failed[l.Subject] = l
-				b.log.Warn("a message could not be handled, trying again", "stream", stream, "channel", l.Subject, "error", err)
-			}
-		}
-		for {
-			wait, cancel := ctx, func() {}
-			if len(failed) > 0 {
-				wait, cancel = context.WithDeadline(ctx, due)
-			}
-			l, err := r.next(wait)
-			cancel()
-			switch {
-			case err == nil:
-				try(l)
-			case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-				for _, l := range slices.Collect(maps.Values(failed)) {
-					try(l)
-				}
-				due = time.Time{}
-			default:
-				return err
-			}
-			if len(failed) == 0 {
-				failures, due = 0, time.Time{}
-			} else if due.IsZero() {
-				failures++
-				due = time.Now().Add(tableRetries().after(failures))
-			}
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 // Participant is one program or person on the bus.
 type Participant struct {
 	Role Role
-	// Name tells functions, or senders, apart. It is the name of the strategy or of the sender. Other roles have none.
+	// Name tells functions, senders, or forwarders apart. It is the name of the strategy, the sender, or the listener. Other roles
+	// have none.
 	Name string
 	// Subject is where a function is asked. Other roles have none.
 	Subject string
@@ -33,7 +34,7 @@ const Account = "REHOME"
 // imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
 // its own account, where no stream is. A listener publishes nothing, and a function only answers.
 func (p Participant) Account() string {
-	if p.Role == RoleSender || p.Role == RoleReader {
+	if p.Role == RoleSender || p.Role == RoleReader || p.Role == RoleForwarder {
 		return Account + "_" + p.String()
 	}
 	return Account
@@ -64,12 +65,11 @@ func (r Rights) Imports() (services, streams []string) {
 	return append([]string{server.JSApiAccountInfo}, r.Publish...), slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
 }
 
+// AnswersOften returns whether JetStream answers a question on a subject with several messages.
+func AnswersOften(subject string) bool { return strings.HasPrefix(subject, api+"CONSUMER.MSG.NEXT.") }
+
 // RightsOf returns the least rights with which a participant can do all of its work, from the table of [Nouns]. The subjects
 // come in no particular order, none twice.
-//
-// A participant that may ask JetStream chooses the subject of the answer, which no server checks against its rights: a reader
-// can have a stored event published again on any subject of the account of Rehome. A listener and a function outside cannot
-// publish at all.
 //
 // A test takes each of these rights away and expects an [ErrNotPermitted] from a method of [Bus].
 func RightsOf(p Participant, h Hosting) Rights {
@@ -83,7 +83,7 @@ func RightsOf(p Participant, h Hosting) Rights {
 	}
 	var r Rights
 	for _, role := range roles {
-		r.Publish = append(r.Publish, asking(role, h)...)
+		r.Publish = append(r.Publish, asking(Participant{Role: role, Name: p.Name}, h)...)
 		for _, n := range Nouns() {
 			r.add(n, Participant{Role: role, Name: p.Name}, h)
 		}
@@ -107,9 +107,9 @@ func inbox(name string) string { return inboxes + schemas.Token(name) }
 // api is the beginning of the subjects by which a client asks a server about streams and consumers.
 const api = "$JS.API."
 
-// asking returns the questions about streams that a role asks, whatever the nouns.
-func asking(role Role, h Hosting) []string {
-	switch role {
+// asking returns the questions about streams that a participant asks, whatever the nouns.
+func asking(p Participant, h Hosting) []string {
+	switch p.Role {
 	case RoleSetup:
 		return slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"), []string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
 	case RoleDispatcher:
@@ -119,11 +119,16 @@ func asking(role Role, h Hosting) []string {
 	case RoleReader:
 		return append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
 	case RoleOperator:
-		return append(append(on("STREAM.INFO"), on("CONSUMER.LIST")...), api+"CONSUMER.DELETE."+StreamEvents+".*")
-	case RoleForwarder: // which makes and changes its consumer, and never removes it
+		all := append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
+		for _, question := range []string{"INFO", "CREATE", "DELETE"} { // of forwarders
+			all = append(all, api+"CONSUMER."+question+"."+StreamEvents+".*")
+		}
+		return all
+	case RoleForwarder: // whose consumer an operator makes
+		name := schemas.Token(p.Name)
 		return []string{
-			api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + ".*",
-			api + "CONSUMER.CREATE." + StreamEvents + ".*", pulls(StreamEvents, "*"), "$JS.ACK." + StreamEvents + ".>",
+			api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + "." + name,
+			pulls(StreamEvents, name), "$JS.ACK." + StreamEvents + "." + name + ".>",
 		}
 	}
 	return nil
@@ -204,7 +209,7 @@ func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 	case n.Name == "dead" && p.Role == RoleWatcher:
 		rest = []string{StreamEvents + ".>"}
 	case n.Name == "dead" && p.Role == RoleForwarder:
-		rest = []string{StreamEvents + ".*"}
+		rest = []string{StreamEvents + "." + schemas.Token(p.Name)}
 	case n.Name == "dead" && p.Role == RoleActuator:
 		rest = []string{StreamIntents + ".>"}
 	case n.Name == "dead":

@@ -50,7 +50,7 @@ var jobs = []struct {
 	}},
 	{bus.Participant{Role: bus.RoleReader}, part.read},
 	{bus.Participant{Role: bus.RoleListener}, part.hear},
-	{bus.Participant{Role: bus.RoleForwarder}, part.forward},
+	{bus.Participant{Role: bus.RoleForwarder, Name: "audit"}, part.forward},
 	{bus.Participant{Role: bus.RoleOperator}, part.operate},
 	{bus.Participant{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}, part.answer},
 	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
@@ -706,18 +706,23 @@ func (p part) listen(published map[string]schemas.Event) error {
 	})
 }
 
-// forward listens under a new name, then for other channels under the same, asks how far it is, and buries what the sink
-// refuses.
+// forward listens under a name that somebody else made, asks how far it is, and buries what the sink refuses.
 func (p part) forward() error {
-	name := fmt.Sprintf("audit-%d", time.Now().UnixNano())
+	const name = "audit"
+	if err := p.admin.RemoveListener(p.t.Context(), name); err != nil && !errors.Is(err, bus.ErrNoListener) {
+		p.t.Fatal(err)
+	}
 	for _, channels := range [][]string{nil, {bus.DeltaChannels}} {
 		e := delta(p.t, "refused")
 		e.ID = fmt.Sprint(time.Now().UnixNano())
 		publish(p.t, p.admin, e)
+		l := bus.Listener{Name: name, Channels: channels, Since: time.Now().Add(-time.Minute)}
+		if err := p.admin.AddListener(p.t.Context(), l); err != nil {
+			p.t.Fatal(err)
+		}
 		heard := make(chan struct{})
 		err := p.until(heard, func(ctx context.Context) error {
-			l := bus.Listener{Name: name, Channels: channels, Since: time.Now().Add(-time.Minute)}
-			return p.bus.Listen(ctx, l, func(_ context.Context, got schemas.Event) error {
+			return p.bus.Listen(ctx, bus.Listener{Name: name, Existing: true}, func(_ context.Context, got schemas.Event) error {
 				if got.ID == e.ID {
 					close(heard)
 					return schemas.ErrInvalid
@@ -772,7 +777,10 @@ func (p part) operate() error {
 	if err := p.remember(); err != nil {
 		return err
 	}
-	if err := p.bus.RemoveListener(ctx, "nobody"); !errors.Is(err, bus.ErrNoListener) {
+	if err := p.bus.AddListener(ctx, bus.Listener{Name: "new"}); err != nil {
+		return err
+	}
+	if err := p.bus.RemoveListener(ctx, "new"); err != nil {
 		return err
 	}
 	if err := p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)}); err != nil || len(p.refusals.list()) > 0 {

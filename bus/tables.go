@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,59 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 )
+
+// tableRetries says when the rows that could not be taken are handed over again.
+func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
+
+// followTable calls take with every message of a table, oldest first, and then with each new one, one at a time, until ctx ends.
+// After a loss of the connection it begins with the whole table again. It logs an error of take, and the message comes again
+// after a growing delay unless a newer one of its subject has come. The context of take ends with the connection.
+func (b *Bus) followTable(ctx context.Context, stream string, take func(context.Context, letter) error) {
+	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
+		s, err := b.js.Stream(ctx, stream)
+		if err != nil {
+			return notSetUp("stream "+stream, err)
+		}
+		r, err := b.consuming(ctx, source{stream: stream}, 0, s)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		failed, failures, due := map[string]letter{}, 0, time.Time{}
+		try := func(l letter) {
+			delete(failed, l.Subject)
+			if err := take(ctx, l); err != nil && ctx.Err() == nil {
+				failed[l.Subject] = l
+				b.log.Warn("a message could not be handled, trying again", "stream", stream, "channel", l.Subject, "error", err)
+			}
+		}
+		for {
+			wait, cancel := ctx, func() {}
+			if len(failed) > 0 {
+				wait, cancel = context.WithDeadline(ctx, due)
+			}
+			l, err := r.next(wait)
+			cancel()
+			switch {
+			case err == nil:
+				try(l)
+			case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+				for _, l := range slices.Collect(maps.Values(failed)) {
+					try(l)
+				}
+				due = time.Time{}
+			default:
+				return err
+			}
+			if len(failed) == 0 {
+				failures, due = 0, time.Time{}
+			} else if due.IsZero() {
+				failures++
+				due = time.Now().Add(tableRetries().after(failures))
+			}
+		}
+	})
+}
 
 // FollowIntents calls handle with every intents message of the table, oldest first, and then with each new one, one at a time,
 // until ctx ends. Then it returns nil. After a loss of the connection it begins with the whole table again: a message can come

@@ -35,7 +35,10 @@ type knowing struct {
 func newKnowing(t *testing.T, key string) *knowing {
 	t.Helper()
 	k := &knowing{t: t, dir: t.TempDir()}
-	if _, err := credentials.Write(k.dir, credentials.Config{Senders: []bus.Participant{{Role: bus.RoleSender, Name: "batch"}}}); err != nil {
+	if _, err := credentials.Write(k.dir, credentials.Config{
+		Senders:    []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
+		Forwarders: []bus.Participant{{Role: bus.RoleForwarder, Name: "sink"}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(k.dir, "nats-server.conf")

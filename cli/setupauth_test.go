@@ -13,8 +13,8 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch", "--function", "F=functions.f"}, dir + ": 13 keys made, 0 kept; " + readme},
-		{[]string{"--sender", "batch", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 12 kept; " + readme +
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--function", "F=functions.f"}, dir + ": 13 keys made, 0 kept; " + readme},
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 12 kept; " + readme +
 			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
 	} {
 		out, err := execute(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
@@ -33,9 +33,9 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch"}, "--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--sender", "batch"}, "--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--prefix", "moving"}, `--prefix: want it with --secrets NAMESPACE, got "moving" and no --secrets`},
-		{[]string{"--secrets", "rehome"}, "--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth"},
+		{[]string{"--secrets", "rehome"}, "--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth"},
 		{[]string{"--auth", dir, "--function", "F"},
 			`--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got "F"`},
 		{[]string{"--auth", dir, "--function", "F=rehome.a"}, "--auth: function F: want a subject such as functions.keep-off-spot, " +

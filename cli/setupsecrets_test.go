@@ -15,7 +15,7 @@ import (
 func given(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
-	out, err := execute(t, "setup", "--auth", dir, "--sender", "batch", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
+	out, err := execute(t, "setup", "--auth", dir, "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -67,12 +67,12 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 	for _, p := range [][2]string{
 		{"setup", "setup"}, {"watcher", "watcher"}, {"functions", "functions"}, {"dispatcher", "dispatcher"},
 		{"actuator", "actuator"}, {"maintenance", "maintenance"}, {"rehome", "rehome"}, {"reader", "reader"}, {"listener", "listener"},
-		{"forwarder", "forwarder"}, {"operator", "operator"}, {"function-keepoff", "function-KeepOff"}, {"sender-batch", "sender-batch"},
+		{"operator", "operator"}, {"function-keepoff", "function-KeepOff"}, {"sender-batch", "sender-batch"}, {"forwarder-audit", "forwarder-audit"},
 	} {
 		want = append(want, secretText(t, dir, "rehome-nats-"+p[0], [2]string{"ca.crt", "ca.crt"}, [2]string{"nkey", p[1] + ".nk"},
 			[2]string{"tls.crt", "client.crt"}, [2]string{"tls.key", "client.key"}))
 	}
-	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test", "--sender", "batch", "--function", "KeepOff=functions.keep-off"}
+	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test", "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off"}
 	for _, time := range []string{"first", "second"} {
 		out, notes, err := apart(t, arguments...)
 		if err != nil || out != strings.Join(want, "---\n") {

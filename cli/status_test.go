@@ -263,17 +263,23 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 	if err := b.Setup(t.Context(), settings.SetupOf(s, policy.Policy{})); err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range breakers {
-		value, err := json.Marshal(l)
+	remembered(t, b.Ledger(), breakers...)
+	return b
+}
+
+// remembered writes loop breakers to a ledger.
+func remembered(t *testing.T, l bus.Ledger, breakers ...actuator.LoopBreaker) {
+	t.Helper()
+	for _, breaker := range breakers {
+		value, err := json.Marshal(breaker)
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := "loop." + string(l.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(l.Strategy+"\x00"+l.Node))
-		if err := b.Ledger().Put(t.Context(), key, value); err != nil {
+		key := "loop." + string(breaker.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(breaker.Strategy+"\x00"+breaker.Node))
+		if err := l.Put(t.Context(), key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return b
 }
 
 // execute runs rehome with these arguments.

@@ -64,7 +64,11 @@ func serverConfig(users []user) []byte {
 // writeExports writes the subjects that accounts of others import, each for those accounts alone.
 func writeExports(b *bytes.Buffer, kind string, importers map[string][]string) {
 	for _, subject := range slices.Sorted(maps.Keys(importers)) {
-		fmt.Fprintf(b, "      { %s: %q, accounts: [ %s ] }\n", kind, subject, quoted(importers[subject]))
+		answers := ""
+		if kind == "service" && bus.AnswersOften(subject) {
+			answers = ", response_type: stream"
+		}
+		fmt.Fprintf(b, "      { %s: %q%s, accounts: [ %s ] }\n", kind, subject, answers, quoted(importers[subject]))
 	}
 }
 
@@ -124,8 +128,7 @@ func roles() []seedOf {
 		{bus.RoleAll, "`rehome run` with these servers"},
 		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome loops`, and programs that read the past"},
 		{bus.RoleListener, "programs that listen to what happens from now on"},
-		{bus.RoleForwarder, "`rehome forward`, under any name"},
-		{bus.RoleOperator, "people: `rehome dead`, `rehome loops clear`, `rehome forward --remove`"},
+		{bus.RoleOperator, "people: `rehome dead`, `rehome loops clear`, `rehome forward --add` and `--remove`"},
 	}
 }
 
@@ -134,6 +137,8 @@ func use(p bus.Participant) string {
 	switch p.Role {
 	case bus.RoleFunction:
 		return "the function " + p.Name + ", which is asked on `" + p.Subject + "`"
+	case bus.RoleForwarder:
+		return "`rehome forward --name " + p.Name + "`"
 	case bus.RoleSender:
 		return "the program that asks as " + p.Name + ", such as `rehome request --sender " + p.Name + "`"
 	}

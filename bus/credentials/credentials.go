@@ -33,8 +33,9 @@ const (
 
 // Config lists the participants and the servers.
 type Config struct {
-	// Functions are the functions outside of Rehome, Senders the programs that make requests.
-	Functions, Senders []bus.Participant
+	// Functions are the functions outside of Rehome, Senders the programs that make requests, Forwarders those that read the history
+	// under a name.
+	Functions, Senders, Forwarders []bus.Participant
 	// BuiltIn are the strategies that `rehome functions` hosts, HTTPFunctions those that the dispatcher asks over HTTP.
 	BuiltIn, HTTPFunctions []string
 	// Hosts are the names and addresses of the servers, for certificates. Empty: no certificates.
@@ -49,13 +50,13 @@ type Report struct {
 	Unused []string
 }
 
-// Participants returns the roles, then functions, then senders.
+// Participants returns the roles, then functions, senders, and forwarders.
 func (c Config) Participants() []bus.Participant {
 	var all []bus.Participant
 	for _, r := range roles() {
 		all = append(all, bus.Participant{Role: r.role})
 	}
-	return slices.Concat(all, c.Functions, c.Senders)
+	return slices.Concat(all, c.Functions, c.Senders, c.Forwarders)
 }
 
 // hosting returns the strategies that have functions, and where they run.
@@ -104,7 +105,7 @@ func Write(dir string, c Config) (Report, error) {
 func (c Config) check() error {
 	var problems []error
 	seen := map[string]bool{}
-	for _, p := range slices.Concat(c.Functions, c.Senders) {
+	for _, p := range slices.Concat(c.Functions, c.Senders, c.Forwarders) {
 		switch {
 		case p.Name == "":
 			problems = append(problems, fmt.Errorf("%s: want a name, got none", p.Role))

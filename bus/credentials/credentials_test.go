@@ -27,6 +27,10 @@ func function(name, subject string) bus.Participant {
 	return bus.Participant{Role: bus.RoleFunction, Name: name, Subject: subject}
 }
 
+func forwarder(name string) bus.Participant {
+	return bus.Participant{Role: bus.RoleForwarder, Name: name}
+}
+
 func sender(name string) bus.Participant { return bus.Participant{Role: bus.RoleSender, Name: name} }
 
 // files are the files of a directory, with their modes.
@@ -69,11 +73,12 @@ func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	r := write(t, dir, credentials.Config{
 		Functions: []bus.Participant{function("KeepOffSpot", "functions.spot")}, Senders: []bus.Participant{sender("a.b")},
-		Hosts: []string{"nats.nats.svc", "127.0.0.1"},
+		Forwarders: []bus.Participant{forwarder("audit")},
+		Hosts:      []string{"nats.nats.svc", "127.0.0.1"},
 	})
 	want := map[string]os.FileMode{"rehome.conf": 0o644, "README.md": 0o644, "ca.crt": 0o644, "server.crt": 0o644, "client.crt": 0o644}
 	secrets := []string{
-		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "forwarder.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "maintenance.nk", "operator.nk", "reader.nk",
+		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "forwarder-audit.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "maintenance.nk", "operator.nk", "reader.nk",
 		"rehome.nk", "sender-a_b.nk", "server.key", "setup.nk", "watcher.nk",
 	}
 	for _, name := range secrets {
@@ -134,6 +139,7 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		says   string
 	}{
 		"a sender without a name": {credentials.Config{Senders: []bus.Participant{sender("")}}, "sender: want a name"},
+		"a forwarder without one": {credentials.Config{Forwarders: []bus.Participant{forwarder("")}}, "forwarder: want a name"},
 		"two of one name":         {credentials.Config{Senders: []bus.Participant{sender("a"), sender("a")}}, "sender a: want it once"},
 		"no subject":              {credentials.Config{Functions: []bus.Participant{function("F", "")}}, `function F: want a subject`},
 		"a wildcard":              {credentials.Config{Functions: []bus.Participant{function("F", "a.>")}}, `got "a.>"`},
@@ -272,19 +278,19 @@ func TestSendersAreAddedWhileServersRun(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := ask(t, connect("sender-"+change.gone), change.gone); !errors.Is(err, bus.ErrNotConnected) {
+			if err := ask(t, connect("sender-"+change.gone), change.gone, "one"); !errors.Is(err, bus.ErrNotConnected) {
 				t.Errorf("sender %s: got %v, want that the server does not know it", change.gone, err)
 			}
 		}
 		b := connect("sender-" + change.now)
-		bustest.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now) == nil })
+		bustest.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now, "one") == nil })
 	}
 }
 
 // ask publishes a request.
-func ask(t *testing.T, b *bus.Bus, sender string) error {
+func ask(t *testing.T, b *bus.Bus, sender, name string) error {
 	t.Helper()
-	r := schemas.Request{Sender: sender, Name: "one", Reason: "test"}
+	r := schemas.Request{Sender: sender, Name: name, Reason: "test"}
 	e, err := schemas.NewEvent("test", r, time.Now(), schemas.Event{})
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +301,10 @@ func ask(t *testing.T, b *bus.Bus, sender string) error {
 
 func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
 	dir := t.TempDir()
-	c := credentials.Config{Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}}
+	c := credentials.Config{
+		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")},
+		Forwarders: []bus.Participant{forwarder("b.c")},
+	}
 	write(t, dir, c)
 	o, err := server.ProcessConfigFile(filepath.Join(dir, "rehome.conf"))
 	if err != nil {
@@ -313,10 +322,10 @@ func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
 			}
 		}
 	}
-	all := slices.Concat(c.Functions, c.Senders)
+	all := slices.Concat(c.Functions, c.Senders, c.Forwarders)
 	for _, role := range []bus.Role{
 		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll, bus.RoleReader,
-		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator,
+		bus.RoleListener, bus.RoleOperator,
 	} {
 		all = append(all, bus.Participant{Role: role})
 	}

@@ -18,7 +18,7 @@ import (
 type authFlags struct {
 	dir                       string
 	functions, senders, hosts []string
-	httpFunctions             []string
+	httpFunctions, forwarders []string
 	secrets                   string // a namespace
 	prefix                    string // of the names of Secrets
 	manifests                 bool   // --secrets was given
@@ -30,6 +30,7 @@ func (a *authFlags) bind(c *cobra.Command) {
 	f.StringArrayVar(&a.functions, "function", nil, "with --auth: NAME=SUBJECT, a function outside that is asked there; repeatable")
 	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "with --auth: NAME, a function outside that is asked over HTTP; repeatable")
 	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
+	f.StringArrayVar(&a.forwarders, "forwarder", nil, "with --auth: NAME, a name of rehome forward; repeatable")
 	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
 	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
 	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, how the names of the Secrets begin, such as NAME-server")
@@ -40,8 +41,8 @@ func (a authFlags) check() error {
 	if a.prefix != secretPrefix && !a.manifests {
 		return usage.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
 	}
-	if a.dir == "" && (a.manifests || len(a.functions)+len(a.httpFunctions)+len(a.senders)+len(a.hosts) > 0) {
-		return usage.Errorf("--function, --http-function, --sender, --tls and --secrets: want them with --auth DIR, got no --auth")
+	if a.dir == "" && (a.manifests || len(a.functions)+len(a.httpFunctions)+len(a.senders)+len(a.forwarders)+len(a.hosts) > 0) {
+		return usage.Errorf("--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth")
 	}
 	return nil
 }
@@ -60,6 +61,9 @@ func (a authFlags) config() (credentials.Config, error) {
 	}
 	for _, name := range a.senders {
 		c.Senders = append(c.Senders, bus.Participant{Role: bus.RoleSender, Name: name})
+	}
+	for _, name := range a.forwarders {
+		c.Forwarders = append(c.Forwarders, bus.Participant{Role: bus.RoleForwarder, Name: name})
 	}
 	return c, nil
 }

@@ -47,6 +47,9 @@ func ForwardCommand() *cobra.Command {
 			"besides those of the machine, as a SinkBinding sets them.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
+			"  # With servers that know who takes part: make the name with operator.nk, forward with forwarder-audit.nk.\n" +
+			"  rehome forward --add --name audit --type verdict --since 24h\n" +
+			"  rehome forward --name audit --to https://audit.example/events\n\n" +
 			"  # Forget how far it was:\n" +
 			"  rehome forward --remove --to http://127.0.0.1:8080/",
 		Args: command.NoArguments,
@@ -60,6 +63,9 @@ func ForwardCommand() *cobra.Command {
 		plan, err := f.read(time.Now())
 		if err != nil {
 			return err
+		}
+		if f.add {
+			return command.WithSettings(c, s, func(s settings.Settings) error { return addForward(c, s, plan.listener) })
 		}
 		return command.WithSettings(c, s, func(s settings.Settings) error {
 			if _, set := os.LookupEnv("REHOME_HTTP_ADDRESS"); !set && !c.Flags().Changed("http-address") {
@@ -77,7 +83,7 @@ type forwardFlags struct {
 	tokenFile       string
 	since, timeout  time.Duration
 	parallel, tries int
-	remove          bool
+	add, remove     bool
 	// Knative sets K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
 	sink, overridesText, authoritiesText string
 }
@@ -94,6 +100,7 @@ func (f *forwardFlags) bind(c *cobra.Command) {
 	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time of one post")
 	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often an event is tried that the sink answers and does not take")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with a bearer token, read anew for each post")
+	flags.BoolVar(&f.add, "add", false, "make the name on the bus, with the filters and --since, instead of forwarding")
 	flags.BoolVar(&f.remove, "remove", false, "forget the name, and how far it was, instead of forwarding")
 }
 
@@ -133,7 +140,9 @@ func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
 
 func (f *forwardFlags) check(chosen filter.Filter) error {
 	switch {
-	case f.url() == "":
+	case f.add && f.listener() == "":
+		return errors.New("--add: want --name, or --to with the URL that the name is made of")
+	case f.url() == "" && !f.add:
 		return errors.New("no sink: name a URL with --to or K_SINK")
 	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
 		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
@@ -199,6 +208,20 @@ func Overrides(text string) (map[string]string, error) {
 		lower[name] = value
 	}
 	return lower, nil
+}
+
+// addForward makes the consumer of a name.
+func addForward(c *cobra.Command, s settings.Settings, l bus.Listener) error {
+	if err := command.NotDryRun(s, "--add", ""); err != nil {
+		return err
+	}
+	return command.WithBus(s, bus.Participant{Role: bus.RoleOperator}, func(b *bus.Bus) error {
+		if err := b.AddListener(c.Context(), l); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s: added\n", l.Name)
+		return err
+	})
 }
 
 // removeForward deletes the consumer of a name.

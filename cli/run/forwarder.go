@@ -52,10 +52,11 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 		return usage.Errorf("--to: %w", err)
 	}
 	defer sink.Close()
-	options, err := settings.BusOptions(s, string(bus.RoleForwarder))
+	options, err := settings.BusOptions(s, bus.Participant{Role: bus.RoleForwarder, Name: p.listener.Name}.String())
 	if err != nil {
 		return err
 	}
+	p.listener.Existing = options.NKeyFile != "" || options.CredsFile != "" // which may make no consumers
 	options.Log = s.Logger(os.Stderr)
 	web, status, err := serving.ListenForStatus(s, nil, serving.NewMetrics(), options.Log)
 	if err != nil {

@@ -205,7 +205,7 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 	for _, line := range lines(t, "docs/forwarding.md") {
 		words := strings.Fields(line)
 		ran = append(ran, words[1]+" "+words[2])
-		if words[1] != "forward" || words[2] == "--remove" {
+		if words[1] != "forward" || words[2] == "--remove" || words[2] == "--add" {
 			s.run(line)
 			continue
 		}
@@ -227,7 +227,9 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 			t.Errorf("%s: %v\n%s", line, err, &out)
 		}
 	}
-	if want := []string{"forward --to", "forward --to", "dead list", "forward --remove"}; !slices.Equal(ran, want) {
+	if want := []string{
+		"forward --to", "forward --to", "dead list", "forward --remove", "forward --add", "forward --name",
+	}; !slices.Equal(ran, want) {
 		t.Errorf("the page has %q, want %q", ran, want)
 	}
 }

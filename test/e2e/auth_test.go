@@ -29,7 +29,7 @@ type safeNATS struct {
 func (s *scene) startSafeNATS(n int) safeNATS {
 	s.t.Helper()
 	g := safeNATS{newNATS(s.t, n), filepath.Join(s.t.TempDir(), "auth")}
-	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other",
+	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other", "--forwarder", "audit",
 		"--function", "KeepOff=functions.keep-off", "--tls", "127.0.0.1,localhost"})
 	if got.code != 0 {
 		s.t.Fatalf("rehome setup --auth: %s", got)
@@ -260,15 +260,15 @@ func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	maintenance, kept := "rehome.maintenance.forged", "$KV.REHOME_MAINTENANCES.node=2Fforged"
 	cordons := "rehome.intents." + schemas.MaintenanceStrategy + ".default.maintenance.forged"
 	for name, channels := range map[string][]string{
-		"functions":    {verdict, delta, scope, maintenance, kept, cordons},
-		"watcher":      {verdict, intents, maintenance, kept, cordons},
-		"dispatcher":   {verdict, delta, scope, maintenance, kept, cordons},
-		"actuator":     {delta, intents, scope, maintenance, kept, cordons},
-		"maintenance":  {verdict, delta, intents, scope, "rehome.request.batch.one"},
-		"reader":       {verdict, delta, intents, scope, "rehome.request.batch.one"},
-		"listener":     {verdict, delta, intents, scope, "rehome.request.batch.one"},
-		"forwarder":    {verdict, delta, intents, scope, "rehome.request.batch.one"},
-		"sender-batch": {verdict, delta, intents, scope, "rehome.request.other.one"},
+		"functions":       {verdict, delta, scope, maintenance, kept, cordons},
+		"watcher":         {verdict, intents, maintenance, kept, cordons},
+		"dispatcher":      {verdict, delta, scope, maintenance, kept, cordons},
+		"actuator":        {delta, intents, scope, maintenance, kept, cordons},
+		"maintenance":     {verdict, delta, intents, scope, "rehome.request.batch.one"},
+		"reader":          {verdict, delta, intents, scope, "rehome.request.batch.one"},
+		"listener":        {verdict, delta, intents, scope, "rehome.request.batch.one"},
+		"forwarder-audit": {verdict, delta, intents, scope, "rehome.request.batch.one"},
+		"sender-batch":    {verdict, delta, intents, scope, "rehome.request.other.one"},
 	} {
 		for _, channel := range channels {
 			g.refused(name, channel)
