@@ -36,6 +36,9 @@ type Event struct {
 	CausationID string
 	// TraceParent is the W3C trace context: one trace a chain, one span an event.
 	TraceParent string
+	// Installation tells installations and clusters apart: the UID of the namespace kube-system, a slash, and the name of the
+	// installation. Empty: unknown. Carried as the extension installation.
+	Installation string
 	// Data is the payload as JSON.
 	Data json.RawMessage
 
@@ -77,7 +80,8 @@ func NewEvent(source string, p Payload, now time.Time, cause Event) (Event, erro
 	id := strings.ToLower(rand.Text())
 	e := Event{
 		ID: id, Source: source, Type: p.EventType(), Subject: p.About(), Time: now.UTC(),
-		CorrelationID: id, TraceParent: childSpan(cause.TraceParent), Data: data, Channel: p.Channel(),
+		CorrelationID: id, TraceParent: childSpan(cause.TraceParent), Installation: cause.Installation, Data: data,
+		Channel: p.Channel(),
 	}
 	if cause.ID != "" {
 		e.CausationID = cause.ID

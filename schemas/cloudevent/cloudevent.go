@@ -44,6 +44,7 @@ const (
 	causationID   = "causationid"
 	traceParent   = "traceparent"
 	expiryTime    = "expirytime"
+	installation  = "installation"
 )
 
 func toCloudEvent(e schemas.Event) event.Event {
@@ -70,6 +71,7 @@ func toCloudEvent(e schemas.Event) event.Event {
 	extend(correlationID, e.CorrelationID)
 	extend(causationID, e.CausationID)
 	extend(traceParent, e.TraceParent)
+	extend(installation, e.Installation)
 	if !e.Expires.IsZero() {
 		extend(expiryTime, types.FormatTime(e.Expires))
 	}
@@ -91,7 +93,7 @@ func fromCloudEvent(ce event.Event) (schemas.Event, error) {
 		ID: strings.TrimSpace(ce.ID()), Source: ce.Source(), Type: strings.TrimSpace(ce.Type()),
 		Subject: strings.TrimSpace(ce.Subject()), Data: ce.Data(),
 		CorrelationID: extension(ce, correlationID), CausationID: extension(ce, causationID),
-		TraceParent: extension(ce, traceParent),
+		TraceParent: extension(ce, traceParent), Installation: extension(ce, installation),
 	}
 	if t := ce.Time(); !t.IsZero() {
 		if e.Time = t.UTC(); !writable(e.Time) {

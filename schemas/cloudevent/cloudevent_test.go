@@ -16,8 +16,9 @@ var full = schemas.Event{
 	Time:          time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC),
 	Expires:       time.Date(2026, 3, 4, 5, 16, 7, 0, time.UTC),
 	CorrelationID: "root", CausationID: "parent",
-	TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-	Data:        json.RawMessage(`{"kind":"node.taints","object":{"kind":"Node","name":"worker-1"}}`),
+	TraceParent:  "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	Installation: "0f7ad7f2-5f13-4a3e-8d3b-8d3c8e8f8d11/rehome",
+	Data:         json.RawMessage(`{"kind":"node.taints","object":{"kind":"Node","name":"worker-1"}}`),
 }
 
 // least has no more than an event needs.
@@ -58,8 +59,9 @@ func TestTheAttributesAreWrittenAsValuesOfHeaders(t *testing.T) {
 		"datacontenttype": "application/json",
 		"dataschema":      "https://rehome.dev/schemas/v1/delta.schema.json",
 		"correlationid":   "root", "causationid": "parent",
-		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-		"expirytime":  "2026-03-04T05:16:07Z",
+		"traceparent":  "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"expirytime":   "2026-03-04T05:16:07Z",
+		"installation": "0f7ad7f2-5f13-4a3e-8d3b-8d3c8e8f8d11/rehome",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

@@ -121,7 +121,7 @@ func parseBinary(attributes map[string]string, body []byte) (event.Event, error)
 				return ce, fmt.Errorf("time: %w", err)
 			}
 			ce.SetTime(t)
-		case correlationID, causationID, traceParent, expiryTime:
+		case correlationID, causationID, traceParent, expiryTime, installation:
 			ce.SetExtension(name, value)
 		}
 	}

@@ -21,6 +21,7 @@ type structured struct {
 	CausationID     string          `json:"causationid,omitempty"`
 	TraceParent     string          `json:"traceparent,omitempty"`
 	ExpiryTime      time.Time       `json:"expirytime,omitzero"`
+	Installation    string          `json:"installation,omitempty"`
 	Data            json.RawMessage `json:"data"`
 }
 
@@ -30,7 +31,7 @@ func Structured(e schemas.Event) ([]byte, error) {
 	b, err := json.Marshal(structured{
 		SpecVersion: "1.0", ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, Time: e.Time,
 		DataContentType: "application/json", CorrelationID: e.CorrelationID, CausationID: e.CausationID,
-		TraceParent: e.TraceParent, ExpiryTime: e.Expires, Data: e.Data,
+		TraceParent: e.TraceParent, ExpiryTime: e.Expires, Installation: e.Installation, Data: e.Data,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write event %s: %w", e.ID, err)
@@ -47,7 +48,8 @@ func Parse(document []byte) (schemas.Event, error) {
 	}
 	e := schemas.Event{
 		ID: s.ID, Source: s.Source, Type: s.Type, Subject: s.Subject, Time: s.Time, Expires: s.ExpiryTime,
-		CorrelationID: s.CorrelationID, CausationID: s.CausationID, TraceParent: s.TraceParent, Data: s.Data,
+		CorrelationID: s.CorrelationID, CausationID: s.CausationID, TraceParent: s.TraceParent, Installation: s.Installation,
+		Data: s.Data,
 	}
 	p, err := Payload(e)
 	if err != nil {
