@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,18 +41,29 @@ type lease struct {
 
 func newLease(s settings.Settings, client kubernetes.Interface, name, identity string, log *slog.Logger) *lease {
 	return &lease{
-		client: client, namespace: s.LeaseNamespace(), name: name, identity: identity, duration: s.LeaseDuration, log: log,
+		client: client, namespace: s.LeaseNamespace, name: s.LeaseName(name), identity: identity, duration: s.LeaseDuration, log: log,
 	}
 }
 
-// newIdentity names this process in leases: the host's name for people, and a random part, since a process that was started
-// again is another leader.
-func newIdentity() string {
+// newIdentity names this process in leases: its namespace, the host's name for people, and a random part, since a process that was
+// started again is another leader.
+func newIdentity(namespace string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return host + "_" + rand.Text()
+	return path.Join(namespace, host+"_"+rand.Text())
+}
+
+// otherNamespace reports whether the process that holds the lease runs in another namespace, so that it belongs to another
+// installation of the same name.
+func (l *lease) otherNamespace(holder string) bool {
+	return holder != "" && path.Dir(holder) != path.Dir(l.identity)
+}
+
+func (l *lease) refusal(holder string) error {
+	return fmt.Errorf("lease %s/%s is held by %s: another installation of this name already runs in this cluster; stop it, use "+
+		"--dry-run, or set REHOME_INSTALLATION to run a second one with limits of its own", l.namespace, l.name, holder)
 }
 
 // errLeaseLost is the cause of the end of a leader's context when another process holds the lease, or may hold it. The leader
@@ -79,7 +91,8 @@ func (l *lease) left() time.Duration {
 	return l.renewDeadline() - time.Since(l.renewed)
 }
 
-// hold runs lead whenever this process holds the lease, until ctx ends. The context of lead ends when ctx ends, with the same
+// hold runs lead whenever this process holds the lease, until ctx ends. It fails when a process of another namespace holds the lease:
+// the two do not share a bus, and each would count limits by itself. The context of lead ends when ctx ends, with the same
 // cause, or when the lease is lost, with the cause [errLeaseLost].
 func (l *lease) hold(ctx context.Context, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
@@ -96,6 +109,9 @@ func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) er
 	holder, err := l.holder(ctx)
 	if err != nil {
 		return err
+	}
+	if l.otherNamespace(holder) {
+		return l.refusal(holder)
 	}
 	if holder != "" {
 		return fmt.Errorf("lease %s/%s is held by %s: another process moves pods in this cluster; stop it, or use --dry-run",
@@ -141,7 +157,7 @@ func (l *lease) once(ctx context.Context, lead func(context.Context) error) erro
 	// The election outlives ctx, so that the lease is released only after lead has returned. klog repeats itself at every try.
 	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.New(nil)))
 	held, over := make(chan struct{}), make(chan struct{})
-	lock := &lock{lease: l, Interface: &resourcelock.LeaseLock{
+	lock := &lock{lease: l, refused: make(chan error, 1), Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: l.namespace, Name: l.name},
 		Client:     l.client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity},
@@ -169,6 +185,8 @@ func (l *lease) once(ctx context.Context, lead func(context.Context) error) erro
 	}()
 	select {
 	case <-ctx.Done():
+	case err := <-lock.refused:
+		return err
 	case <-over: // won and lost at once
 	case <-held:
 		return l.term(ctx, lead)
@@ -214,6 +232,9 @@ type lock struct {
 	resourcelock.Interface
 	lease *lease
 	done  atomic.Bool // the leader has returned: the lease may be released
+
+	seen    resourcelock.LeaderElectionRecord // at the last look
+	refused chan error
 }
 
 // errNotReleased says that a lease was not released, since another process holds it or the leader has not returned yet.
@@ -225,6 +246,14 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	l.lease.answered(err, l.Describe())
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.lease.renewedAt(time.Time{})
+		// Nobody renews an abandoned lease.
+		renewed := record.HolderIdentity == l.seen.HolderIdentity && !record.RenewTime.Equal(&l.seen.RenewTime)
+		if l.seen = *record; renewed && l.lease.otherNamespace(record.HolderIdentity) {
+			select {
+			case l.refused <- l.lease.refusal(record.HolderIdentity):
+			default:
+			}
+		}
 	}
 	return record, raw, err
 }

@@ -48,6 +48,7 @@ func TestALeaseAndTheAPIServer(t *testing.T) {
 		{"a standby does not lead while the lease is held", testHeld},
 		{"a leader whose lease is taken ends at once, knows why, and leaves the lease to the other", testTaken},
 		{"a round whose lease is taken says so", testRoundTaken},
+		{"a process of another namespace refuses a lease that is renewed, and takes an abandoned one", testOtherNamespace},
 		{"the rights to get, create and update the lease are enough", testRights},
 		{"a lease is valid while it is renewed, and not after it was taken or released", testValid},
 		{"a leader that ends in order knows that too, and nothing of it stays", testOrderlyEnd},
@@ -98,7 +99,7 @@ func (c *contest) contender(config *rest.Config, duration time.Duration) *conten
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observed{next, p.looked} })
 	client, err := kubernetes.NewForConfig(config)
 	c.must(err)
-	p.lease = &lease{client: client, namespace: c.namespace, name: contested, identity: newIdentity(), duration: duration,
+	p.lease = &lease{client: client, namespace: c.namespace, name: contested, identity: newIdentity(""), duration: duration,
 		log: slog.New(slog.NewTextHandler(p.log, nil))}
 	return p
 }
@@ -352,6 +353,27 @@ func testRoundTaken(c *contest) {
 	})
 	same(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: the lease was lost, and another process may lead")
 	same(c, "holder", c.holder(), "somebody else")
+}
+
+func testOtherNamespace(c *contest) {
+	first, second := c.contender(c.c.RESTConfig(), long), c.contender(c.c.RESTConfig(), short)
+	first.identity, second.identity = newIdentity("rehome-a"), newIdentity("rehome-b")
+	c.start(first, nil)
+	await(c, "the first leads", first.terms)
+	want := "lease " + c.namespace + "/contested is held by " + first.identity + ": another installation of this name already runs in " +
+		"this cluster; stop it, use --dry-run, or set REHOME_INSTALLATION to run a second one with limits of its own"
+	lead := func(context.Context) error {
+		c.Error("the second leads")
+		return nil
+	}
+	same(c, "it waits for the lease", fmt.Sprint(second.hold(c.Context(), lead)), want)
+	same(c, "it wants the lease now", fmt.Sprint(second.ifFree(c.Context(), lead)), want)
+	outside := c.contender(c.c.RESTConfig(), short)
+	same(c, "it runs outside of the cluster", fmt.Sprint(outside.ifFree(c.Context(), lead)), want)
+	first.end()
+	c.lease(first.identity, short) // it was killed
+	c.start(second, nil)
+	await(c, "the second leads when the lease is over", second.terms)
 }
 
 func testRights(c *contest) {

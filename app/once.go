@@ -42,7 +42,7 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	if s.DryRun {
 		return o.round(ctx)
 	}
-	l := newLease(s, o.client, settings.ActuatorLease, newIdentity(), log)
+	l := newLease(s, o.client, settings.ActuatorLease, newIdentity(s.OwnNamespace()), log)
 	o.leaseValid = l.Valid
 	return l.ifFree(ctx, o.round)
 }

@@ -23,6 +23,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -58,6 +60,8 @@ type process struct {
 	leaders       []leader
 	checks        []serving.Check
 	policySetters []func(policy.Policy) error
+
+	unidentified atomic.Pointer[error] // why the cluster is not known yet; nil: it is, or this process has no access to it
 
 	leases   map[string]*lease // by name
 	identity string            // of this process in all leases
@@ -178,6 +182,7 @@ func (p *process) openBus() (stop func(), err error) {
 		stopServer()
 		return nil, usage.Wrap(err)
 	}
+	p.check(p.identified)
 	p.check(func(context.Context) error { return p.bus.Ready() })
 	p.registerBusMetrics()
 	return func() {
@@ -191,8 +196,42 @@ func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
 	return p.bus.Setup(ctx, settings.SetupOf(p.settings, of))
 }
 
+// identifyEvery is the time between two questions for the identity of the cluster.
+const identifyEvery = 2 * time.Second
+
+// identify tells the bus which installation this is. It waits for the API server, since nothing may happen before on a bus that may
+// belong to another cluster.
+func (p *process) identify(ctx context.Context) {
+	installation := bus.Installation{Name: p.settings.Installation}
+	for logged := ""; p.client != nil && ctx.Err() == nil; {
+		var err error
+		if installation, err = settings.ReadInstallation(ctx, p.settings, p.client); err == nil {
+			break
+		}
+		if p.unidentified.Store(&err); err.Error() != logged {
+			p.log.Warn("waiting for the API server", "error", err)
+			logged = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(identifyEvery):
+		}
+	}
+	p.unidentified.Store(nil)
+	p.bus.Identify(installation)
+}
+
+// identified returns why the cluster is not known yet.
+func (p *process) identified(context.Context) error {
+	if err := p.unidentified.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // follow begins the tasks when the streams exist, and evaluates everything again when they were lost and made again.
 func (p *process) follow(ctx context.Context) error {
+	p.identify(ctx)
 	var setUp func(context.Context) error // nil: another process sets up the bus
 	if p.roles.Embedded {
 		setUp = func(ctx context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
@@ -270,7 +309,7 @@ func (p *process) leaseValid(name string) func() bool {
 func (p *process) lease(name string) *lease {
 	if p.leases[name] == nil {
 		if p.leases == nil {
-			p.leases, p.identity = make(map[string]*lease), newIdentity()
+			p.leases, p.identity = make(map[string]*lease), newIdentity(p.settings.OwnNamespace())
 		}
 		p.leases[name] = newLease(p.settings, p.client, name, p.identity, p.log)
 	}

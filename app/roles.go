@@ -149,7 +149,8 @@ func (p *process) startActuator() error {
 		Facts: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease),
 		Self: corev1.ObjectReference{
-			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace(), Name: settings.ActuatorLease,
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace,
+			Name: p.settings.LeaseName(settings.ActuatorLease),
 		},
 	})
 	p.cluster.Workloads().OnChange(a.Changed)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,6 +67,8 @@ type Bus struct {
 	js   jetstream.JetStream
 	beat time.Duration // between two heartbeats of a pull
 
+	installation atomic.Pointer[Installation]
+
 	health *health
 	stored func(...schemas.Event) // nil: nothing is traced
 
@@ -106,6 +109,7 @@ func Connect(o Options) (*Bus, error) {
 	if o.Server != nil {
 		b.beat = pullBeatInside
 	}
+	b.Identify(Installation{})
 	return b, nil
 }
 

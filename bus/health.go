@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ var (
 	ErrNotConnected = errors.New("not connected")
 	// ErrNotSetUp says that a stream or consumer does not exist: [Bus.Setup] was not called on this server, or its store was lost.
 	ErrNotSetUp = errors.New("not set up: run rehome setup")
+	// ErrOtherInstallation says that the streams belong to another installation of Rehome.
+	ErrOtherInstallation = errors.New("the bus belongs to another installation")
 	// ErrNotPermitted says which subject the server does not let this role publish on or subscribe to. Waiting does not help.
 	// [RightsOf] returns the rights that a role needs.
 	ErrNotPermitted = errors.New("not permitted")
@@ -238,14 +241,15 @@ func (h *health) complain(log *slog.Logger, what string, err error) {
 // A right that the server refused in the last minute is also an error: the work that needs it goes on in vain.
 func (b *Bus) Ready() error {
 	h, now := b.health, time.Now()
-	if err := h.deniedSince(now.Add(-deniedFor)); err != nil && b.nc.IsConnected() {
-		return fmt.Errorf("bus %s: %w", h.address, err)
+	denied := h.deniedSince(now.Add(-deniedFor))
+	if denied != nil && b.nc.IsConnected() {
+		denied = fmt.Errorf("bus %s: %w", h.address, denied)
 	}
 	h.mu.Lock()
 	fresh := h.up && now.Sub(h.checked) < readyFor
 	h.mu.Unlock()
 	if fresh {
-		return nil
+		return denied
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
@@ -261,7 +265,7 @@ func (b *Bus) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.checked = now
-	return err
+	return cmp.Or(err, denied)
 }
 
 // do makes a call of the server. It fails at once when there is no connection. Its error adds what the call could not know: that

@@ -17,6 +17,55 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
+// Installation is one installation of Rehome in one cluster. Streams belong to it, and its events name it.
+type Installation struct {
+	Name string
+	// Cluster is the UID of the namespace kube-system. Empty: this process has no access to the cluster.
+	Cluster string
+	// ClusterName is for people.
+	ClusterName string
+}
+
+// The metadata of a stream that name its installation.
+const (
+	nameKey        = "rehome.dev/installation"
+	clusterKey     = "rehome.dev/cluster-uid"
+	clusterNameKey = "rehome.dev/cluster"
+)
+
+func installationOf(metadata map[string]string) Installation {
+	return Installation{Name: metadata[nameKey], Cluster: metadata[clusterKey], ClusterName: metadata[clusterNameKey]}
+}
+
+// claim returns the metadata of a stream of this installation: the old ones if it knows no cluster to name. It fails if they name
+// another one.
+func (i Installation) claim(old map[string]string) (map[string]string, error) {
+	owner := installationOf(old)
+	switch known := i.Cluster != ""; {
+	case owner.Name != "" && i.Name != "" && (owner.Name != i.Name || known && owner.Cluster != i.Cluster):
+		return nil, fmt.Errorf("%w: %v, and this process to %v; set REHOME_NATS_URL, or REHOME_STORE_DIR for a server in the process, "+
+			"so that each has its own bus; if the other one is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
+	case owner.Name != "" || !known:
+		return old, nil
+	}
+	return map[string]string{nameKey: i.Name, clusterKey: i.Cluster, clusterNameKey: i.ClusterName}, nil
+}
+
+// ID is the attribute of events. Empty: the cluster is not known.
+func (i Installation) ID() string {
+	if i.Cluster == "" {
+		return ""
+	}
+	return i.Cluster + "/" + i.Name
+}
+
+func (i Installation) String() string {
+	if i.Cluster == "" {
+		return i.Name
+	}
+	return fmt.Sprintf("%s in cluster %s (UID of kube-system: %s)", i.Name, i.ClusterName, i.Cluster)
+}
+
 // The headers of messages, besides the attributes of events.
 const (
 	contentHeader  = "Content-Type"

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ var errSuperseded = errors.New("another answer came in between")
 //
 // The error of a request wraps [ErrOpen] if one of its name is open, and [ErrFull] if too many are.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
-	m, err := message(e)
+	m, err := b.message(e)
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +76,7 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 		}
 		acks := make([]jetstream.PubAckFuture, len(some))
 		for i, e := range some {
-			m, err := message(e)
+			m, err := b.message(e)
 			if err != nil {
 				errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
 				continue
@@ -131,7 +132,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 
 // message encodes e. Events of the history and requests have an ID, by which their stream recognizes a second copy. Scopes must
 // have none: their stream remembers the ID longer than the scope. Intents have their own order.
-func message(e schemas.Event) (*nats.Msg, error) {
+func (b *Bus) message(e schemas.Event) (*nats.Msg, error) {
+	e.Installation = cmp.Or(b.installation.Load().ID(), e.Installation)
 	m, err := encode(e)
 	if err != nil {
 		return nil, err
@@ -186,7 +188,7 @@ func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) er
 		if !wanted(last, e, a) { // which is most of them
 			return nil, nil
 		}
-		return message(e)
+		return b.message(e)
 	})
 	if err != nil {
 		return fmt.Errorf("answer scope %s on %s: %w", a.Scope.Event, e.Channel, err)

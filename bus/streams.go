@@ -76,6 +76,8 @@ type Setup struct {
 	ScopesInMemory bool
 	// Parallel is how many scopes of a strategy are worked on at once, where that is more than usual.
 	Parallel map[string]int
+	// TakeOver makes the streams of another installation this one's.
+	TakeOver bool
 }
 
 // handedOut is how many scopes of a strategy are handed out at once if so many are worked on. Those that wait for their next
@@ -84,7 +86,7 @@ func handedOut(parallel int) int { return max(maxAckPending, 2*parallel) }
 
 // Setup makes the streams and consumers, or changes those that exist to what s says. Calling it again changes nothing.
 // It must not be called by two processes with different settings. How long an event is kept can be changed at any
-// time; so can the number of replicas.
+// time; so can the number of replicas. It fails with [ErrOtherInstallation] if the streams belong to another one, see [Bus.Identify].
 func (b *Bus) Setup(ctx context.Context, s Setup) error {
 	s.Replicas = cmp.Or(s.Replicas, 1)
 	s.History = cmp.Or(s.History, DefaultHistory)
@@ -93,7 +95,7 @@ func (b *Bus) Setup(ctx context.Context, s Setup) error {
 	s.MaxDeliver = cmp.Or(s.MaxDeliver, DefaultMaxDeliver)
 	return b.do("set up the bus", func() error {
 		for _, config := range s.streams() {
-			if err := bounded(ctx, func(ctx context.Context) error { return b.setUpStream(ctx, config) }); err != nil {
+			if err := bounded(ctx, func(ctx context.Context) error { return b.setUpStream(ctx, config, s.TakeOver) }); err != nil {
 				return fmt.Errorf("stream %s: %w", config.Name, err)
 			}
 		}
@@ -119,7 +121,8 @@ func bounded(ctx context.Context, step func(context.Context) error) error {
 }
 
 // setUpStream makes a stream, or changes the one that exists.
-func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig) error {
+func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, takeOver bool) error {
+	config.Metadata, _ = b.installation.Load().claim(nil) // which belongs to no other
 	old, err := b.js.Stream(ctx, config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = b.js.CreateStream(ctx, config)
@@ -130,6 +133,11 @@ func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig) er
 	}
 	if err != nil {
 		return err
+	}
+	if metadata := old.CachedInfo().Config.Metadata; !takeOver {
+		if config.Metadata, err = b.installation.Load().claim(metadata); err != nil {
+			return err
+		}
 	}
 	if old.CachedInfo().Config.Storage != config.Storage { // a server does not change it; the stream begins empty
 		if err := b.js.DeleteStream(ctx, config.Name); err != nil {
@@ -216,14 +224,21 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 	}
 }
 
+// Identify sets the installation of this process. Call it before [Bus.Setup] and [Bus.FollowStreams], which compare it with the one
+// that the streams belong to. With a cluster, all published events name it.
+func (b *Bus) Identify(i Installation) { b.installation.Store(&i) }
+
 // FollowStreams looks for the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
-// returns nil. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
+// returns nil. It fails with [ErrOtherInstallation] if the streams belong to another installation. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
 // its messages have been lost.
 //
 // When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
 // all are there. nil: it waits until another process does that. An error of missing is logged, once until it changes.
 func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
 	var known []time.Time
+	var foreign error
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	b.forever(ctx, "streams", func(ctx context.Context) error {
 		for {
 			now, err := b.births(ctx)
@@ -231,6 +246,10 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 				if err = missing(ctx); err == nil {
 					now, err = b.births(ctx)
 				}
+			}
+			if errors.Is(err, ErrOtherInstallation) {
+				foreign = err
+				stop()
 			}
 			if err != nil {
 				return err
@@ -245,15 +264,27 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 			}
 		}
 	})
-	return nil
+	return foreign
 }
 
-// births asks when the streams were made.
+// births asks when the streams were made. Streams that belong to no installation become this one's, as far as it knows its cluster.
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
+		}
+		config := s.CachedInfo().Config
+		metadata, err := b.installation.Load().claim(config.Metadata)
+		if err == nil && installationOf(metadata) != installationOf(config.Metadata) {
+			config.Metadata = metadata
+			began := time.Now()
+			if _, err = b.js.UpdateStream(ctx, config); err != nil {
+				err = fmt.Errorf("it belongs to no installation: run rehome setup where it can ask the cluster: %w", b.explain(began, err))
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bus: stream %s: %w", name, err)
 		}
 		times = append(times, s.CachedInfo().Created.UTC())
 	}

@@ -76,12 +76,15 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 // dropped from the table. After any other error the message comes again after a growing delay, up to 10 s, unless a newer one has
 // come; others do not wait. The context of handle is ctx.
 //
-// Intents of a request come only if they agree with an accepted request: others go to the dead letters. Those of a request that is
-// not open are dropped.
+// Intents of another installation go to the dead letters, and so do intents of a request that do not agree with an accepted request.
+// Those of a request that is not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
 		e, err := l.event(maxData)
 		open := true
+		if want := b.installation.Load().ID(); err == nil && e.Installation != "" && want != "" && e.Installation != want {
+			err = fmt.Errorf("event %s: %w: it is of the installation %.200s, want %s", e.ID, schemas.ErrInvalid, e.Installation, want)
+		}
 		if err == nil && strategyOf(l.Subject) == schemas.RequestStrategy {
 			open, err = b.requested(connected, e)
 		}

@@ -25,7 +25,7 @@ func defaults(t *testing.T) settings.Settings {
 
 func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings.Settings{
-		Cluster: "default", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", HTTPTLS: "off",
+		Cluster: "default", Installation: "rehome", LeaseNamespace: "kube-system", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
 		ServeBytes: httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
 		LogLevel: slog.LevelInfo, LogFormat: "text",

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
@@ -74,7 +76,22 @@ func APIServerReady(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// The leases, one for each role of which only one may be active.
+// ReadInstallation asks the API server for the UID of the namespace kube-system, by which the cluster is known. It lists with a
+// selector, because all roles may list namespaces.
+func ReadInstallation(ctx context.Context, s Settings, client kubernetes.Interface) (bus.Installation, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	found, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	if err == nil && len(found.Items) == 0 {
+		err = errors.New("not found")
+	}
+	if err != nil {
+		return bus.Installation{}, fmt.Errorf("identify the cluster: namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return bus.Installation{Name: s.Installation, Cluster: string(found.Items[0].UID), ClusterName: s.Cluster}, nil
+}
+
+// The leases in the installation rehome, one for each role of which only one may be active; see [Settings.LeaseName].
 const (
 	WatcherLease     = "rehome-watcher"
 	ActuatorLease    = "rehome-actuator"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rehome-dev/rehome/app/usage"
 )
@@ -24,6 +25,8 @@ type Settings struct {
 	Context    string `desc:"context of the kubeconfig; empty: its current one"`
 	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; the API server is asked with dryRun=All"`
 	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
+	// Installation begins the names of the leases, and the streams keep it.
+	Installation string `default:"rehome" desc:"name of this installation; a second one in a cluster needs another name and its own bus"`
 
 	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; empty: a server in the process, or the one at the socket"`
 	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed to log in with"`
@@ -55,8 +58,9 @@ type Settings struct {
 	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
 	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
 
-	Namespace     string        `desc:"namespace of the leases; empty: the pod's own, or kube-system"`
-	LeaseDuration time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
+	Namespace      string        `desc:"namespace in which this process runs; empty: the pod's own, or none outside of the cluster"`
+	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
+	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
 
 	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
 	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
@@ -120,6 +124,8 @@ func (s Settings) Check() error {
 		return usage.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)
 	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):
 		return usage.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
+	case len(validation.IsDNS1123Label(s.Installation)) > 0:
+		return usage.Errorf("REHOME_INSTALLATION: want lower-case letters, digits, and hyphens, at most 63, got %q", s.Installation)
 	}
 	return nil
 }
@@ -178,15 +184,21 @@ func (s Settings) socket() (string, error) {
 
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// LeaseNamespace is where the leases live.
-func (s Settings) LeaseNamespace() string {
+// OwnNamespace returns the namespace in which this process runs. Empty: outside of the cluster.
+func (s Settings) OwnNamespace() string {
 	if s.Namespace != "" {
 		return s.Namespace
 	}
-	if b, err := os.ReadFile(podNamespace); err == nil {
-		return strings.TrimSpace(string(b))
+	b, err := os.ReadFile(podNamespace)
+	if err != nil {
+		return ""
 	}
-	return "kube-system"
+	return strings.TrimSpace(string(b))
+}
+
+// LeaseName returns the name of a lease in this installation.
+func (s Settings) LeaseName(lease string) string {
+	return s.Installation + strings.TrimPrefix(lease, "rehome")
 }
 
 // Version and revision, which is the commit, are set by the linker.

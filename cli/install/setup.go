@@ -7,6 +7,7 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,11 +21,14 @@ import (
 )
 
 func SetupCommand() *cobra.Command {
-	timeout := 30 * time.Second
+	timeout, takeOver := 30*time.Second, false
 	c := &cobra.Command{
 		Use: "setup", Short: "Create or update the streams and consumers of an external bus, once", Args: command.NoArguments,
 		Long: "Create or update the streams and consumers of an external bus, once. With a policy it also creates the consumers of\n" +
 			"the strategies that the policy declares under functions; run it again when the policy declares others.\n\n" +
+			"Streams belong to one installation in one cluster, and every role of another one refuses them. With a kubeconfig, or in a\n" +
+			"pod, this command asks the cluster for its identity and writes it to the streams. Otherwise the first role that may update\n" +
+			"streams does it.\n\n" +
 			"With --auth it writes the files by which servers and participants know each other, each with the least rights: a key\n" +
 			"for each participant, a part of the servers' configuration, and a page that says which file goes where. Existing\n" +
 			"keys are kept, so run it again to add a participant.\n\n" +
@@ -44,6 +48,7 @@ func SetupCommand() *cobra.Command {
 	var auth authFlags
 	auth.bind(c)
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
+	c.Flags().BoolVar(&takeOver, "take-over", false, "take the streams of another installation, which must be gone")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		auth.manifests = c.Flags().Changed("secrets")
 		if err := auth.check(); err != nil {
@@ -52,12 +57,12 @@ func SetupCommand() *cobra.Command {
 		if auth.dir != "" {
 			return auth.write(c.OutOrStdout(), c.ErrOrStderr())
 		}
-		return command.WithSettings(c, s, func(s settings.Settings) error { return setUpBus(c, s, timeout) })
+		return command.WithSettings(c, s, func(s settings.Settings) error { return setUpBus(c, s, timeout, takeOver) })
 	}
 	return c
 }
 
-func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration) error {
+func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, takeOver bool) error {
 	if s.NATSURL == "" {
 		return usage.Errorf("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")
 	}
@@ -68,14 +73,31 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration) erro
 			return err
 		}
 	}
+	client, noCluster := settings.NewClient(s)
+	if noCluster != nil && takeOver {
+		return noCluster
+	}
+	setup := settings.SetupOf(s, p)
+	setup.TakeOver = takeOver
 	return command.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
 		ctx, cancel := context.WithTimeout(c.Context(), timeout)
 		defer cancel()
 		for {
-			err := b.Setup(ctx, settings.SetupOf(s, p))
+			installation, err := bus.Installation{Name: s.Installation}, error(nil)
+			if noCluster == nil {
+				installation, err = settings.ReadInstallation(ctx, s, client)
+			}
 			if err == nil {
+				b.Identify(installation)
+				err = b.Setup(ctx, setup)
+			}
+			if err == nil {
+				fmt.Fprintln(c.ErrOrStderr(), "installation:", installation)
 				fmt.Fprintln(c.OutOrStdout(), "bus is set up")
 				return nil
+			}
+			if errors.Is(err, bus.ErrOtherInstallation) {
+				return err
 			}
 			select {
 			case <-ctx.Done():

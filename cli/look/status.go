@@ -209,11 +209,11 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 		return nil, err
 	}
 	var out []LeaderStatus
-	for _, name := range []string{settings.WatcherLease, settings.ActuatorLease, settings.MaintenanceLease} {
-		l := LeaderStatus{Lease: name}
-		lease, err := client.CoordinationV1().Leases(s.LeaseNamespace()).Get(ctx, name, metav1.GetOptions{})
+	for _, role := range []string{settings.WatcherLease, settings.ActuatorLease, settings.MaintenanceLease} {
+		l := LeaderStatus{Lease: s.LeaseName(role)}
+		lease, err := client.CoordinationV1().Leases(s.LeaseNamespace).Get(ctx, l.Lease, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("lease %s/%s: %w", s.LeaseNamespace(), name, err)
+			return nil, fmt.Errorf("lease %s/%s: %w", s.LeaseNamespace, l.Lease, err)
 		}
 		if err == nil {
 			if l.Holder = settings.InTime(lease.Spec); l.Holder != "" && lease.Spec.AcquireTime != nil {

@@ -164,11 +164,11 @@ func (m meaning) container(c corev1.Container, pod *corev1.PodSecurityContext) {
 	arguments, leader := slices.Clone(c.Args), map[string]any{"elected": true, "duration": "15s"}
 	for _, e := range c.Env {
 		switch e.Name {
-		case "REHOME_NAMESPACE":
+		case "REHOME_LEASE_NAMESPACE":
 			leader["namespace"] = e.Value
 		case "REHOME_LEASE_DURATION":
 			leader["duration"] = e.Value
-		case "REHOME_CLUSTER", "REHOME_POLICY", "REHOME_STORE_DIR", "REHOME_HTTP_ADDRESS":
+		case "REHOME_CLUSTER", "REHOME_INSTALLATION", "REHOME_POLICY", "REHOME_STORE_DIR", "REHOME_HTTP_ADDRESS":
 		default:
 			arguments = append(arguments, e.Name+"="+e.Value)
 		}

@@ -60,7 +60,7 @@ func bound(t *testing.T, all objects) map[string][]string {
 
 func TestEachAccountHasTheRolesOfItsWork(t *testing.T) {
 	watcher, actuator, requests := "ClusterRole/rehome-watcher", "ClusterRole/rehome-actuator", "ClusterRole/rehome-requests"
-	maintenance, measures := "ClusterRole/rehome-maintenance", "ClusterRole/rehome-metrics-api"
+	maintenance, measures, setup := "ClusterRole/rehome-maintenance", "ClusterRole/rehome-metrics-api", "ClusterRole/rehome-setup"
 	all := func(leases string) map[string][]string {
 		return map[string][]string{"rehome/rehome": {actuator, maintenance, watcher,
 			"Role/rehome-actuator in " + leases, "Role/rehome-maintenance in " + leases, "Role/rehome-watcher in " + leases}}
@@ -71,31 +71,34 @@ func TestEachAccountHasTheRolesOfItsWork(t *testing.T) {
 		args []string
 		want map[string][]string
 	}{
-		"all in one":           {nil, all("rehome")},
-		"a round now and then": {[]string{"--set", "kind=CronJob"}, all("rehome")},
-		"leases elsewhere":     {[]string{"--set", "leaderElection.resourceNamespace=kube-system"}, all("kube-system")},
+		"all in one":           {nil, all("kube-system")},
+		"a round now and then": {[]string{"--set", "kind=CronJob"}, all("kube-system")},
+		"leases elsewhere":     {[]string{"--set", "leaderElection.resourceNamespace=rehome"}, all("rehome")},
 		"requests and measures": {[]string{"--set", "requests.enabled=true", "--set-json", measured}, map[string][]string{
-			"rehome/rehome": {actuator, maintenance, measures, requests, watcher, "Role/rehome-actuator in rehome",
-				"Role/rehome-maintenance in rehome", "Role/rehome-prometheus-token in monitoring", "Role/rehome-watcher in rehome"},
+			"rehome/rehome": {actuator, maintenance, measures, requests, watcher, "Role/rehome-actuator in kube-system",
+				"Role/rehome-maintenance in kube-system", "Role/rehome-prometheus-token in monitoring", "Role/rehome-watcher in kube-system"},
 		}},
 		"each role by itself": {[]string{"--set", "mode=distributed,nats.enabled=true,requests.enabled=true"}, map[string][]string{
-			"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in rehome"},
-			"rehome/rehome-actuator":    {actuator, "Role/rehome-actuator in rehome"},
-			"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in rehome"},
+			"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in kube-system"},
+			"rehome/rehome-actuator":    {actuator, "Role/rehome-actuator in kube-system"},
+			"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in kube-system"},
+			"rehome/rehome-setup":       {setup},
 		}},
 		"each role by itself, with metrics that ask who comes": {
 			[]string{"--set", "mode=distributed,nats.enabled=true,metrics.tls=self-signed,metrics.auth=true"}, map[string][]string{
-				"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in rehome"},
-				"rehome/rehome-actuator":    {actuator, requests, "Role/rehome-actuator in rehome"},
-				"rehome/rehome-maintenance": {maintenance, requests, "Role/rehome-maintenance in rehome"},
+				"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in kube-system"},
+				"rehome/rehome-actuator":    {actuator, requests, "Role/rehome-actuator in kube-system"},
+				"rehome/rehome-maintenance": {maintenance, requests, "Role/rehome-maintenance in kube-system"},
+				"rehome/rehome-setup":       {setup},
 			}},
 		"each role by itself, with measures": {
 			[]string{"--set", "mode=distributed,nats.enabled=true", "--set-json", measured}, map[string][]string{
 				"rehome/rehome-watcher": {measures, watcher, "Role/rehome-prometheus-token in monitoring",
-					"Role/rehome-watcher in rehome"},
-				"rehome/rehome-actuator": {actuator, "Role/rehome-actuator in rehome"},
-				"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in rehome",
+					"Role/rehome-watcher in kube-system"},
+				"rehome/rehome-actuator": {actuator, "Role/rehome-actuator in kube-system"},
+				"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in kube-system",
 					"Role/rehome-prometheus-token in monitoring"},
+				"rehome/rehome-setup": {setup},
 			}},
 		"rights that are made elsewhere": {[]string{"--set", "rbac.create=false"}, map[string][]string{}},
 	} {
@@ -126,7 +129,7 @@ func TestOnlyWhoTalksToTheAPIServerHasAToken(t *testing.T) {
 		token := name == "watcher" || name == "actuator" || name == "maintenance"
 		want["account rehome-"+name], want["pods of rehome-"+name] = token, token
 	}
-	want["account rehome-setup"], want["pods of rehome-nats"] = false, false
+	want["account rehome-setup"], want["pods of rehome-nats"] = true, false
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}

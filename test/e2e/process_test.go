@@ -91,7 +91,7 @@ func (s *scene) run(arguments []string, environment ...string) result {
 // environment is what all processes of the scene have in common.
 func (s *scene) environment() []string {
 	return append(os.Environ(),
-		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_LEASE_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
 		"REHOME_CLUSTER="+s.namespace)
 }
 

@@ -39,7 +39,7 @@ func copies(deploy string) (map[string][]byte, error) {
 	}
 	for name, folder := range map[string]string{
 		"watcher": "watcher/rules", "actuator": "actuator/rules", "maintenance": "maintenance/rules",
-		"requests": "requests", "metrics-api": "metrics-api", "people": "people",
+		"requests": "requests", "metrics-api": "metrics-api", "people": "people", "setup": "setup",
 	} {
 		if files["rbac/"+name+".yaml"], err = rules(filepath.Join(deploy, "kustomize", "rbac", filepath.FromSlash(folder)), folder); err != nil {
 			return nil, err

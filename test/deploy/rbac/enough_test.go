@@ -82,6 +82,7 @@ func enough(t *testing.T, s *stage) {
 	c.audited(m, "rehome-watcher")
 	c.audited(m, "rehome-actuator")
 	c.audited(m, "rehome-maintenance")
+	c.audited(m, "rehome-setup")
 }
 
 // newCast starts an installation around a NATS cluster, and the world that it is to look after.
@@ -106,7 +107,7 @@ func newCast(t *testing.T, s *stage) *cast {
 		byTaint, byLoad(namespace))
 	must(t, err)
 
-	setup, err := program.Start(s.rehome, []string{"setup", "--policy", file}, append(c.common, nowhere))
+	setup, err := program.Start(s.rehome, []string{"setup", "--policy", file}, append(c.common, c.as("rehome-setup")))
 	must(t, err)
 	if err := setup.Err(); err != nil {
 		t.Fatalf("rehome setup: %v: %s", err, setup.Log)

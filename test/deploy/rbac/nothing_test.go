@@ -57,7 +57,7 @@ func sparing(t *testing.T, role string, r right) {
 // rightless checks that the roles that only talk to the bus have no right that not every account has, and get no token.
 func rightless(t *testing.T, s *stage) {
 	m := s.apply(t, everything()...)
-	bare := []string{"rehome-functions", "rehome-dispatcher", "rehome-setup"}
+	bare := []string{"rehome-functions", "rehome-dispatcher"}
 	var without []string
 	for _, a := range m.accounts {
 		if a.AutomountServiceAccountToken != nil && !*a.AutomountServiceAccountToken {
@@ -67,6 +67,9 @@ func rightless(t *testing.T, s *stage) {
 	slices.Sort(without)
 	if want := slices.Sorted(slices.Values(bare)); !slices.Equal(without, want) {
 		t.Errorf("without a token in their pods: %v, want %v", without, want)
+	}
+	if got, want := m.of("rehome-setup"), []right{{Resource: "namespaces", Verb: "list", Name: "kube-system"}}; !slices.Equal(got, want) {
+		t.Errorf("rehome-setup has the rights %v, want %v", got, want)
 	}
 	anybody := s.rightsOf(t, "default")
 	for _, account := range bare {

@@ -6,7 +6,7 @@ import "testing"
 func TestEachRoleDoesAllItsWorkWithItsRightsAndNeedsEachOfThem(t *testing.T) {
 	s := newStage(t)
 	t.Run("each rule names what it allows", func(t *testing.T) { named(t, s) })
-	t.Run("functions, dispatcher and setup have no rights and no token", func(t *testing.T) { rightless(t, s) })
+	t.Run("functions and dispatcher have no rights and no token", func(t *testing.T) { rightless(t, s) })
 	t.Run("the rights are enough for everything, and everything uses them", func(t *testing.T) { enough(t, s) })
 	t.Run("all roles in one process have the rights of all and no more", func(t *testing.T) { allInOne(t, s) })
 	t.Run("without any one of them something fails, and says which", func(t *testing.T) { eachRemoved(t, s) })

@@ -235,7 +235,7 @@ func (l lacking) may(ctx context.Context, r right) (bool, error) {
 func (l lacking) run(
 	ctx context.Context, said func(string) bool, also func() string, arguments []string, environment ...string,
 ) error {
-	p, err := program.Start(l.rehome, arguments, append(environment, "REHOME_NAMESPACE="+l.place, "REHOME_LEASE_DURATION=3s",
+	p, err := program.Start(l.rehome, arguments, append(environment, "REHOME_LEASE_NAMESPACE="+l.place, "REHOME_LEASE_DURATION=3s",
 		"REHOME_CLUSTER="+l.place))
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ and tls, what is served where. A flag that cannot be left out, and one that is n
 {{- else if eq $flag "leader-elect-lease-duration" -}}
 {{- $_ := set $env "REHOME_LEASE_DURATION" $text -}}
 {{- else if eq $flag "leader-elect-resource-namespace" -}}
-{{- $_ := set $env "REHOME_NAMESPACE" $text -}}
+{{- $_ := set $env "REHOME_LEASE_NAMESPACE" $text -}}
 {{- else if eq $flag "secure-port" -}}
 {{- $port = int $text -}}
 {{- if lt $port 1 -}}{{- fail (printf "cmdOptions.secure-port: want a port from 1 to 65535, since the probes ask there, got %s" $text) -}}{{- end -}}

@@ -6,17 +6,19 @@
 {{- $part := index . 1 -}}
 {{- $v := $root.Values -}}
 {{- $flags := include "rehome.flags" $root | fromJson -}}
-{{- $env := dict "REHOME_CLUSTER" $v.cluster -}}
+{{- $env := dict "REHOME_CLUSTER" $v.cluster "REHOME_INSTALLATION" $v.installation -}}
 {{- $_ := set $env "REHOME_LOG_LEVEL" ($v.logging.level | default $flags.env.REHOME_LOG_LEVEL | default "INFO") -}}
 {{- $_ := set $env "REHOME_LOG_FORMAT" ($v.logging.format | default $flags.env.REHOME_LOG_FORMAT | default "text") -}}
 {{- with include "rehome.resources" (list $root $part) | fromYaml | include "rehome.goMemLimit" -}}{{- $_ := set $env "GOMEMLIMIT" . -}}{{- end -}}
 {{- if has $part (list "all" "watcher" "actuator" "maintenance" "dispatcher" "once" "setup") -}}
 {{- $_ := set $env "REHOME_POLICY" "/etc/rehome/policy/policy.yaml" -}}
 {{- end -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
+{{- with $flags.env.REHOME_KUBECONFIG -}}{{- $_ := set $env "REHOME_KUBECONFIG" . -}}{{- end -}}
+{{- end -}}
 {{- if has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
 {{- if include "rehome.dryRun" $root -}}{{- $_ := set $env "REHOME_DRY_RUN" "true" -}}{{- end -}}
-{{- with $flags.env.REHOME_KUBECONFIG -}}{{- $_ := set $env "REHOME_KUBECONFIG" . -}}{{- end -}}
-{{- $_ := set $env "REHOME_NAMESPACE" (include "rehome.leaseNamespace" $root) -}}
+{{- $_ := set $env "REHOME_LEASE_NAMESPACE" (include "rehome.leaseNamespace" $root) -}}
 {{- with $v.leaderElection.leaseDuration | default $flags.env.REHOME_LEASE_DURATION -}}
 {{- $_ := set $env "REHOME_LEASE_DURATION" . -}}
 {{- end -}}
@@ -101,7 +103,7 @@
 {{- define "rehome.leaseNamespace" -}}
 {{- $election := .Values.leaderElection -}}
 {{- $flags := include "rehome.flags" . | fromJson -}}
-{{- $election.resourceNamespace | default $election.resourceNamescape | default $flags.env.REHOME_NAMESPACE | default (include "rehome.namespace" .) -}}
+{{- $election.resourceNamespace | default $election.resourceNamescape | default $flags.env.REHOME_LEASE_NAMESPACE | default "kube-system" -}}
 {{- end }}
 
 {{/* A probe with the port and scheme that are served: a list of root and probe. */}}
@@ -147,7 +149,7 @@
 {{- $volumes = append $volumes (dict "name" "requests-tls" "secret" (dict "secretName" $v.requests.tlsSecret "defaultMode" 288)) -}}
 {{- $mounts = append $mounts (dict "name" "requests-tls" "mountPath" "/etc/rehome/requests" "readOnly" true) -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
 {{- $volumes = concat $volumes $v.extraServiceAccountVolumes -}}
 {{- $mounts = concat $mounts $v.extraServiceAccountVolumeMounts -}}
 {{- end -}}
@@ -174,7 +176,7 @@
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
 {{- $v := $root.Values -}}
-{{- $rightful := has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
+{{- $rightful := has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
 {{- $serves := not (has $part (list "once" "setup")) -}}
 {{- $volumes := include "rehome.volumes" (list $root $part) | fromJson -}}
 serviceAccountName: {{ include "rehome.serviceAccount" (list $root (ternary "all" $part (eq $part "once"))) }}

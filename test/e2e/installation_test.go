@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// TestASecondInstallation starts others beside `rehome run` in the namespace rehome-a. All of them have the default settings
+// otherwise. A limit over a window holds for all together.
+func TestASecondInstallation(t *testing.T) {
+	const most = 5
+	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // where other scenes have no leases
+	s := newScene(t, 3)
+	s.deployment("api", 4*most, preferring(s.nodes[0]))
+	policy := s.policy(fast, "maxNoOfPodsToEvictTotal: 5", "limits: {window: 5m}")
+	s.rehome(policy, store(t), defaults, "REHOME_NAMESPACE=rehome-a")
+	s.taint(s.nodes[0], "dedicated")
+	s.evicted(0, most)
+
+	held := func(name, text string) {
+		t.Helper()
+		for _, part := range []string{"lease kube-system/rehome-", " is held by rehome-a/", "set REHOME_INSTALLATION to run a second one"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s says %q, want %q in it", name, text, part)
+			}
+		}
+	}
+	once := s.run([]string{"once", "--policy", policy}, defaults)
+	if held("once", once.stderr); once.code != 1 || once.stdout != "" {
+		t.Errorf("once: %s", once)
+	}
+	second := s.start([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+store(t), defaults, "REHOME_NAMESPACE=rehome-b")
+	if code := second.exit(); code != 1 {
+		t.Errorf("the second run ended with %d, want 1", code)
+	}
+	held("the second run", second.Log.String())
+	if got := s.run([]string{"once", "--policy", policy, "--dry-run"}, defaults); got.code != 0 {
+		t.Errorf("a dry run: %s", got)
+	}
+	if got := len(s.evictions()); got != most {
+		t.Errorf("%d evictions, want %d", got, most)
+	}
+	other := s.run([]string{"once", "--policy", policy}, defaults, "REHOME_INSTALLATION=second")
+	if got := len(s.evictions()); other.code != 0 || got != 2*most {
+		t.Errorf("an installation of another name: %d evictions, want %d: %s", got, 2*most, other)
+	}
+}
+
+// TestTwoClustersOnOneServer has a NATS server whose streams belong to another cluster.
+func TestTwoClustersOnOneServer(t *testing.T) {
+	s := newScene(t, 2)
+	s.deployment("api", 1, on(s.nodes[0]))
+	policy := s.policy()
+	servers := natsCluster(t, 1)
+	other := bustest.Connect(t, bus.Options{URL: servers.url()})
+	other.Identify(bus.Installation{Name: "rehome", Cluster: "1111", ClusterName: "prod"})
+	bustest.SetUp(t, other, bus.Setup{})
+	want := "the bus belongs to another installation: rehome in cluster prod (UID of kube-system: 1111), and this process to rehome in cluster"
+	for _, role := range []string{"run", "watcher", "actuator", "maintenance"} {
+		p := s.start([]string{role, "--policy", policy}, servers.variable())
+		if code := p.exit(); code != 1 || !strings.Contains(p.Log.String(), want) {
+			t.Errorf("%s ended with %d, want 1, and said %q, want %q in it", role, code, p.Log, want)
+		}
+	}
+	if got := s.run([]string{"setup", "--timeout", "1m"}, servers.variable()); got.code != 1 || !strings.Contains(got.stderr, want) {
+		t.Errorf("setup: %s\nwant %q", got, want)
+	}
+	if got := s.run([]string{"setup", "--take-over"}, servers.variable()); got.code != 0 {
+		t.Fatalf("setup --take-over: %s", got)
+	}
+
+	// What the other cluster publishes all the same is refused.
+	s.runs(policy, servers).waitReady()
+	for uid, name := range s.pods(s.nodes[0]) {
+		a := schemas.Intents{
+			Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
+			Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: s.nodes[0], Event: "e", Sequence: 1 << 60, Since: time.Now()},
+			Intents: []schemas.Intent{{
+				ID: "i", Node: s.nodes[0], Reason: "because", Pod: schemas.PodRef{Namespace: s.namespace, Name: name, UID: uid},
+				Expires: time.Now().Add(time.Minute),
+			}},
+		}
+		e, err := schemas.NewEvent("/clusters/prod/functions", a, time.Now(), schemas.Event{})
+		s.must(err)
+		s.must(other.Answer(t.Context(), e, a))
+	}
+	eventually(t, "there is a dead letter", func() (bool, string) {
+		list, err := other.DeadNumbers(t.Context(), bus.DeadQuery{Stream: bus.StreamIntents})
+		if err != nil || len(list) == 0 {
+			return false, "none"
+		}
+		d, err := other.DeadLetter(t.Context(), list[0])
+		return err == nil && strings.Contains(d.Error, "it is of the installation 1111/rehome, want "), d.Error
+	})
+	if list := s.evictions(); list != nil {
+		t.Errorf("evicted %v, want none", list)
+	}
+}
