@@ -28,6 +28,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -199,25 +200,20 @@ func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
 // identifyEvery is the time between two questions for the identity of the cluster.
 const identifyEvery = 2 * time.Second
 
-// identify tells the bus which installation this is. It waits for the API server, since nothing may happen before on a bus that may
-// belong to another cluster.
+// identify tells the bus which installation this is. It waits for the API server: the bus may belong to another cluster.
 func (p *process) identify(ctx context.Context) {
 	installation := bus.Installation{Name: p.settings.Installation}
-	for logged := ""; p.client != nil && ctx.Err() == nil; {
-		var err error
-		if installation, err = settings.ReadInstallation(ctx, p.settings, p.client); err == nil {
-			break
-		}
-		if p.unidentified.Store(&err); err.Error() != logged {
-			p.log.Warn("waiting for the API server", "error", err)
-			logged = err.Error()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(identifyEvery):
-		}
+	if p.client != nil {
+		_ = wait.PollUntilContextCancel(ctx, identifyEvery, true, func(ctx context.Context) (known bool, _ error) {
+			i, err := settings.ReadInstallation(ctx, p.settings, p.client)
+			if err != nil && p.unidentified.Swap(&err) == nil {
+				p.log.Warn("waiting until the cluster is identified", "error", err)
+			}
+			installation = i
+			return err == nil, nil
+		}) // the error is that of ctx
+		p.unidentified.Store(nil)
 	}
-	p.unidentified.Store(nil)
 	p.bus.Identify(installation)
 }
 

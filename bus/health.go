@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,15 +240,14 @@ func (h *health) complain(log *slog.Logger, what string, err error) {
 // A right that the server refused in the last minute is also an error: the work that needs it goes on in vain.
 func (b *Bus) Ready() error {
 	h, now := b.health, time.Now()
-	denied := h.deniedSince(now.Add(-deniedFor))
-	if denied != nil && b.nc.IsConnected() {
-		denied = fmt.Errorf("bus %s: %w", h.address, denied)
+	if err := h.deniedSince(now.Add(-deniedFor)); err != nil && b.nc.IsConnected() {
+		return fmt.Errorf("bus %s: %w", h.address, err)
 	}
 	h.mu.Lock()
 	fresh := h.up && now.Sub(h.checked) < readyFor
 	h.mu.Unlock()
 	if fresh {
-		return denied
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
@@ -265,7 +263,7 @@ func (b *Bus) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.checked = now
-	return cmp.Or(err, denied)
+	return err
 }
 
 // do makes a call of the server. It fails at once when there is no connection. Its error adds what the call could not know: that

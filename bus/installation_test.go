@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -123,13 +124,16 @@ func TestUnclaimedStreams(t *testing.T) {
 	as := func(user string) string { return strings.Replace(url, "nats://", "nats://"+user+":p@", 1) }
 	setup := joined(t, as("setup"), noCluster)
 	bustest.SetUp(t, setup, bus.Setup{})
-	b := bustest.Connect(t, bus.Options{Name: "actuator", URL: as("actuator")})
+	var log lines
+	b := bustest.Connect(t, bus.Options{Name: "actuator", URL: as("actuator"), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	b.Identify(first)
 	found := following(t, b, nil)
-	bustest.Eventually(t, "it says what is missing", func() bool {
-		err := b.Ready()
-		return errors.Is(err, bus.ErrNotPermitted) && strings.Contains(err.Error(), "run rehome setup where it can ask the cluster")
+	bustest.Eventually(t, "it says what to do", func() bool {
+		return strings.Contains(log.String(), "stream REHOME_SCOPES: it belongs to no installation: run rehome setup where it can ask the cluster")
 	})
+	if err := b.Ready(); !errors.Is(err, bus.ErrNotPermitted) || !strings.Contains(err.Error(), "STREAM.UPDATE.REHOME_SCOPES") {
+		t.Errorf("ready: got %v, want the missing right", err)
+	}
 	if len(found) > 0 {
 		t.Error("it works on streams of nobody")
 	}

@@ -61,7 +61,7 @@ func (i Installation) ID() string {
 
 func (i Installation) String() string {
 	if i.Cluster == "" {
-		return i.Name
+		return i.Name + " in an unknown cluster"
 	}
 	return fmt.Sprintf("%s in cluster %s (UID of kube-system: %s)", i.Name, i.ClusterName, i.Cluster)
 }

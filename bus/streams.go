@@ -229,8 +229,8 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 func (b *Bus) Identify(i Installation) { b.installation.Store(&i) }
 
 // FollowStreams looks for the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
-// returns nil. It fails with [ErrOtherInstallation] if the streams belong to another installation. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
-// its messages have been lost.
+// returns nil. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
+// its messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
 //
 // When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
 // all are there. nil: it waits until another process does that. An error of missing is logged, once until it changes.

@@ -126,6 +126,8 @@ func (s Settings) Check() error {
 		return usage.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
 	case len(validation.IsDNS1123Label(s.Installation)) > 0:
 		return usage.Errorf("REHOME_INSTALLATION: want lower-case letters, digits, and hyphens, at most 63, got %q", s.Installation)
+	case s.LeaseNamespace == "":
+		return usage.Errorf("REHOME_LEASE_NAMESPACE: want the name of a namespace, got nothing")
 	}
 	return nil
 }

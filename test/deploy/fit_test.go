@@ -326,7 +326,7 @@ func TestEveryAccountAndRoleThatIsNamedIsThere(t *testing.T) {
 }
 
 // needsCluster are the commands that talk to the API server.
-var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "once"}
+var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "once", "setup"}
 
 // TestEveryPodOfRehomeHasNoMoreThanItNeeds holds what Pod Security does not ask for, too.
 func TestEveryPodOfRehomeHasNoMoreThanItNeeds(t *testing.T) {
