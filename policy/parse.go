@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -51,7 +52,7 @@ func Schema() []byte { return schemaJSON }
 //
 // The error, if there is one, is of type [Problems] and lists everything that is wrong. The Policy is then zero.
 func Parse(name string, data []byte, known []Strategy) (Policy, error) {
-	r := reader{known: known}
+	r := reader{known: known, origins: map[string]origin{}}
 	p := r.read(data)
 	all := append(r.Unreadable, r.Invalid...)
 	if len(all) == 0 {
@@ -62,6 +63,7 @@ func Parse(name string, data []byte, known []Strategy) (Policy, error) {
 		return p, nil
 	}
 	for i := range all {
+		all[i] = r.placed(all[i])
 		all[i].File = name
 	}
 	return Policy{}, all.InOrder()
@@ -74,6 +76,27 @@ type reader struct {
 	root    *yaml.Node
 	version string
 	metrics Metrics
+	origins map[string]origin // by the path of a part that is not in the file as it is read
+}
+
+// origin is the path in the file that a part was made of. The parts of a whole one are not in the file.
+type origin struct {
+	path  string
+	whole bool
+}
+
+// placed moves a problem to where its field comes from: the origin of the longest part of its path.
+func (r *reader) placed(p Problem) Problem {
+	for at := len(p.Field); at > 0; at-- {
+		if from, moved := r.origins[p.Field[:at]]; moved && (at == len(p.Field) || strings.ContainsAny(p.Field[at-1:at+1], ".[")) {
+			if p.Field = from.path + p.Field[at:]; from.whole {
+				p.Field = from.path
+			}
+			p.Line = strict.LineOf(r.root, p.Field, r.root.Line)
+			break
+		}
+	}
+	return p
 }
 
 func (r *reader) read(data []byte) Policy {
@@ -101,7 +124,7 @@ func (r *reader) read(data []byte) Policy {
 	r.metrics = p.Metrics
 	p.Outside = r.functions(doc.Functions)
 	if r.version == Version { // else they were refused
-		r.presets(doc, &p)
+		p.Profiles = r.presets(doc, &p)
 	}
 	p.Profiles = append(p.Profiles, r.profiles(doc.Profiles, p.Presets)...)
 	p.Maintenance.signals = p.Signals

@@ -1,18 +1,19 @@
 package policy
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Preset is a preset that a file names: one of the profiles of OpenShift's descheduler operator. It became a profile of
@@ -31,47 +32,29 @@ var presetsYAML []byte
 
 // openshift is presets.yaml.
 type openshift struct {
-	ProtectedNamespaces []string                 `json:"protectedNamespaces"`
-	Presets             []presetRow              `json:"presets"`
-	Levels              map[string][]utilization `json:"levels"` // by the name of a field of Customizations
-	UsageProfiles       []usageProfile           `json:"usageProfiles"`
+	ProtectedNamespaces []string                    `json:"protectedNamespaces"`
+	Presets             []presetRow                 `json:"presets"`
+	Strategies          map[string]string           `json:"strategies"`    // by the name of a field of Customizations
+	Idle                map[string]string           `json:"idle"`          // by the name of a field of Customizations
+	Levels              map[string]map[string]level `json:"levels"`        // by the name of a field of Customizations
+	UsageProfiles       map[string]string           `json:"usageProfiles"` // name: query
 }
 
-// presetRow is one preset. Without uses it changes the other presets.
+// presetRow is one preset. Without a profile it changes the other presets.
 type presetRow struct {
 	Name      string            `json:"name"`
-	Older     []string          `json:"older"` // names that are still read
-	Uses      []presetUse       `json:"uses"`
+	Older     []string          `json:"older"`   // names that are still read
+	Profile   string            `json:"profile"` // a template of a profile of a file
 	Lacks     []string          `json:"lacks"`
 	Conflicts map[string]string `json:"conflicts"` // with other presets, and why
-
-	MovesPVC          bool `json:"movesPVC"`
-	MovesLocalStorage bool `json:"movesLocalStorage"`
-	PreferIsMandatory bool `json:"preferIsMandatory"` // the annotation PreferNoEviction protects
-	PerNode           uint `json:"perNode"`           // limits for a file that has none; 0: none
-	Total             uint `json:"total"`
+	PerNode   uint              `json:"perNode"`   // limits for a file that has none; 0: none
+	Total     uint              `json:"total"`
 }
 
-// presetUse is a strategy that a preset enables.
-type presetUse struct {
-	Strategy    string         `json:"strategy"`
-	Args        map[string]any `json:"args"`
-	Utilization *utilization   `json:"utilization"` // nil: the strategy does not look at how much of a node is used
-}
-
-// utilization is when a node counts as idle and as busy, in percent.
-type utilization struct {
-	Name      string `json:"name"`
-	Low       int    `json:"low"`
-	High      int    `json:"high"`
-	Deviation bool   `json:"deviation"` // Low and High are distances from the mean of all nodes
-	Profile   string `json:"profile"`   // a usage profile. Empty: by the requests of pods
-}
-
-// usageProfile is a way to measure how busy a node is.
-type usageProfile struct {
-	Name  string `json:"name"`
-	Query string `json:"query"`
+// level is when a node counts as idle and as busy, in percent.
+type level struct {
+	Low  int `json:"low"`
+	High int `json:"high"`
 }
 
 func newOpenShift() openshift {
@@ -92,7 +75,7 @@ type Customizations struct {
 
 	DevDeviation string `json:"devDeviationThresholds" enum:"Low,Medium,High,AsymmetricLow,AsymmetricMedium,AsymmetricHigh"`
 
-	// The rest is read, so that a file need not be changed, and has no effect; see idle.
+	// The rest is read, so that a file need not be changed, and has no effect.
 	DevEnableEvictionsInBackground bool           `json:"devEnableEvictionsInBackground"`
 	DevEnableSoftTainter           bool           `json:"devEnableSoftTainter"`
 	DevMigrationCooldown           *time.Duration `json:"devMigrationCooldown"`
@@ -106,36 +89,21 @@ type customizedNamespaces struct {
 	Excluded []string `json:"excluded"`
 }
 
-// idle lists the customizations that are given and have no effect, each with its reason.
-func (c Customizations) idle() []string {
-	var list []string
-	note := func(given bool, name, why string) {
-		if given {
-			list = append(list, fmt.Sprintf("The customization %s has no effect: %s.", name, why))
-		}
-	}
-	const migrations = "Rehome does not know live migrations"
-	note(c.DevEnableEvictionsInBackground, "devEnableEvictionsInBackground", "an eviction is accepted at once or tried again")
-	note(c.DevEnableSoftTainter, "devEnableSoftTainter", "Rehome puts no taint on a node")
-	note(c.DevMigrationCooldown != nil, "devMigrationCooldown", migrations)
-	note(c.DevMaxMigrationCooldown != nil, "devMaxMigrationCooldown", migrations)
-	note(c.DevMigrationHistoryWindow != nil, "devMigrationHistoryWindow", migrations)
-	return list
+// given lists the customizations of the file that are keys of a table, sorted.
+func (c Customizations) given(table map[string]string) []string {
+	fields := strict.FieldsOf(reflect.ValueOf(c))
+	return slices.DeleteFunc(strict.Names(table), func(name string) bool { return fields[name].Value.IsZero() })
 }
 
 // Validate checks the values; each error is a *[FieldError].
 func (c Customizations) Validate() error {
 	var found Findings
-	for _, e := range strict.FieldErrors(EvictorArgs{PriorityThreshold: c.priority()}.PriorityThreshold.Validate()) {
-		found.Add(strings.TrimPrefix(olderField("", "priorityThreshold."+e.Field), "."), e.Value, e.Reason, e.Right)
-	}
-	n := c.Namespaces
+	n, o := c.Namespaces, newOpenShift()
 	if len(n.Included) > 0 && len(n.Excluded) > 0 {
 		found.Add("namespaces", nil, "has both included and excluded", "keep one")
 	}
 	found.Join("namespaces.included", validateNames(n.Included))
 	found.Join("namespaces.excluded", validateNames(n.Excluded))
-	o := newOpenShift()
 	for i, name := range n.Included {
 		for _, protected := range o.ProtectedNamespaces {
 			if overlap(name, protected) {
@@ -149,17 +117,10 @@ func (c Customizations) Validate() error {
 			"cannot be used together with devLowNodeUtilizationThresholds", "keep one")
 	}
 	if p := c.DevActualUtilizationProfile; p != "" && o.query(p) == "" {
-		var names []string
-		for _, known := range o.UsageProfiles {
-			names = append(names, known.Name)
-		}
-		found.Add("devActualUtilizationProfile", p, "is not known", "want "+strict.Either(append(names, "query: and a query")))
+		found.Add("devActualUtilizationProfile", p, "is not known",
+			"want "+strict.Either(append(strict.Names(o.UsageProfiles), "query: and a query")))
 	}
 	return found.Err()
-}
-
-func (c Customizations) priority() PriorityThreshold {
-	return PriorityThreshold{Value: c.ThresholdPriority, Name: c.ThresholdPriorityClassName}
 }
 
 // overlap says whether two entries of a list of namespaces can name the same namespace.
@@ -175,12 +136,7 @@ func (o openshift) query(profile string) string {
 	if query, own := strings.CutPrefix(profile, "query:"); own {
 		return strings.TrimSpace(query)
 	}
-	for _, p := range o.UsageProfiles {
-		if p.Name == profile {
-			return p.Query
-		}
-	}
-	return ""
+	return o.UsageProfiles[profile]
 }
 
 // chosen is a preset of the file.
@@ -190,29 +146,41 @@ type chosen struct {
 	path    string
 }
 
-// presets adds the profiles of the presets in the file to p, and the limits that they need.
-func (r *reader) presets(doc file, p *Policy) {
+// presets returns the profiles of the presets in the file, and adds the limits that they need to p.
+func (r *reader) presets(doc file, p *Policy) []Profile {
 	const customized = "presetCustomizations"
 	o, c := newOpenShift(), doc.PresetCustomizations
 	all := r.choose(o, doc.Presets)
-	enabling := slices.ContainsFunc(all, func(one chosen) bool { return len(one.Uses) > 0 })
+	changing := slices.IndexFunc(all, func(one chosen) bool { return one.Profile == "" })
+	moving := slices.IndexFunc(all, func(one chosen) bool { return one.Profile != "" })
 	switch {
 	case len(doc.Presets) == 0 && !reflect.ValueOf(c).IsZero():
 		r.wrong(customized, nil, "changes presets, and there is none", "name them in presets, or remove it")
-	case len(all) > 0 && len(all) == len(doc.Presets) && !enabling:
+	case len(all) < len(doc.Presets): // an unknown one may be the one that is changed
+	case moving < 0 && changing >= 0:
 		r.wrong(all[0].path, all[0].written, "changes other presets, and there is none", "add one that moves pods, or remove it")
-	case enabling && len(all) == len(doc.Presets):
-		r.check(customized, c.useless(all))
+	case moving >= 0:
+		for _, name := range c.given(o.Strategies) {
+			strategy := o.Strategies[name]
+			if !slices.ContainsFunc(all, func(one chosen) bool { return strings.Contains(one.Profile, strategy) }) {
+				r.wrong(customized+"."+name, nil, "changes none of the presets", "remove it, or add a preset that uses "+strategy)
+			}
+		}
 	}
-	r.checkUtilization(all, c)
 	if slices.ContainsFunc(r.Invalid, func(p Problem) bool { return strings.HasPrefix(p.Field, customized) }) {
 		c = Customizations{} // what follows from a mistake is not another one
 	}
+	var idle []string
+	for _, name := range c.given(o.Idle) {
+		idle = append(idle, fmt.Sprintf("The customization %s has no effect: %s.", name, o.Idle[name]))
+	}
+	values := presetValues{o, c, all}
+	var profiles []Profile
 	for _, one := range all {
 		preset := Preset{Name: one.written, Lacks: one.Lacks}
-		if len(one.Uses) > 0 {
-			preset.Profile, preset.Lacks = one.Name, append(slices.Clone(one.Lacks), c.idle()...)
-			p.Profiles = append(p.Profiles, r.preset(o, one, all, c))
+		if one.Profile != "" {
+			preset.Profile, preset.Lacks = one.Name, append(slices.Clone(one.Lacks), idle...)
+			profiles = append(profiles, r.preset(one, values))
 		}
 		p.Presets = append(p.Presets, preset)
 		if p.Limits.PerNode == nil && one.PerNode > 0 {
@@ -222,6 +190,7 @@ func (r *reader) presets(doc file, p *Policy) {
 			p.Limits.Total = &one.Total
 		}
 	}
+	return profiles
 }
 
 // choose finds the presets that the file names, and reports unknown ones, one twice, and two that conflict, at the later one.
@@ -258,170 +227,103 @@ func (r *reader) choose(o openshift, written []string) []chosen {
 	return all
 }
 
-// useless finds the customizations that no preset of the file uses.
-func (c Customizations) useless(all []chosen) error {
-	var found Findings
-	check := func(field string, given bool, strategy string, uses func(presetUse) bool) {
-		used := slices.ContainsFunc(all, func(p chosen) bool {
-			return slices.ContainsFunc(p.Uses, func(u presetUse) bool { return u.Strategy == strategy && uses(u) })
-		})
-		if given && !used {
-			found.Add(field, nil, "changes none of the presets", "remove it, or add a preset that uses "+strategy)
+// preset reads the profile of a preset as one of the file. Its problems are those of the preset, or of the customization
+// that it comes from.
+func (r *reader) preset(one chosen, values presetValues) Profile {
+	var b strings.Builder
+	err := template.Must(template.New(one.Name).Funcs(template.FuncMap{"json": inJSON}).Parse(one.Profile)).Execute(&b, values)
+	w := fileProfile{Name: one.Name}
+	r.check(one.path, errors.Join(err, strict.Read([]byte(b.String()), &w)))
+	r.origins[one.path+"."] = origin{one.path, true}
+	for i := range w.PluginConfig {
+		for from, to := range map[string]string{
+			".priorityThreshold": "thresholdPriority", ".priorityThreshold.name": "thresholdPriorityClassName",
+			".evictableNamespaces": "namespaces", ".evictableNamespaces.include": "namespaces.included",
+		} {
+			r.origins[one.path+".pluginConfig"+Item(i)+".args"+from] = origin{"presetCustomizations." + to, true}
+		}
+		if values.DevActualUtilizationProfile != "" {
+			r.origins[one.path+".pluginConfig"+Item(i)+".args.metricsUtilization"] =
+				origin{"presetCustomizations.devActualUtilizationProfile", true}
 		}
 	}
-	always := func(presetUse) bool { return true }
-	const low, high = "LowNodeUtilization", "HighNodeUtilization"
-	check("podLifetime", c.PodLifetime != 0, "PodLifeTime", always)
-	check("devLowNodeUtilizationThresholds", c.DevLowNodeUtilizationThresholds != "", low,
-		func(u presetUse) bool { return !u.Utilization.Deviation })
-	check("devHighNodeUtilizationThresholds", c.DevHighNodeUtilizationThresholds != "", high, always)
-	check("devDeviationThresholds", c.DevDeviation != "", low, always)
-	check("devActualUtilizationProfile", c.DevActualUtilizationProfile != "", low, always)
-	return found.Err()
+	return r.profile(w, one.path)
 }
 
-// checkUtilization reports presets that look at whole nodes while the file includes only some namespaces, or that measure
-// nodes by a query while the file has no server for it.
-func (r *reader) checkUtilization(all []chosen, c Customizations) {
-	ask := r.metrics.provider(LoadPrometheus) == nil && !r.Unread("metricsProviders")
-	byCustom := false
-	for _, one := range all {
-		i := slices.IndexFunc(one.Uses, func(u presetUse) bool { return u.Utilization != nil })
-		if i < 0 {
-			continue
-		}
-		if len(c.Namespaces.Included) > 0 {
-			r.wrong("presetCustomizations.namespaces.included", nil,
-				fmt.Sprintf("cannot be used together with the preset %s, which looks at whole nodes", one.written), "use excluded")
-		}
-		switch u := one.Uses[i]; {
-		case !ask || u.Strategy != "LowNodeUtilization":
-		case u.Utilization.Profile != "":
-			r.check(one.path, needsPrometheus(one.written))
-		default:
-			byCustom = byCustom || c.DevActualUtilizationProfile != ""
-		}
-	}
-	if byCustom {
-		r.check("presetCustomizations.devActualUtilizationProfile", needsPrometheus(nil))
-	}
+func inJSON(value any) (string, error) {
+	data, err := json.Marshal(value)
+	return string(data), err
 }
 
-// preset is the profile of a preset in the company of the others.
-func (r *reader) preset(o openshift, one chosen, all []chosen, c Customizations) Profile {
-	p := Profile{Name: one.Name}
-	for _, other := range all {
-		if len(other.Uses) == 0 {
-			one.MovesPVC = one.MovesPVC || other.MovesPVC
-			one.MovesLocalStorage = one.MovesLocalStorage || other.MovesLocalStorage
-		}
-	}
-	args := EvictorArgs{PriorityThreshold: c.priority()}
-	if !one.MovesPVC {
-		args.PodProtections.ExtraEnabled = []string{PodsWithPVC}
-	}
-	if one.MovesLocalStorage {
-		args.PodProtections.DefaultDisabled = []string{PodsWithLocalStorage}
-	}
-	if one.PreferIsMandatory {
-		args.NoEvictionPolicy = Mandatory
-	}
-	var err error
-	p.Evictor, err = NewEvictor(args)
-	r.check(one.path, err)
-	for _, u := range one.Uses {
-		strategy, known := r.strategy(u.Strategy)
-		if !known {
-			r.wrong(one.path, one.written, "needs "+u.Strategy+", which is not a plugin of this version of Rehome", "")
-			continue
-		}
-		p.Strategies = append(p.Strategies, Enabled{Strategy: strategy, Args: r.presetArguments(strategy, o.arguments(u, c), one.path)})
-	}
-	return p
+// presetValues are what the templates of profiles say about the customizations of a file.
+type presetValues struct {
+	openshift
+	Customizations
+	all []chosen
 }
 
-// presetArguments reads the arguments that a preset gives a strategy as if they stood in the file.
-func (r *reader) presetArguments(s Strategy, args map[string]any, path string) json.RawMessage {
-	var n yaml.Node
-	data, err := json.Marshal(args)
-	if err == nil {
-		err = yaml.Unmarshal(data, &n)
+// Evictor is what protects the pods of most presets.
+func (v presetValues) Evictor() EvictorArgs {
+	a := EvictorArgs{PriorityThreshold: PriorityThreshold{Value: v.ThresholdPriority, Name: v.ThresholdPriorityClassName}}
+	has := func(name string) bool {
+		return slices.ContainsFunc(v.all, func(c chosen) bool { return c.Name == name })
 	}
-	if err != nil {
-		r.check(path, fmt.Errorf("arguments of %s: %w", s.Name, err))
-		return nil
+	if !has("EvictPodsWithPVC") {
+		a.PodProtections.ExtraEnabled = []string{PodsWithPVC}
 	}
-	inner := reader{known: r.known, root: n.Content[0], version: Version}
-	read := inner.arguments(s, inner.root, "")
-	for _, p := range append(inner.Unreadable, inner.Invalid...) {
-		r.check(path, fmt.Errorf("arguments of %s: %s", s.Name, p.Text()))
+	if has("EvictPodsWithLocalStorage") {
+		a.PodProtections.DefaultDisabled = []string{PodsWithLocalStorage}
 	}
-	return read
+	return a
 }
 
-// arguments are the arguments of a strategy under the customizations.
-func (o openshift) arguments(u presetUse, c Customizations) map[string]any {
-	args := map[string]any{}
-	maps.Copy(args, u.Args)
-	namespaces := map[string]any{"include": c.Namespaces.Included}
-	if len(c.Namespaces.Included) == 0 || u.Utilization != nil {
-		excluded := slices.Clone(o.ProtectedNamespaces)
-		for _, name := range c.Namespaces.Excluded {
-			if !slices.Contains(excluded, name) {
-				excluded = append(excluded, name)
-			}
+// Namespaces are the namespaces that presets look at.
+func (v presetValues) Namespaces() Namespaces {
+	if n := v.Customizations.Namespaces; len(n.Included) > 0 {
+		return Namespaces{Include: n.Included}
+	}
+	n := Namespaces{Exclude: slices.Clone(v.ProtectedNamespaces)}
+	for _, name := range v.Customizations.Namespaces.Excluded {
+		if !slices.Contains(n.Exclude, name) {
+			n.Exclude = append(n.Exclude, name)
 		}
-		namespaces = map[string]any{"exclude": excluded}
 	}
-	if u.Strategy == "PodLifeTime" && c.PodLifetime != 0 {
-		args["maxPodLifeTimeSeconds"] = int64(c.PodLifetime.Seconds())
+	return n
+}
+
+// Seconds is the age of pods.
+func (v presetValues) Seconds(otherwise int64) int64 {
+	return cmp.Or(int64(v.PodLifetime.Seconds()), otherwise)
+}
+
+// Busy are the arguments of LowNodeUtilization by the requests of pods, unless the file wants it otherwise.
+func (v presetValues) Busy() map[string]any {
+	if v.DevDeviation != "" {
+		return v.Nodes("devDeviationThresholds", v.DevDeviation, v.DevActualUtilizationProfile)
 	}
-	if u.Utilization == nil {
-		args["namespaces"] = namespaces
-		return args
-	}
-	args["evictableNamespaces"] = namespaces
-	t := o.customized(u, c)
+	const field = "devLowNodeUtilizationThresholds"
+	return v.Nodes(field, cmp.Or(v.DevLowNodeUtilizationThresholds, "Medium"), v.DevActualUtilizationProfile)
+}
+
+// Nodes are the arguments of a strategy that looks at whole nodes: at the level that a customization names, and measured by
+// a usage profile, or by requests if it is empty.
+func (v presetValues) Nodes(field, name, usage string) map[string]any {
+	args, to := map[string]any{"evictableNamespaces": v.Namespaces()}, v.Levels[field][name]
 	resources := []string{"cpu", "memory", "pods"}
-	if t.Profile != "" {
-		resources = []string{"MetricResource"} // the name of the result of a query
-		args["metricsUtilization"] = map[string]any{"source": "Prometheus", "prometheus": map[string]any{"query": o.query(t.Profile)}}
+	if usage != "" {
+		resources = []string{string(schemas.LoadMetric)}
+		args["metricsUtilization"] = map[string]any{"source": LoadPrometheus, "prometheus": map[string]any{"query": v.query(usage)}}
 	}
 	low, high := map[string]any{}, map[string]any{}
 	for _, name := range resources {
-		low[name], high[name] = t.Low, t.High
+		low[name], high[name] = to.Low, to.High
 	}
 	args["thresholds"] = low
-	if t.High > 0 {
+	if to.High > 0 {
 		args["targetThresholds"] = high
 	}
-	if t.Deviation {
+	if field == "devDeviationThresholds" {
 		args["useDeviationThresholds"] = true
 	}
 	return args
-}
-
-// customized is how a strategy measures nodes under the customizations.
-func (o openshift) customized(u presetUse, c Customizations) utilization {
-	t := *u.Utilization
-	level := func(field, name string) {
-		for _, l := range o.Levels[field] {
-			if l.Name == name {
-				l.Profile = t.Profile
-				t = l
-			}
-		}
-	}
-	if u.Strategy == "HighNodeUtilization" {
-		level("devHighNodeUtilizationThresholds", c.DevHighNodeUtilizationThresholds)
-		return t
-	}
-	if !t.Deviation {
-		level("devLowNodeUtilizationThresholds", c.DevLowNodeUtilizationThresholds)
-	}
-	level("devDeviationThresholds", c.DevDeviation)
-	if c.DevActualUtilizationProfile != "" {
-		t.Profile = c.DevActualUtilizationProfile
-	}
-	return t
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,7 +209,7 @@ func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
 
 // TestThePresetTableHoldsTogether finds slips in the data.
 func TestThePresetTableHoldsTogether(t *testing.T) {
-	known, o := ten(), newOpenShift()
+	o := newOpenShift()
 	seen := map[string]bool{}
 	for _, p := range o.Presets {
 		for _, name := range append([]string{p.Name}, p.Older...) {
@@ -216,17 +217,6 @@ func TestThePresetTableHoldsTogether(t *testing.T) {
 				t.Errorf("%s is there twice", name)
 			}
 			seen[name] = true
-		}
-		for _, u := range p.Uses {
-			i := slices.IndexFunc(known, func(s Strategy) bool { return s.Name == u.Strategy })
-			if i < 0 {
-				t.Errorf("%s uses %s, which there is not", p.Name, u.Strategy)
-			}
-			if u.Utilization != nil && u.Utilization.Profile != "" {
-				if o.query(u.Utilization.Profile) == "" {
-					t.Errorf("%s goes by %s, which there is not", p.Name, u.Utilization.Profile)
-				}
-			}
 		}
 	}
 	for _, p := range o.Presets {
@@ -236,9 +226,15 @@ func TestThePresetTableHoldsTogether(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range o.UsageProfiles {
-		if strings.Count(p.Query, "(") != strings.Count(p.Query, ")") || !strings.Contains(p.Query, "by (instance)") {
-			t.Errorf("%s: %s", p.Name, p.Query)
+	for name, query := range o.UsageProfiles {
+		if strings.Count(query, "(") != strings.Count(query, ")") || !strings.Contains(query, "by (instance)") {
+			t.Errorf("%s: %s", name, query)
+		}
+	}
+	fields := strict.FieldsOf(reflect.ValueOf(Customizations{}))
+	for _, name := range slices.Concat(strict.Names(o.Strategies), strict.Names(o.Idle), strict.Names(o.Levels)) {
+		if _, known := fields[name]; !known {
+			t.Errorf("%s is no customization", name)
 		}
 	}
 }
@@ -266,22 +262,21 @@ func TestThePageOnPresetsNamesEverythingThatThereIs(t *testing.T) {
 	var want []string
 	for _, p := range o.Presets {
 		want = append(append(want, "`"+p.Name+"`"), p.Older...)
-		for _, u := range p.Uses {
-			want = append(want, u.Strategy)
-		}
+		want = append(want, regexp.MustCompile(`name: ((?:Remove|Pod|Low|High)\w+)`).FindAllString(p.Profile, -1)...)
+	}
+	for i, name := range want {
+		want[i] = strings.TrimPrefix(name, "name: ")
 	}
 	for _, levels := range o.Levels {
-		for _, l := range levels {
-			text := fmt.Sprintf("%s %d", l.Name, l.Low)
+		for name, l := range levels {
+			text := fmt.Sprintf("%s %d", name, l.Low)
 			if l.High > 0 {
 				text += fmt.Sprintf("/%d", l.High)
 			}
 			want = append(want, text)
 		}
 	}
-	for _, p := range o.UsageProfiles {
-		want = append(want, p.Name)
-	}
+	want = append(want, strict.Names(o.UsageProfiles)...)
 	for _, name := range strict.Names(strict.FieldsOf(reflect.ValueOf(&Customizations{}).Elem())) {
 		if name == "namespaces" {
 			want = append(want, "namespaces.included", "namespaces.excluded")

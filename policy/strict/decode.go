@@ -215,15 +215,23 @@ func (d *Decoder) mapping(n *yaml.Node, v reflect.Value, at Place) {
 
 // Embedded reads a file of the program into what the pointer to points to. A mistake in it is a mistake in the program.
 func Embedded(data []byte, to any) {
+	if err := Read(data, to); err != nil {
+		panic(err)
+	}
+}
+
+// Read reads a document into what the pointer to points to. The problems in its error have no file.
+func Read(data []byte, to any) error {
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
-		panic(err)
+		return err
 	}
 	var d Decoder
 	d.Decode(d.expand(n.Content[0], Place{}), reflect.ValueOf(to).Elem(), Place{})
 	if problems := append(d.Unreadable, d.Invalid...); len(problems) > 0 {
-		panic(problems)
+		return problems
 	}
+	return nil
 }
 
 // Object returns the fields of a JSON object, and none of anything else.
