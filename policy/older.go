@@ -1,9 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	_ "embed"
-	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,24 +51,22 @@ type olderEvictor struct {
 //go:embed older.yaml
 var olderYAML []byte
 
-// olderParams are the params of one strategy in older.yaml.
-type olderParams struct {
-	Params  []string          `json:"params"`
-	Block   string            `json:"block"`
-	Inside  []string          `json:"inside"`
-	Renamed map[string]string `json:"renamed"`
-	Soft    string            `json:"soft"`
-}
+// olderParams are the params of one strategy in older.yaml: the argument that each path became.
+type olderParams map[string]string
 
-// argument is the argument that a key became, which is at the path below params. Empty: none.
-func (p olderParams) argument(path, key string, keys []string) string {
-	if slices.Contains(keys, key) {
-		return key
+// below lists the keys of the map at a path, which ends in a dot unless it is empty.
+func (p olderParams) below(path string) []string {
+	var keys []string
+	for _, name := range strict.Names(p) {
+		if rest, inside := strings.CutPrefix(name, path); inside {
+			key, _, _ := strings.Cut(rest, ".")
+			keys = append(keys, key)
+		}
 	}
-	return p.Renamed[path]
+	return slices.Compact(keys)
 }
 
-// older reads a file of [OlderVersion].
+// older reads a file of [OlderVersion] as one of [DeschedulerVersion]. Strategies that protect the same pods share a profile.
 func (r *reader) older() Policy {
 	var doc olderFile
 	r.into(r.root, &doc, "")
@@ -87,24 +84,22 @@ func (r *reader) older() Policy {
 	}
 	var params map[string]olderParams
 	strict.Embedded(olderYAML, &params)
+	var profiles []fileProfile
 	for _, e := range strict.Entries(doc.Strategies) {
-		r.olderStrategy(&p, doc, e, params)
+		profiles = r.olderStrategy(profiles, doc, e, params)
 	}
-	for i := range p.Profiles {
-		profile := &p.Profiles[i]
-		slices.SortStableFunc(profile.Strategies, func(a, b Enabled) int {
-			return cmp.Compare(b.Point, a.Point) // deschedule first, as in a newer file
-		})
-		profile.Name = DefaultProfile
-		if len(p.Profiles) > 1 {
-			profile.Name = profile.Strategies[0].Name
+	for i := range profiles {
+		set := profiles[i].Plugins
+		if profiles[i].Name = DefaultProfile; len(profiles) > 1 {
+			profiles[i].Name = append(set.Deschedule.Enabled, set.Balance.Enabled...)[0]
 		}
 	}
+	p.Profiles = r.profiles(profiles, nil)
 	return p
 }
 
-// olderStrategy adds one strategy to the profile of p that protects the same pods, or to a new one.
-func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry, all map[string]olderParams) {
+// olderStrategy adds one strategy to the profile that protects the same pods, or to a new one.
+func (r *reader) olderStrategy(profiles []fileProfile, doc olderFile, e strict.Entry, all map[string]olderParams) []fileProfile {
 	at := strict.Place{Path: "strategies[" + e.Key + "]", Line: e.Line}
 	var written olderStrategy
 	r.Decode(e.Value, reflect.ValueOf(&written).Elem(), at)
@@ -112,149 +107,119 @@ func (r *reader) olderStrategy(p *Policy, doc olderFile, e strict.Entry, all map
 	params, converts := all[e.Key]
 	switch {
 	case !written.Enabled && converts && !known && !r.Unread(at.Path):
-		return // it is off
+		return profiles // it is off
 	case !known:
 		r.wrong(at.Path, e.Key, "is not a plugin of this version of Rehome", r.suggest(e.Key))
-		return
+		return profiles
 	case !converts:
 		r.wrong(at.Path, e.Key, "is no strategy of "+OlderVersion, "write apiVersion: "+DeschedulerVersion+", with a profile")
-		return
+		return profiles
 	}
-	common, args := r.olderArguments(strategy, params, written.Params, at.Field("params", e.Line))
-	evictor, err := NewEvictor(EvictorArgs{
+	at = at.Field("params", e.Line)
+	args := olderArguments{reader: r, params: params, args: newMap(), evictor: newMap(), from: map[string]string{}}
+	for _, path := range strict.Names(params) {
+		args.from[params[path]] = path
+	}
+	if written.Params != nil {
+		args.read("", written.Params, at)
+	}
+	var common olderEvictor
+	r.Decode(args.evictor, reflect.ValueOf(&common).Elem(), at)
+	evictor, err := strict.Encode(EvictorArgs{
 		PriorityThreshold:     PriorityThreshold{Value: common.ThresholdPriority, Name: common.ThresholdPriorityClassName},
 		NodeFit:               common.NodeFit,
 		EvictLocalStoragePods: doc.EvictLocalStoragePods, EvictDaemonSetPods: doc.EvictDaemonSetPods,
 		EvictSystemCriticalPods: doc.EvictSystemCriticalPods, EvictFailedBarePods: doc.EvictFailedBarePods,
 		IgnorePVCPods: doc.IgnorePVCPods,
-	})
-	for _, wrong := range strict.FieldErrors(err) {
-		r.wrong(olderField(at.Path+".params", wrong.Field), wrong.Value, wrong.Reason, wrong.Right)
-	}
-	if !written.Enabled {
-		return
-	}
-	i := slices.IndexFunc(p.Profiles, func(q Profile) bool { return reflect.DeepEqual(q.Evictor, evictor) })
-	if i < 0 {
-		i = len(p.Profiles)
-		p.Profiles = append(p.Profiles, Profile{Evictor: evictor})
-	}
-	p.Profiles[i].Strategies = append(p.Profiles[i].Strategies, Enabled{Strategy: strategy, Args: args})
-}
-
-// olderField is the path, in params, of a field of DefaultEvictor.
-func olderField(params, field string) string {
-	switch strings.TrimSuffix(field, ".") {
-	case "priorityThreshold", "priorityThreshold.value":
-		return params + ".thresholdPriority"
-	case "priorityThreshold.name":
-		return params + ".thresholdPriorityClassName"
-	case "nodeFit":
-		return params + ".nodeFit"
-	}
-	return field
-}
-
-// moved is a map of arguments that were put together from others.
-type moved struct {
-	yaml.Node
-	from map[string]string // argument: the path that it came from, below params
-}
-
-// add puts an entry of params, at the path from, under the name of an argument.
-func (m *moved) add(argument string, e strict.Entry, from string) {
-	m.from[argument] = from
-	m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: argument, Line: e.Line}, e.Value)
-}
-
-// olderArguments reads the params of a strategy: for DefaultEvictor, and as its own arguments.
-func (r *reader) olderArguments(
-	s Strategy, where olderParams, params *yaml.Node, at strict.Place,
-) (common olderEvictor, args json.RawMessage) {
-	newMap := func(line int) moved {
-		return moved{yaml.Node{Kind: yaml.MappingNode, Line: line}, map[string]string{}}
-	}
-	own, evictor := newMap(at.Line), newMap(at.Line)
+	}, EvictorArgs{})
+	r.check(at.Path, err)
+	i := slices.IndexFunc(profiles, func(w fileProfile) bool { return reflect.DeepEqual(w.PluginConfig[0].Args, evictor) })
+	path := fmt.Sprintf("profiles[%d]", i)
+	alone := fileProfile{PluginConfig: []pluginConfig{{EvictorName, evictor}}}
+	w := &alone
 	switch {
-	case params == nil || strict.IsNull(params):
-	case params.Kind != yaml.MappingNode:
-		r.WrongType(params, reflect.TypeFor[olderEvictor](), at)
+	case !written.Enabled: // it is read alone, to check it
+		path = at.Path
+	case i < 0:
+		path = fmt.Sprintf("profiles[%d]", len(profiles))
+		profiles = append(profiles, alone)
+		w = &profiles[len(profiles)-1]
 	default:
-		own, evictor = newMap(params.Line), newMap(params.Line)
-		evictorKeys := strict.Names(strict.FieldsOf(reflect.ValueOf(&common).Elem()))
-		for _, e := range strict.Entries(params) {
-			switch {
-			case slices.Contains(evictorKeys, e.Key):
-				evictor.add(e.Key, e, e.Key)
-			case where.argument(e.Key, e.Key, where.Params) != "":
-				own.add(where.argument(e.Key, e.Key, where.Params), e, e.Key)
-			case e.Key == where.Block && where.Block != "":
-				r.olderBlock(&own, where, e, at.Field(e.Key, e.Line))
-			case e.Key == where.Soft && where.Soft != "":
-				soft := false
-				r.Decode(e.Value, reflect.ValueOf(&soft).Elem(), at.Field(e.Key, e.Line))
-				if both, err := strict.FromJSON([]byte(`["DoNotSchedule", "ScheduleAnyway"]`)); soft && err == nil {
-					both.Line = e.Line
-					own.add("constraints", strict.Entry{Line: e.Line, Value: both}, e.Key)
-				}
-			default:
-				all := append(slices.Concat(where.Params, strict.Names(where.Renamed), evictorKeys), where.Block, where.Soft)
-				all = slices.DeleteFunc(slices.Sorted(slices.Values(all)), func(name string) bool { return name == "" })
-				r.Report(at.Field(e.Key, e.Line), "is no parameter of "+s.Name, "", strict.Suggest(e.Key, all))
+		w = &profiles[i]
+	}
+	r.origins[path+".pluginConfig[0].args.priorityThreshold"] = origin{at.Path + ".thresholdPriority", true}
+	r.origins[path+".pluginConfig[0].args.priorityThreshold.name"] = origin{at.Path + ".thresholdPriorityClassName", true}
+	args.origins(fmt.Sprintf("%s.pluginConfig[%d].args", path, len(w.PluginConfig)), at.Path)
+	w.PluginConfig = append(w.PluginConfig, pluginConfig{e.Key, args.args})
+	if !written.Enabled {
+		r.profile(alone, path)
+		return profiles
+	}
+	set := &w.Plugins.Deschedule
+	if strategy.Point == Balance {
+		set = &w.Plugins.Balance
+	}
+	set.Enabled = append(set.Enabled, e.Key)
+	return profiles
+}
+
+// olderArguments are the params of a strategy, put together as the arguments of it and of DefaultEvictor.
+type olderArguments struct {
+	*reader
+	params        olderParams
+	args, evictor *yaml.Node
+	from          map[string]string // argument: its path below params
+}
+
+func newMap() *yaml.Node { return &yaml.Node{Kind: yaml.MappingNode} }
+
+// read reads the params at a path, which ends in a dot unless it is empty.
+func (a *olderArguments) read(path string, n *yaml.Node, at strict.Place) {
+	if !strict.IsNull(n) && n.Kind != yaml.MappingNode {
+		a.WrongType(n, reflect.TypeFor[olderEvictor](), at)
+	}
+	keys := a.params.below(path)
+	common := strict.Names(strict.FieldsOf(reflect.ValueOf(olderEvictor{})))
+	if path == "" {
+		keys = slices.Sorted(slices.Values(append(keys, common...)))
+	}
+	for _, e := range strict.Entries(n) {
+		argument, inside := a.params[path+e.Key], at.Field(e.Key, e.Line)
+		to, value := a.args, e.Value
+		switch {
+		case path == "" && slices.Contains(common, e.Key):
+			to, argument = a.evictor, e.Key
+		case argument == "" && slices.Contains(keys, e.Key):
+			a.read(path+e.Key+".", e.Value, inside)
+			continue
+		case argument == "":
+			a.Report(inside, "unknown field", "", strict.Suggest(e.Key, keys))
+			continue
+		case e.Key == "includeSoftConstraints":
+			soft := false
+			a.Decode(e.Value, reflect.ValueOf(&soft).Elem(), inside)
+			if !soft {
+				continue
 			}
+			value = &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{textNode("DoNotSchedule"), textNode("ScheduleAnyway")}}
 		}
-	}
-	r.Decode(&evictor.Node, reflect.ValueOf(&common).Elem(), at)
-	return common, r.movedArguments(s, where, own, at)
-}
-
-// olderBlock takes over the block of a strategy, such as podLifeTime.
-func (r *reader) olderBlock(own *moved, where olderParams, block strict.Entry, at strict.Place) {
-	if strict.IsNull(block.Value) {
-		return
-	}
-	if block.Value.Kind != yaml.MappingNode {
-		r.WrongType(block.Value, reflect.TypeFor[olderEvictor](), at)
-		return
-	}
-	for _, e := range strict.Entries(block.Value) {
-		to := where.argument(block.Key+"."+e.Key, e.Key, where.Inside)
-		switch {
-		case to == "":
-			r.Report(at.Field(e.Key, e.Line), "unknown field", "", strict.Suggest(e.Key, where.Inside))
-		case own.from[to] != "":
-			r.Report(at.Field(e.Key, e.Line), "says the same as "+own.from[to], "", "keep one")
-		default:
-			own.add(to, e, block.Key+"."+e.Key)
+		if before, _ := strict.Child(to, argument); before != nil {
+			a.Report(inside, "says the same as "+a.from[argument], "", "keep one")
+			continue
 		}
+		a.from[argument] = path + e.Key
+		to.Content = append(to.Content, textNode(argument), value)
 	}
 }
 
-// movedArguments reads arguments, and reports problems at the paths that they came from.
-func (r *reader) movedArguments(s Strategy, where olderParams, own moved, at strict.Place) json.RawMessage {
-	inner := reader{known: r.known, root: &own.Node}
-	args := inner.arguments(s, &own.Node, "")
-	from := func(field string) string {
-		name, rest := field, ""
-		if i := strings.IndexAny(field, ".["); i >= 0 {
-			name, rest = field[:i], field[i:]
-		}
-		switch {
-		case own.from[name] != "":
-			name = own.from[name]
-		case slices.Contains(where.Inside, name):
-			name = where.Block + "." + name
-		}
-		return strict.Join(at.Path, name+rest)
+func textNode(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+}
+
+// origins notes where the arguments come from, which are read at the path args.
+func (a *olderArguments) origins(args, params string) {
+	a.reader.origins[args] = origin{path: params}
+	for argument, path := range a.from {
+		a.reader.origins[args+"."+argument] = origin{path: params + "." + path}
 	}
-	for _, p := range inner.Unreadable {
-		p.Field = from(p.Field)
-		r.Unreadable = append(r.Unreadable, p)
-	}
-	for _, p := range inner.Invalid {
-		if p.Field = from(p.Field); !r.Unread(p.Field) {
-			r.Invalid = append(r.Invalid, p)
-		}
-	}
-	return args
 }

@@ -101,11 +101,11 @@ strategies:
 	want := []string{
 		`p:3: maxNoOfPodsToEvictTotal: must not be negative, got -1`,
 		`p:8: ` + low + `.namespaces: has both include and exclude; keep one`,
-		`p:8: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: is missing`,
-		`p:8: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: has other resources than thresholds`,
 		`p:9: ` + low + `.namespaces.include: is not possible`,
 		`p:11: ` + low + `.namespaces.exclude[0]: is a pattern, which only rehome.dev/v1alpha1 has, got "kube-*"; ` +
 			`write exact names, or apiVersion: rehome.dev/v1alpha1`,
+		`p:12: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: is missing`,
+		`p:12: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: has other resources than thresholds`,
 		`p:13: ` + low + `.nodeResourceUtilizationThresholds.thresholds[cpu]: must be from 0 to 100, got 101`,
 		`p:14: ` + low + `.nodeResourceUtilizationThresholds.useDeviation: unknown field; ` +
 			`known here: numberOfNodes, targetThresholds, thresholds, useDeviationThresholds`,

@@ -54,7 +54,12 @@ func Schema() []byte { return schemaJSON }
 func Parse(name string, data []byte, known []Strategy) (Policy, error) {
 	r := reader{known: known, origins: map[string]origin{}}
 	p := r.read(data)
-	all := append(r.Unreadable, r.Invalid...)
+	all := r.Unreadable
+	for _, wrong := range r.Invalid {
+		if wrong = r.placed(wrong); !r.Unread(wrong.Field) {
+			all = append(all, wrong)
+		}
+	}
 	if len(all) == 0 {
 		p.Known = map[string]Traits{}
 		for _, s := range r.known {
