@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/rehome-dev/rehome/policy/strict"
 )
 
 // SystemCritical is the lowest priority of pods that the cluster itself needs, and the highest threshold: the
@@ -63,9 +61,17 @@ const (
 
 // PodProtections switches protections that are on by default off, and others on. The names are the names of the rules.
 type PodProtections struct {
-	DefaultDisabled []string          `json:"defaultDisabled,omitzero"`
-	ExtraEnabled    []string          `json:"extraEnabled,omitzero"`
+	DefaultDisabled []string          `json:"defaultDisabled,omitzero" enum:"*"`
+	ExtraEnabled    []string          `json:"extraEnabled,omitzero" enum:"*"`
 	Config          ProtectionsConfig `json:"config,omitzero"`
+}
+
+// Enums lists the words of fields.
+func (PodProtections) Enums() map[string][]string {
+	return map[string][]string{
+		"defaultDisabled": {PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods},
+		"extraEnabled":    {PodsWithPVC, PodsWithoutPDB, PodsWithResourceClaims},
+	}
 }
 
 // ProtectionsConfig are the arguments of single protections.
@@ -99,7 +105,6 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 	var found Findings
 	found.Join("", args.Validate())
 	found.Join("priorityThreshold", args.PriorityThreshold.Validate())
-	found.Join("podProtections", args.PodProtections.Validate())
 	if err := found.Err(); err != nil {
 		return Evictor{}, err
 	}
@@ -185,33 +190,6 @@ func (t PriorityThreshold) Validate() error {
 	}
 	if t.Value != nil && *t.Value > SystemCritical {
 		found.Add("value", *t.Value, fmt.Sprintf("must be at most %d, where system-critical pods begin", SystemCritical), "")
-	}
-	return found.Err()
-}
-
-// Validate checks the values; each error is a *[FieldError].
-func (p PodProtections) Validate() error {
-	var found Findings
-	off := []string{PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods}
-	on := []string{PodsWithPVC, PodsWithoutPDB, PodsWithResourceClaims}
-	found.Join("defaultDisabled", validateRules(p.DefaultDisabled, off, "switched off", on, "extraEnabled"))
-	found.Join("extraEnabled", validateRules(p.ExtraEnabled, on, "switched on", off, "defaultDisabled"))
-	return found.Err()
-}
-
-// validateRules checks one list of rules: each is allowed there, once. others may stand in the list otherList.
-func validateRules(rules, allowed []string, verb string, others []string, otherList string) error {
-	var found Findings
-	for i, rule := range rules {
-		at := Item(i)
-		switch {
-		case slices.Contains(others, rule):
-			found.Add(at, rule, "cannot be "+verb, "it belongs in "+otherList)
-		case !slices.Contains(allowed, rule):
-			found.Add(at, rule, "is not a protection", strict.Suggest(rule, allowed))
-		case slices.Contains(rules[:i], rule):
-			found.Add(at, rule, "is given twice", "keep one")
-		}
 	}
 	return found.Err()
 }

@@ -23,8 +23,8 @@ import (
 // strategy, unless it has the name of a built-in one.
 type Function struct {
 	Name       string                     `json:"name"`
-	Scope      schemas.ScopeKind          `json:"scope"`
-	Wakes      []schemas.DeltaKind        `json:"wakes"`
+	Scope      schemas.ScopeKind          `json:"scope" enum:"node,pod,workload,domain,spread,usage"`
+	Wakes      []schemas.DeltaKind        `json:"wakes" enum:"*"`
 	Point      Point                      `json:"point" enum:"deschedule,balance"`
 	Priority   Priority                   `json:"priority" enum:"node,violation,balance"`
 	RenewsPods bool                       `json:"renewsPods"`
@@ -35,6 +35,11 @@ type Function struct {
 	ArgsSchema map[string]json.RawMessage `json:"argsSchema"`
 	HTTP       *FunctionHTTP              `json:"http"`
 	NATS       *FunctionNATS              `json:"nats"`
+}
+
+// Enums lists the words of fields.
+func (Function) Enums() map[string][]string {
+	return map[string][]string{"wakes": texts(schemas.DeltaKinds())}
 }
 
 // FunctionHTTP is how a function is asked over HTTP.
@@ -154,25 +159,18 @@ func (f Function) validateBuiltIn() error {
 func (f Function) strategy() (Strategy, error) {
 	var found Findings
 	found.Join("name", validateOwnName(f.Name))
-	kinds := []schemas.ScopeKind{
-		schemas.NodeKind, schemas.PodKind, schemas.WorkloadKind, schemas.DomainKind, schemas.SpreadKind, schemas.UsageKind,
+	if f.Scope == "" {
+		found.Add("scope", nil, "is missing", "say what it decides on, such as node")
 	}
-	if right := strict.Suggest(string(f.Scope), texts(kinds)); f.Scope == "" {
-		found.Add("scope", nil, "is missing", right)
-	} else if !slices.Contains(kinds, f.Scope) {
-		found.Add("scope", f.Scope, "is not a kind of scope", right)
+	if len(f.Wakes) == 0 {
+		found.Add("wakes", nil, "is missing: nothing would ever wake the strategy",
+			"name the changes after which it can decide differently")
 	}
-	found.Join("wakes", validateWakes(f.Wakes))
 	if f.Point != "" && f.Point != Deschedule && f.Point != Balance {
 		f.Point = anyPoint
 	}
-	for i, fact := range f.Facts {
-		switch {
-		case fact == FactElsewhere && f.Scope != schemas.NodeKind:
-			found.Add("facts"+Item(i), fact, "is only in scopes of the kind node", "remove it")
-		case fact == FactElsewhere && i > 0:
-			found.Add("facts"+Item(i), fact, "is given twice", "keep one")
-		}
+	if slices.Contains(f.Facts, FactElsewhere) && f.Scope != schemas.NodeKind {
+		found.Add("facts"+Item(slices.Index(f.Facts, FactElsewhere)), FactElsewhere, "is only in scopes of the kind node", "remove it")
 	}
 	maps.DeleteFunc(f.Args, func(_ string, value json.RawMessage) bool { return value == nil }) // a null is no entry
 	defaults := ownArguments{fields: f.Args}
@@ -214,22 +212,6 @@ func validateOwnName(name string) error {
 		return nil
 	}
 	return &wrong
-}
-
-func validateWakes(wakes []schemas.DeltaKind) error {
-	var found Findings
-	if len(wakes) == 0 {
-		found.Add("", nil, "is missing: nothing would ever wake the strategy", "name the changes after which it can decide differently")
-	}
-	for i, kind := range wakes {
-		switch {
-		case !slices.Contains(schemas.DeltaKinds(), kind):
-			found.Add(Item(i), kind, "is not a kind of change", strict.Suggest(string(kind), texts(schemas.DeltaKinds())))
-		case slices.Contains(wakes[:i], kind):
-			found.Add(Item(i), kind, "is given twice", "keep one")
-		}
-	}
-	return found.Err()
 }
 
 // Validate checks the URL of a function. It never shows a URL with a password.

@@ -22,8 +22,8 @@ type Maintenance struct {
 	// unless it is marked otherwise, so that a budget that wants all of its pods cannot hold a node for ever. false: as
 	// [Policy.Restart] says. nil: true.
 	Restart *bool `json:"restart"`
-	// Protect are the rules of protection that hold, of [MaintenanceRules]. Signals hold without being named.
-	Protect []string `json:"protect"`
+	// Protect are the rules of protection that hold. Signals hold without being named.
+	Protect []string `json:"protect" enum:"*"`
 	// Start are the conditions and taints by which other programs begin to empty a node.
 	Start []StartSign `json:"start"`
 
@@ -35,7 +35,7 @@ type Maintenance struct {
 type StartSign struct {
 	// Condition is the type of a condition, and Status its status. Empty: True.
 	Condition string                 `json:"condition"`
-	Status    corev1.ConditionStatus `json:"status"`
+	Status    corev1.ConditionStatus `json:"status" enum:"True,False,Unknown"`
 	// Taint is KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT. Without a value or an effect every one matches.
 	Taint string `json:"taint"`
 }
@@ -43,12 +43,12 @@ type StartSign struct {
 // RestartAsUsual says that a replacement comes first only if [Policy.Restart] says so.
 func (m Maintenance) RestartAsUsual() bool { return m.Restart != nil && !*m.Restart }
 
-// MaintenanceRules lists the rules that may protect the pods of maintenances: the rules that need nothing but the pod.
-func MaintenanceRules() []string {
-	return []string{
+// Enums lists the words of fields. The rules that a maintenance can keep to need nothing but the pod.
+func (Maintenance) Enums() map[string][]string {
+	return map[string][]string{"protect": {
 		SystemCriticalPods, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithResourceClaims,
 		PreferNoEvictionRule, EvictAnnotationFalseRule,
-	}
+	}}
 }
 
 // Protects lists what forbids a maintenance to move the pod at the time now, always in the same order. Nothing: it may be
@@ -118,24 +118,8 @@ func (m *Maintenance) Complete() {
 }
 
 // Validate checks the values; each error is a *[FieldError].
-func (m Maintenance) Validate() error {
-	var found Findings
-	for i, rule := range m.Protect {
-		switch {
-		case !slices.Contains(MaintenanceRules(), rule):
-			found.Add("protect"+Item(i), rule, "is not a rule that can hold for pods of maintenances",
-				fmt.Sprintf("want one of %v", MaintenanceRules()))
-		case slices.Contains(m.Protect[:i], rule):
-			found.Add("protect"+Item(i), rule, "is given twice", "keep one")
-		}
-	}
-	return found.Err()
-}
-
-// Validate checks the values; each error is a *[FieldError].
 func (s StartSign) Validate() error {
 	var found Findings
-	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case s.Condition == "" && s.Taint == "":
 		found.Add("condition", nil, "is missing", "write condition, or taint")
@@ -148,9 +132,6 @@ func (s StartSign) Validate() error {
 		}
 	case len(validation.IsQualifiedName(s.Condition)) > 0:
 		found.Add("condition", s.Condition, "is not the type of a condition", "write NAME or PREFIX/NAME")
-	}
-	if s.Condition != "" && s.Status != "" && !slices.Contains(statuses, s.Status) {
-		found.Add("status", s.Status, "is not known", `want "True", "False" or Unknown`)
 	}
 	return found.Err()
 }

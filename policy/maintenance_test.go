@@ -76,9 +76,9 @@ func TestWhatIsWrongAboutMaintenancesIsNamed(t *testing.T) {
   window: 1h
 `), known())
 	const want = `p.yaml:4: maintenance.restart: want true or false, got the text "maybe"
-p.yaml:5: maintenance.protect[0]: is not a rule that can hold for pods of maintenances, got "MinReplicas"; want one of ` +
-		`[SystemCriticalPods FailedBarePods PodsWithLocalStorage DaemonSetPods PodsWithPVC PodsWithResourceClaims ` +
-		`PreferNoEviction EvictAnnotationFalse]
+p.yaml:5: maintenance.protect[0]: is not known, got "MinReplicas"; known here: ` +
+		`SystemCriticalPods, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithResourceClaims, ` +
+		`PreferNoEviction, EvictAnnotationFalse
 p.yaml:5: maintenance.protect[2]: is given twice, got "PodsWithPVC"; keep one
 p.yaml:7: maintenance.start[0].condition: is missing; write condition, or taint
 p.yaml:9: maintenance.start[1].taint: cannot be used together with condition, got "b"; write two entries
@@ -86,7 +86,7 @@ p.yaml:10: maintenance.start[2].taint: is not a taint, got "a:Evict"; write KEY,
 		`with the effect NoSchedule, PreferNoSchedule or NoExecute
 p.yaml:11: maintenance.start[2].status: goes only with condition, got "True"
 p.yaml:12: maintenance.start[3].condition: is not the type of a condition, got "-"; write NAME or PREFIX/NAME
-p.yaml:14: maintenance.start[4].status: is not known, got "Yes"; want "True", "False" or Unknown
+p.yaml:14: maintenance.start[4].status: is not known, got "Yes"; want True, False or Unknown
 p.yaml:15: maintenance.start[5].taint: is not a taint, got "a=b c"; write KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT ` +
 		`with the effect NoSchedule, PreferNoSchedule or NoExecute
 p.yaml:16: maintenance.window: unknown field; known here: protect, restart, start`
@@ -178,7 +178,7 @@ func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
 
 // TestEveryRuleThatAMaintenanceCanNameProtectsAPod also holds that no name is there in vain.
 func TestEveryRuleThatAMaintenanceCanNameProtectsAPod(t *testing.T) {
-	for _, rule := range MaintenanceRules() {
+	for _, rule := range (Maintenance{}).Enums()["protect"] {
 		p := protectedInEveryWay()
 		switch rule {
 		case DaemonSetPods:

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,15 +29,20 @@ type Sender struct {
 	// Namespaces are the namespaces of the pods that the sender may ask for, exact names or beginnings with a *. Empty: all.
 	Namespaces []string `json:"namespaces"`
 	// Actions are the actions that the sender may ask for. Empty: all.
-	Actions []schemas.RequestAction `json:"actions"`
+	Actions []schemas.RequestAction `json:"actions" enum:"*"`
 	// Nodes: the sender may ask for all pods of a node, in its namespaces.
 	Nodes bool `json:"nodes"`
 	// Override lists the rules of protection that the sender may override; [AnyRule] is every one.
-	Override []string `json:"override"`
+	Override []string `json:"override" enum:"*"`
 	// PerMinute bounds the requests that are handled in a minute, and Open the open ones. The bus holds no more
 	// than 10,000.
 	PerMinute int `json:"perMinute" min:"1" max:"10000"`
 	Open      int `json:"open" min:"1" max:"10000"`
+}
+
+// Enums lists the words of fields.
+func (Sender) Enums() map[string][]string {
+	return map[string][]string{"actions": texts(schemas.RequestActions()), "override": append([]string{AnyRule}, Overridable()...)}
 }
 
 // AnyRule stands for every rule in a [Sender].
@@ -124,16 +128,5 @@ func (s Sender) Validate() error {
 		found.Add("name", s.Name, "is not a name", "write 1 to 63 of a-z, 0-9 and -")
 	}
 	found.Join("namespaces", validateNames(s.Namespaces))
-	for i, a := range s.Actions {
-		if !slices.Contains(schemas.RequestActions(), a) {
-			found.Add("actions"+Item(i), a, "is not known", fmt.Sprintf("want one of %v", schemas.RequestActions()))
-		}
-	}
-	for i, rule := range s.Override {
-		if rule != AnyRule && !slices.Contains(Overridable(), rule) {
-			found.Add("override"+Item(i), rule, "is not a rule that can be overridden",
-				fmt.Sprintf("want %q or one of %v", AnyRule, Overridable()))
-		}
-	}
 	return found.Err()
 }

@@ -115,13 +115,13 @@ func addFields(s object, typ reflect.Type, comments map[string]string) {
 		if field["enum"] == nil {
 			delete(field, "enum")
 		}
-		if words, ok := f.Tag.Lookup("enum"); ok {
+		if words := strict.Enum(typ, f, name); words != nil {
 			into := field
 			if f.Type.Kind() == reflect.Slice {
-				into = field["items"].(object)
+				into, field["uniqueItems"] = field["items"].(object), true
 			}
 			values := []any{nil}
-			for _, w := range strings.Split(words, ",") {
+			for _, w := range words {
 				values = append(values, w)
 			}
 			into["enum"] = values

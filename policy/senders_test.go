@@ -80,11 +80,11 @@ func TestWhatIsWrongAboutSendersIsNamed(t *testing.T) {
 	const want = `p.yaml:4: requests.maxPods: must be at least 1 and at most 1000, got 1001
 p.yaml:6: requests.senders[0].name: is not a name, got "Big Boss"; write 1 to 63 of a-z, 0-9 and -
 p.yaml:8: requests.senders[1].namespaces[0]: is not the name of a namespace, got "Shop"; write an exact name, or its beginning and a *
-p.yaml:9: requests.senders[1].actions[0]: is not known, got "drain"; want one of [deschedule evaluate cancel maintain]
-p.yaml:10: requests.senders[1].override[0]: is not a rule that can be overridden, got "TerminatingPods"; want "*" or one of ` +
-		`[SystemCriticalPods PriorityThreshold FailedBarePods PodsWithLocalStorage DaemonSetPods PodsWithPVC PodsWithoutPDB ` +
-		`PodsWithResourceClaims LabelSelector MinPodAge MinReplicas PreferNoEviction Signal NamespaceLabelSelector ` +
-		`EvictAnnotationFalse NodeFit NodeNotUsable]
+p.yaml:9: requests.senders[1].actions[0]: is not known, got "drain"; want deschedule, evaluate, cancel or maintain
+p.yaml:10: requests.senders[1].override[0]: is not known, got "TerminatingPods"; known here: *, ` +
+		`SystemCriticalPods, PriorityThreshold, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithoutPDB, ` +
+		`PodsWithResourceClaims, LabelSelector, MinPodAge, MinReplicas, PreferNoEviction, Signal, NamespaceLabelSelector, ` +
+		`EvictAnnotationFalse, NodeFit, NodeNotUsable
 p.yaml:11: requests.senders[1].perMinute: must be at least 1 and at most 10000, got 0
 p.yaml:12: requests.senders[2].name: is there twice, got "scaler"; write one sender of that name
 p.yaml:13: requests.senders[2].open: must be at least 1 and at most 10000, got 10001

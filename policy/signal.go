@@ -67,7 +67,7 @@ func DefaultSignals() []Signal { return slices.Clone(defaultSignals) }
 // Signals are the signals of a policy. The zero value are [DefaultSignals].
 type Signals struct {
 	// DefaultDisabled are keys of [DefaultSignals] that do not hold.
-	DefaultDisabled []string `json:"defaultDisabled"`
+	DefaultDisabled []string `json:"defaultDisabled" enum:"*"`
 	// ExtraEnabled are further signals.
 	ExtraEnabled []Signal `json:"extraEnabled"`
 
@@ -216,24 +216,13 @@ func (s *Signals) Complete() {
 	}
 }
 
-// Validate checks the values; each error is a *[FieldError].
-func (s Signals) Validate() error {
-	var found Findings
+// Enums lists the words of fields.
+func (Signals) Enums() map[string][]string {
 	var keys []string
 	for _, d := range defaultSignals {
 		keys = append(keys, d.Key)
 	}
-	keys = slices.Compact(keys)
-	for i, key := range s.DefaultDisabled {
-		at := "defaultDisabled" + Item(i)
-		switch {
-		case !slices.Contains(keys, key):
-			found.Add(at, key, "is not a key of the signals that are on by default", strict.Suggest(key, keys))
-		case slices.Contains(s.DefaultDisabled[:i], key):
-			found.Add(at, key, "is given twice", "keep one")
-		}
-	}
-	return found.Err()
+	return map[string][]string{"defaultDisabled": slices.Compact(keys)}
 }
 
 // Validate checks the values; each error is a *[FieldError].

@@ -13,17 +13,19 @@ import (
 // bounds holds a value against the tags of its field. It applies to values that the file has: an absent field may mean
 // something that no value means.
 //
-//	enum:"A,B"          text, or each item of a list of text, is one of the words
+//	enum:"A,B"          text is one of the words; each item of a list of text is one of them, once
+//	enum:"*"            the same, with the words that the method Enums of the struct returns for the field
 //	min:"1" max:"24h"   a number or a duration is from min to max
 //	above:"0"           a number or a duration is greater
 //	required:"example"  the field must be there; the tag says what to write (structure checks it)
-func bounds(tag reflect.StructTag, v reflect.Value) error {
+func (f Field) bounds(v reflect.Value) error {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	if words, ok := tag.Lookup("enum"); ok {
-		return oneOf(strings.Split(words, ","), v, tag.Get("required") != "")
+	if f.Enum != nil {
+		return f.oneOf(v)
 	}
+	tag := f.tag
 	least, hasLeast := tag.Lookup("min")
 	most, hasMost := tag.Lookup("max")
 	above, hasAbove := tag.Lookup("above")
@@ -45,21 +47,34 @@ func bounds(tag reflect.StructTag, v reflect.Value) error {
 }
 
 // oneOf checks text, or each item of a list of text. Empty text in a required field is missing, which structure reports.
-func oneOf(words []string, v reflect.Value, required bool) error {
-	var found Findings
-	check := func(at, text string) {
-		if !slices.Contains(words, text) && (text != "" || !required) {
-			found.Add(at, text, "is not known", "want "+Either(words))
-		}
-	}
+func (f Field) oneOf(v reflect.Value) error {
 	if v.Kind() == reflect.String {
-		check("", v.String())
-		return found.Err()
+		if text := v.String(); !slices.Contains(f.Enum, text) && (text != "" || f.tag.Get("required") == "") {
+			return &FieldError{Value: text, Reason: "is not known", Right: f.want(text)}
+		}
+		return nil
 	}
+	var found Findings
+	seen := map[string]bool{}
 	for i := range v.Len() {
-		check(Item(i), v.Index(i).String())
+		text := v.Index(i).String()
+		switch {
+		case !slices.Contains(f.Enum, text):
+			found.Add(Item(i), text, "is not known", f.want(text))
+		case seen[text]:
+			found.Add(Item(i), text, "is given twice", "keep one")
+		}
+		seen[text] = true
 	}
 	return found.Err()
+}
+
+// want names the word that text was meant to be, or all of them.
+func (f Field) want(text string) string {
+	if len(f.Enum) > 4 {
+		return Suggest(text, f.Enum)
+	}
+	return "want " + Either(f.Enum)
 }
 
 func number(v reflect.Value) float64 {
@@ -94,8 +109,8 @@ func limit(v reflect.Value, text string) float64 {
 
 // missing says what to write for a required field.
 func (f Field) missing() string {
-	if words := f.tag.Get("enum"); words != "" {
-		return "want " + Either(strings.Split(words, ","))
+	if f.Enum != nil {
+		return f.want("")
 	}
 	return strings.TrimPrefix(f.tag.Get("required"), "true")
 }

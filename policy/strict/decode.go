@@ -16,6 +16,7 @@
 package strict
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -135,7 +136,7 @@ func (d *Decoder) structure(n *yaml.Node, v reflect.Value, at Place) {
 		before := len(d.Unreadable)
 		d.Decode(e.Value, f.Value, at.Field(e.Key, e.Line))
 		if len(d.Unreadable) == before && !IsNull(e.Value) {
-			d.Check(e.Value, at.Field(e.Key, e.Line), bounds(f.tag, f.Value))
+			d.Check(e.Value, at.Field(e.Key, e.Line), f.bounds(f.Value))
 		}
 	}
 	for _, name := range Names(fields) {
@@ -152,9 +153,10 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// Field is a field of a struct.
+// Field is a field of a struct. Enum are the words that it may have; nil: any.
 type Field struct {
 	Value reflect.Value
+	Enum  []string
 	tag   reflect.StructTag
 }
 
@@ -172,14 +174,24 @@ func FieldsOf(v reflect.Value) map[string]Field {
 					fields[inner] = to
 				}
 			}
-		case !f.IsExported():
-		case name == "":
-			fields[f.Name] = Field{v.Field(i), f.Tag}
-		default:
-			fields[name] = Field{v.Field(i), f.Tag}
+		case f.IsExported():
+			name = cmp.Or(name, f.Name)
+			fields[name] = Field{v.Field(i), Enum(v.Type(), f, name), f.Tag}
 		}
 	}
 	return fields
+}
+
+// Enum lists the words that a field of a struct may have. nil: any.
+func Enum(owner reflect.Type, f reflect.StructField, name string) []string {
+	words, limited := f.Tag.Lookup("enum")
+	if !limited {
+		return nil
+	}
+	if section, ok := reflect.TypeAssert[interface{ Enums() map[string][]string }](reflect.Zero(owner)); ok && words == "*" {
+		return section.Enums()[name]
+	}
+	return strings.Split(words, ",")
 }
 
 func (d *Decoder) list(n *yaml.Node, v reflect.Value, at Place) {
