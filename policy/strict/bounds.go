@@ -30,7 +30,7 @@ func (f Field) bounds(v reflect.Value) error {
 	most, hasMost := tag.Lookup("max")
 	above, hasAbove := tag.Lookup("above")
 	n := number(v)
-	if !(hasLeast && n < limit(v, least)) && !(hasAbove && n <= limit(v, above)) && !(hasMost && n > limit(v, most)) {
+	if !(hasLeast && n < limit(least)) && !(hasAbove && n <= limit(above)) && !(hasMost && n > limit(most)) {
 		return nil
 	}
 	reason := "must be at least " + least
@@ -91,18 +91,14 @@ func number(v reflect.Value) float64 {
 	return 0
 }
 
-// limit reads a bound: a duration for a duration, else a number.
-func limit(v reflect.Value, text string) float64 {
-	if t := v.Type(); t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[metav1.Duration]() {
-		length, err := time.ParseDuration(text)
-		if err != nil {
-			panic(err) // a mistake in a tag, not in a file
-		}
+// limit reads a bound: a duration or a number.
+func limit(text string) float64 {
+	if length, err := time.ParseDuration(text); err == nil {
 		return float64(length)
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		panic(err)
+		panic(err) // a mistake in a tag, not in a file
 	}
 	return n
 }

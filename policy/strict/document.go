@@ -2,7 +2,6 @@ package strict
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +57,10 @@ func (d *Decoder) expand(n *yaml.Node, at Place) *yaml.Node {
 	}
 	to := *n
 	switch n.Kind {
+	case yaml.ScalarNode:
+		if n.ShortTag() == "!!timestamp" {
+			to.Tag = "!!str" // as in JSON
+		}
 	case yaml.AliasNode:
 		if slices.Contains(d.aliases, n) {
 			d.Report(at, "the alias *"+n.Value+" stands inside of what it stands for", "", "")
@@ -110,6 +113,7 @@ func (d *Decoder) expandMap(n *yaml.Node, at Place) []*yaml.Node {
 			continue
 		}
 		lines[key.Value] = line
+		key.Tag = "!!str"
 		if value := d.expand(n.Content[i+1], inside); value != nil {
 			all = append(all, &key, value)
 		}
@@ -187,16 +191,8 @@ func Entries(n *yaml.Node) []Entry {
 	return all
 }
 
-// syntax reports that the file is neither YAML nor JSON, and where.
+// syntax reports that the file is not YAML, and where.
 func (d *Decoder) syntax(data []byte, err error) {
-	inner, isMap := bytes.CutPrefix(bytes.TrimSpace(data), []byte("{"))
-	if isMap && bytes.HasPrefix(bytes.TrimSpace(inner), []byte(`"`)) {
-		if wrong, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(data, new(any))); ok {
-			line := 1 + bytes.Count(data[:wrong.Offset], []byte("\n"))
-			d.Report(Place{Line: line}, "this is not JSON: "+wrong.Error(), "", "")
-			return
-		}
-	}
 	// The library names the line where the surrounding block begins, one too low, or none. So the shortest beginning of the
 	// file that gives the same error is looked for: it ends in the line.
 	text, lines := withoutLine(err), bytes.SplitAfter(data, []byte("\n"))

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -94,14 +92,9 @@ func FromJSON(data []byte) (*yaml.Node, error) {
 	return n.Content[0], nil
 }
 
-// ToYAML writes a node the way a person writes YAML: lists of plain words on one line, and quotes only where YAML 1.1 or
-// 1.2 could read something else.
+// ToYAML writes a node the way a person writes YAML: lists of plain values on one line, and quotes only where they are needed.
 func ToYAML(n *yaml.Node) ([]byte, error) {
-	plain, err := regexp.Compile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
-	if err != nil {
-		return nil, err
-	}
-	unfold(n, plain)
+	unfold(n)
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
@@ -111,21 +104,17 @@ func ToYAML(n *yaml.Node) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-func unfold(n *yaml.Node, plain *regexp.Regexp) {
-	if n.Kind == yaml.ScalarNode {
-		words := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-		if plain.MatchString(n.Value) && !slices.Contains(words, strings.ToLower(n.Value)) {
-			n.Style = 0
-		}
-		return
-	}
+func unfold(n *yaml.Node) {
 	n.Style = 0
+	if quoted := new(yaml.Node); n.ShortTag() == "!!str" && quoted.Encode(n.Value) == nil {
+		n.Style = quoted.Style // in quotes where YAML 1.1 reads something else
+	}
 	short := n.Kind == yaml.SequenceNode
 	for _, c := range n.Content {
-		unfold(c, plain)
+		unfold(c)
 		short = short && c.Kind == yaml.ScalarNode
 	}
-	if short || len(n.Content) == 0 {
+	if n.Kind != yaml.ScalarNode && (short || len(n.Content) == 0) {
 		n.Style = yaml.FlowStyle
 	}
 }

@@ -24,6 +24,17 @@ func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
 // MarshalText writes it as it stands in a file.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalJSON reads it.
+func (p *Percent) UnmarshalJSON(data []byte) error {
+	text, err := strconv.Unquote(string(data))
+	to, ok := ParsePercent(text)
+	if err != nil || !ok {
+		return fmt.Errorf("%s is no percentage", data)
+	}
+	*p = to
+	return nil
+}
+
 // Validate refuses a percentage that is no part of a whole.
 func (p Percent) Validate() error {
 	if p < 0 || p > 100 {
@@ -41,79 +52,33 @@ func ParsePercent(text string) (p Percent, ok bool) {
 
 // special fills the types that have a form of their own in a file, and says whether v is one.
 func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
+	var err error
 	switch to := v.Addr().Interface().(type) {
 	case *time.Duration:
-		d.duration(n, to, at)
+		*to, err = time.ParseDuration(n.Value)
 	case *metav1.Duration:
-		d.duration(n, &to.Duration, at)
-	case *intstr.IntOrString:
-		var number int32
-		switch {
-		case IsText(n):
-			*to = intstr.FromString(n.Value)
-		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int":
-			d.number(n, reflect.ValueOf(&number).Elem(), at)
-			*to = intstr.FromInt32(number)
-		default:
-			d.WrongType(n, v.Type(), at)
-		}
-	case *Percent:
-		share, ok := ParsePercent(n.Value)
-		switch {
-		case IsText(n) && ok:
-			*to = share
-		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int":
-			d.Report(at, "want a percentage", Describe(n), "write it with its sign: "+shorten(n.Value)+"%")
-		default:
-			d.Report(at, "want a percentage", Describe(n), `write a whole number with its sign, such as "30%"`)
-		}
+		to.Duration, err = time.ParseDuration(n.Value)
 	case json.Unmarshaler:
-		data, err := json.Marshal(d.plain(n, at))
+		var value any
+		var data []byte
+		if err = n.Decode(&value); err == nil {
+			data, err = json.Marshal(value)
+		}
 		if err == nil {
 			err = to.UnmarshalJSON(data)
-		}
-		if err != nil {
-			d.Report(at, err.Error(), Describe(n), "")
 		}
 	default:
 		return false
 	}
+	if err != nil {
+		d.WrongType(n, v.Type(), at)
+	}
 	return true
-}
-
-func (d *Decoder) duration(n *yaml.Node, to *time.Duration, at Place) {
-	length, err := time.ParseDuration(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil {
-		d.Report(at, "want a duration", Describe(n), `write a number with its unit, such as "90s", "10m" or "1h30m"`)
-		return
-	}
-	*to = length
-}
-
-// plain is a value as encoding/json would read it into an any.
-func (d *Decoder) plain(n *yaml.Node, at Place) any {
-	switch n.Kind {
-	case yaml.MappingNode:
-		value := map[string]any{}
-		d.Decode(n, reflect.ValueOf(&value).Elem(), at)
-		return value
-	case yaml.SequenceNode:
-		value := []any{}
-		d.Decode(n, reflect.ValueOf(&value).Elem(), at)
-		return value
-	}
-	var value any
-	if IsText(n) || n.Decode(&value) != nil {
-		return n.Value
-	}
-	return value
 }
 
 func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, at Place) {
 	if v.Kind() == reflect.Interface {
-		if value := reflect.ValueOf(d.plain(n, at)); value.IsValid() {
-			v.Set(value)
-		}
+		d.Check(n, at, n.Decode(v.Addr().Interface()))
 		return
 	}
 	yes, isBool := truth(n)
@@ -143,64 +108,33 @@ func truth(n *yaml.Node) (yes, ok bool) {
 	return false, false
 }
 
-// number fills any type of number. A whole number may be written as 30.0 or 0x1e. encoding/json checks the range.
+// number fills any type of number. A whole number may be written as 30.0 or 0x1e.
 func (d *Decoder) number(n *yaml.Node, v reflect.Value, at Place) {
-	var decoded any
-	if tag := n.ShortTag(); tag != "!!int" && tag != "!!float" || n.Decode(&decoded) != nil {
+	var f float64
+	if tag := n.ShortTag(); tag != "!!int" && tag != "!!float" || n.Decode(&f) != nil ||
+		math.IsNaN(f) || math.IsInf(f, 0) || f != math.Trunc(f) && !v.CanFloat() {
 		d.WrongType(n, v.Type(), at)
 		return
 	}
-	text := fmt.Sprint(decoded)
-	if f, ok := decoded.(float64); ok {
-		if math.IsNaN(f) || math.IsInf(f, 0) || f != math.Trunc(f) && !v.CanFloat() {
-			d.WrongType(n, v.Type(), at)
-			return
-		}
-		text = strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	if json.Unmarshal([]byte(text), v.Addr().Interface()) == nil {
-		return
-	}
-	bits := v.Type().Bits()
-	right := fmt.Sprintf("want a number from %d to %d", int64(-1)<<(bits-1), int64(math.MaxInt64)>>(64-bits))
-	if v.CanUint() {
-		right = fmt.Sprintf("want a number from 0 to %d", uint64(math.MaxUint64)>>(64-bits))
-	}
-	if v.CanUint() && text[0] == '-' {
+	switch {
+	case v.CanUint() && f < 0:
 		d.Report(at, "must not be negative", n.Value, "")
-		return
+	case n.Decode(v.Addr().Interface()) != nil:
+		d.Report(at, "is out of range", shorten(n.Value), "")
 	}
-	d.Report(at, "is out of range", shorten(n.Value), right)
 }
 
 // WrongType reports that n is not a t, in words that do not need Go.
 func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
-	want, right := words(t), ""
-	number := strings.TrimPrefix(want, "a ") // "number" is also the end of "a whole number", which is one
-	switch scalar := n.Kind == yaml.ScalarNode && !IsNull(n); {
-	case scalar && want == "text":
+	want := words(t)
+	right := map[string]string{
+		"a duration":   `write a number with its unit, such as "90s", "10m" or "1h30m"`,
+		"a percentage": `write a whole number with its sign, such as "30%"`,
+	}[want]
+	if want == "text" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		right = "write it in quotes: " + strconv.Quote(n.Value)
-	case scalar && want == "a list of text":
-		right = "write it as a list: [" + shorten(n.Value) + "]"
-	case scalar && n.Style != 0 && strings.HasSuffix(unquoted(n.Value), number):
-		right = "write it without quotes: " + n.Value
 	}
 	d.Report(at, "want "+want, Describe(n), right)
-}
-
-// unquoted names the kind of a text without its quotes, as [words] does.
-func unquoted(text string) string {
-	n := yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	_, isBool := truth(&n)
-	switch tag := n.ShortTag(); {
-	case isBool:
-		return "true or false"
-	case tag == "!!int":
-		return "a whole number"
-	case tag == "!!float":
-		return "a number"
-	}
-	return "text"
 }
 
 // words names the values of a type.
@@ -208,6 +142,10 @@ func words(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[time.Duration]():
 		return "a duration"
+	case reflect.TypeFor[Percent]():
+		return "a percentage"
+	case reflect.TypeFor[json.RawMessage]():
+		return "a value of JSON"
 	case reflect.TypeFor[intstr.IntOrString]():
 		return "text or a whole number"
 	}
@@ -262,5 +200,5 @@ func IsNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 // IsText says whether the value is text.
 func IsText(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!str" || n.ShortTag() == "!!timestamp")
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str"
 }
