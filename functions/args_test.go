@@ -233,12 +233,12 @@ policy.yaml:9: profiles[0].pluginConfig[0].args.conditions[0].status: want text,
 policy.yaml:11: profiles[0].pluginConfig[0].args.conditions[1].status: is not the status of a condition, got "No"; want True, False or Unknown
 policy.yaml:12: profiles[0].pluginConfig[1].args.podRestartThreshold: must be at least 1, got 0; 100 is usual
 policy.yaml:15: profiles[0].pluginConfig[2].args.minPodLifetimeSeconds: want a whole number, got the text "1h"
-policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000; want a number from -2147483648 to 2147483647
+policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000
 policy.yaml:21: profiles[0].pluginConfig[3].args.nodeAffinityType[1]: is not known, got "requiredDuringSchedulingRequiredDuringExecution"; want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution
 policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces
 policy.yaml:27: profiles[0].pluginConfig[5].args.constraints[1]: is not what a constraint can say, got "Never"; want DoNotSchedule or ScheduleAnyway
-policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"; write it without quotes: no
-policy.yaml:32: profiles[0].pluginConfig[6].args.thresholds[cpu]: want a number, got the text "20"; write it without quotes: 20
+policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"
+policy.yaml:32: profiles[0].pluginConfig[6].args.thresholds[cpu]: want a number, got the text "20"
 policy.yaml:33: profiles[0].pluginConfig[6].args.thresholds[CPU]: is not a resource that is measured; ` + measured + `
 policy.yaml:34: profiles[0].pluginConfig[6].args.thresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100
 policy.yaml:35: profiles[0].pluginConfig[6].args.thresholds[pods]: is more than targetThresholds[pods], got 60; want at most 50

@@ -44,7 +44,7 @@ type EvictorArgs struct {
 
 // PriorityThreshold protects pods of at least this priority. The zero value protects none.
 type PriorityThreshold struct {
-	Value *int32 `json:"value,omitzero"`
+	Value *int32 `json:"value,omitzero" max:"2000000000"`
 	// Name names a PriorityClass whose value is the threshold, instead of Value. If it does not exist, all pods are
 	// protected.
 	Name string `json:"name,omitzero"`
@@ -187,9 +187,6 @@ func (t PriorityThreshold) Validate() error {
 	var found Findings
 	if t.Value != nil && t.Name != "" {
 		found.Add("", nil, "has both a value and a name", "keep one")
-	}
-	if t.Value != nil && *t.Value > SystemCritical {
-		found.Add("value", *t.Value, fmt.Sprintf("must be at most %d, where system-critical pods begin", SystemCritical), "")
 	}
 	return found.Err()
 }

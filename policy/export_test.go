@@ -1,6 +1,10 @@
 package policy
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/rehome-dev/rehome/policy/strict"
+)
 
 // What tests of other packages about a policy in words share with those of this one.
 var (
@@ -16,3 +20,27 @@ const (
 	WithPrometheus   = prometheus
 	AllOfMaintenance = allOfMaintenance
 )
+
+// DefaultFile is the file that is read over, and OlderFile one of OlderVersion.
+func DefaultFile() any { return &file{Policy: Default()} }
+func OlderFile() any   { return &olderFile{} }
+
+// PresetNames are all names of presets, the older ones included.
+func PresetNames() (names []string) {
+	for _, p := range newOpenShift().Presets {
+		names = append(append(names, p.Name), p.Older...)
+	}
+	return names
+}
+
+// OwnFields are the fields that only Version has.
+func OwnFields() []string { return ownFields() }
+
+// OlderParams, OlderStrategy and OlderCommon are the parts of a file of OlderVersion.
+func OlderParams() (params map[string]olderParams) {
+	strict.Embedded(olderYAML, &params)
+	return params
+}
+
+func OlderStrategy() any { return &olderStrategy{} }
+func OlderCommon() any   { return &olderEvictor{} }

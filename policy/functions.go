@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ import (
 // Function is an entry of the section functions: a strategy that is asked outside of this process. It describes the
 // strategy, unless it has the name of a built-in one.
 type Function struct {
-	Name       string                     `json:"name"`
+	Name       string                     `json:"name" pattern:"strategy" required:"want 1 to 63 letters, digits and hyphens"`
 	Scope      schemas.ScopeKind          `json:"scope" enum:"node,pod,workload,domain,spread,usage"`
 	Wakes      []schemas.DeltaKind        `json:"wakes" enum:"*"`
 	Point      Point                      `json:"point" enum:"deschedule,balance"`
@@ -158,7 +157,9 @@ func (f Function) validateBuiltIn() error {
 // strategy is the strategy that the function describes; each error is a *[FieldError].
 func (f Function) strategy() (Strategy, error) {
 	var found Findings
-	found.Join("name", validateOwnName(f.Name))
+	if f.Name == EvictorName || f.Name == schemas.RequestStrategy || f.Name == schemas.MaintenanceStrategy {
+		found.Add("name", f.Name, "is not a strategy", "choose another name")
+	}
 	if f.Scope == "" {
 		found.Add("scope", nil, "is missing", "say what it decides on, such as node")
 	}
@@ -194,25 +195,6 @@ func (f Function) strategy() (Strategy, error) {
 
 // anyPoint stands for an extension point that is not known: where the strategy is enabled is no second problem.
 const anyPoint Point = "?"
-
-// validateOwnName checks the name of a strategy that the file describes. It is a part of NATS subjects and the name of a
-// consumer.
-func validateOwnName(name string) error {
-	wrong := FieldError{Value: name, Right: "want 1 to 63 letters, digits and hyphens"}
-	switch plain, err := regexp.MatchString(`^[A-Za-z0-9-]{1,63}$`, name); {
-	case err != nil:
-		return err
-	case name == "":
-		wrong.Value, wrong.Reason = nil, "is missing"
-	case name == EvictorName, name == schemas.RequestStrategy, name == schemas.MaintenanceStrategy:
-		wrong.Reason, wrong.Right = "is not a strategy", "choose another name"
-	case !plain:
-		wrong.Reason = "cannot be the name of a strategy"
-	default:
-		return nil
-	}
-	return &wrong
-}
 
 // Validate checks the URL of a function. It never shows a URL with a password.
 func (h FunctionHTTP) Validate() error {

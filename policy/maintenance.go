@@ -34,7 +34,7 @@ type Maintenance struct {
 // is set.
 type StartSign struct {
 	// Condition is the type of a condition, and Status its status. Empty: True.
-	Condition string                 `json:"condition"`
+	Condition string                 `json:"condition" pattern:"key"`
 	Status    corev1.ConditionStatus `json:"status" enum:"True,False,Unknown"`
 	// Taint is KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT. Without a value or an effect every one matches.
 	Taint string `json:"taint"`
@@ -130,8 +130,6 @@ func (s StartSign) Validate() error {
 		if s.Status != "" {
 			found.Add("status", s.Status, "goes only with condition", "")
 		}
-	case len(validation.IsQualifiedName(s.Condition)) > 0:
-		found.Add("condition", s.Condition, "is not the type of a condition", "write NAME or PREFIX/NAME")
 	}
 	return found.Err()
 }
@@ -160,7 +158,7 @@ type Restart struct {
 	// Method is how. Empty: [RolloutRestart].
 	Method RestartMethod `json:"method" enum:"RolloutRestart,Surge"`
 	// Annotation is the key in the Deployment's pod template that is changed. Empty: [DefaultRestartAnnotation].
-	Annotation string `json:"annotation"`
+	Annotation string `json:"annotation" pattern:"key"`
 	// Otherwise is for a pod whose Deployment takes part and cannot make a replacement first. Empty:
 	// [OtherwiseEvict].
 	Otherwise RestartOtherwise `json:"otherwise" enum:"Evict,Skip"`
@@ -229,11 +227,3 @@ func (r *Restart) SetDefaults() {
 
 // Complete makes a cooldown of 0 the default.
 func (r *Restart) Complete() { r.Cooldown = cmp.Or(r.Cooldown, DefaultRestartCooldown) }
-
-// Validate checks the values; each error is a *[FieldError].
-func (r Restart) Validate() error {
-	if len(validation.IsQualifiedName(r.Annotation)) > 0 {
-		return &FieldError{Field: "annotation", Value: r.Annotation, Reason: "is not a key", Right: "write NAME or PREFIX/NAME"}
-	}
-	return nil
-}

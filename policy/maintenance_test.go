@@ -85,7 +85,7 @@ p.yaml:9: maintenance.start[1].taint: cannot be used together with condition, go
 p.yaml:10: maintenance.start[2].taint: is not a taint, got "a:Evict"; write KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT ` +
 		`with the effect NoSchedule, PreferNoSchedule or NoExecute
 p.yaml:11: maintenance.start[2].status: goes only with condition, got "True"
-p.yaml:12: maintenance.start[3].condition: is not the type of a condition, got "-"; write NAME or PREFIX/NAME
+p.yaml:12: maintenance.start[3].condition: is not a key, got "-"; write NAME or PREFIX/NAME
 p.yaml:14: maintenance.start[4].status: is not known, got "Yes"; want True, False or Unknown
 p.yaml:15: maintenance.start[5].taint: is not a taint, got "a=b c"; write KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT ` +
 		`with the effect NoSchedule, PreferNoSchedule or NoExecute

@@ -43,7 +43,7 @@ type olderStrategy struct {
 
 // olderEvictor are the params that every strategy has. The newer version has them in DefaultEvictor.
 type olderEvictor struct {
-	ThresholdPriority          *int32 `json:"thresholdPriority"`
+	ThresholdPriority          *int32 `json:"thresholdPriority" max:"2000000000"`
 	ThresholdPriorityClassName string `json:"thresholdPriorityClassName"`
 	NodeFit                    bool   `json:"nodeFit"`
 }
@@ -208,7 +208,9 @@ func (a *olderArguments) read(path string, n *yaml.Node, at strict.Place) {
 			continue
 		}
 		a.from[argument] = path + e.Key
-		to.Content = append(to.Content, textNode(argument), value)
+		key := textNode(argument)
+		key.Line = e.Line
+		to.Content = append(to.Content, key, value)
 	}
 }
 

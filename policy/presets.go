@@ -66,7 +66,7 @@ func newOpenShift() openshift {
 // Customizations change presets, under the names that OpenShift's operator gives them.
 type Customizations struct {
 	PodLifetime                      time.Duration        `json:"podLifetime" min:"1s"`
-	ThresholdPriority                *int32               `json:"thresholdPriority"`
+	ThresholdPriority                *int32               `json:"thresholdPriority" max:"2000000000"`
 	ThresholdPriorityClassName       string               `json:"thresholdPriorityClassName"`
 	Namespaces                       customizedNamespaces `json:"namespaces"`
 	DevLowNodeUtilizationThresholds  string               `json:"devLowNodeUtilizationThresholds" enum:"Low,Medium,High"`
@@ -85,8 +85,8 @@ type Customizations struct {
 
 // customizedNamespaces are the namespaces of presets; at most one list may be used.
 type customizedNamespaces struct {
-	Included []string `json:"included"`
-	Excluded []string `json:"excluded"`
+	Included []string `json:"included" pattern:"namespace"`
+	Excluded []string `json:"excluded" pattern:"namespace"`
 }
 
 // given lists the customizations of the file that are keys of a table, sorted.
@@ -102,8 +102,6 @@ func (c Customizations) Validate() error {
 	if len(n.Included) > 0 && len(n.Excluded) > 0 {
 		found.Add("namespaces", nil, "has both included and excluded", "keep one")
 	}
-	found.Join("namespaces.included", validateNames(n.Included))
-	found.Join("namespaces.excluded", validateNames(n.Excluded))
 	for i, name := range n.Included {
 		for _, protected := range o.ProtectedNamespaces {
 			if overlap(name, protected) {

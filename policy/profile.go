@@ -40,7 +40,7 @@ type pluginSet struct {
 
 // pluginConfig holds the arguments of one plugin, which are read once its name is known.
 type pluginConfig struct {
-	Name string     `json:"name"`
+	Name string     `json:"name" required:"name a plugin"`
 	Args *yaml.Node `json:"args"`
 }
 
@@ -107,8 +107,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 		case isStrategy:
 			read.args[c.Name] = r.arguments(strategy, c.Args, at+".args")
 			read.paths[c.Name] = at + ".args"
-		case c.Name == "":
-			r.wrong(at+".name", nil, "is missing", r.suggest(""))
+		case c.Name == "": // it was reported
 		case r.Unread("functions"): // functions that could not be read may describe it
 		default:
 			r.wrong(at+".name", c.Name, "is not a plugin of this version of Rehome", r.suggest(c.Name))

@@ -25,9 +25,9 @@ type Requests struct {
 
 // Sender may make requests under its name, which is a part of their NATS subjects.
 type Sender struct {
-	Name string `json:"name" required:"write 1 to 63 of a-z, 0-9 and -"`
+	Name string `json:"name" pattern:"name" required:"write 1 to 63 of a-z, 0-9 and -"`
 	// Namespaces are the namespaces of the pods that the sender may ask for, exact names or beginnings with a *. Empty: all.
-	Namespaces []string `json:"namespaces"`
+	Namespaces []string `json:"namespaces" pattern:"namespace"`
 	// Actions are the actions that the sender may ask for. Empty: all.
 	Actions []schemas.RequestAction `json:"actions" enum:"*"`
 	// Nodes: the sender may ask for all pods of a node, in its namespaces.
@@ -118,15 +118,5 @@ func (r Requests) Validate() error {
 			found.Add("senders"+Item(i)+".name", s.Name, "is there twice", "write one sender of that name")
 		}
 	}
-	return found.Err()
-}
-
-// Validate checks the values; each error is a *[FieldError].
-func (s Sender) Validate() error {
-	var found Findings
-	if s.Name != "" && !schemas.IsRequestWord(s.Name) {
-		found.Add("name", s.Name, "is not a name", "write 1 to 63 of a-z, 0-9 and -")
-	}
-	found.Join("namespaces", validateNames(s.Namespaces))
 	return found.Err()
 }

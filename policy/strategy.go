@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/rehome-dev/rehome/policy/strict"
@@ -239,8 +238,8 @@ const (
 // descheduler's versions of the file, under which [Parse] refuses it.
 type Namespaces struct {
 	// Include names the only namespaces to look at; Exclude those not to look at. At most one of them may be used.
-	Include []string `json:"include,omitzero"`
-	Exclude []string `json:"exclude,omitzero"`
+	Include []string `json:"include,omitzero" pattern:"namespace"`
+	Exclude []string `json:"exclude,omitzero" pattern:"namespace"`
 }
 
 // Has says whether pods of the namespace are looked at.
@@ -278,9 +277,7 @@ func (n Namespaces) Validate() error {
 func validateNames(namespaces []string) error {
 	var found Findings
 	for i, name := range namespaces {
-		if len(validation.IsDNS1123Label(name)) > 0 && !isPattern(name) {
-			found.Add(Item(i), name, "is not the name of a namespace", "write an exact name, or its beginning and a *")
-		}
+		found.Join(Item(i), strict.Match("namespace", name))
 	}
 	return found.Err()
 }
@@ -292,12 +289,6 @@ func validateNodeSelector(text string) error {
 			Right: `write a label selector, such as "pool=web,!gpu"`}
 	}
 	return nil
-}
-
-// isPattern says whether an entry is the beginning of names.
-func isPattern(entry string) bool {
-	begin, cut := strings.CutSuffix(entry, "*")
-	return cut && begin != "" && len(validation.IsDNS1123Label(begin+"x")) == 0
 }
 
 // patterns finds the patterns in the arguments of a strategy, as JSON. Each becomes an error.
@@ -313,7 +304,7 @@ func patterns(args json.RawMessage) error {
 			entries []string
 		}{{"include", n.Include}, {"exclude", n.Exclude}} {
 			for i, e := range list.entries {
-				if isPattern(e) {
+				if strings.HasSuffix(e, "*") {
 					found.Add(field+"."+list.name+Item(i), e, "is a pattern, which only "+Version+" has",
 						"write exact names, or apiVersion: "+Version)
 				}

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,15 +18,27 @@ import (
 //	enum:"*"            the same, with the words that the method Enums of the struct returns for the field
 //	min:"1" max:"24h"   a number or a duration is from min to max
 //	above:"0"           a number or a duration is greater
+//	pattern:"key"       text, or each item of a list of text, has a form of patterns
 //	required:"example"  the field must be there; the tag says what to write (structure checks it)
 func (f Field) bounds(v reflect.Value) error {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	if f.Enum != nil {
-		return f.oneOf(v)
-	}
 	tag := f.tag
+	switch pattern := tag.Get("pattern"); {
+	case f.Enum != nil:
+		return f.oneOf(v)
+	case pattern != "" && v.IsZero() && tag.Get("required") != "":
+		return nil // structure reports that it is missing
+	case pattern != "" && v.Kind() == reflect.String:
+		return Match(pattern, v.String())
+	case pattern != "":
+		var found Findings
+		for i := range v.Len() {
+			found.Join(Item(i), Match(pattern, v.Index(i).String()))
+		}
+		return found.Err()
+	}
 	least, hasLeast := tag.Lookup("min")
 	most, hasMost := tag.Lookup("max")
 	above, hasAbove := tag.Lookup("above")
@@ -39,11 +52,38 @@ func (f Field) bounds(v reflect.Value) error {
 		reason = "must be greater than " + above
 	case least == "0" && !hasMost:
 		reason = "must not be negative"
+	case !hasLeast:
+		reason = "must be at most " + most
 	}
-	if hasMost {
+	if hasMost && (hasLeast || hasAbove) {
 		reason += " and at most " + most
 	}
 	return &FieldError{Value: v.Interface(), Reason: reason}
+}
+
+// Pattern is a form of text.
+type Pattern struct{ Regexp, Wrong, Right string }
+
+// PatternOf returns the pattern of that name.
+func PatternOf(name string) Pattern {
+	const label = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`
+	return map[string]Pattern{
+		"namespace": {`^(` + label + `|[a-z0-9][-a-z0-9]{0,61}\*)$`,
+			"is not the name of a namespace", "write an exact name, or its beginning and a *"},
+		"key": {`^(` + label + `(\.` + label + `)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`,
+			"is not a key", "write NAME or PREFIX/NAME"},
+		"name":     {`^[-a-z0-9]{1,63}$`, "is not a name", "write 1 to 63 of a-z, 0-9 and -"},
+		"strategy": {`^[-A-Za-z0-9]{1,63}$`, "cannot be the name of a strategy", "want 1 to 63 letters, digits and hyphens"},
+	}[name]
+}
+
+// Match returns a *[FieldError] if text does not have the form.
+func Match(name, text string) error {
+	p := PatternOf(name)
+	if regexp.MustCompile(p.Regexp).MatchString(text) {
+		return nil
+	}
+	return &FieldError{Value: text, Reason: p.Wrong, Right: p.Right}
 }
 
 // oneOf checks text, or each item of a list of text. Empty text in a required field is missing, which structure reports.
