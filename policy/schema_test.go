@@ -295,10 +295,14 @@ func policySchema(t *testing.T) object {
 	older["properties"].(object)["strategies"] = strategies
 	whole := when("apiVersion", policy.OlderVersion, older)
 	whole["else"] = s
+	whole["$id"] = published
 	whole["$schema"], whole["title"] = "https://json-schema.org/draft/2020-12/schema", "Rehome policy"
 	whole["type"], whole["required"], whole["properties"] = "object", []string{"apiVersion", "kind"}, both
 	return whole
 }
+
+// published is where the schema of the last release is.
+const published = "https://github.com/rehome-dev/rehome/releases/latest/download/policy.schema.json"
 
 // compiled is the schema that the program has, as an independent validator reads it.
 func compiled(t *testing.T) *jsonschema.Schema {
@@ -308,10 +312,10 @@ func compiled(t *testing.T) *jsonschema.Schema {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("policy", document); err != nil {
+	if err := c.AddResource(published, document); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := c.Compile("policy")
+	schema, err := c.Compile(published)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,6 +424,9 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !strings.Contains(path, "testdata/") && !bytes.HasPrefix(data, []byte("# yaml-language-server: $schema="+published+"\n")) {
+			t.Errorf("%s does not name the schema in its first line", path)
 		}
 		_, err = policy.Parse(path, data, known)
 		problems, _ := errors.AsType[policy.Problems](err)

@@ -48,9 +48,8 @@ func policySchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the policy file, for editors",
-		Long: "Print the JSON Schema of a policy of rehome.dev/v1alpha1 or descheduler/v1alpha2. An editor that knows it completes\n" +
-			"and checks the fields while you type. rehome policy check also checks the arguments of strategies, and how fields\n" +
-			"depend on each other.",
+		Long: "Print the JSON Schema of a policy of any version. An editor that knows it completes and checks the fields while you\n" +
+			"type. rehome policy check also checks how fields depend on each other. Each release has the schema as a file.",
 		Example: "  rehome policy schema > policy.schema.json\n" +
 			"  # The first line of a policy, for editors with the YAML language server:\n" +
 			"  # yaml-language-server: $schema=policy.schema.json",

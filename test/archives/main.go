@@ -1,5 +1,5 @@
 // Command archives packs the program of each platform for people to download, with the licence and what kubectl needs for
-// completion, and fills in krew's manifest and a list of sums. The same inputs always make the same bytes. `make archives`
+// completion, beside the schema of the policy, and fills in krew's manifest and a list of sums. The same inputs always make the same bytes. `make archives`
 // runs it.
 package main
 
@@ -72,6 +72,15 @@ func (r request) make(w io.Writer) error {
 		all = append(all, a)
 		fmt.Fprintf(&sums, "%s  %s\n", a.Sum, a.File)
 	}
+	const schema = "policy.schema.json" // which examples and editors name
+	text, err := os.ReadFile(filepath.Join(r.root, "policy", schema))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.out, schema), text, 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), schema)
 	fmt.Fprint(w, sums.String())
 	if err := os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil {
 		return err
