@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -101,40 +100,6 @@ func (l Limits) Over() time.Duration {
 		return DefaultWindow
 	}
 	return l.Window
-}
-
-// Complete writes 025% as 25%.
-func (l *Limits) Complete() {
-	if l.Unavailable == nil {
-		return
-	}
-	if share, ok := strict.ParsePercent(l.Unavailable.StrVal); ok {
-		l.Unavailable = new(intstr.FromString(share.String()))
-	}
-}
-
-// Validate checks the values; each error is a *[FieldError].
-func (l Limits) Validate() error {
-	var found Findings
-	u := l.Unavailable
-	if u == nil {
-		return nil
-	}
-	share, isShare := strict.ParsePercent(u.StrVal)
-	_, notNumber := strconv.Atoi(u.StrVal)
-	switch {
-	case u.Type == intstr.Int && u.IntVal < 0:
-		found.Add("unavailable", u.IntVal, "must not be negative", "")
-	case u.Type == intstr.Int:
-	case isShare:
-		found.Join("unavailable", share.Validate())
-	case notNumber == nil:
-		found.Add("unavailable", u.StrVal, "is text and no percentage", "write it without quotes: "+u.StrVal)
-	default:
-		found.Add("unavailable", u.StrVal, "is neither a whole number nor a percentage",
-			`write how many pods, or a share such as "25%"`)
-	}
-	return found.Err()
 }
 
 // Brakes are the circuit breakers. The zero value has none.

@@ -58,6 +58,17 @@ func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
 		*to, err = time.ParseDuration(n.Value)
 	case *metav1.Duration:
 		to.Duration, err = time.ParseDuration(n.Value)
+	case *intstr.IntOrString:
+		share, isShare := ParsePercent(n.Value)
+		switch err = n.Decode(&to.IntVal); {
+		case isShare && IsText(n):
+			*to, err = intstr.FromString(share.String()), nil
+			d.Check(n, at, share.Validate())
+		case n.ShortTag() != "!!int":
+			err = strconv.ErrSyntax
+		case to.IntVal < 0:
+			d.Check(n, at, &FieldError{Value: to.IntVal, Reason: "must not be negative"})
+		}
 	case json.Unmarshaler:
 		var value any
 		var data []byte
@@ -128,8 +139,9 @@ func (d *Decoder) number(n *yaml.Node, v reflect.Value, at Place) {
 func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
 	want := words(t)
 	right := map[string]string{
-		"a duration":   `write a number with its unit, such as "90s", "10m" or "1h30m"`,
-		"a percentage": `write a whole number with its sign, such as "30%"`,
+		"a duration":                     `write a number with its unit, such as "90s", "10m" or "1h30m"`,
+		"a percentage":                   `write a whole number with its sign, such as "30%"`,
+		"a whole number or a percentage": `write how many pods, or a share such as "25%"`,
 	}[want]
 	if want == "text" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		right = "write it in quotes: " + strconv.Quote(n.Value)
@@ -147,7 +159,7 @@ func words(t reflect.Type) string {
 	case reflect.TypeFor[json.RawMessage]():
 		return "a value of JSON"
 	case reflect.TypeFor[intstr.IntOrString]():
-		return "text or a whole number"
+		return "a whole number or a percentage"
 	}
 	switch kind := t.Kind(); {
 	case kind == reflect.String:
