@@ -25,16 +25,22 @@ type fileProfile struct {
 
 // plugins lists the enabled plugins. PreSort, Sort and every list of disabled plugins have no effect, as in the descheduler.
 type plugins struct {
-	PreSort           pluginSet `json:"presort"`
-	Sort              pluginSet `json:"sort"`
-	Deschedule        pluginSet `json:"deschedule"`
-	Balance           pluginSet `json:"balance"`
-	Filter            pluginSet `json:"filter"`
-	PreEvictionFilter pluginSet `json:"preevictionfilter"`
+	PreSort           pluginSet  `json:"presort"`
+	Sort              pluginSet  `json:"sort"`
+	Deschedule        pluginSet  `json:"deschedule"`
+	Balance           pluginSet  `json:"balance"`
+	Filter            evictorSet `json:"filter"`
+	PreEvictionFilter evictorSet `json:"preevictionfilter"`
 }
 
 type pluginSet struct {
 	Enabled  []string `json:"enabled"`
+	Disabled []string `json:"disabled"`
+}
+
+// evictorSet is a set of an extension point that only DefaultEvictor has.
+type evictorSet struct {
+	Enabled  []string `json:"enabled" enum:"DefaultEvictor"`
 	Disabled []string `json:"disabled"`
 }
 
@@ -77,8 +83,6 @@ func (r *reader) profile(w fileProfile, path string) Profile {
 	p.Strategies = append(
 		r.enabled(Deschedule, w.Plugins.Deschedule.Enabled, configs, path+"deschedule.enabled"),
 		r.enabled(Balance, w.Plugins.Balance.Enabled, configs, path+"balance.enabled")...)
-	r.evictorAlone(w.Plugins.Filter.Enabled, path+"filter.enabled")
-	r.evictorAlone(w.Plugins.PreEvictionFilter.Enabled, path+"preevictionfilter.enabled")
 	return p
 }
 
@@ -154,15 +158,6 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		}
 	}
 	return all
-}
-
-// evictorAlone checks an extension point that only DefaultEvictor has.
-func (r *reader) evictorAlone(named []string, path string) {
-	for i, name := range named {
-		if name != EvictorName {
-			r.wrong(fmt.Sprintf("%s[%d]", path, i), name, "cannot be enabled here", "only "+EvictorName+" can")
-		}
-	}
 }
 
 func (r *reader) strategy(name string) (Strategy, bool) {

@@ -240,7 +240,7 @@ func policySchema(t *testing.T) object {
 		}
 	}
 	at(s, "presets")["items"].(object)["enum"], at(s, "presets")["uniqueItems"] = policy.PresetNames(), true
-	points := map[policy.Point][]string{"filter": {policy.EvictorName}, "preevictionfilter": {policy.EvictorName}}
+	points := map[policy.Point][]string{}
 	names := []string{policy.EvictorName}
 	args := []object{when("name", policy.EvictorName, object{"properties": object{"args": g.schema(reflect.ValueOf(&policy.EvictorArgs{}).Elem())}})}
 	for _, f := range functions.All() {

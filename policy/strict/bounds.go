@@ -72,7 +72,9 @@ func PatternOf(name string) Pattern {
 			"is not the name of a namespace", "write an exact name, or its beginning and a *"},
 		"key": {`^(` + label + `(\.` + label + `)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`,
 			"is not a key", "write NAME or PREFIX/NAME"},
-		"name":     {`^[-a-z0-9]{1,63}$`, "is not a name", "write 1 to 63 of a-z, 0-9 and -"},
+		"name": {`^[-a-z0-9]{1,63}$`, "is not a name", "write 1 to 63 of a-z, 0-9 and -"},
+		"subject": {`^[^.*>\x00-\x20\x7f]+(\.[^.*>\x00-\x20\x7f]+)*$`,
+			"is not a NATS subject", "write one such as functions.keep-off-spot"},
 		"strategy": {`^[-A-Za-z0-9]{1,63}$`, "cannot be the name of a strategy", "want 1 to 63 letters, digits and hyphens"},
 	}[name]
 }
