@@ -175,7 +175,7 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 		return Rejection{schemas.Deferred, reason, message}, again, true
 	}
 	if open := s.cluster.Open(); len(open) > 0 {
-		return deferred(open[0].Reason, open[0].Message, now.Add(policy.StormPause))
+		return deferred(open[0].Reason, open[0].Message, now.Add(policy.ClusterBreakerPause))
 	}
 	if why, until := s.cluster.Refuses(at.namespace, now); why != "" {
 		return deferred(schemas.ReasonStormFailures, why, until)

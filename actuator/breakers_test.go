@@ -72,7 +72,7 @@ func TestClusterBreaker(t *testing.T) {
 		p.Ref.UID, p.Ready, p.Budgeted = uid, ready, true
 		return p
 	}
-	stuck := policy.Policy{Rate: fast.Rate, Brakes: policy.Brakes{Storm: policy.Storm{Pending: 1, PendingFor: time.Minute}}}
+	stuck := policy.Policy{Rate: fast.Rate, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Pending: 1, PendingFor: time.Minute}}}
 	// begin moves one pod whose replacement does not become ready.
 	begin := func(b *bench, v *pendingView) {
 		v.set(func([]cluster.Pod) []cluster.Pod { return []cluster.Pod{pod("1", true), pod("2", true)} })
@@ -127,7 +127,7 @@ func TestClusterBreaker(t *testing.T) {
 		})
 	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
-		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, Brakes: policy.Brakes{Storm: policy.Storm{Failures: 50}}}
+		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Failures: 50}}}
 		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			switch {
 			case o.Intent.Pod.Namespace == "web":

@@ -81,7 +81,7 @@ func TestGauges(t *testing.T) {
 			view.nodes = []cluster.Node{{Name: "worker-1"}, {Name: "worker-2"}, {Name: "worker-3"}}
 			a := New(Config{
 				Bus: m, Ledger: m, Source: "/test/actuator", View: view, Metrics: r, Log: slog.New(slog.DiscardHandler),
-				Policy: policy.Policy{Rate: fast.Rate, Brakes: policy.DefaultBrakes()},
+				Policy: policy.Policy{Rate: fast.Rate, CircuitBreakers: policy.DefaultCircuitBreakers()},
 			})
 			gauges := func() []float64 {
 				families, err := r.Gather()
@@ -95,9 +95,9 @@ func TestGauges(t *testing.T) {
 				}
 			}
 			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
-			check(t, "moves in flight, loop breakers and storm brakes of the leader", gauges(), []float64{1, 1, 1})
+			check(t, "moves in flight, workload circuit breakers and cluster circuit breakers of the leader", gauges(), []float64{1, 1, 1})
 			stop()
-			check(t, "moves in flight, loop breakers and storm brakes afterwards", gauges(), []float64{0, 0, 0})
+			check(t, "moves in flight, workload circuit breakers and cluster circuit breakers afterwards", gauges(), []float64{0, 0, 0})
 		})
 	})
 }

@@ -49,7 +49,7 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	}
 	s.restore(found.moves)
 	for _, l := range loops {
-		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().Brakes.Loop.Delay <= 0 {
+		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().CircuitBreakers.Workload.Delay <= 0 {
 			s.change(loopKey(l.BreakerKey), nil) // it is off
 		}
 	}

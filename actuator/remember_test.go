@@ -117,7 +117,7 @@ func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := remembering(t, map[string]any{loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
-			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{Brakes: policy.DefaultBrakes()},
+			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()},
 				Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

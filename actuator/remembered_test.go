@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// loopOf is a loop breaker of Deployment web/api on a node.
+// loopOf is a workload circuit breaker of Deployment web/api on a node.
 func loopOf(node string, returns int, until time.Time) LoopBreaker {
 	return LoopBreaker{
 		BreakerKey:    limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: node},
@@ -121,7 +121,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 		start := time.Now()
 		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: start}}}})
 		bad := &given{nodes: []cluster.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
-		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, bad)
+		a, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, bad)
 		open := []StormCondition{{
 			Reason: schemas.ReasonStormNodes, Since: start.UTC(),
 			Message: "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on",
@@ -147,7 +147,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 
 func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
 	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: noon}}}})
-	recalled(t, m, policy.Policy{Brakes: policy.DefaultBrakes()})
+	recalled(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()})
 	check(t, "ledger", m.ledger, map[string][]byte{})
 }
 
@@ -161,7 +161,7 @@ func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
 				if when == "before it leads" {
 					m.ledger[ClearKey("")] = acknowledged
 				}
-				_, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+				_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 				if when == "while it leads" {
 					if err := m.Put(t.Context(), ClearKey(""), acknowledged); err != nil {
 						t.Fatal(err)
@@ -207,9 +207,9 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 					if when == "before anybody leads" {
 						m.ledger[c.key] = ClearValue(noon)
 					}
-					_, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+					_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 					if when == "while it leads" {
-						check(t, "loop breakers before", len(m.remembers(t).Loops), 3)
+						check(t, "workload circuit breakers before", len(m.remembers(t).Loops), 3)
 						if err := m.Put(t.Context(), c.key, ClearValue(noon)); err != nil {
 							t.Fatal(err)
 						}
@@ -218,7 +218,7 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 					for _, l := range m.remembers(t).Loops {
 						left = append(left, l.Name.String())
 					}
-					check(t, "loop breakers that are left", left, c.left)
+					check(t, "workload circuit breakers that are left", left, c.left)
 					check(t, "keys", len(m.ledger), len(c.left))
 					stop()
 				})
@@ -238,14 +238,14 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 			t.Fatal(err)
 		}
 		m.ledger[loopKey(l.BreakerKey)] = b
-		a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes()}, nil)
+		a, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 
-		p := policy.Policy{Brakes: policy.DefaultBrakes()}
-		p.Brakes.Loop.Delay = time.Minute
+		p := policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}
+		p.CircuitBreakers.Workload.Delay = time.Minute
 		a.SetPolicy(p)
 		got := m.remembers(t).Loops
 		if len(got) != 1 {
-			t.Fatalf("got %d loop breakers, want 1", len(got))
+			t.Fatalf("got %d workload circuit breakers, want 1", len(got))
 		}
 		check(t, "name", got[0].Name, &api)
 		check(t, "holds for", got[0].Until.Sub(start), time.Minute)
@@ -269,7 +269,7 @@ func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMainte
 		t.Run(strategy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory()
-				a, stop := leading(t, m, policy.Policy{Brakes: policy.DefaultBrakes(), Known: known}, nil)
+				a, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers(), Known: known}, nil)
 				term := a.session.Load()
 				x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
 				x.Intent.Strategy = strategy
@@ -277,7 +277,7 @@ func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMainte
 				term.movedOff(x, time.Now())
 				term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
 				term.mu.Unlock()
-				check(t, "loop breakers", len(m.remembers(t).Loops), want)
+				check(t, "workload circuit breakers", len(m.remembers(t).Loops), want)
 				stop()
 			})
 		})

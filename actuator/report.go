@@ -199,7 +199,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 		storm: gauges("rehome_storm_brake_open",
 			"1 for each reason why nothing is moved at all. No series: pods are moved.", "reason"),
 		loops: counter("rehome_loop_breaker_opened_total",
-			"Returns of pods to the node that they had been moved from, each of which opens or lengthens a loop breaker.", "strategy"),
+			"Returns of pods to the node they were moved from, each of which opens or lengthens a workload circuit breaker.", "strategy"),
 		rights: gauges("rehome_missing_rights",
 			"1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.", "method"),
 		invalid: auto.NewGauge(prometheus.GaugeOpts{

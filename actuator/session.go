@@ -76,8 +76,8 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
 		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
-		loop:    limit.NewWorkloadBreaker(p.Brakes.Loop),
-		cluster: limit.NewClusterBreaker(p.Brakes.Storm), clusterDue: true,
+		loop:    limit.NewWorkloadBreaker(p.CircuitBreakers.Workload),
+		cluster: limit.NewClusterBreaker(p.CircuitBreakers.Cluster), clusterDue: true,
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.moveOf, s.entries.settled, s.entries.ready = s.moveOf, s.settle, s.ready
@@ -173,12 +173,12 @@ func (s *session) policyReplaced() {
 		s.bucket = bucket
 	}
 	before := s.loop.All()
-	s.loop.Set(p.Brakes.Loop)
+	s.loop.Set(p.CircuitBreakers.Workload)
 	for _, b := range before {
 		s.change(loopKey(b.BreakerKey), nil) // unless it is stored again
 		s.storeLoop(b.BreakerKey)            // it holds until another time
 	}
-	s.cluster.Set(p.Brakes.Storm)
+	s.cluster.Set(p.CircuitBreakers.Cluster)
 	s.clusterDue = true
 	clear(s.namespaces)
 	s.releaseAll()

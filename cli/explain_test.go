@@ -143,9 +143,9 @@ What protects it
   poddisruptionbudget shop/api: 2 of 2 healthy pods needed
   poddisruptionbudget shop/all: allows 1 disruption now
   More than one budget is over it: the API server evicts no such pod.
-  the storm brake holds everything since ` + local(sec(60)) + `: StormNodes: 3 of 9 nodes went bad
-  a loop breaker keeps PodLifeTime from the pods of deployment/shop/api on worker-1 until ` + local(sec(9000)) + `: pods came
-  back 2 times
+  the cluster circuit breaker holds everything since ` + local(sec(60)) + `: StormNodes: 3 of 9 nodes went bad
+  a workload circuit breaker keeps PodLifeTime from the pods of deployment/shop/api on worker-1 until ` +
+	strings.Replace(local(sec(9000)), " ", "\n  ", 1) + `: pods came back 2 times
   it is on the move itself since ` + local(clock) + `, and waits for a replacement that is ready
   shop/api-2 of its workload is on the move since ` + local(clock) + `, and waits for the API server
   maintenance firmware (dry run) would want it off worker-1 and could not move it: Protected

@@ -42,7 +42,7 @@ func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 	}
 }
 
-// breakerOf is a loop breaker of Deployment shop/NAME on worker-1.
+// breakerOf is a workload circuit breaker of Deployment shop/NAME on worker-1.
 func breakerOf(name string, until time.Time) actuator.LoopBreaker {
 	return actuator.LoopBreaker{
 		BreakerKey: limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
@@ -70,12 +70,12 @@ shop/api-1   worker-1   eviction   deployment/shop/api   PodLifeTime   1m30s ago
 shop/api-2   worker-2   eviction   none                  PodLifeTime   1s ago      the API server
 `
 	breakers := fmt.Sprintf(`
-WORKLOAD              NODE       STRATEGY      RETURNS   LOOP BREAKER
+WORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER
 deployment/shop/api   worker-1   PodLifeTime   2         holds until %s
 deployment/shop/db    worker-1   PodLifeTime   2         over since %s
 `, local(clock.Add(time.Minute)), local(clock))
-	first := "2 moves in flight, 1 loop breaker holds, storm brake OPEN since " + clock.Add(-time.Minute).Local().Format(time.TimeOnly) +
-		": nothing is moved\nstorm brake: StormNodes: 7 of 9 nodes went bad\n"
+	first := "2 moves in flight, 1 workload circuit breaker holds, cluster circuit breaker OPEN since " + clock.Add(-time.Minute).Local().Format(time.TimeOnly) +
+		": nothing is moved\ncluster circuit breaker: StormNodes: 7 of 9 nodes went bad\n"
 	for _, c := range []struct {
 		name   string
 		r      actuator.Remembered
@@ -84,7 +84,7 @@ deployment/shop/db    worker-1   PodLifeTime   2         over since %s
 		want   string
 	}{
 		{"nothing is remembered", actuator.Remembered{}, nil, func(*look.Status) {},
-			"no move in flight, no loop breaker holds, storm brake closed\n"},
+			"no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n"},
 		{"without a policy moves are counted by age", busy, nil, func(*look.Status) {}, first + table + `
 moves that are remembered: 1 in the last minute, 2 in the last 5 minutes, 2 in the last hour, 1 older
 
@@ -122,7 +122,7 @@ namespace/shop   2      none
 			for range look.ShownDeferred + 1 {
 				s.Deferred = append(s.Deferred, d)
 			}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 DEFERRED POD   STRATEGY      REASON          SINCE    LAST TRY   NEXT TRY   MESSAGE
 shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   another pod of it was moved a moment ago another pod of it was moved a moment ago a…
@@ -135,7 +135,7 @@ shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   anot
 				}, Since: clock.Add(-time.Minute)},
 				{Request: schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, Since: clock.Add(-time.Second)},
 			}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 OPEN REQUEST   SENT       DEADLINE   WANTS
 admin/drain    1m0s ago   in 59m0s   deschedule node n1: its fan
@@ -155,7 +155,7 @@ ci/look        1s ago     -          evaluate: new labels
 				Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its fan",
 				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
 			}, Since: clock.Add(-time.Hour)}}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 OPEN REQUEST   SENT         DEADLINE     WANTS
 admin/drain    1h0m0s ago   in 23h0m0s   maintain node n1: Drain: its fan
@@ -172,7 +172,7 @@ sign/n2       Drain    Draining   3, 1 blocked   1h0m0s ago   cannot move shop/d
 				}},
 				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
 			}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 STREAM          MESSAGES   BYTES     USED
 REHOME_SCOPES   12         1.5 MiB   50% of 3.0 MiB
@@ -186,7 +186,7 @@ dead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list
 `},
 		{"who leads", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.Leaders = []look.LeaderStatus{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 LEASE             HOLDER   SINCE
 rehome-watcher    a_1      1h0m0s ago
@@ -194,7 +194,7 @@ rehome-actuator   nobody
 `},
 		{"what is not known", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.NoLeaders, s.Unreadable = "no cluster", []string{"ledger key x: y"}
-		}, `no move in flight, no loop breaker holds, storm brake closed
+		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
 
 who leads is not known: no cluster
 cannot be read: ledger key x: y
@@ -235,7 +235,7 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 	}
 }
 
-// busOf starts a bus as `rehome run` does, which the commands of this test find, with these loop breakers in its ledger.
+// busOf starts a bus as `rehome run` does, which the commands of this test find, with these workload circuit breakers in its ledger.
 func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
@@ -301,9 +301,9 @@ func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		{[]string{"status"}, "no move in flight, 1 loop breaker holds, storm brake closed\n\n" +
-			"WORKLOAD              NODE       STRATEGY      RETURNS   LOOP BREAKER\n" + row + "\nwho leads is not known: no cluster to connect to: "},
-		{[]string{"loops"}, "1 loop breaker, 1 of them in force\n\nWORKLOAD              NODE       STRATEGY      RETURNS   LOOP BREAKER\n" + row},
+		{[]string{"status"}, "no move in flight, 1 workload circuit breaker holds, cluster circuit breaker closed\n\n" +
+			"WORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER\n" + row + "\nwho leads is not known: no cluster to connect to: "},
+		{[]string{"loops"}, "1 workload circuit breaker, 1 of them in force\n\nWORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER\n" + row},
 		{[]string{"loops", "-o", "json"}, `[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,`},
 		{[]string{"status", "-o", "json"}, `{"time":"`},
 	} {
@@ -320,7 +320,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	other.Workload = "uid-db"
 	b := busOf(t, breakerOf("api", now), other)
 	a := actuator.New(actuator.Config{
-		Bus: b, Ledger: b.Ledger(), Policy: policy.Policy{Brakes: policy.DefaultBrakes()}, Source: "/test",
+		Bus: b, Ledger: b.Ledger(), Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, Source: "/test",
 		Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -328,13 +328,13 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	go func() { ended <- a.Lead(ctx) }()
 
 	if got, err := execute(t, "loops", "clear", "shop/deployment/web"); err == nil || got != "" ||
-		err.Error() != "shop/deployment/web has no loop breaker; those that have one: shop/deployment/db, shop/deployment/api" {
+		err.Error() != "shop/deployment/web has no circuit breaker; those that have one: shop/deployment/db, shop/deployment/api" {
 		t.Errorf("a workload that has none: got %q, error %v", got, err)
 	}
 	for _, c := range []struct{ argument, want string }{
 		{"shop/deployment/api", "cleared: deployment/shop/api on worker-1 for PodLifeTime\n"},
 		{"--all", "cleared: deployment/shop/db on worker-1 for PodLifeTime\n"},
-		{"--all", "there are no loop breakers\n"},
+		{"--all", "there are no workload circuit breakers\n"},
 	} {
 		if got, err := execute(t, "loops", "clear", c.argument); err != nil || got != c.want {
 			t.Errorf("%s: got %q, error %v; want %q", c.argument, got, err, c.want)
@@ -357,7 +357,7 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 		t.Errorf("got %q, error %v; want %q", got, err, want)
 	}
 	if entries, err := b.Ledger().Entries(t.Context()); err != nil || len(entries) != 1 {
-		t.Errorf("the ledger has %v, error %v; want the loop breaker", entries, err)
+		t.Errorf("the ledger has %v, error %v; want the workload circuit breaker", entries, err)
 	}
 }
 

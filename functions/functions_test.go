@@ -157,7 +157,7 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 	grace := int64(30)
 	want := policy.Policy{
 		NodeSelector: "pool=web", GracePeriodSeconds: &grace, Rate: policy.DefaultRate(),
-		Brakes: policy.DefaultBrakes(), Deltas: policy.DeltasNeeded,
+		CircuitBreakers: policy.DefaultCircuitBreakers(), Deltas: policy.DeltasNeeded,
 		Profiles: []policy.Profile{{Name: "taints", Evictor: evictor, Strategies: []policy.Enabled{{Args: args}}}},
 	}
 	if len(p.Profiles) != 1 || len(p.Profiles[0].Strategies) != 1 {

@@ -74,9 +74,9 @@ func withoutFunctions(p Policy) Policy {
 func onlyOwn(name string) []string {
 	switch name {
 	case "own":
-		return []string{"rate", "limits", "brakes", "restart", "evictionRequests", "deltas", "signals"}
+		return []string{"rate", "limits", "circuitBreakers", "restart", "evictionRequests", "deltas", "signals"}
 	case "own-parts":
-		return []string{"limits", "brakes", "restart"}
+		return []string{"limits", "circuitBreakers", "restart"}
 	case "own-rate":
 		return []string{"rate"}
 	case "own-functions":

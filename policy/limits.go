@@ -102,64 +102,65 @@ func (l Limits) Over() time.Duration {
 	return l.Window
 }
 
-// Brakes are the circuit breakers. The zero value has none.
-type Brakes struct {
-	Loop  Loop  `json:"loop"`
-	Storm Storm `json:"storm"`
+// CircuitBreakers are the circuit breakers. The zero value has none.
+type CircuitBreakers struct {
+	Workload WorkloadBreaker `json:"workload" old:"loop"`
+	Cluster  ClusterBreaker  `json:"cluster" old:"storm"`
 }
 
-// Loop is the circuit breaker of a workload. When pods come back to a node that a strategy moved them from, the workload
-// stays there for Delay after the first return, doubled with each further one, at most MaxDelay. Delay 0 switches it off.
-type Loop struct {
+// WorkloadBreaker is the circuit breaker of a workload. When pods come back to a node that a strategy moved them from, the
+// workload stays there for Delay after the first return, doubled with each further one, at most MaxDelay. Delay 0 switches it
+// off.
+type WorkloadBreaker struct {
 	Delay    time.Duration `json:"delay" min:"0" max:"24h0m0s"`
 	MaxDelay time.Duration `json:"maxDelay" min:"0" max:"24h0m0s"`
 }
 
-// Storm is the circuit breaker of the cluster: nothing is moved while one of its conditions holds. 0 switches a condition
-// off.
-type Storm struct {
-	// Nodes is the share of all nodes that went bad within [StormMemory]: they are not ready, or got a taint that keeps pods
-	// away, and still have it. Below [StormLeast] nodes it never holds. Nodes under maintenance do not count.
+// ClusterBreaker is the circuit breaker of the cluster: nothing is moved while one of its conditions holds. 0 switches a
+// condition off.
+type ClusterBreaker struct {
+	// Nodes is the share of all nodes that went bad within [ClusterBreakerMemory]: they are not ready, or got a taint that keeps
+	// pods away, and still have it. Below [ClusterBreakerLeast] nodes it never holds. Nodes under maintenance do not count.
 	Nodes strict.Percent `json:"nodes"`
 	// Pending is how many replacements have been unready for PendingFor or longer.
 	Pending    uint32        `json:"pending"`
 	PendingFor time.Duration `json:"pendingFor"`
-	// Failures is the share of the latest [StormCalls] eviction calls that failed for other reasons than a budget.
+	// Failures is the share of the latest [ClusterBreakerCalls] eviction calls that failed for other reasons than a budget.
 	Failures strict.Percent `json:"failures"`
 }
 
-// The parts of [Storm] that no file sets.
+// The parts of [ClusterBreaker] that no file sets.
 const (
-	// StormMemory is how long a node that is ready counts as gone bad after it got a taint. A permanent taint, such as
-	// the taint of a pool, stops nothing for longer.
-	StormMemory = 10 * time.Minute
-	// StormLeast is how many nodes have to be bad at least: one of three is not a storm.
-	StormLeast = 3
-	// StormCalls is the number of calls that count, and StormPause the pause after too many of them failed.
-	StormCalls = 20
-	StormPause = 30 * time.Second
+	// ClusterBreakerMemory is how long a node that is ready counts as gone bad after it got a taint. A permanent taint, such
+	// as the taint of a pool, stops nothing for longer.
+	ClusterBreakerMemory = 10 * time.Minute
+	// ClusterBreakerLeast is how many nodes have to be bad at least: one of three opens no circuit breaker.
+	ClusterBreakerLeast = 3
+	// ClusterBreakerCalls is the number of calls that count, and ClusterBreakerPause the pause after too many of them failed.
+	ClusterBreakerCalls = 20
+	ClusterBreakerPause = 30 * time.Second
 )
 
-// DefaultBrakes are the circuit breakers of a file that sets none. A pod that always comes back is moved five times in the
-// first hour: after 0, 2, 6, 14 and 30 minutes.
-func DefaultBrakes() Brakes {
-	return Brakes{
-		Loop:  Loop{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour},
-		Storm: Storm{Nodes: 30, Pending: 10, PendingFor: 2 * time.Minute, Failures: 50},
+// DefaultCircuitBreakers are the circuit breakers of a file that sets none. A pod that always comes back is moved five
+// times in the first hour: after 0, 2, 6, 14 and 30 minutes.
+func DefaultCircuitBreakers() CircuitBreakers {
+	return CircuitBreakers{
+		Workload: WorkloadBreaker{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour},
+		Cluster:  ClusterBreaker{Nodes: 30, Pending: 10, PendingFor: 2 * time.Minute, Failures: 50},
 	}
 }
 
 // Validate checks the values; each error is a *[FieldError].
-func (l Loop) Validate() error {
+func (l WorkloadBreaker) Validate() error {
 	if l.MaxDelay >= l.Delay || l.MaxDelay < 0 {
 		return nil
 	}
 	return &FieldError{Field: "maxDelay", Value: l.MaxDelay, Reason: fmt.Sprintf("must be at least delay, %v", l.Delay),
-		Right: fmt.Sprintf("it is %v when it is not given", DefaultBrakes().Loop.MaxDelay)}
+		Right: fmt.Sprintf("it is %v when it is not given", DefaultCircuitBreakers().Workload.MaxDelay)}
 }
 
 // Validate checks the values; each error is a *[FieldError].
-func (s Storm) Validate() error {
+func (s ClusterBreaker) Validate() error {
 	const most = 24 * time.Hour
 	if s.PendingFor < 0 || s.PendingFor > most || s.PendingFor == 0 && s.Pending > 0 {
 		return &FieldError{Field: "pendingFor", Value: s.PendingFor, Reason: fmt.Sprintf("must be greater than 0 and at most %v", most),

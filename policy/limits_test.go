@@ -45,7 +45,7 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 				URL: "http://p", AuthToken: &AuthToken{&SecretRef{"a", "b"}}}}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.want.Rate, c.want.Brakes, c.want.Deltas = DefaultRate(), DefaultBrakes(), DeltasNeeded
+			c.want.Rate, c.want.CircuitBreakers, c.want.Deltas = DefaultRate(), DefaultCircuitBreakers(), DeltasNeeded
 			if got := parse(t, start+c.text); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}

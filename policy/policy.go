@@ -50,8 +50,8 @@ type Policy struct {
 
 	// Limits is how many pods are moved within a window of time, and at once.
 	Limits Limits `json:"limits"`
-	// Brakes are the circuit breakers. The zero value has none; the default is [DefaultBrakes].
-	Brakes Brakes `json:"brakes"`
+	// CircuitBreakers stop moves that make things worse. The zero value has none; the default is [DefaultCircuitBreakers].
+	CircuitBreakers CircuitBreakers `json:"circuitBreakers" old:"brakes"`
 	// Restart lets workloads make a replacement first.
 	Restart Restart `json:"restart"`
 	// EvictionRequests asks other programs before a pod is evicted.
@@ -85,7 +85,7 @@ type Policy struct {
 
 // Default is the policy of a file that sets nothing. It has no profile, so it moves no pod.
 func Default() Policy {
-	return Policy{Rate: DefaultRate(), Brakes: DefaultBrakes(), Deltas: DeltasNeeded}
+	return Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}
 }
 
 // Deltas says which deltas about pods are published. Those about nodes always are.

@@ -374,7 +374,7 @@ func beyond() map[string][]string {
 	return map[string][]string{
 		"a second document": {"two-documents"},
 		"two fields": {
-			"brakes-against-their-defaults", "customizations-that-exclude-each-other", "customized-namespaces-both",
+			"circuit-breakers-against-their-defaults", "customizations-that-exclude-each-other", "customized-namespaces-both",
 			"evictor-older-fields", "evictor-threshold-twice", "metrics-with-a-block-of-another-source", "namespaces-both",
 			"percentages-out-of-order", "prometheus-without-its-block", "protections-by-both-ways",
 			"functions-that-a-built-in-strategy-has",

@@ -73,8 +73,8 @@ type Traits struct {
 	Priority Priority
 	// RenewsPods: the strategy wants a new pod, not another place. A replacement on the same node is success.
 	RenewsPods bool
-	// MayReturn: a pod may come back to the node later. The loop breaker ignores such a return. It ignores the returns of a
-	// strategy that renews pods, too.
+	// MayReturn: a pod may come back to the node later. The workload circuit breaker ignores such a return. It ignores the
+	// returns of a strategy that renews pods, too.
 	MayReturn bool
 	// Facts are what its scopes hold beyond what their kind implies.
 	Facts []Fact

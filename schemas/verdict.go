@@ -70,10 +70,10 @@ const (
 	ReasonWorkloadPause       ReasonCode = "WorkloadPause"       // deferred: another pod of its workload was moved a moment ago
 	ReasonNamespaceRate       ReasonCode = "NamespaceRate"       // deferred: its namespace has used up its rate
 	ReasonOutdated            ReasonCode = "Outdated"            // deferred: a counted pod was moved since, or it fits nowhere
-	ReasonLoop                ReasonCode = "Loop"                // deferred: the loop breaker; moving it there has not helped before
-	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: the storm brake; too many nodes went bad at once
-	ReasonStormPending        ReasonCode = "StormPending"        // deferred: the storm brake; too many replacements find no place
-	ReasonStormFailures       ReasonCode = "StormFailures"       // deferred: the storm brake; too many evictions fail
+	ReasonLoop                ReasonCode = "Loop"                // deferred: workload circuit breaker; moving it there has not helped before
+	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: cluster circuit breaker; too many nodes went bad at once
+	ReasonStormPending        ReasonCode = "StormPending"        // deferred: cluster circuit breaker; too many replacements find no place
+	ReasonStormFailures       ReasonCode = "StormFailures"       // deferred: cluster circuit breaker; too many evictions fail
 
 	// Why the workload could not make a replacement first. As the reason of a verdict only when the policy says to skip
 	// such pods; otherwise in [Instead], beside the outcome of the eviction.

@@ -10,11 +10,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ClusterBreaker is the circuit breaker of [policy.Storm]: while it is open, nothing is moved. Its conditions are independent,
-// and each holds exactly while the numbers reach the threshold of the policy. Call [ClusterBreaker.Look] when something changed,
-// and now and then while it is open. [NewClusterBreaker] makes one.
+// ClusterBreaker is the circuit breaker of [policy.ClusterBreaker]: while it is open, nothing is moved. Its conditions are
+// independent, and each holds exactly while the numbers reach the threshold of the policy. Call [ClusterBreaker.Look] when
+// something changed, and now and then while it is open. [NewClusterBreaker] makes one.
 type ClusterBreaker struct {
-	policy     policy.Storm
+	policy     policy.ClusterBreaker
 	calls      calls
 	namespaces map[string]*calls // namespaces with a refused call
 	open       []Condition       // the result of the latest Look
@@ -36,12 +36,12 @@ type Condition struct {
 }
 
 // NewClusterBreaker returns a breaker that has seen no calls.
-func NewClusterBreaker(p policy.Storm) *ClusterBreaker {
+func NewClusterBreaker(p policy.ClusterBreaker) *ClusterBreaker {
 	return &ClusterBreaker{policy: p, namespaces: map[string]*calls{}}
 }
 
 // Set replaces the policy. A pause goes on, unless the policy has no limit of failures any more.
-func (b *ClusterBreaker) Set(p policy.Storm) {
+func (b *ClusterBreaker) Set(p policy.ClusterBreaker) {
 	b.policy = p
 	if p.Failures <= 0 {
 		b.calls = calls{}
@@ -114,16 +114,16 @@ func (b *ClusterBreaker) badNodes(now ClusterState) string {
 		case n.Maintained:
 		case !n.Ready:
 			unready++
-		case !n.Tainted.IsZero() && now.Now.Sub(n.Tainted) < policy.StormMemory:
+		case !n.Tainted.IsZero() && now.Now.Sub(n.Tainted) < policy.ClusterBreakerMemory:
 			tainted++
 		}
 	}
-	most := max(policy.StormLeast, (int(b.policy.Nodes)*len(now.Nodes)+99)/100) // the share of all, rounded up
+	most := max(policy.ClusterBreakerLeast, (int(b.policy.Nodes)*len(now.Nodes)+99)/100) // the share of all, rounded up
 	if b.policy.Nodes <= 0 || unready+tainted < most {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d nodes went bad: %d not ready, %d tainted within %v; nothing is moved from %d percent on",
-		unready+tainted, len(now.Nodes), unready, tainted, policy.StormMemory, b.policy.Nodes)
+		unready+tainted, len(now.Nodes), unready, tainted, policy.ClusterBreakerMemory, b.policy.Nodes)
 }
 
 // pending describes why too many replacements are not ready for too long. Empty: there are not too many.
@@ -147,8 +147,8 @@ func (b *ClusterBreaker) pending(now ClusterState) string {
 // callsWithin is how close together the latest calls are that say something about the present.
 const callsWithin = 10 * time.Minute
 
-// calls judge the latest [policy.StormCalls] eviction calls. When too many of them failed, there is a pause of
-// [policy.StormPause]. The result of the first call after it decides: another pause, or a new count.
+// calls judge the latest [policy.ClusterBreakerCalls] eviction calls. When too many of them failed, there is a pause of
+// [policy.ClusterBreakerPause]. The result of the first call after it decides: another pause, or a new count.
 type calls struct {
 	latest []call // oldest first
 	until  time.Time
@@ -172,7 +172,7 @@ func (c *calls) add(one call, most, namespaces int) {
 		return
 	}
 	c.trial = false
-	if len(c.latest) == policy.StormCalls {
+	if len(c.latest) == policy.ClusterBreakerCalls {
 		c.latest = slices.Delete(c.latest, 0, 1)
 	}
 	c.latest = append(c.latest, one)
@@ -183,15 +183,16 @@ func (c *calls) add(one call, most, namespaces int) {
 			spread[one.namespace] = true
 		}
 	}
-	if len(c.latest) == policy.StormCalls && one.at.Sub(c.latest[0].at) <= callsWithin && failed*100 >= most*len(c.latest) &&
+	full := len(c.latest) == policy.ClusterBreakerCalls
+	if full && one.at.Sub(c.latest[0].at) <= callsWithin && failed*100 >= most*len(c.latest) &&
 		len(spread) >= namespaces {
 		c.pause(one.at, fmt.Sprintf("%d of the latest %d evictions failed, and %d percent are too many",
-			failed, policy.StormCalls, most))
+			failed, policy.ClusterBreakerCalls, most))
 	}
 }
 
 func (c *calls) pause(now time.Time, why string) {
-	until := now.Add(policy.StormPause)
+	until := now.Add(policy.ClusterBreakerPause)
 	*c = calls{until: until, trial: true, why: why + "; one is tried at " + until.UTC().Format(time.RFC3339)}
 }
 

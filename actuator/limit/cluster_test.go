@@ -47,44 +47,44 @@ func TestClusterBreaker(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name   string
-		policy policy.Storm
+		policy policy.ClusterBreaker
 		now    ClusterState
 		open   []Condition
 	}{
-		{"no node and no replacement is no storm", policy.DefaultBrakes().Storm, ClusterState{Now: at(0)}, nil},
-		{"as many nodes as the policy says are one", policy.Storm{Nodes: 30},
+		{"no node and no replacement is no storm", policy.DefaultCircuitBreakers().Cluster, ClusterState{Now: at(0)}, nil},
+		{"as many nodes as the policy says are one", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(0), Nodes: nodes(10, 3)},
 			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"fewer are none", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(11, 3)}, nil},
-		{"nodes that a maintenance holds are none, cordoned or not ready as they may be", policy.Storm{Nodes: 30},
+		{"fewer are none", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(11, 3)}, nil},
+		{"nodes that a maintenance holds are none, cordoned or not ready as they may be", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(0), Nodes: append(nodes(7, 2), maintained(3)...)}, nil},
-		{"and count among all", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
+		{"and count among all", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
 			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"two nodes are none, however few there are", policy.Storm{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(2, 2)}, nil},
-		{"a share that no cluster reaches is switched on in vain", policy.Storm{Nodes: 101}, ClusterState{Now: at(0), Nodes: nodes(9, 9)}, nil},
-		{"0 switches it off", policy.Storm{}, ClusterState{Now: at(0), Nodes: nodes(10, 10)}, nil},
-		{"a taint counts for ten minutes, and the storm ends when so many are older that the share is too small", policy.Storm{Nodes: 40},
+		{"two nodes are none, however few there are", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(2, 2)}, nil},
+		{"a share that no cluster reaches is switched on in vain", policy.ClusterBreaker{Nodes: 101}, ClusterState{Now: at(0), Nodes: nodes(9, 9)}, nil},
+		{"0 switches it off", policy.ClusterBreaker{}, ClusterState{Now: at(0), Nodes: nodes(10, 10)}, nil},
+		{"a taint counts for ten minutes, and the storm ends when so many are older that the share is too small", policy.ClusterBreaker{Nodes: 40},
 			ClusterState{Now: at(9), Nodes: nodes(10, 2, 4, 0, 7)},
 			[]Condition{{Reason: nodesBad, Message: "5 of 10 nodes went bad: 2 not ready, 3 tainted within 10m0s; nothing is moved from 40 percent on"}}},
-		{"and not for longer", policy.Storm{Nodes: 50}, ClusterState{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil},
-		{"a node that is not ready does not get better with time, however old its taint", policy.Storm{Nodes: 30},
+		{"and not for longer", policy.ClusterBreaker{Nodes: 50}, ClusterState{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil},
+		{"a node that is not ready does not get better with time, however old its taint", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(60), Nodes: []cluster.Node{{Tainted: at(0)}, {Tainted: at(0)}, {Tainted: at(0)}, {Ready: true}}},
 			[]Condition{{Reason: nodesBad, Message: "3 of 4 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"a storm of taints among nodes that are not ready outlasts them", policy.Storm{Nodes: 30},
+		{"a storm of taints among nodes that are not ready outlasts them", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(1), Nodes: nodes(10, 3, 0)},
 			[]Condition{{Reason: nodesBad, Message: "4 of 10 nodes went bad: 3 not ready, 1 tainted within 10m0s; nothing is moved from 30 percent on"}}},
-		{"replacements that wait for long are one", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
+		{"replacements that wait for long are one", policy.ClusterBreaker{Pending: 2, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(8), Pending: waiting(4, 3, 0)},
 			[]Condition{{Reason: pendingBad, Message: "2 replacements have been waiting for 5m0s or longer; nothing is moved from 2 on"}}},
-		{"a single one can be", policy.Storm{Pending: 1, PendingFor: 5 * time.Minute},
+		{"a single one can be", policy.ClusterBreaker{Pending: 1, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(8), Pending: waiting(0)},
 			[]Condition{{Reason: pendingBad, Message: "1 replacement has been waiting for 5m0s or longer; nothing is moved from 1 on"}}},
-		{"it begins when the last of so many has waited for so long", policy.Storm{Pending: 2, PendingFor: 5 * time.Minute},
+		{"it begins when the last of so many has waited for so long", policy.ClusterBreaker{Pending: 2, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
-		{"too few are none, however long they wait", policy.Storm{Pending: 4, PendingFor: 5 * time.Minute},
+		{"too few are none, however long they wait", policy.ClusterBreaker{Pending: 4, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
-		{"0 replacements switch it off", policy.Storm{}, ClusterState{Now: at(60), Pending: waiting(0, 0)}, nil},
-		{"several conditions hold at once", policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute},
+		{"0 replacements switch it off", policy.ClusterBreaker{}, ClusterState{Now: at(60), Pending: waiting(0, 0)}, nil},
+		{"several conditions hold at once", policy.ClusterBreaker{Nodes: 30, Pending: 1, PendingFor: time.Minute},
 			ClusterState{Now: at(8), Nodes: nodes(4, 0, 0, 1, 2), Pending: waiting(0)},
 			[]Condition{
 				{Reason: nodesBad, Message: "3 of 4 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on"},
@@ -101,7 +101,7 @@ func TestClusterBreaker(t *testing.T) {
 }
 
 func TestClusterBreakerChanges(t *testing.T) {
-	s := NewClusterBreaker(policy.Storm{Nodes: 30, Pending: 1, PendingFor: time.Minute})
+	s := NewClusterBreaker(policy.ClusterBreaker{Nodes: 30, Pending: 1, PendingFor: time.Minute})
 	var got []bool
 	for _, now := range []ClusterState{
 		{Now: at(0), Nodes: nodes(10, 2)},
@@ -167,7 +167,7 @@ func TestClusterBreakerCalls(t *testing.T) {
 		{"the trial waits for as long as no call is made", func(s *ClusterBreaker) { calls(s, 0, twenty) }, 100_000, answer{Trial: true}},
 		{"if it fails, there is a pause at once", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", true, true, second(51)) }, 52,
 			answer{again, true}},
-		{"if not, the brake is closed", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", false, false, second(51)) }, 52, answer{}},
+		{"if not, the circuit breaker is closed", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", false, false, second(51)) }, 52, answer{}},
 		{"and counts anew: eighteen more failures are not enough", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			calls(s, 51, "oxxxxxxxxxxxxxxxxxx")
@@ -178,22 +178,22 @@ func TestClusterBreakerCalls(t *testing.T) {
 		}, 90, answer{tooMany(19, "2026-03-01T12:01:40Z"), true}},
 		{"a new policy keeps the pause", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
-			s.Set(policy.Storm{Failures: 90})
+			s.Set(policy.ClusterBreaker{Failures: 90})
 		}, 20, answer{tooMany(10, "2026-03-01T12:00:49Z"), true}},
 		{"one without a limit ends it, and nothing is counted", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
-			s.Set(policy.Storm{})
+			s.Set(policy.ClusterBreaker{})
 			calls(s, 20, "xxxxxxxxxxxxxxxxxxx")
-			s.Set(policy.Storm{Failures: 1})
+			s.Set(policy.ClusterBreaker{Failures: 1})
 			s.Called("c", true, true, second(40))
 		}, 41, answer{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := NewClusterBreaker(policy.Storm{Failures: 50})
+			s := NewClusterBreaker(policy.ClusterBreaker{Failures: 50})
 			c.story(s)
 			now := ClusterState{Now: second(c.at)}
 			open, _ := s.Look(now)
-			check(t, "the brake", answer{unsince(open), s.Trial()}, c.want)
+			check(t, "the circuit breaker", answer{unsince(open), s.Trial()}, c.want)
 		})
 	}
 }

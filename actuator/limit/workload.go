@@ -16,15 +16,15 @@ import (
 // leastMemory is how long a move is remembered at least.
 const leastMemory = time.Hour
 
-// WorkloadBreaker is the circuit breaker of [policy.Loop]. A move is in vain when a replacement returns to a node that the same
-// strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload off that
-// node: for Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved together and
-// return one by one count as one return.
+// WorkloadBreaker is the circuit breaker of [policy.WorkloadBreaker]. A move is in vain when a replacement returns to a node
+// that the same strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload
+// off that node: for Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved
+// together and return one by one count as one return.
 //
 // A node is forgotten when nothing of the workload was moved off it or landed on it for twice its delay, and for an hour at
 // least. With a Delay of 0 the breaker is off. [NewWorkloadBreaker] makes one.
 type WorkloadBreaker struct {
-	policy  policy.Loop
+	policy  policy.WorkloadBreaker
 	records map[BreakerKey]BreakerRecord
 }
 
@@ -60,12 +60,12 @@ type BreakerEntry struct {
 }
 
 // NewWorkloadBreaker returns a breaker that remembers nothing.
-func NewWorkloadBreaker(p policy.Loop) *WorkloadBreaker {
+func NewWorkloadBreaker(p policy.WorkloadBreaker) *WorkloadBreaker {
 	return &WorkloadBreaker{policy: p, records: map[BreakerKey]BreakerRecord{}}
 }
 
 // Set replaces the policy. New delays count from the latest return.
-func (b *WorkloadBreaker) Set(p policy.Loop) {
+func (b *WorkloadBreaker) Set(p policy.WorkloadBreaker) {
 	b.policy = p
 	if b.off() {
 		clear(b.records)

@@ -21,7 +21,9 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func at(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 
 // patience is the policy of these tests, which is the default one.
-func patience() policy.Loop { return policy.Loop{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour} }
+func patience() policy.WorkloadBreaker {
+	return policy.WorkloadBreaker{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour}
+}
 
 // on is the key of the workload web and the strategy S.
 func on(node string) BreakerKey { return BreakerKey{"web", "S", node} }
@@ -62,7 +64,7 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 	entry := func(k BreakerKey, r BreakerRecord, until time.Time) BreakerEntry { return BreakerEntry{k, r, until} }
 	for _, c := range []struct {
 		name   string
-		policy policy.Loop
+		policy policy.WorkloadBreaker
 		story  func(*WorkloadBreaker) []bool
 		opened []bool
 		want   entries
@@ -130,12 +132,12 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 			l.Restore(BreakerKey{"", "S", "a"}, BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
 			return []bool{l.Landed("", "S", "a", "a", at(1))}
 		}, []bool{false}, nil},
-		{"a delay of 0 knows none", policy.Loop{MaxDelay: time.Hour}, func(l *WorkloadBreaker) []bool {
+		{"a delay of 0 knows none", policy.WorkloadBreaker{MaxDelay: time.Hour}, func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), at(0))
 			l.Restore(on("b"), BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
 			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "b", "b", at(1))}
 		}, []bool{false, false}, nil},
-		{"the longest delay bounds the first one too", policy.Loop{Delay: time.Hour, MaxDelay: time.Minute}, func(l *WorkloadBreaker) []bool {
+		{"the longest delay bounds the first one too", policy.WorkloadBreaker{Delay: time.Hour, MaxDelay: time.Minute}, func(l *WorkloadBreaker) []bool {
 			return []bool{l.Landed("web", "S", "a", "a", at(1))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(2))}},
 		{"a clock that goes back shortens nothing", patience(), func(l *WorkloadBreaker) []bool {
@@ -171,7 +173,7 @@ func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
 		l.Landed("web", "S", "a", "a", at(0))
 	}
 	var got []time.Time
-	for _, p := range []policy.Loop{
+	for _, p := range []policy.WorkloadBreaker{
 		patience(), {Delay: time.Hour, MaxDelay: 3 * time.Hour}, {Delay: time.Hour, MaxDelay: 90 * time.Minute},
 		{Delay: math.MaxInt64, MaxDelay: math.MaxInt64}, {Delay: time.Minute, MaxDelay: -1}, {}, patience(),
 	} {
@@ -241,7 +243,7 @@ type event struct {
 
 // heldBy says by the whole history, from the beginning, until when a node is held: the rule, written down without a
 // state.
-func heldBy(p policy.Loop, history []event, node string, now time.Time) time.Time {
+func heldBy(p policy.WorkloadBreaker, history []event, node string, now time.Time) time.Time {
 	var last, until time.Time
 	returns, away := 0, false
 	fresh := func(at time.Time) {
@@ -271,7 +273,7 @@ func heldBy(p policy.Loop, history []event, node string, now time.Time) time.Tim
 	return time.Time{}
 }
 
-func doubled(p policy.Loop, returns int) time.Duration {
+func doubled(p policy.WorkloadBreaker, returns int) time.Duration {
 	return time.Duration(min(float64(p.Delay)*math.Pow(2, float64(returns-1)), float64(p.MaxDelay)))
 }
 
@@ -282,7 +284,7 @@ func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
 	nodes := []string{"a", "b", "c"}
 	held := 0
 	for round := range 200 {
-		p := policy.Loop{Delay: time.Duration(random.IntN(4)) * time.Minute, MaxDelay: time.Duration(1+random.IntN(90)) * time.Minute}
+		p := policy.WorkloadBreaker{Delay: time.Duration(random.IntN(4)) * time.Minute, MaxDelay: time.Duration(1+random.IntN(90)) * time.Minute}
 		l := NewWorkloadBreaker(p)
 		now := noon
 		var history []event
@@ -322,7 +324,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	l := NewWorkloadBreaker(policy.Loop{Delay: time.Minute, MaxDelay: time.Hour})
+	l := NewWorkloadBreaker(policy.WorkloadBreaker{Delay: time.Minute, MaxDelay: time.Hour})
 	now, most := noon, 0
 	lastUsed := map[BreakerKey]time.Time{}
 	delays := map[BreakerKey][]time.Duration{}

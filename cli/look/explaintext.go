@@ -289,11 +289,12 @@ func (x *Explanation) writeProtections(p *page) {
 
 func (h Held) write(p *page, x *Explanation) {
 	for _, c := range h.Storm {
-		p.line(2, "", fmt.Sprintf("the storm brake holds everything since %s: %s: %s",
+		p.line(2, "", fmt.Sprintf("the cluster circuit breaker holds everything since %s: %s: %s",
 			c.Since.Local().Format(time.DateTime), c.Reason, c.Message))
 	}
 	for _, l := range h.LoopBreakers {
-		p.line(2, "", fmt.Sprintf("a loop breaker keeps %s from the pods of %s on %s until %s: pods came back %s", l.Strategy,
+		const text = "a workload circuit breaker keeps %s from the pods of %s on %s until %s: pods came back %s"
+		p.line(2, "", fmt.Sprintf(text, l.Strategy,
 			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Until.Local().Format(time.DateTime), command.Count(l.Returns, "time")))
 	}
 	for _, m := range h.Moves {

@@ -22,7 +22,7 @@ import (
 func LoopsCommand() *cobra.Command {
 	c := command.Show(&cobra.Command{
 		Use:   "loops",
-		Short: "List the loop breakers: workloads that are left alone on a node because their pods came back to it",
+		Short: "List the workload circuit breakers: workloads that are left alone on a node because their pods came back to it",
 		Example: "  rehome loops\n" +
 			"  rehome loops clear shop/deployment/api    # try again at once",
 		Args: command.NoArguments,
@@ -45,7 +45,7 @@ type breakers []LoopBreaker
 
 // Write implements [command.Shown].
 func (list breakers) Write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s, %d of them in force\n", command.Count(len(list), "loop breaker"), inForce(list))
+	_, err := fmt.Fprintf(w, "%s, %d of them in force\n", command.Count(len(list), "workload circuit breaker"), inForce(list))
 	writeBreakers(w, list)
 	return err
 }
@@ -63,8 +63,8 @@ func loopsClearCommand() *cobra.Command {
 	all := false
 	c := &cobra.Command{
 		Use:   "clear NAMESPACE/KIND/NAME | --all",
-		Short: "Forget the loop breakers of a workload, so that its pods are moved again",
-		Long: "Forget the loop breakers of a workload, or of all, so that their pods are moved again at the next decision.\n" +
+		Short: "Forget the workload circuit breakers of a workload, so that its pods are moved again",
+		Long: "Forget the circuit breakers of a workload, or of all, so that their pods are moved again at the next decision.\n" +
 			"The actuator that leads does it; it is waited for, for ten seconds. The kind is in capitals or not.",
 		Example: "  rehome loops clear shop/deployment/api\n" +
 			"  rehome loops clear --all",
@@ -114,7 +114,7 @@ func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w 
 			keys = clearKeys(chosen)
 		}
 		if len(chosen) == 0 {
-			_, err := fmt.Fprintln(w, "there are no loop breakers")
+			_, err := fmt.Fprintln(w, "there are no workload circuit breakers")
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, clearWithin)
@@ -142,7 +142,7 @@ func clearKeys(breakers []actuator.LoopBreaker) []string {
 	return keys
 }
 
-// breakersNamed returns the loop breakers of NAMESPACE/KIND/NAME.
+// breakersNamed returns the workload circuit breakers of NAMESPACE/KIND/NAME.
 func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.LoopBreaker, error) {
 	var known []string
 	var chosen []actuator.LoopBreaker
@@ -160,7 +160,7 @@ func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.Loop
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("%s has no loop breaker; those that have one: %s", workload, cmp.Or(strings.Join(known, ", "), "none"))
+		return nil, fmt.Errorf("%s has no circuit breaker; those that have one: %s", workload, cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	return chosen, nil
 }

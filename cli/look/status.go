@@ -87,7 +87,7 @@ type Status struct {
 	MovesInFlight []actuator.Move           `json:"movesInFlight"`
 	Counted       moveCount                 `json:"counted"`
 	LoopBreakers  []LoopBreaker             `json:"loopBreakers"`
-	Storm         []actuator.StormCondition `json:"storm"` // empty: the storm brake is closed
+	Storm         []actuator.StormCondition `json:"storm"` // empty: the cluster circuit breaker is closed
 	Leaders       []LeaderStatus            `json:"leaders,omitempty"`
 	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
 	Deferred      []DeferredPod             `json:"deferred"`
@@ -122,7 +122,7 @@ type moveLimits struct {
 // ages are the steps of [moveCount.Ages]; the last one is everything older.
 func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
 
-// LoopBreaker is a loop breaker, and whether it holds now.
+// LoopBreaker is a workload circuit breaker, and whether it holds now.
 type LoopBreaker struct {
 	actuator.LoopBreaker
 	Holds bool `json:"holds"`
@@ -227,15 +227,15 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 
 func (st Status) brief() string {
 	holding := inForce(st.LoopBreakers)
-	brakes, verb := command.Count(holding, "loop breaker"), "holds"
+	breakers, verb := command.Count(holding, "workload circuit breaker"), "holds"
 	if holding > 1 {
 		verb = "hold"
 	}
-	storm := "storm brake closed"
+	storm := "cluster circuit breaker closed"
 	if len(st.Storm) > 0 {
-		storm = "storm brake OPEN since " + st.Storm[0].Since.Local().Format(time.TimeOnly) + ": nothing is moved"
+		storm = "cluster circuit breaker OPEN since " + st.Storm[0].Since.Local().Format(time.TimeOnly) + ": nothing is moved"
 	}
-	return fmt.Sprintf("%s in flight, %s %s, %s", command.Count(len(st.MovesInFlight), "move"), brakes, verb, storm)
+	return fmt.Sprintf("%s in flight, %s %s, %s", command.Count(len(st.MovesInFlight), "move"), breakers, verb, storm)
 }
 
 // nameOfWorkload falls back to the UID.

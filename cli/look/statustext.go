@@ -22,7 +22,7 @@ func (st Status) Write(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, st.brief())
 	for _, c := range st.Storm {
-		fmt.Fprintf(&text, "storm brake: %s: %s\n", c.Reason, c.Message)
+		fmt.Fprintf(&text, "cluster circuit breaker: %s: %s\n", c.Reason, c.Message)
 	}
 	st.writeMoves(&text)
 	st.Counted.write(&text)
@@ -129,7 +129,7 @@ func writeBreakers(w io.Writer, list []LoopBreaker) {
 			state + l.Until.Local().Format(time.DateTime),
 		})
 	}
-	command.WriteTable(w, false, "WORKLOAD\tNODE\tSTRATEGY\tRETURNS\tLOOP BREAKER", rows)
+	command.WriteTable(w, false, "WORKLOAD\tNODE\tSTRATEGY\tRETURNS\tCIRCUIT BREAKER", rows)
 }
 
 func (st Status) writeLeaders(w io.Writer) {

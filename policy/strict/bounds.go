@@ -19,6 +19,7 @@ import (
 //	min:"1" max:"24h"   a number or a duration is from min to max
 //	above:"0"           a number or a duration is greater
 //	pattern:"key"       text, or each item of a list of text, has a form of patterns
+//	old:"name"          an earlier name of the field, which the error names (structure)
 //	required:"example"  the field must be there; the tag says what to write (structure checks it)
 func (f Field) bounds(v reflect.Value) error {
 	for v.Kind() == reflect.Pointer {

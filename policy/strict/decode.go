@@ -130,7 +130,13 @@ func (d *Decoder) structure(n *yaml.Node, v reflect.Value, at Place) {
 	for _, e := range Entries(n) {
 		f, known := fields[e.Key]
 		if !known {
-			d.Report(at.Field(e.Key, e.Line), "unknown field", "", Suggest(e.Key, Names(fields)))
+			right := Suggest(e.Key, Names(fields))
+			for name, f := range fields {
+				if f.tag.Get("old") == e.Key {
+					right = "its name is " + name
+				}
+			}
+			d.Report(at.Field(e.Key, e.Line), "unknown field", "", right)
 			continue
 		}
 		before := len(d.Unreadable)

@@ -28,17 +28,17 @@ var sentences string
 // text is no interface for programs and may change.
 func Text(p policy.Policy) string {
 	t := template.Must(template.New("policy").Funcs(template.FuncMap{
-		"perSecond":  perSecond,
-		"limits":     limits,
-		"storm":      storm,
-		"change":     change,
-		"changed":    changed,
-		"unused":     unused,
-		"off":        off,
-		"list":       list,
-		"and_":       and,
-		"zero":       func(n *int64) bool { return *n == 0 },
-		"needsFacts": func(e policy.Evictor) bool { return e.Needs() != policy.Needs{} },
+		"perSecond":      perSecond,
+		"limits":         limits,
+		"clusterBreaker": clusterBreaker,
+		"change":         change,
+		"changed":        changed,
+		"unused":         unused,
+		"off":            off,
+		"list":           list,
+		"and_":           and,
+		"zero":           func(n *int64) bool { return *n == 0 },
+		"needsFacts":     func(e policy.Evictor) bool { return e.Needs() != policy.Needs{} },
 	}).Parse(sentences))
 	var b strings.Builder
 	if err := t.Execute(&b, p); err != nil {
@@ -54,10 +54,11 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("one pod in %v", time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
 }
 
-// storm are the conditions of the circuit breaker of the cluster that no policy sets.
-func storm() map[string]any {
+// clusterBreaker are the conditions of the circuit breaker of the cluster that no policy sets.
+func clusterBreaker() map[string]any {
 	return map[string]any{
-		"Least": policy.StormLeast, "Memory": policy.StormMemory, "Calls": policy.StormCalls, "Pause": policy.StormPause,
+		"Least": policy.ClusterBreakerLeast, "Memory": policy.ClusterBreakerMemory,
+		"Calls": policy.ClusterBreakerCalls, "Pause": policy.ClusterBreakerPause,
 	}
 }
 

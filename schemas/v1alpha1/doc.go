@@ -19,7 +19,8 @@
 //   - A node is claimed in the status before it is touched, by an update that fails when the status has changed since: two
 //     decisions that do not know of each other cannot claim too many.
 //   - A node that was cordoned before stays cordoned afterwards, and so does one that somebody else cordoned meanwhile.
-//   - Budgets, limits and brakes hold as for every other move. Nothing is deleted past them, not after a deadline either.
+//   - Budgets, limits and circuit breakers hold as for every other move. Nothing is deleted past them, not after a deadline
+//     either.
 //
 // The rules that the API server checks itself are in deploy/crds, made from the markers of these types, and in the
 // ValidatingAdmissionPolicy beside them.

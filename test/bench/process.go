@@ -25,9 +25,9 @@ const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 10000, burst: 10000}
 limits: {unavailable: 100%}
-brakes:
-  loop: {delay: 0s}
-  storm: {nodes: 0%, pending: 0}
+circuitBreakers:
+  workload: {delay: 0s}
+  cluster: {nodes: 0%, pending: 0}
 profiles:
   - name: default
     pluginConfig:

@@ -59,7 +59,7 @@ func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
 	s.setUp(servers)
 	more := append(h.functions(), "requests: {senders: [{name: flood, namespaces: [elsewhere], perMinute: 60, open: 5}, "+
 		"{name: rude, namespaces: [elsewhere], perMinute: 100, open: 5}]}",
-		"brakes: {storm: {nodes: 0%}, loop: {delay: 0s}}") // the pods come back each round, since the scene wants them to
+		"circuitBreakers: {cluster: {nodes: 0%}, workload: {delay: 0s}}") // the pods come back each round, since the scene wants them to
 	file := s.profiles([]string{`  - name: default
     pluginConfig: [{name: ` + honest + `}, {name: Hangs}, {name: Babbles}, {name: Steals}]
     plugins: {deschedule: {enabled: [` + honest + `, Hangs, Babbles, Steals]}}`}, more...)

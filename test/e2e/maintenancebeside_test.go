@@ -18,7 +18,7 @@ func TestStrategiesAndBrakesLeaveTheNodesOfAMaintenanceToIt(t *testing.T) {
 		before[n] = len(u.pods(n))
 	}
 	dir := store(t)
-	p := u.rehome(u.policy("brakes: {storm: {nodes: 30%}}"), dir)
+	p := u.rehome(u.policy("circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
 
@@ -38,7 +38,7 @@ func TestStrategiesAndBrakesLeaveTheNodesOfAMaintenanceToIt(t *testing.T) {
 	u.apply(u.ofPool("old"), "atOnce: 3", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 	u.moved(0, 12)
-	u.brake(p, false)
+	u.clusterBreaker(p, false)
 	p.saidNothingOf("circuit breaker open", "circuit breaker of a workload open")
 	for _, v := range events.verdicts() {
 		if v.Strategy != schemas.MaintenanceStrategy {

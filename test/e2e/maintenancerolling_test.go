@@ -27,7 +27,7 @@ func TestThirtyNodesAreMaintainedThreeAtATimeAndAreAsBeforeAfterwards(t *testing
 	u.cordon(old[7], true)
 	before := u.states()
 	dir := store(t)
-	p := u.rehome(u.quiet("rate: {evictionsPerSecond: 40, burst: 40}", "brakes: {storm: {nodes: 30%}}"), dir)
+	p := u.rehome(u.quiet("rate: {evictionsPerSecond: 40, burst: 40}", "circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
 	o := u.oversee(3)

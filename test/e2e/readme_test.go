@@ -58,7 +58,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
 			}
 		case "status", "loops":
-			want := map[string]string{"status": "no move in flight, no loop breaker holds, storm brake closed\n", "loops": "no loop breaker, "}
+			want := map[string]string{"status": "no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n", "loops": "no workload circuit breaker, "}
 			got := s.run(words[1:], "REHOME_STORE_DIR="+dir)
 			if got.code != 0 || !strings.HasPrefix(got.stdout, want[words[1]]) {
 				t.Errorf("%s: %s", match[1], got)

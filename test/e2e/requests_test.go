@@ -333,7 +333,7 @@ func requestsChooseTheMethod(t *testing.T) {
 	var methods []schemas.Method
 	for _, method := range []schemas.RequestMethod{schemas.UseRestart, schemas.UseEvict} {
 		from := s.podsOf("api")[0].Spec.NodeName
-		s.cordon(from, true) // else it may come back, and the loop breaker holds the next move
+		s.cordon(from, true) // else it may come back, and the workload circuit breaker holds the next move
 		request := a.move("by-"+string(method), target, func(r *schemas.Request) { r.Method = method })
 		a.ends(request, "Done, 1 gone")
 		s.ready("api")

@@ -24,8 +24,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// noStorm switches off the storm brake's look at nodes: scenes that are played beside each other taint many of them.
-const noStorm = "brakes: {storm: {nodes: 0%}}"
+// noStorm switches off the cluster circuit breaker's look at nodes: scenes that are played beside each other taint many of them.
+const noStorm = "circuitBreakers: {cluster: {nodes: 0%}}"
 
 // TestADeploymentMakesTheReplacementBeforeItsPodGoes plays the scenes of the policy's restart, beside each other.
 func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {

@@ -317,8 +317,8 @@ func profile(name, point, strategy string, configs ...string) string {
 
 // profiles is a policy file for the scene's nodes with these profiles. more is added at its end, indented by nothing.
 //
-// The storm brake counts all nodes of the cluster, and what other scenes do with theirs at the same time would hold this
-// one up: unless more has brakes of its own, nodes are no reason for a storm.
+// The cluster circuit breaker counts all nodes of the cluster, and what other scenes do with theirs at the same time would hold this
+// one up: unless more has circuit breakers of its own, nodes are no reason for a storm.
 func (s *scene) profiles(profiles []string, more ...string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "policy.yaml")
@@ -326,8 +326,8 @@ func (s *scene) profiles(profiles []string, more ...string) string {
 		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + s.namespace, "profiles:",
 	}
 	lines = append(append(lines, profiles...), more...)
-	if !slices.ContainsFunc(more, func(line string) bool { return strings.HasPrefix(line, "brakes:") }) {
-		lines = append(lines, "brakes: {storm: {nodes: 0%}}")
+	if !slices.ContainsFunc(more, func(line string) bool { return strings.HasPrefix(line, "circuitBreakers:") }) {
+		lines = append(lines, "circuitBreakers: {cluster: {nodes: 0%}}")
 	}
 	text := strings.Join(lines, "\n") + "\n"
 	s.must(os.WriteFile(file, []byte(text), 0o600))

@@ -21,15 +21,15 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 		s.placed(fmt.Sprintf("app-%d", i), map[string]int{n: 10})
 	}
 	dir := store(t)
-	p := s.rehome(s.policy("brakes: {storm: {nodes: 30%}}"), dir)
+	p := s.rehome(s.policy("circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
-	s.brake(p, false)
+	s.clusterBreaker(p, false)
 
 	for _, n := range bad {
 		s.taint(n, "bad")
 	}
-	s.brake(p, true)
+	s.clusterBreaker(p, true)
 	verdicts := events.until("each of the 30 pods has a verdict", func(v []schemas.Verdict) bool {
 		pods := map[types.UID]bool{}
 		for _, v := range v {
@@ -40,15 +40,15 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 	s.stormDeferred(verdicts)
 	moved := len(s.moved(0, len(s.evictions()))) // those that were faster than the third taint, and those on their way by then
 	if moved > 15 {
-		t.Errorf("%d of 30 pods were moved before the brake, want few", moved)
+		t.Errorf("%d of 30 pods were moved before the circuit breaker, want few", moved)
 	}
-	t.Logf("%d of 30 pods were moved before the brake", moved)
+	t.Logf("%d of 30 pods were moved before the circuit breaker", moved)
 	s.told("Warning", `^nothing is moved: 3 of 6 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on$`)
 
 	for _, n := range bad {
 		s.untaint(n)
 	}
-	s.brake(p, false)
+	s.clusterBreaker(p, false)
 	s.told("Normal", `^over: pods are moved again$`)
 	s.moved(moved, 0)
 	before := s.pods(next)
@@ -59,8 +59,8 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 	}
 }
 
-// brake waits until the metric says that the storm brake is open because of the nodes, or that it is closed.
-func (s *scene) brake(p *process, open bool) {
+// clusterBreaker waits until the metric says that the cluster circuit breaker is open because of the nodes, or that it is closed.
+func (s *scene) clusterBreaker(p *process, open bool) {
 	s.t.Helper()
 	metric := regexp.MustCompile(`(?m)^rehome_storm_brake_open\{(.*)\} (.*)$`)
 	var want [][]string
@@ -68,14 +68,14 @@ func (s *scene) brake(p *process, open bool) {
 		line := `rehome_storm_brake_open{reason="StormNodes"} 1`
 		want = [][]string{{line, `reason="StormNodes"`, "1"}}
 	}
-	p.eventually(fmt.Sprintf("the storm brake is open: %t", open), func() (bool, string) {
+	p.eventually(fmt.Sprintf("the cluster circuit breaker is open: %t", open), func() (bool, string) {
 		_, metrics := p.get("metrics")
 		got := metric.FindAllStringSubmatch(metrics, -1)
 		return reflect.DeepEqual(got, want), fmt.Sprint(got)
 	})
 }
 
-// stormDeferred checks what the verdicts say that the storm brake gave.
+// stormDeferred checks what the verdicts say that the cluster circuit breaker gave.
 func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 	s.t.Helper()
 	for _, v := range verdicts {
@@ -91,7 +91,7 @@ func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 	}
 }
 
-// told waits for a Kubernetes Event about the storm brake on the lease of the actuator.
+// told waits for a Kubernetes Event about the cluster circuit breaker on the lease of the actuator.
 func (s *scene) told(kind, note string) {
 	s.t.Helper()
 	says := regexp.MustCompile(note)

@@ -53,7 +53,7 @@ kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 20, burst: 5}
 maxNoOfPodsToEvictTotal: %d
 limits: {window: %v, inFlight: {perWorkload: %d}}
-brakes: {loop: {delay: 0s}, storm: {nodes: 0%%, pending: 0, failures: 0%%}}
+circuitBreakers: {workload: {delay: 0s}, cluster: {nodes: 0%%, pending: 0, failures: 0%%}}
 profiles:
   - name: default
     pluginConfig: [{name: RemovePodsViolatingNodeTaints}]

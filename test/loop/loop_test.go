@@ -36,7 +36,7 @@ const (
 	strategy  = "RemovePodsViolatingNodeTaints"
 )
 
-// file is a policy with the brakes as they are by default.
+// file is a policy with the circuit breakers as they are by default.
 const file = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 profiles:
@@ -242,7 +242,7 @@ func (w *world) held(v schemas.Verdict, returns int) {
 	}
 }
 
-// counted checks the metrics of the loop breaker.
+// counted checks the metrics of the workload circuit breaker.
 func (w *world) counted(opened, open int) {
 	w.Helper()
 	want := fmt.Sprintf(`# HELP rehome_loop_breaker_opened_total %s

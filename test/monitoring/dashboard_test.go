@@ -115,7 +115,7 @@ func TestEveryRowOfTheDashboardHasPanels(t *testing.T) {
 	}
 	check()
 	want := []string{
-		"At a glance", "Flow: from a change to a verdict", "What is held up, and why", "Brakes", "Evictions", "Lag of the bus",
+		"At a glance", "Flow: from a change to a verdict", "What is held up, and why", "Circuit breakers", "Evictions", "Lag of the bus",
 		"Maintenances, requests, dead letters and policy", "Functions and dispatcher", "Processes",
 	}
 	if fmt.Sprint(rows) != fmt.Sprint(want) {

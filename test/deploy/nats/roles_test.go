@@ -47,7 +47,7 @@ func (f *fleet) policy(scene string) string {
 	f.write("policy.yaml", `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 nodeSelector: scene=`+scene+`
-brakes: {storm: {nodes: 0%}}
+circuitBreakers: {cluster: {nodes: 0%}}
 profiles:
 - name: default
   pluginConfig: [{name: RemovePodsViolatingNodeTaints}]

@@ -155,7 +155,7 @@ func (w *world) uses(ctx context.Context) error {
 func (w *world) policy(name string, more ...string) (file string, err error) {
 	lines := append([]string{
 		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + w.name,
-		"brakes: {storm: {nodes: 0%}}", "restart: {workloads: Annotated}",
+		"circuitBreakers: {cluster: {nodes: 0%}}", "restart: {workloads: Annotated}",
 	}, more...)
 	file = filepath.Join(w.dir, name+".policy.yaml")
 	return file, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
