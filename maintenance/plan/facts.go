@@ -23,7 +23,7 @@ type Facts struct {
 	Rules []Rule
 	// Namespaces are the labels of the namespaces of the pods, by name.
 	Namespaces map[string]map[string]string
-	// InWindow says whether nodes may be begun now, and NextWindow when that changes. Zero: never.
+	// InWindow says whether nodes may be begun now. NextWindow is when a closed window opens; zero: never.
 	InWindow   bool
 	NextWindow time.Time
 }

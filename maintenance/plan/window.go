@@ -11,68 +11,44 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// mostSpans bounds how many times of a schedule without gaps are merged.
-const mostSpans = 200
-
 // Open says whether nodes may be begun now by the window of a maintenance that was made at created, where a window without a start
-// begins. next is when that changes; zero: never. For times of a schedule without gaps, next may be earlier than the change. It
-// fails for an invalid schedule.
+// begins. next is when a closed window opens; zero: never. It fails for an invalid schedule.
 func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
 	}
-	start, end := created, time.Time{}
+	opens := created
 	if w.Start != nil {
-		start = w.Start.Time
+		opens = w.Start.Time
 	}
-	if w.End != nil {
-		end = w.End.Time
+	if opens.Before(now) {
+		opens = now
 	}
-	from := now
-	if start.After(now) {
-		from = start
-	}
-	openFrom, until := from, time.Time{}
 	if w.Schedule != nil {
-		if openFrom, until, err = span(*w.Schedule, from); err != nil {
+		if opens, err = scheduled(*w.Schedule, opens); err != nil {
 			return false, time.Time{}, err
 		}
 	}
-	if !end.IsZero() && !end.After(openFrom) || openFrom.IsZero() { // over, or never within the schedule any more
+	switch {
+	case opens.IsZero(), w.End != nil && !w.End.After(opens): // never within the schedule any more, or over
 		return false, time.Time{}, nil
+	case opens.After(now):
+		return false, opens, nil
 	}
-	if openFrom.After(now) {
-		return false, openFrom, nil
-	}
-	if until.IsZero() || !end.IsZero() && end.Before(until) {
-		until = end
-	}
-	return true, until, nil
+	return true, time.Time{}, nil
 }
 
-// span is the time of the schedule that contains a moment, from that moment on, or else the next one. Times that touch
-// each other are one.
-func span(s v1alpha1.Schedule, from time.Time) (begin, end time.Time, err error) {
+// scheduled is the first moment from one on that is within a time of the schedule. Zero: there is none.
+func scheduled(s v1alpha1.Schedule, from time.Time) (time.Time, error) {
 	c, err := schedule(s)
 	if err != nil {
-		return time.Time{}, time.Time{}, err
+		return time.Time{}, err
 	}
-	at := c.Next(from.Add(-s.Duration.Duration))
-	if at.IsZero() {
-		return time.Time{}, time.Time{}, nil
-	}
-	begin, end = at, at.Add(s.Duration.Duration)
-	if begin.Before(from) {
+	begin := c.Next(from.Add(-s.Duration.Duration))
+	if !begin.IsZero() && begin.Before(from) {
 		begin = from
 	}
-	for range mostSpans {
-		next := c.Next(at)
-		if next.IsZero() || next.After(end) {
-			break
-		}
-		at, end = next, next.Add(s.Duration.Duration)
-	}
-	return begin, end, nil
+	return begin, nil
 }
 
 // schedule reads a schedule. Its error is a [Problem].

@@ -48,20 +48,20 @@ func TestNodesMayBeBegunWithinTheWindow(t *testing.T) {
 		{"not before it was made", "", "", nil, "2026-04-30T23:59:59Z", false, "2026-05-01T00:00:00Z"},
 		{"not before the start", "2026-06-01T00:00:00Z", "", nil, "2026-05-04T12:00:00Z", false, "2026-06-01T00:00:00Z"},
 		{"from the start on", "2026-06-01T00:00:00Z", "", nil, "2026-06-01T00:00:00Z", true, ""},
-		{"until the end", "", "2026-06-01T00:00:00Z", nil, "2026-05-31T23:59:59Z", true, "2026-06-01T00:00:00Z"},
+		{"until the end", "", "2026-06-01T00:00:00Z", nil, "2026-05-31T23:59:59Z", true, ""},
 		{"not at the end", "", "2026-06-01T00:00:00Z", nil, "2026-06-01T00:00:00Z", false, ""},
 		{"never if it ends before it starts", "2026-06-02T00:00:00Z", "2026-06-01T00:00:00Z", nil, "2026-05-04T12:00:00Z", false, ""},
 		{"not between the times of the schedule", "", "", nightly, "2026-05-04T12:00:00Z", false, "2026-05-04T22:00:00Z"},
-		{"from the beginning of a time", "", "", nightly, "2026-05-04T22:00:00Z", true, "2026-05-05T02:00:00Z"},
-		{"past midnight", "", "", nightly, "2026-05-05T01:59:59Z", true, "2026-05-05T02:00:00Z"},
+		{"from the beginning of a time", "", "", nightly, "2026-05-04T22:00:00Z", true, ""},
+		{"past midnight", "", "", nightly, "2026-05-05T01:59:59Z", true, ""},
 		{"not at the end of a time", "", "", nightly, "2026-05-05T02:00:00Z", false, "2026-05-05T22:00:00Z"},
 		{"within the schedule and after the start", "2026-05-04T23:00:00Z", "", nightly, "2026-05-04T22:30:00Z", false, "2026-05-04T23:00:00Z"},
 		{"a start between two times waits for the next", "2026-05-04T03:00:00Z", "", nightly, "2026-05-04T02:30:00Z", false, "2026-05-04T22:00:00Z"},
-		{"within the schedule and before the end", "", "2026-05-05T00:00:00Z", nightly, "2026-05-04T23:00:00Z", true, "2026-05-05T00:00:00Z"},
+		{"within the schedule and before the end", "", "2026-05-05T00:00:00Z", nightly, "2026-05-04T23:00:00Z", true, ""},
 		{"never when it ends before the next time", "", "2026-05-05T20:00:00Z", nightly, "2026-05-05T03:00:00Z", false, ""},
-		{"times that touch each other are one", "", "", touching, "2026-05-04T09:30:00Z", true, "2026-05-04T18:00:00Z"},
+		{"within times that touch each other", "", "", touching, "2026-05-04T09:30:00Z", true, ""},
 		{"the week goes on after a weekend", "", "", touching, "2026-05-08T18:00:00Z", false, "2026-05-11T08:00:00Z"},
-		{"times without a gap never end, and are asked about again", "", "", always, "2026-05-04T12:00:30Z", true, "2026-05-04T15:21:00Z"},
+		{"within times without a gap", "", "", always, "2026-05-04T12:00:30Z", true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &v1alpha1.Window{Start: when(t, c.start), End: when(t, c.end), Schedule: c.schedule}
@@ -82,14 +82,14 @@ func begins(t testing.TB, cron, zone string, after time.Time, count int) []strin
 	var list []string
 	w := &v1alpha1.Window{Schedule: &v1alpha1.Schedule{Cron: cron, TimeZone: zone, Duration: metav1.Duration{Duration: time.Minute}}}
 	for range count {
-		for open := true; open; {
-			var next time.Time
-			var err error
-			if open, next, err = Open(w, time.Time{}, after); err != nil || next.IsZero() {
-				t.Fatalf("%q after %s: %v, next %s", cron, after, err, next)
-			}
-			after = next
+		open, next, err := Open(w, time.Time{}, after)
+		for ; open; open, next, err = Open(w, time.Time{}, after) {
+			after = after.Add(time.Minute)
 		}
+		if err != nil || next.IsZero() {
+			t.Fatalf("%q after %s: %v, next %s", cron, after, err, next)
+		}
+		after = next
 		list = append(list, after.UTC().Format("2006-01-02T15:04Z"))
 	}
 	return list
