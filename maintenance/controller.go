@@ -139,6 +139,7 @@ type Controller struct {
 	kinds   *kinds
 	apply   *apply.Steps
 	metrics metrics
+	events  *kubeevents.Recorder // while this process leads. nil: none are written
 	// tableSynced: every maintenance of the table is in objects.
 	tableSynced atomic.Bool
 	session     atomic.Pointer[session] // nil: this process does not lead
@@ -153,7 +154,6 @@ type session struct {
 	gates    *gates
 	requests *requests
 	triggers *triggers
-	events   *kubeevents.Recorder // nil: none are written
 }
 
 // key is what one reconcile is about.
@@ -240,6 +240,11 @@ func (c *Controller) Lead(ctx context.Context) error {
 	if !c.cfg.View.WaitForSync(ctx) {
 		return nil
 	}
+	if !c.cfg.DryRun && c.cfg.Client != nil {
+		events, stop := kubeevents.Start(c.cfg.Client, c.log)
+		defer stop()
+		c.events = events
+	}
 	var last *session
 	for ctx.Err() == nil {
 		select {
@@ -256,11 +261,6 @@ func (c *Controller) Lead(ctx context.Context) error {
 func (c *Controller) lead(ctx context.Context, s *session) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !c.cfg.DryRun && c.cfg.Client != nil {
-		events, stop := kubeevents.Start(c.cfg.Client, c.log)
-		defer stop()
-		s.events = events
-	}
 	defer s.gates.close()
 	c.session.Store(s)
 	defer c.session.Store(nil)
