@@ -67,8 +67,8 @@ func reference(o schemas.ObjectRef) *corev1.ObjectReference {
 // The reasons of Kubernetes Events that are not the name of a strategy.
 const (
 	evictionFailed = "EvictionFailed" // what [policy.Policy.FailureEvents] asks for
-	loopEvent      = "LoopBreaker"
-	stormEvent     = "StormBrake"
+	loopEvent      = "WorkloadBreaker"
+	stormEvent     = "ClusterBreaker"
 	rightEvent     = "MissingRight"
 )
 

@@ -25,7 +25,7 @@ func FuzzLedger(f *testing.F) {
 	r := record{Intent: Intent{Profile: "default", Strategy: "A", Intent: intent}, Method: schemas.MethodSurge, Begun: at, Moved: at, State: json.RawMessage(`{"a":1}`)}
 	add(r.key(), r)
 	add(keyBegun, map[string]record{"uid": r, "other": r})
-	add(loopKey(limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}), LoopBreaker{
+	add(loopKey(limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}), WorkloadBreaker{
 		BreakerKey: limit.BreakerKey{Workload: "uid", Strategy: "A", Node: "worker-7"}, BreakerRecord: limit.BreakerRecord{Returns: 3}, Until: at,
 	})
 	add(keyStorm, stormRecord{Conditions: []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "many", Since: at}}})

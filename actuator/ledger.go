@@ -39,7 +39,7 @@ type Ledger interface {
 const (
 	keyMove  = "move."  // and the pod's UID: a record
 	keyBegun = "begun"  // alone: the records, by the pod's UID, of moves that have begun and have no key of their own yet
-	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a LoopBreaker
+	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a WorkloadBreaker
 	keyClear = "clear." // and the UID of a workload or everyWorkload: a request to close its circuit breakers
 	keyStorm = "storm"  // alone: a stormRecord, while the cluster breaker is open
 
@@ -115,8 +115,8 @@ func (r record) waitsFor() string {
 	return "a replacement that is ready"
 }
 
-// LoopBreaker keeps a strategy from moving the pods of a workload off a node.
-type LoopBreaker = limit.BreakerEntry
+// WorkloadBreaker keeps a strategy from moving the pods of a workload off a node.
+type WorkloadBreaker = limit.BreakerEntry
 
 // StormCondition is why nothing is moved.
 type StormCondition = limit.Condition
@@ -151,7 +151,7 @@ func readRecord(key string, text []byte) (r record, err error) {
 }
 
 // readLedger reads the entries of a ledger. It leaves out invalid records, and names them.
-func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker, storm stormRecord, invalid []error) {
+func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBreaker, storm stormRecord, invalid []error) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[key]
 		var err error
@@ -162,7 +162,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 				moves = append(moves, r)
 			}
 		case strings.HasPrefix(key, keyLoop):
-			var b LoopBreaker
+			var b WorkloadBreaker
 			if err = json.Unmarshal(value, &b); err == nil && (b.Workload == "" || loopKey(b.BreakerKey) != key) {
 				err = errors.New("it is not about the workload, strategy and node of its key")
 			}
@@ -195,7 +195,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []LoopBreaker,
 		}
 	}
 	slices.SortFunc(moves, record.older)
-	slices.SortFunc(loops, LoopBreaker.Compare)
+	slices.SortFunc(loops, WorkloadBreaker.Compare)
 	return moves, loops, storm, invalid
 }
 
@@ -204,7 +204,7 @@ type Remembered struct {
 	// Moves are the moves in flight, and settled moves that matter to a limit or a cooldown, by begin.
 	Moves []Move
 	// Loops are the circuit breakers of workloads that are open or were a short time ago, by workload, strategy and node.
-	Loops []LoopBreaker
+	Loops []WorkloadBreaker
 	// Storm are the conditions of the cluster breaker that hold. None: it is closed, or there is no leader.
 	Storm []StormCondition
 }

@@ -75,7 +75,7 @@ func TestGauges(t *testing.T) {
 			k := limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: "worker-1"}
 			m := remembering(t, map[string]any{
 				move.key(): move,
-				loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}},
+				loopKey(k): WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}},
 			})
 			r, view := prometheus.NewRegistry(), webPods("1")
 			view.nodes = []cluster.Node{{Name: "worker-1"}, {Name: "worker-2"}, {Name: "worker-3"}}
@@ -91,7 +91,7 @@ func TestGauges(t *testing.T) {
 					value[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 				}
 				return []float64{
-					value["rehome_moves_in_flight"], value["rehome_loop_breakers_open"], float64(testutil.CollectAndCount(a.metrics.storm)),
+					value["rehome_moves_in_flight"], value["rehome_workload_breakers_open"], float64(testutil.CollectAndCount(a.metrics.storm)),
 				}
 			}
 			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))

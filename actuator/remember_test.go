@@ -108,7 +108,7 @@ func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
 
 func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	k := limit.BreakerKey{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
-	l := LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}
+	l := WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}
 	t.Run("in the next process", func(t *testing.T) {
 		m := remembering(t, map[string]any{loopKey(k): l})
 		recalled(t, m, policy.Policy{})
@@ -116,7 +116,7 @@ func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
 	})
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := remembering(t, map[string]any{loopKey(k): LoopBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
+			m := remembering(t, map[string]any{loopKey(k): WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
 			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()},
 				Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())

@@ -19,8 +19,8 @@ import (
 )
 
 // loopOf is a workload circuit breaker of Deployment web/api on a node.
-func loopOf(node string, returns int, until time.Time) LoopBreaker {
-	return LoopBreaker{
+func loopOf(node string, returns int, until time.Time) WorkloadBreaker {
+	return WorkloadBreaker{
 		BreakerKey:    limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: node},
 		BreakerRecord: limit.BreakerRecord{Returns: returns, Returned: noon, Last: noon, Name: &api}, Until: until,
 	}
@@ -71,7 +71,7 @@ func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 	m.ledger["clear.all"] = ClearValue(noon)
 	got, bad := ReadLedger(m.ledger)
 	first, second := before("1", time.Minute), before("2", time.Second)
-	check(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []LoopBreaker{a, b}, Storm: storm})
+	check(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []WorkloadBreaker{a, b}, Storm: storm})
 	var messages []string
 	for _, err := range bad {
 		messages = append(messages, err.Error())
@@ -193,7 +193,7 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 			t.Run(c.name+" "+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					m := newMemory()
-					for _, l := range []LoopBreaker{loopOf("worker-1", 1, noon), loopOf("worker-2", 1, noon), loopOf("worker-1", 1, noon)} {
+					for _, l := range []WorkloadBreaker{loopOf("worker-1", 1, noon), loopOf("worker-2", 1, noon), loopOf("worker-1", 1, noon)} {
 						if len(m.ledger) == 2 {
 							l.Name, l.Workload = &other, other.UID
 						}

@@ -164,7 +164,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 	ofSession("rehome_open_intents", "Intents that have no verdict yet.", func(s *session) int { return s.entries.open })
 	ofSession("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet.",
 		func(s *session) int { return len(s.moves.all) })
-	ofSession("rehome_loop_breakers_open",
+	ofSession("rehome_workload_breakers_open",
 		"Workloads that a strategy leaves alone on a node because moving them there has not helped.",
 		func(s *session) int { return s.loop.Open(s.cfg.Now()) })
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -196,9 +196,9 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
 			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
 		}, []string{"reason", "method"}),
-		storm: gauges("rehome_storm_brake_open",
+		storm: gauges("rehome_cluster_breaker_open",
 			"1 for each reason why nothing is moved at all. No series: pods are moved.", "reason"),
-		loops: counter("rehome_loop_breaker_opened_total",
+		loops: counter("rehome_workload_breaker_openings_total",
 			"Returns of pods to the node they were moved from, each of which opens or lengthens a workload circuit breaker.", "strategy"),
 		rights: gauges("rehome_missing_rights",
 			"1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.", "method"),

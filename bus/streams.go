@@ -191,7 +191,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 		Name: StreamDead, Description: "messages that could not be read or worked on, each with its error",
 		MaxAge: deadAge, MaxBytes: share, Duplicates: duplicates,
 	}, {
-		Name: StreamLedger, Description: "what the actuator has to remember: moves in flight, moves that limits count, loop breakers",
+		Name: StreamLedger, Description: "what the actuator has to remember: moves in flight, moves that limits count, circuit breakers",
 		// A move that cannot be remembered is not made.
 		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: ledgerAge, MaxBytes: share, AllowRollup: true,
 	}, {

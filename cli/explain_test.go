@@ -78,7 +78,7 @@ func explained() look.Explanation {
 		Budgets: []look.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
 		Held: look.Held{
 			Storm:        []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
-			LoopBreakers: []look.LoopBreaker{{LoopBreaker: breakerOf("api", sec(9000)), Holds: true}},
+			WorkloadBreakers: []look.WorkloadBreaker{{WorkloadBreaker: breakerOf("api", sec(9000)), Holds: true}},
 			Moves:        []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
 			Maintenances: []explain.Block{
 				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},
@@ -217,7 +217,7 @@ func TestAnExplanationAsJSONIsOneObjectThatSaysTheSame(t *testing.T) {
 		`"guards":[{"profile":"p","rules":[{"rule":"PodsWithLocalStorage","detail":"its volume scratch is an emptyDir"},` +
 		`{"rule":"MinReplicas","detail":"its owner has 1 pod"}]}],` +
 		`"budgets":[{"name":"api","allowed":0,"message":"poddisruptionbudget shop/api: 2 of 2 healthy pods needed"},{"name":"all","allowed":1}],` +
-		`"held":{"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,` +
+		`"held":{"workloadBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,` +
 		`"returned":"2026-03-01T14:29:00Z","last":"2026-03-01T14:29:00Z",` +
 		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"until":"2026-03-01T14:30:00Z","holds":true}],` +
 		`"maintenances":[{"maintenance":"kernel","node":"worker-1","namespace":"shop","name":"api-1","reason":"DisruptionBudget",` +

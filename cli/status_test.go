@@ -43,8 +43,8 @@ func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 }
 
 // breakerOf is a workload circuit breaker of Deployment shop/NAME on worker-1.
-func breakerOf(name string, until time.Time) actuator.LoopBreaker {
-	return actuator.LoopBreaker{
+func breakerOf(name string, until time.Time) actuator.WorkloadBreaker {
+	return actuator.WorkloadBreaker{
 		BreakerKey: limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
 		BreakerRecord: limit.BreakerRecord{
 			Returns: 2, Returned: until.Add(-time.Minute), Last: until.Add(-time.Minute), Name: deploymentOf(name),
@@ -61,7 +61,7 @@ func TestAStatusSaysTheMostImportantThingFirst(t *testing.T) {
 		Moves: []actuator.Move{
 			moveOf("api-0", "worker-1", "", 2*time.Hour), moveOf("api-1", "worker-1", "a replacement that is ready", 90*time.Second), unasked,
 		},
-		Loops: []actuator.LoopBreaker{breakerOf("api", clock.Add(time.Minute)), breakerOf("db", clock)},
+		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute)), breakerOf("db", clock)},
 		Storm: []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "7 of 9 nodes went bad", Since: clock.Add(-time.Minute)}},
 	}
 	const table = `
@@ -214,7 +214,7 @@ cannot be read: ledger key x: y
 func TestAStatusAsJSONIsOneObject(t *testing.T) {
 	st := look.StatusOf(actuator.Remembered{
 		Moves: []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)},
-		Loops: []actuator.LoopBreaker{breakerOf("api", clock.Add(time.Minute))},
+		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute))},
 	}, nil, clock)
 	st.NoLeaders = "no cluster"
 	got, err := json.Marshal(st)
@@ -226,7 +226,7 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 		`"workload":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"profile":"","strategy":"PodLifeTime","intent":"",` +
 		`"method":"eviction","begun":"2026-03-01T11:59:00Z","moved":"2026-03-01T11:59:00Z","waitsFor":"a replacement that is ready"}],` +
 		`"counted":{"total":1,"nodes":{"worker-1":1},"namespaces":{"shop":1},"ages":[0,1,0,0]},` +
-		`"loopBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
+		`"workloadBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
 		`"last":"2026-03-01T12:00:00Z",` +
 		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"until":"2026-03-01T12:01:00Z","holds":true}],` +
 		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"maintenances":[],"deadLetters":{},"streams":[]}`
@@ -236,7 +236,7 @@ func TestAStatusAsJSONIsOneObject(t *testing.T) {
 }
 
 // busOf starts a bus as `rehome run` does, which the commands of this test find, with these workload circuit breakers in its ledger.
-func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
+func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
 	if err != nil {
@@ -268,7 +268,7 @@ func busOf(t *testing.T, breakers ...actuator.LoopBreaker) *bus.Bus {
 }
 
 // remembered writes loop breakers to a ledger.
-func remembered(t *testing.T, l bus.Ledger, breakers ...actuator.LoopBreaker) {
+func remembered(t *testing.T, l bus.Ledger, breakers ...actuator.WorkloadBreaker) {
 	t.Helper()
 	for _, breaker := range breakers {
 		value, err := json.Marshal(breaker)

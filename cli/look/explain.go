@@ -113,7 +113,7 @@ type Subject struct {
 
 // Held is what the actuator remembers, and what it has told, that keeps a pod where it is.
 type Held struct {
-	LoopBreakers []LoopBreaker             `json:"loopBreakers,omitempty"` // of its workload on its node
+	WorkloadBreakers []WorkloadBreaker             `json:"workloadBreakers,omitempty"` // of its workload on its node
 	Storm        []actuator.StormCondition `json:"storm,omitempty"`
 	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
 	// Maintenances want it off its node and cannot move it.
@@ -226,7 +226,7 @@ func (x *Explanation) hold(r actuator.Remembered) {
 	of := x.Pod.Workload
 	for _, l := range breakersOf(r, x.Time) {
 		if of != nil && l.Workload == of.UID && l.Node == x.Pod.Node && l.Holds {
-			x.Held.LoopBreakers = append(x.Held.LoopBreakers, l)
+			x.Held.WorkloadBreakers = append(x.Held.WorkloadBreakers, l)
 		}
 	}
 	for _, m := range r.Moves {

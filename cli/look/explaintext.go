@@ -292,7 +292,7 @@ func (h Held) write(p *page, x *Explanation) {
 		p.line(2, "", fmt.Sprintf("the cluster circuit breaker holds everything since %s: %s: %s",
 			c.Since.Local().Format(time.DateTime), c.Reason, c.Message))
 	}
-	for _, l := range h.LoopBreakers {
+	for _, l := range h.WorkloadBreakers {
 		const text = "a workload circuit breaker keeps %s from the pods of %s on %s until %s: pods came back %s"
 		p.line(2, "", fmt.Sprintf(text, l.Strategy,
 			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Until.Local().Format(time.DateTime), command.Count(l.Returns, "time")))

@@ -41,7 +41,7 @@ func LoopsCommand() *cobra.Command {
 	return c
 }
 
-type breakers []LoopBreaker
+type breakers []WorkloadBreaker
 
 // Write implements [command.Shown].
 func (list breakers) Write(w io.Writer) error {
@@ -50,7 +50,7 @@ func (list breakers) Write(w io.Writer) error {
 	return err
 }
 
-func inForce(list []LoopBreaker) (n int) {
+func inForce(list []WorkloadBreaker) (n int) {
 	for _, l := range list {
 		if l.Holds {
 			n++
@@ -132,7 +132,7 @@ func clearLoops(ctx context.Context, s settings.Settings, arguments []string, w 
 }
 
 // clearKeys returns one key for each UID: a workload that was created again has several.
-func clearKeys(breakers []actuator.LoopBreaker) []string {
+func clearKeys(breakers []actuator.WorkloadBreaker) []string {
 	var keys []string
 	for _, l := range breakers {
 		if key := actuator.ClearKey(l.Workload); !slices.Contains(keys, key) {
@@ -143,9 +143,9 @@ func clearKeys(breakers []actuator.LoopBreaker) []string {
 }
 
 // breakersNamed returns the workload circuit breakers of NAMESPACE/KIND/NAME.
-func breakersNamed(all []actuator.LoopBreaker, workload string) ([]actuator.LoopBreaker, error) {
+func breakersNamed(all []actuator.WorkloadBreaker, workload string) ([]actuator.WorkloadBreaker, error) {
 	var known []string
-	var chosen []actuator.LoopBreaker
+	var chosen []actuator.WorkloadBreaker
 	parts := strings.Split(workload, "/")
 	for _, l := range all {
 		if l.Name == nil {

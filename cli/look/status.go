@@ -86,7 +86,7 @@ type Status struct {
 	Time          time.Time                 `json:"time"`
 	MovesInFlight []actuator.Move           `json:"movesInFlight"`
 	Counted       moveCount                 `json:"counted"`
-	LoopBreakers  []LoopBreaker             `json:"loopBreakers"`
+	WorkloadBreakers  []WorkloadBreaker             `json:"workloadBreakers"`
 	Storm         []actuator.StormCondition `json:"storm"` // empty: the cluster circuit breaker is closed
 	Leaders       []LeaderStatus            `json:"leaders,omitempty"`
 	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
@@ -122,9 +122,9 @@ type moveLimits struct {
 // ages are the steps of [moveCount.Ages]; the last one is everything older.
 func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
 
-// LoopBreaker is a workload circuit breaker, and whether it holds now.
-type LoopBreaker struct {
-	actuator.LoopBreaker
+// WorkloadBreaker is a workload circuit breaker, and whether it holds now.
+type WorkloadBreaker struct {
+	actuator.WorkloadBreaker
 	Holds bool `json:"holds"`
 }
 
@@ -132,7 +132,7 @@ type LoopBreaker struct {
 func StatusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) Status {
 	st := Status{
 		Time: now.UTC(), MovesInFlight: []actuator.Move{}, Counted: countMoves(r.Moves, limits, now),
-		LoopBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{}, Deferred: []DeferredPod{}, Requests: []OpenRequest{},
+		WorkloadBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{}, Deferred: []DeferredPod{}, Requests: []OpenRequest{},
 		Maintenances: []MaintenanceStatus{},
 		DeadLetters:  map[string]uint64{}, Streams: []bus.StreamStatus{},
 	}
@@ -145,10 +145,10 @@ func StatusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) Statu
 	return st
 }
 
-func breakersOf(r actuator.Remembered, now time.Time) []LoopBreaker {
-	out := []LoopBreaker{}
+func breakersOf(r actuator.Remembered, now time.Time) []WorkloadBreaker {
+	out := []WorkloadBreaker{}
 	for _, l := range r.Loops {
-		out = append(out, LoopBreaker{l, l.Until.After(now)})
+		out = append(out, WorkloadBreaker{l, l.Until.After(now)})
 	}
 	return out
 }
@@ -226,7 +226,7 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 }
 
 func (st Status) brief() string {
-	holding := inForce(st.LoopBreakers)
+	holding := inForce(st.WorkloadBreakers)
 	breakers, verb := command.Count(holding, "workload circuit breaker"), "holds"
 	if holding > 1 {
 		verb = "hold"

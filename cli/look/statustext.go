@@ -26,7 +26,7 @@ func (st Status) Write(w io.Writer) error {
 	}
 	st.writeMoves(&text)
 	st.Counted.write(&text)
-	writeBreakers(&text, st.LoopBreakers)
+	writeBreakers(&text, st.WorkloadBreakers)
 	st.writeLeaders(&text)
 	st.writeDeferred(&text)
 	st.writeRequests(&text)
@@ -117,7 +117,7 @@ func (c moveCount) limitsInWords() string {
 	return "; the policy allows " + strings.Join(words, ", ")
 }
 
-func writeBreakers(w io.Writer, list []LoopBreaker) {
+func writeBreakers(w io.Writer, list []WorkloadBreaker) {
 	var rows [][]string
 	for _, l := range list {
 		state := "over since "

@@ -62,10 +62,10 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 // clusterBreaker waits until the metric says that the cluster circuit breaker is open because of the nodes, or that it is closed.
 func (s *scene) clusterBreaker(p *process, open bool) {
 	s.t.Helper()
-	metric := regexp.MustCompile(`(?m)^rehome_storm_brake_open\{(.*)\} (.*)$`)
+	metric := regexp.MustCompile(`(?m)^rehome_cluster_breaker_open\{(.*)\} (.*)$`)
 	var want [][]string
 	if open {
-		line := `rehome_storm_brake_open{reason="StormNodes"} 1`
+		line := `rehome_cluster_breaker_open{reason="StormNodes"} 1`
 		want = [][]string{{line, `reason="StormNodes"`, "1"}}
 	}
 	p.eventually(fmt.Sprintf("the cluster circuit breaker is open: %t", open), func() (bool, string) {
@@ -96,7 +96,7 @@ func (s *scene) told(kind, note string) {
 	s.t.Helper()
 	says := regexp.MustCompile(note)
 	eventually(s.t, "a Kubernetes Event says "+note, func() (bool, string) {
-		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=StormBrake"})
+		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=ClusterBreaker"})
 		s.must(err)
 		seen := ""
 		for _, e := range list.Items {

@@ -81,7 +81,7 @@ func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared
 		t.Errorf("after the sixth return: %s %s, want that it is deferred for Loop", v.Outcome, v.Reason)
 	}
 	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), actuator.ClearValue(time.Now())))
-	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_loop_breakers_open") == 0 })
+	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_workload_breakers_open") == 0 })
 	if v := w.want(); v.Outcome != schemas.Evicted {
 		t.Errorf("after its breaker was cleared: %s %s, want evicted", v.Outcome, v.Reason)
 	}
@@ -245,15 +245,15 @@ func (w *world) held(v schemas.Verdict, returns int) {
 // counted checks the metrics of the workload circuit breaker.
 func (w *world) counted(opened, open int) {
 	w.Helper()
-	want := fmt.Sprintf(`# HELP rehome_loop_breaker_opened_total %s
-# TYPE rehome_loop_breaker_opened_total counter
-rehome_loop_breaker_opened_total{strategy="%s"} %d
-# HELP rehome_loop_breakers_open %s
-# TYPE rehome_loop_breakers_open gauge
-rehome_loop_breakers_open %d
-`, w.help("rehome_loop_breaker_opened_total"), strategy, opened, w.help("rehome_loop_breakers_open"), open)
+	want := fmt.Sprintf(`# HELP rehome_workload_breaker_openings_total %s
+# TYPE rehome_workload_breaker_openings_total counter
+rehome_workload_breaker_openings_total{strategy="%s"} %d
+# HELP rehome_workload_breakers_open %s
+# TYPE rehome_workload_breakers_open gauge
+rehome_workload_breakers_open %d
+`, w.help("rehome_workload_breaker_openings_total"), strategy, opened, w.help("rehome_workload_breakers_open"), open)
 	err := testutil.GatherAndCompare(w.metrics, bytes.NewReader([]byte(want)),
-		"rehome_loop_breaker_opened_total", "rehome_loop_breakers_open")
+		"rehome_workload_breaker_openings_total", "rehome_workload_breakers_open")
 	if err != nil {
 		w.Error(err)
 	}
@@ -291,7 +291,7 @@ func (w *world) gauge(name string) float64 {
 func (w *world) told(words string) {
 	w.Helper()
 	bustest.Eventually(w, "a Kubernetes Event says "+words, func() bool {
-		list, err := w.client.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=LoopBreaker"})
+		list, err := w.client.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=WorkloadBreaker"})
 		w.must(err)
 		for _, e := range list.Items {
 			if strings.HasPrefix(e.Note, words) {

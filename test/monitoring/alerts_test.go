@@ -118,9 +118,9 @@ var cases = []struct {
 		`rehome_leader{lease="rehome-watcher", instance="b", ` + ours + `} 1x300`,
 	}, 250, nil},
 
-	{"RehomeStormBrakeOpen", "it has held for long", []string{`rehome_storm_brake_open{reason="StormNodes", ` + pod + `} _ _ 1x30`}, 13,
+	{"RehomeClusterBreakerOpen", "it has held for long", []string{`rehome_cluster_breaker_open{reason="StormNodes", ` + pod + `} _ _ 1x30`}, 13,
 		map[string]string{`{job="rehome", namespace="rehome", reason="StormNodes"}`: "Rehome moves nothing (StormNodes)."}},
-	{"RehomeStormBrakeOpen", "it has let go", []string{`rehome_storm_brake_open{reason="StormNodes", ` + pod + `} 1 1 1 1 1`}, 15, nil},
+	{"RehomeClusterBreakerOpen", "it has let go", []string{`rehome_cluster_breaker_open{reason="StormNodes", ` + pod + `} 1 1 1 1 1`}, 15, nil},
 
 	{"RehomeBusLag", "scopes of a strategy wait all the time", []string{
 		`rehome_bus_consumer_waiting_messages{stream="REHOME_SCOPES", consumer="PodLifeTime", ` + pod + `} 0 0 5+1x60`,

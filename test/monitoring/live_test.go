@@ -18,7 +18,7 @@ import (
 var empty = map[string]string{}
 
 // troubled are the alerts whose condition the troubles of the live run meet. The others need longer than a test.
-var troubled = []string{"RehomeDeadLetters", "RehomeEvictionsFail", "RehomePolicyRefused", "RehomeStormBrakeOpen"}
+var troubled = []string{"RehomeClusterBreakerOpen", "RehomeDeadLetters", "RehomeEvictionsFail", "RehomePolicyRefused"}
 
 // TestTheDashboardAndTheAlertsShowWhatHappensInALiveRun plays what people look at a dashboard for, while the processes are
 // scraped: first all is well, then everything that can hold a pod does.
@@ -99,7 +99,7 @@ func (s *scene) trouble() {
 	s.says(s.run, `rehome_verdicts_total\{.*outcome="deferred",.*reason="DisruptionBudget"`)
 	s.says(s.run, `rehome_verdicts_total\{.*outcome="failed",.*reason="Invalid"`)
 	s.taint(s.nodes[3], corev1.TaintEffectPreferNoSchedule)
-	s.says(s.run, `rehome_loop_breakers_open 1`)
+	s.says(s.run, `rehome_workload_breakers_open 1`)
 	s.command("request", "evaluate", "--name", "one", "--reason", "the scene wants it")
 	s.maintain("kernel", s.nodes[7])
 	s.says(s.run, `rehome_maintenance_nodes\{maintenance="kernel",stage="Draining"\} 1`)
@@ -112,7 +112,7 @@ func (s *scene) trouble() {
 	s.says(s.run, `rehome_policy_last_reload_successful 0`)
 	s.taint(s.nodes[1], corev1.TaintEffectNoSchedule)
 	s.taint(s.nodes[2], corev1.TaintEffectNoSchedule)
-	s.says(s.run, `rehome_storm_brake_open\{reason="StormNodes"\} 1`)
+	s.says(s.run, `rehome_cluster_breaker_open\{reason="StormNodes"\} 1`)
 }
 
 // queriesShow asks everything that the dashboard asks.
