@@ -314,8 +314,7 @@ func loops(t policy.Traits) bool { return !t.RenewsPods && !t.MayReturn }
 func (s *session) movedOff(x *inFlight, now time.Time) {
 	if loops(s.traits(x)) {
 		k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: x.at.node}
-		s.loop.Moved(k, now)
-		s.loop.Describe(k, x.Workload, x.seen)
+		s.loop.Moved(k, x.Workload, x.seen, now)
 		s.storeLoop(k)
 	}
 }
@@ -331,8 +330,7 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	if node != x.at.node && s.cfg.View.Seen(x.replacement) <= before.Seen {
 		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
 	}
-	opened := s.loop.Landed(k.Workload, k.Strategy, x.at.node, node, now)
-	s.loop.Describe(k, x.Workload, before.Seen)
+	opened := s.loop.Landed(k, x.at.node, x.Workload, now)
 	if b, _ := s.loop.Entry(k); opened {
 		s.metrics.loops.WithLabelValues(k.Strategy).Inc()
 		name := string(x.at.workload)

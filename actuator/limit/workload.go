@@ -81,37 +81,29 @@ func (b *WorkloadBreaker) Holds(k BreakerKey, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Moved records that the strategy moved a pod of the workload off the node.
-func (b *WorkloadBreaker) Moved(k BreakerKey, now time.Time) {
+// Moved records that the strategy moved a pod of the workload off the node. name is the workload, if it is known, and seen the newest
+// pod that was known.
+func (b *WorkloadBreaker) Moved(k BreakerKey, name *schemas.ObjectRef, seen uint64, now time.Time) {
 	if b.off() || k.Workload == "" {
 		return
 	}
 	r, _ := b.recall(k, now)
-	r.Away, r.Last = true, later(r.Last, now)
+	r.Away, r.Last, r.Name, r.Seen = true, later(r.Last, now), cmp.Or(name, r.Name), seen
 	b.records[k] = r
 }
 
-// Describe adds the name of the workload, if it is known, and the newest known pod to a record.
-func (b *WorkloadBreaker) Describe(k BreakerKey, name *schemas.ObjectRef, seen uint64) {
-	if r, ok := b.records[k]; ok {
-		r.Name, r.Seen = cmp.Or(name, r.Name), seen
-		b.records[k] = r
-	}
-}
-
-// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node on, and says whether
-// that is a return. A landing on the node from is a return even without a record: another process may have made the move.
-func (b *WorkloadBreaker) Landed(workload types.UID, strategy, from, on string, now time.Time) (opened bool) {
-	k := BreakerKey{workload, strategy, on}
+// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node of the key, and says
+// whether that is a return. A landing on the node from is a return even without a record: another process may have made the move.
+func (b *WorkloadBreaker) Landed(k BreakerKey, from string, name *schemas.ObjectRef, now time.Time) (opened bool) {
 	r, known := b.recall(k, now)
-	if b.off() || workload == "" || (!known && on != from) {
+	if b.off() || k.Workload == "" || (!known && k.Node != from) {
 		return false
 	}
 	opened = r.Away || !known
 	if opened {
 		r.Returns, r.Returned, r.Away = r.Returns+1, later(r.Returned, now), false
 	}
-	r.Last = later(r.Last, now)
+	r.Last, r.Name = later(r.Last, now), cmp.Or(name, r.Name)
 	b.records[k] = r
 	return opened
 }

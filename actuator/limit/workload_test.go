@@ -41,8 +41,8 @@ func TestAPodThatAlwaysComesBackAtOnceIsMovedLessAndLess(t *testing.T) {
 	for now := noon; now.Sub(noon) < 24*time.Hour; now = now.Add(time.Minute) {
 		if l.Holds(on("a"), now).IsZero() {
 			moved = append(moved, now.Sub(noon))
-			l.Moved(on("a"), now)
-			l.Landed("web", "S", "a", "a", now)
+			l.Moved(on("a"), nil, 0, now)
+			l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, now)
 		}
 	}
 	var want []time.Duration
@@ -70,80 +70,80 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 		want   entries
 	}{
 		{"a replacement on another node is none", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			return []bool{l.Landed("web", "S", "a", "b", at(1))}
+			l.Moved(on("a"), nil, 0, at(0))
+			return []bool{l.Landed(BreakerKey{"web", "S", "b"}, "a", nil, at(1))}
 		}, []bool{false}, entries{entry(on("a"), BreakerRecord{Away: true, Last: at(0)}, time.Time{})}},
 		{"one on the node that its pod had to leave is one", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			return []bool{l.Landed("web", "S", "a", "a", at(1))}
+			l.Moved(on("a"), nil, 0, at(0))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
 		{"one on a node that another pod had to leave is one, which ends moves to and fro", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			first := l.Landed("web", "S", "a", "b", at(1))
-			l.Moved(on("b"), at(2))
-			second := l.Landed("web", "S", "b", "a", at(3))
-			l.Moved(on("a"), at(5))
-			return []bool{first, second, l.Landed("web", "S", "a", "b", at(6))}
+			l.Moved(on("a"), nil, 0, at(0))
+			first := l.Landed(BreakerKey{"web", "S", "b"}, "a", nil, at(1))
+			l.Moved(on("b"), nil, 0, at(2))
+			second := l.Landed(BreakerKey{"web", "S", "a"}, "b", nil, at(3))
+			l.Moved(on("a"), nil, 0, at(5))
+			return []bool{first, second, l.Landed(BreakerKey{"web", "S", "b"}, "a", nil, at(6))}
 		}, []bool{false, true, true}, entries{
 			entry(on("a"), BreakerRecord{Returns: 1, Returned: at(3), Away: true, Last: at(5)}, at(5)),
 			entry(on("b"), BreakerRecord{Returns: 1, Returned: at(6), Last: at(6)}, at(8)),
 		}},
 		{"pods that were moved off together and come back one by one are one", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			l.Moved(on("a"), at(0))
-			l.Moved(on("a"), at(0))
+			l.Moved(on("a"), nil, 0, at(0))
+			l.Moved(on("a"), nil, 0, at(0))
+			l.Moved(on("a"), nil, 0, at(0))
 			return []bool{
-				l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(2)), l.Landed("web", "S", "a", "a", at(5)),
+				l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1)), l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(2)), l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(5)),
 			}
 		}, []bool{true, false, false}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(5)}, at(3))}},
 		{"the next is counted after another move, even in the same moment", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			first := l.Landed("web", "S", "a", "a", at(1))
-			l.Moved(on("a"), at(1))
-			return []bool{first, l.Landed("web", "S", "a", "a", at(1))}
+			l.Moved(on("a"), nil, 0, at(0))
+			first := l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
+			l.Moved(on("a"), nil, 0, at(1))
+			return []bool{first, l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))}
 		}, []bool{true, true}, entries{entry(on("a"), BreakerRecord{Returns: 2, Returned: at(1), Last: at(1)}, at(5))}},
 		{"what another strategy or workload did is nothing to it", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(BreakerKey{"db", "S", "a"}, at(0))
-			l.Moved(BreakerKey{"web", "T", "a"}, at(0))
-			return []bool{l.Landed("web", "S", "b", "a", at(1))}
+			l.Moved(BreakerKey{"db", "S", "a"}, nil, 0, at(0))
+			l.Moved(BreakerKey{"web", "T", "a"}, nil, 0, at(0))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "b", nil, at(1))}
 		}, []bool{false}, entries{
 			entry(BreakerKey{"db", "S", "a"}, BreakerRecord{Away: true, Last: at(0)}, time.Time{}),
 			entry(BreakerKey{"web", "T", "a"}, BreakerRecord{Away: true, Last: at(0)}, time.Time{}),
 		}},
 		{"a move that another process made is one all the same", patience(), func(l *WorkloadBreaker) []bool {
-			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "a", "a", at(1))}
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1)), l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))}
 		}, []bool{true, false}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(3))}},
 		{"a move of more than an hour ago is forgotten", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
-			return []bool{l.Landed("web", "S", "b", "a", at(60))}
+			l.Moved(on("a"), nil, 0, at(0))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "b", nil, at(60))}
 		}, []bool{false}, entries{entry(on("a"), BreakerRecord{Away: true, Last: at(0)}, time.Time{})}},
 		{"one that is forgotten is not added to", patience(), func(l *WorkloadBreaker) []bool {
 			l.Restore(on("a"), BreakerRecord{Returns: 5, Returned: at(0), Last: at(0)}) // for 32 minutes
-			l.Moved(on("a"), at(64))
-			return []bool{l.Landed("web", "S", "a", "a", at(65))}
+			l.Moved(on("a"), nil, 0, at(64))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(65))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(65), Last: at(65)}, at(67))}},
 		{"and one that holds for long is remembered for long", patience(), func(l *WorkloadBreaker) []bool {
 			l.Restore(on("a"), BreakerRecord{Returns: 5, Returned: at(0), Last: at(0)})
-			l.Moved(on("a"), at(63))
-			return []bool{l.Landed("web", "S", "a", "a", at(64))}
+			l.Moved(on("a"), nil, 0, at(63))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(64))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 6, Returned: at(64), Last: at(64)}, at(128))}},
 		{"pods without a workload have none", patience(), func(l *WorkloadBreaker) []bool {
-			l.Moved(BreakerKey{"", "S", "a"}, at(0))
+			l.Moved(BreakerKey{"", "S", "a"}, nil, 0, at(0))
 			l.Restore(BreakerKey{"", "S", "a"}, BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
-			return []bool{l.Landed("", "S", "a", "a", at(1))}
+			return []bool{l.Landed(BreakerKey{"", "S", "a"}, "a", nil, at(1))}
 		}, []bool{false}, nil},
 		{"a delay of 0 knows none", policy.WorkloadBreaker{MaxDelay: time.Hour}, func(l *WorkloadBreaker) []bool {
-			l.Moved(on("a"), at(0))
+			l.Moved(on("a"), nil, 0, at(0))
 			l.Restore(on("b"), BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)})
-			return []bool{l.Landed("web", "S", "a", "a", at(1)), l.Landed("web", "S", "b", "b", at(1))}
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1)), l.Landed(BreakerKey{"web", "S", "b"}, "b", nil, at(1))}
 		}, []bool{false, false}, nil},
 		{"the longest delay bounds the first one too", policy.WorkloadBreaker{Delay: time.Hour, MaxDelay: time.Minute}, func(l *WorkloadBreaker) []bool {
-			return []bool{l.Landed("web", "S", "a", "a", at(1))}
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 1, Returned: at(1), Last: at(1)}, at(2))}},
 		{"a clock that goes back shortens nothing", patience(), func(l *WorkloadBreaker) []bool {
 			l.Restore(on("a"), BreakerRecord{Returns: 1, Returned: at(10), Last: at(10)})
-			l.Moved(on("a"), at(8))
-			return []bool{l.Landed("web", "S", "a", "a", at(9))}
+			l.Moved(on("a"), nil, 0, at(8))
+			return []bool{l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(9))}
 		}, []bool{true}, entries{entry(on("a"), BreakerRecord{Returns: 2, Returned: at(10), Last: at(10)}, at(14))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 
 func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
-	l.Moved(on("a"), at(0))
-	l.Landed("web", "S", "a", "a", at(1))
+	l.Moved(on("a"), nil, 0, at(0))
+	l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
 	ask := func(k BreakerKey, now time.Time) time.Time { return l.Holds(k, now) }
 	got := []time.Time{
 		ask(on("a"), at(1)), ask(on("a"), at(3).Add(-1)), ask(on("a"), at(3)),
@@ -169,8 +169,8 @@ func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
 func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	for range 2 {
-		l.Moved(on("a"), at(0))
-		l.Landed("web", "S", "a", "a", at(0))
+		l.Moved(on("a"), nil, 0, at(0))
+		l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(0))
 	}
 	var got []time.Time
 	for _, p := range []policy.WorkloadBreaker{
@@ -186,9 +186,9 @@ func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
 
 func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 	first, second := NewWorkloadBreaker(patience()), NewWorkloadBreaker(patience())
-	first.Moved(on("a"), at(0))
-	first.Landed("web", "S", "a", "a", at(1))
-	first.Moved(on("a"), at(4))
+	first.Moved(on("a"), nil, 0, at(0))
+	first.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
+	first.Moved(on("a"), nil, 0, at(4))
 	for _, e := range first.All() {
 		raw, err := json.Marshal(e)
 		if err != nil {
@@ -203,7 +203,7 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 		second.Restore(stored.BreakerKey, stored.BreakerRecord)
 	}
 	check(t, "remembered", second.All(), first.All())
-	check(t, "opened", second.Landed("web", "S", "a", "a", at(5)), true)
+	check(t, "opened", second.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(5)), true)
 	check(t, "held until", second.Holds(on("a"), at(5)), at(9))
 	_, known := second.Entry(on("b"))
 	check(t, "another node is known", known, false)
@@ -212,8 +212,8 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	for _, k := range []BreakerKey{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
-		l.Moved(k, at(0))
-		l.Landed(k.Workload, k.Strategy, k.Node, k.Node, at(0))
+		l.Moved(k, nil, 0, at(0))
+		l.Landed(BreakerKey{k.Workload, k.Strategy, k.Node}, k.Node, nil, at(0))
 	}
 	check(t, "cleared", l.Clear("web"), []BreakerKey{{"web", "S", "a"}, {"web", "S", "b"}, {"web", "T", "a"}})
 	one := BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)}
@@ -225,9 +225,9 @@ func TestForgettingSaysWhatItDrops(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	l.Restore(on("long"), BreakerRecord{Returns: 6, Returned: at(0), Last: at(0)}) // 64 minutes, twice
 	for _, node := range []string{"d", "b", "e", "a", "c"} {
-		l.Moved(on(node), at(0))
+		l.Moved(on(node), nil, 0, at(0))
 	}
-	l.Moved(on("late"), at(1))
+	l.Moved(on("late"), nil, 0, at(1))
 	check(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []BreakerKey(nil))
 	check(t, "dropped after an hour", l.Forget(at(60)), []BreakerKey{on("a"), on("b"), on("c"), on("d"), on("e")})
 	check(t, "dropped after two delays", l.Forget(at(128)), []BreakerKey{on("late"), on("long")})
@@ -293,9 +293,9 @@ func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
 			e := event{now, random.IntN(2) == 0, nodes[random.IntN(3)], nodes[random.IntN(3)]}
 			history = append(history, e)
 			if e.move {
-				l.Moved(on(e.from), now)
+				l.Moved(on(e.from), nil, 0, now)
 			} else {
-				l.Landed("web", "S", e.from, e.on, now)
+				l.Landed(BreakerKey{"web", "S", e.on}, e.from, nil, now)
 			}
 			if random.IntN(3) == 0 {
 				l.Forget(now)
@@ -335,12 +335,12 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 			k.Node += fmt.Sprint("-", now.Unix()) // a node that nothing comes back to, as in a cluster that renews its nodes
 		}
 		if l.Holds(k, now).IsZero() {
-			l.Moved(k, now)
+			l.Moved(k, nil, 0, now)
 			lastUsed[k] = now
 		}
 		if random.IntN(2) == 0 {
 			lastUsed[k] = now
-			if l.Landed(k.Workload, "S", k.Node, k.Node, now) {
+			if l.Landed(BreakerKey{k.Workload, "S", k.Node}, k.Node, nil, now) {
 				if r, _ := l.Entry(k); r.Returns == 1 {
 					delays[k] = nil // the ones before are forgotten
 				}
