@@ -140,16 +140,21 @@ func (d DeadLetter) Event() (schemas.Event, error) {
 // DeadNumbers returns the numbers of the dead letters of a query, newest first. [Bus.DeadLetter] reads one of them. It fails with
 // [ErrNotConnected] and [ErrNotSetUp] among others.
 func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
-	by := "*"
-	if q.By != "" {
-		by = schemas.Token(q.By)
-	}
 	s := source{stream: StreamDead, since: q.Since}
 	if q.Stream != "" || q.By != "" {
+		by := "*"
+		if q.By != "" {
+			by = schemas.Token(q.By)
+		}
 		s.channels = []string{deadSubject(cmp.Or(q.Stream, "*"), by)}
 	}
 	numbers := []uint64{}
 	err := b.do("list dead letters", func() error {
+		if len(s.channels) == 0 {
+			all, err := b.sequences(ctx, s)
+			numbers = append(numbers, all...)
+			return err
+		}
 		return b.list(ctx, s, func(l letter) error {
 			numbers = append(numbers, l.Sequence)
 			return nil

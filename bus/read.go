@@ -118,8 +118,8 @@ func (r *consuming) close() {
 	_ = r.bus.js.DeleteConsumer(ctx, r.stream.CachedInfo().Config.Name, r.consumer.CachedInfo().Name) // else the server does it in a minute
 }
 
-// polling reads without a consumer, by questions for single messages. A server delivers what a consumer has on any subject that the
-// consumer names, so participants outside of Rehome may make none.
+// polling reads without a consumer and requests single messages. A server delivers the messages of a consumer on any subject that the
+// consumer names, so participants outside of Rehome must not make consumers.
 type polling struct {
 	bus      *Bus
 	stream   jetstream.Stream
@@ -319,6 +319,34 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 		r.ready = nil
 	}
 	return nil
+}
+
+// sequences returns the sequences of the messages that a source of all channels has now, in order. It does not read the messages.
+func (b *Bus) sequences(ctx context.Context, s source) (all []uint64, err error) {
+	stream, err := b.js.Stream(ctx, s.stream)
+	if err != nil {
+		return nil, notSetUp("stream "+s.stream, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return nil, notSetUp("stream "+s.stream, err)
+	}
+	from := info.State.FirstSeq
+	if !s.since.IsZero() {
+		if from, err = b.poll(s, 0, stream).first(ctx, info.State.LastSeq); err != nil {
+			return nil, fmt.Errorf("stream %s: %w", s.stream, err)
+		}
+	}
+	deleted := make(map[uint64]bool, len(info.State.Deleted))
+	for _, n := range info.State.Deleted {
+		deleted[n] = true
+	}
+	for n := max(from, 1); n <= info.State.LastSeq; n++ {
+		if !deleted[n] {
+			all = append(all, n)
+		}
+	}
+	return all, nil
 }
 
 // follow calls take with the messages of a source and then with each new one, one at a time, until ctx ends. After a loss of the

@@ -104,7 +104,7 @@ const inboxes = "_INBOX_"
 // inbox is the beginning of the subjects to which the answers for a participant come.
 func inbox(name string) string { return inboxes + schemas.Token(name) }
 
-// api is the beginning of the subjects by which a client asks a server about streams and consumers.
+// api is the prefix of the questions about streams and consumers.
 const api = "$JS.API."
 
 // asking returns the questions about streams that a participant asks, whatever the nouns.
@@ -143,7 +143,7 @@ func on(question string) []string {
 	return subjects
 }
 
-// pulls is the subject on which a client asks for the messages of a consumer.
+// pulls is the subject for requesting messages of a consumer.
 func pulls(stream, consumer string) string {
 	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
@@ -193,7 +193,7 @@ func (r *Rights) add(n Noun, p Participant, h Hosting) {
 	}
 }
 
-// own returns the subjects of a noun that are the participant's own, on which it may publish, or which it may hear.
+// own returns the subjects of a noun on which the participant may publish, and to which a sender may subscribe.
 func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 	rest := []string{">"}
 	switch byRole := strategies(p.Role, h); {

@@ -153,14 +153,15 @@ func use(p bus.Participant) string {
 // readme returns the text of [Readme].
 func readme(users []user, certified bool) []byte {
 	var b strings.Builder
-	b.WriteString("# Who takes part on the bus\n\n" +
-		"Written by `rehome setup --auth`. Run it again to add somebody, with everybody who is to stay: seeds that are here\n" +
-		"are kept. Files that end in `.nk` or `.key` are secrets.\n\n" +
-		"1. Each NATS server gets `" + ServerConfig + "`, by the line `include \"" + ServerConfig + "\"` in its configuration,\n" +
-		"   and is told of changes with `nats-server --signal reload`, twice if there is somebody new who has an account.\n" +
-		"2. Each participant gets its own seed and nobody else's. Programs of Rehome find it by `REHOME_NATS_NKEY_FILE`, and\n" +
-		"   receive answers below `_INBOX_` and the name of the file.\n\n" +
-		"| seed | who uses it |\n|---|---|\n")
+	b.WriteString("# Participants of the bus\n\n" +
+		"`rehome setup --auth` wrote these files. To add a participant, run it again and name all participants that remain. It keeps\n" +
+		"existing seeds. Files that end in `.nk` or `.key` are secrets.\n\n" +
+		"1. Each NATS server reads `" + ServerConfig + "`, by the line `include \"" + ServerConfig + "\"` in its configuration.\n" +
+		"   `nats-server --signal reload` makes it read changes. Reload twice, some seconds apart, when you add a participant with\n" +
+		"   an account of its own.\n" +
+		"2. Each participant gets its own seed only. Programs of Rehome find it by `REHOME_NATS_NKEY_FILE`, and receive answers\n" +
+		"   below `_INBOX_` and the name of the file.\n\n" +
+		"| seed | used by |\n|---|---|\n")
 	for _, u := range users {
 		fmt.Fprintf(&b, "| `%s%s` | %s |\n", u, SeedSuffix, use(u.Participant))
 	}

@@ -36,15 +36,15 @@ const (
 )
 
 const readmeTLS = `
-Certificates, for who has no other authority. Those of the servers and of the clients hold for a year and are made anew
-each time; the authority holds for ten years and is kept.
+Certificates for servers without another authority. Those of servers and clients are valid for a year, and each run replaces
+them. The authority is valid for ten years, and each run keeps it.
 
-| file | who gets it |
+| file | used by |
 |---|---|
 | ` + "`server.crt`, `server.key`" + ` | each NATS server, for its clients and its cluster |
-| ` + "`ca.crt`" + ` | everybody; programs of Rehome find it by ` + "`REHOME_NATS_CA_FILE`" + ` |
-| ` + "`client.crt`, `client.key`" + ` | each participant, where the servers want it with ` + "`verify: true`" + ` |
-| ` + "`ca.key`" + ` | nobody: keep it where only you are, to make the others anew |
+| ` + "`ca.crt`" + ` | all; programs of Rehome find it by ` + "`REHOME_NATS_CA_FILE`" + ` |
+| ` + "`client.crt`, `client.key`" + ` | each participant, where the servers require it with ` + "`verify: true`" + ` |
+| ` + "`ca.key`" + ` | the person who makes new certificates; keep it secret |
 `
 
 // certify makes certificates for hosts, if there are any.
