@@ -227,10 +227,20 @@ func (p *process) identified(context.Context) error {
 
 // follow begins the tasks when the streams exist, and evaluates everything again when they were lost and made again.
 func (p *process) follow(ctx context.Context) error {
-	p.identify(ctx)
 	var setUp func(context.Context) error // nil: another process sets up the bus
 	if p.roles.Embedded {
 		setUp = func(ctx context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
+	}
+	// Without the API server, people can still read the bus.
+	unknown, known := context.WithCancel(ctx)
+	defer known()
+	p.bus.Identify(bus.Installation{Name: p.settings.Installation})
+	go func() {
+		p.identify(ctx)
+		known()
+	}()
+	if err := p.bus.FollowStreams(unknown, setUp, func() {}); err != nil {
+		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
 	begun := false

@@ -73,19 +73,16 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 			return err
 		}
 	}
-	client, noCluster := settings.NewClient(s)
-	if noCluster != nil && takeOver {
-		return noCluster
-	}
 	setup := settings.SetupOf(s, p)
 	setup.TakeOver = takeOver
 	return command.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
 		ctx, cancel := context.WithTimeout(c.Context(), timeout)
 		defer cancel()
 		for {
-			installation, err := bus.Installation{Name: s.Installation}, error(nil)
-			if noCluster == nil {
-				installation, err = settings.ReadInstallation(ctx, s, client)
+			installation, err := identify(ctx, s)
+			if noCluster := err; err != nil && s.OwnNamespace() == "" && !takeOver {
+				installation, err = bus.Installation{Name: s.Installation}, nil
+				fmt.Fprintln(c.ErrOrStderr(), "the first role that may update streams has to name the cluster:", noCluster)
 			}
 			if err == nil {
 				b.Identify(installation)
@@ -107,4 +104,12 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 			}
 		}
 	})
+}
+
+func identify(ctx context.Context, s settings.Settings) (bus.Installation, error) {
+	client, err := settings.NewClient(s)
+	if err != nil {
+		return bus.Installation{}, err
+	}
+	return settings.ReadInstallation(ctx, s, client)
 }
