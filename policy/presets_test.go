@@ -166,7 +166,7 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 	o := newOpenShift().Presets
 	kubevirt := o[slices.IndexFunc(o, func(p presetRow) bool { return p.Name == "KubeVirtRelieveAndMigrate" })]
 	idle := []string{
-		"The customization devEnableEvictionsInBackground has no effect: an eviction is accepted at once or tried again.",
+		"The customization devEnableEvictionsInBackground has no effect: Rehome always follows an eviction that a webhook takes over.",
 		"The customization devMigrationCooldown has no effect: Rehome does not know live migrations.",
 	}
 	want := []Preset{
