@@ -59,7 +59,7 @@ func TestTwoClustersAndOneServer(t *testing.T) {
 		"a setup without a cluster keeps it":   {[]bus.Installation{first, noCluster}, nil, second},
 		"streams of an older version":          {[]bus.Installation{{}}, []bus.Installation{first}, second},
 		"a setup of an older version, again":   {[]bus.Installation{first, {}}, nil, second},
-		"functions alone do not claim a thing": {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
+		"functions alone adopt no streams": {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,8 +111,8 @@ func TestARoleNoticesATakeover(t *testing.T) {
 	}
 }
 
-// TestUnclaimedStreams has a role that may not update streams, as all roles with keys of their own.
-func TestUnclaimedStreams(t *testing.T) {
+// TestUnownedStreams has a role that may not update streams, as all roles with keys of their own.
+func TestUnownedStreams(t *testing.T) {
 	rights := bus.RightsOf(bus.Participant{Role: bus.RoleActuator}, hosting)
 	url := bustest.Serve(t, &server.Options{Users: []*server.User{
 		{Username: "setup", Password: "p"},

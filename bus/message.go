@@ -37,9 +37,9 @@ func installationOf(metadata map[string]string) Installation {
 	return Installation{Name: metadata[nameKey], Cluster: metadata[clusterKey], ClusterName: metadata[clusterNameKey]}
 }
 
-// claim returns the metadata of a stream of this installation: the old ones if it knows no cluster to name. It fails if they name
+// adopt returns the metadata of a stream of this installation: the old ones if it knows no cluster to name. It fails if they name
 // another one.
-func (i Installation) claim(old map[string]string) (map[string]string, error) {
+func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	owner := installationOf(old)
 	switch known := i.Cluster != ""; {
 	case owner.Name != "" && i.Name != "" && (owner.Name != i.Name || known && owner.Cluster != i.Cluster):

@@ -122,7 +122,7 @@ func bounded(ctx context.Context, step func(context.Context) error) error {
 
 // setUpStream makes a stream, or changes the one that exists.
 func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, takeOver bool) error {
-	config.Metadata, _ = b.installation.Load().claim(nil) // which belongs to no other
+	config.Metadata, _ = b.installation.Load().adopt(nil) // which belongs to no other
 	old, err := b.js.Stream(ctx, config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = b.js.CreateStream(ctx, config)
@@ -135,7 +135,7 @@ func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, ta
 		return err
 	}
 	if metadata := old.CachedInfo().Config.Metadata; !takeOver {
-		if config.Metadata, err = b.installation.Load().claim(metadata); err != nil {
+		if config.Metadata, err = b.installation.Load().adopt(metadata); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
 		}
 		config := s.CachedInfo().Config
-		metadata, err := b.installation.Load().claim(config.Metadata)
+		metadata, err := b.installation.Load().adopt(config.Metadata)
 		if err == nil && installationOf(metadata) != installationOf(config.Metadata) {
 			config.Metadata = metadata
 			began := time.Now()
