@@ -65,7 +65,6 @@ type Bus struct {
 	log  *slog.Logger
 	nc   *nats.Conn
 	js   jetstream.JetStream
-	beat time.Duration // between two heartbeats of a pull
 
 	installation atomic.Pointer[Installation]
 
@@ -105,10 +104,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: js, beat: pullBeat, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
-	if o.Server != nil {
-		b.beat = pullBeatInside
-	}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
 	b.Identify(Installation{})
 	return b, nil
 }

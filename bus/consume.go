@@ -136,7 +136,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 		return err
 	}
 	config := from.CachedInfo().Config
-	messages, err := from.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(c.bus.beat))
+	messages, err := from.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return fmt.Errorf("consumer of %s: %w", c.about, err)
 	}

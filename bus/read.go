@@ -18,11 +18,9 @@ import (
 
 const (
 	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat the time between heartbeats of the server:
-	// after two missing ones the client pulls again. So a reader notices a server that was killed. A server in the same process
-	// cannot be killed alone, and each heartbeat wakes six goroutines, so it sends one every pullBeatInside.
-	pullFor        = 30 * time.Second
-	pullBeat       = 2 * time.Second
-	pullBeatInside = 10 * time.Second
+	// after two missing ones the client pulls again. So a reader notices a server that was killed.
+	pullFor  = 30 * time.Second
+	pullBeat = 2 * time.Second
 	// readAhead is how many messages a consumer gets at once.
 	readAhead = 256
 	// polledAtOnce is how many sequences a reader without a consumer looks through at once, with so many questions at a time.
@@ -90,7 +88,7 @@ func (b *Bus) consuming(ctx context.Context, s source, after uint64, stream jets
 	}
 	r := &consuming{bus: b, stream: stream, consumer: c}
 	if r.messages, err = c.Messages(jetstream.PullMaxMessages(readAhead), jetstream.PullExpiry(pullFor),
-		jetstream.PullHeartbeat(b.beat)); err != nil {
+		jetstream.PullHeartbeat(pullBeat)); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
 	}
 	return r, nil
