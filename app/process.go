@@ -229,7 +229,9 @@ func (p *process) identified(context.Context) error {
 func (p *process) follow(ctx context.Context) error {
 	var setUp func(context.Context) error // nil: another process sets up the bus
 	if p.roles.Embedded {
-		setUp = func(ctx context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
+		// It uses the context of the process: half a setup would leave streams without consumers, and streams that are there are
+		// not set up again.
+		setUp = func(context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
 	}
 	// Without the API server, people can still read the bus.
 	unknown, known := context.WithCancel(ctx)
@@ -242,10 +244,10 @@ func (p *process) follow(ctx context.Context) error {
 	if err := p.bus.FollowStreams(unknown, setUp, func() {}); err != nil {
 		return err
 	}
-	work, ctx := errgroup.WithContext(ctx)
+	work, working := errgroup.WithContext(ctx)
 	begun := false
 	work.Go(func() error {
-		return p.bus.FollowStreams(ctx, setUp, func() {
+		return p.bus.FollowStreams(working, setUp, func() {
 			if begun {
 				p.log.Warn("the bus has lost everything that was on it and is empty now")
 				if p.resync != nil {
@@ -255,7 +257,7 @@ func (p *process) follow(ctx context.Context) error {
 			}
 			begun = true
 			for _, t := range p.tasks {
-				work.Go(func() error { return t(ctx) })
+				work.Go(func() error { return t(working) })
 			}
 		})
 	})

@@ -51,15 +51,15 @@ func TestTwoClustersAndOneServer(t *testing.T) {
 		before, next []bus.Installation // who sets up the streams, and who comes then
 		refused      bus.Installation   // comes last; zero: nobody is refused
 	}{
-		"the second cluster":                   {[]bus.Installation{first}, nil, second},
-		"the second installation":              {[]bus.Installation{first}, nil, otherName},
-		"a function of another installation":   {[]bus.Installation{first}, nil, bus.Installation{Name: "batch"}},
-		"its own processes":                    {[]bus.Installation{first}, []bus.Installation{first, noCluster, first}, bus.Installation{}},
-		"streams of nobody: first come":        {[]bus.Installation{noCluster}, []bus.Installation{noCluster, first}, second},
-		"a setup without a cluster keeps it":   {[]bus.Installation{first, noCluster}, nil, second},
-		"streams of an older version":          {[]bus.Installation{{}}, []bus.Installation{first}, second},
-		"a setup of an older version, again":   {[]bus.Installation{first, {}}, nil, second},
-		"functions alone adopt no streams": {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
+		"the second cluster":                 {[]bus.Installation{first}, nil, second},
+		"the second installation":            {[]bus.Installation{first}, nil, otherName},
+		"a function of another installation": {[]bus.Installation{first}, nil, bus.Installation{Name: "batch"}},
+		"its own processes":                  {[]bus.Installation{first}, []bus.Installation{first, noCluster, first}, bus.Installation{}},
+		"streams of nobody: first come":      {[]bus.Installation{noCluster}, []bus.Installation{noCluster, first}, second},
+		"a setup without a cluster keeps it": {[]bus.Installation{first, noCluster}, nil, second},
+		"streams of an older version":        {[]bus.Installation{{}}, []bus.Installation{first}, second},
+		"a setup of an older version, again": {[]bus.Installation{first, {}}, nil, second},
+		"functions alone adopt no streams":   {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
