@@ -77,9 +77,9 @@ func explained() look.Explanation {
 		}}},
 		Budgets: []look.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
 		Held: look.Held{
-			Storm:        []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
+			Storm:            []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
 			WorkloadBreakers: []look.WorkloadBreaker{{WorkloadBreaker: breakerOf("api", sec(9000)), Holds: true}},
-			Moves:        []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
+			Moves:            []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
 			Maintenances: []explain.Block{
 				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},
 				{Maintenance: "kernel", Node: "worker-1", Said: sec(31), BlockedPod: v1alpha1.BlockedPod{
@@ -145,7 +145,7 @@ What protects it
   More than one budget is over it: the API server evicts no such pod.
   the cluster circuit breaker holds everything since ` + local(sec(60)) + `: StormNodes: 3 of 9 nodes went bad
   a workload circuit breaker keeps PodLifeTime from the pods of deployment/shop/api on worker-1 until ` +
-	strings.Replace(local(sec(9000)), " ", "\n  ", 1) + `: pods came back 2 times
+			strings.Replace(local(sec(9000)), " ", "\n  ", 1) + `: pods came back 2 times
   it is on the move itself since ` + local(clock) + `, and waits for a replacement that is ready
   shop/api-2 of its workload is on the move since ` + local(clock) + `, and waits for the API server
   maintenance firmware (dry run) would want it off worker-1 and could not move it: Protected

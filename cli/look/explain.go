@@ -113,9 +113,9 @@ type Subject struct {
 
 // Held is what the actuator remembers, and what it has told, that keeps a pod where it is.
 type Held struct {
-	WorkloadBreakers []WorkloadBreaker             `json:"workloadBreakers,omitempty"` // of its workload on its node
-	Storm        []actuator.StormCondition `json:"storm,omitempty"`
-	Moves        []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
+	WorkloadBreakers []WorkloadBreaker         `json:"workloadBreakers,omitempty"` // of its workload on its node
+	Storm            []actuator.StormCondition `json:"storm,omitempty"`
+	Moves            []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
 	// Maintenances want it off its node and cannot move it.
 	Maintenances []explain.Block `json:"maintenances,omitempty"`
 }

@@ -83,19 +83,19 @@ func readLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error
 
 // Status is what `rehome status` shows, and its JSON.
 type Status struct {
-	Time          time.Time                 `json:"time"`
-	MovesInFlight []actuator.Move           `json:"movesInFlight"`
-	Counted       moveCount                 `json:"counted"`
-	WorkloadBreakers  []WorkloadBreaker             `json:"workloadBreakers"`
-	Storm         []actuator.StormCondition `json:"storm"` // empty: the cluster circuit breaker is closed
-	Leaders       []LeaderStatus            `json:"leaders,omitempty"`
-	NoLeaders     string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
-	Deferred      []DeferredPod             `json:"deferred"`
-	Requests      []OpenRequest             `json:"requests"`
-	Maintenances  []MaintenanceStatus       `json:"maintenances"`
-	DeadLetters   map[string]uint64         `json:"deadLetters"` // by the stream that they were in
-	Streams       []bus.StreamStatus        `json:"streams"`
-	Unreadable    []string                  `json:"unreadable,omitempty"`
+	Time             time.Time                 `json:"time"`
+	MovesInFlight    []actuator.Move           `json:"movesInFlight"`
+	Counted          moveCount                 `json:"counted"`
+	WorkloadBreakers []WorkloadBreaker         `json:"workloadBreakers"`
+	Storm            []actuator.StormCondition `json:"storm"` // empty: the cluster circuit breaker is closed
+	Leaders          []LeaderStatus            `json:"leaders,omitempty"`
+	NoLeaders        string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
+	Deferred         []DeferredPod             `json:"deferred"`
+	Requests         []OpenRequest             `json:"requests"`
+	Maintenances     []MaintenanceStatus       `json:"maintenances"`
+	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
+	Streams          []bus.StreamStatus        `json:"streams"`
+	Unreadable       []string                  `json:"unreadable,omitempty"`
 }
 
 // moveCount counts moves against limits, including those that are not accepted yet.
