@@ -179,31 +179,30 @@ func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 // of one key, so pods that move at the same time share one write: the bus syncs each write to the disk, and a drain would else wait
 // for one sync for each pod before its first eviction. Not safe for concurrent use. newBegunMoves makes one.
 type begunMoves struct {
-	records map[types.UID]json.RawMessage
-	intents map[types.UID]string // their IDs
+	records map[types.UID]begunMove
 	// due: the ledger may have a record that is not here any more. It does no harm until the pod is deleted by others.
 	due bool
 }
 
-func newBegunMoves() *begunMoves {
-	return &begunMoves{records: map[types.UID]json.RawMessage{}, intents: map[types.UID]string{}}
+type begunMove struct {
+	intent string          // its ID
+	text   json.RawMessage // the record, encoded once and not for each write
 }
 
+func newBegunMoves() *begunMoves { return &begunMoves{records: map[types.UID]begunMove{}} }
+
 func (b *begunMoves) add(r record) error {
-	text, err := json.Marshal(r) // once, not for each write
-	if err != nil {
-		return err
+	text, err := json.Marshal(r)
+	if err == nil {
+		b.records[r.Intent.Pod.UID] = begunMove{r.Intent.ID, text}
 	}
-	uid := r.Intent.Pod.UID
-	b.records[uid], b.intents[uid] = text, r.Intent.ID
-	return nil
+	return err
 }
 
 // remove removes the record of a move that has a key of its own now, or was not made.
 func (b *begunMoves) remove(r record) {
-	if uid := r.Intent.Pod.UID; b.records[uid] != nil && b.intents[uid] == r.Intent.ID {
-		delete(b.records, uid)
-		delete(b.intents, uid)
+	if m, ok := b.records[r.Intent.Pod.UID]; ok && m.intent == r.Intent.ID {
+		delete(b.records, r.Intent.Pod.UID)
 		b.due = true
 	}
 }
@@ -213,7 +212,11 @@ func (b *begunMoves) value() any {
 	if b.due = false; len(b.records) == 0 {
 		return nil
 	}
-	return maps.Clone(b.records)
+	all := make(map[types.UID]json.RawMessage, len(b.records))
+	for uid, m := range b.records {
+		all[uid] = m.text
+	}
+	return all
 }
 
 // remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.

@@ -246,7 +246,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	l.lease.answered(err, l.Describe())
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.lease.renewedAt(time.Time{})
-		// Nobody renews an abandoned lease.
+		// An abandoned lease is not renewed.
 		renewed := record.HolderIdentity == l.seen.HolderIdentity && !record.RenewTime.Equal(&l.seen.RenewTime)
 		if l.seen = *record; renewed && l.lease.otherNamespace(record.HolderIdentity) {
 			select {

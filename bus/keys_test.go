@@ -185,16 +185,7 @@ func (p port) inside(t *testing.T) jetstream.JetStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(p.server), seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
+	return bustest.Raw(t, p.server, seed)
 }
 
 // tryAll publishes everything with a key, and returns the subjects that the server did not refuse.

@@ -35,9 +35,9 @@ const (
 	subscribeBuffer = 1024
 )
 
-// polls says when a reader without a consumer looks for new messages: soon after one was published, which its stream may not have
+// pollDelays says when a reader without a consumer looks for new messages: soon after one was published, which its stream may not have
 // stored yet, and later because the stream may be another one.
-func polls() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
+func pollDelays() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
 
 // errSilence says that no message came for a while.
 var errSilence = errors.New("no message came")
@@ -171,7 +171,7 @@ func (r *polling) next(ctx context.Context) (letter, error) {
 			waits = 0
 			continue
 		}
-		wait := time.NewTimer(polls().after(waits))
+		wait := time.NewTimer(pollDelays().after(waits))
 		select {
 		case <-r.heard:
 			waits = 0

@@ -62,7 +62,9 @@ type Rights struct {
 // A service covers the question about JetStream in the account itself, although the participant may not ask it: otherwise the server
 // answers all questions about JetStream in that account, too, and says that it has none.
 func (r Rights) Imports() (services, streams []string) {
-	return append([]string{server.JSApiAccountInfo}, r.Publish...), slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
+	services = append([]string{server.JSApiAccountInfo}, r.Publish...)
+	streams = slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
+	return services, streams
 }
 
 // AnswersOften returns whether JetStream answers a question on a subject with several messages.
