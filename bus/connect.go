@@ -49,6 +49,8 @@ type Options struct {
 
 	// CAFile, CertFile and KeyFile are PEM files: the authority of the server's certificate, and our own certificate and key.
 	CAFile, CertFile, KeyFile string
+	// Prefix begins the names of streams and subjects on the server.
+	Prefix Prefix
 	// NKeyFile is a file with the seed of an NKey, CredsFile one with a JWT and a seed.
 	NKeyFile, CredsFile string
 
@@ -64,7 +66,7 @@ type Bus struct {
 	name string
 	log  *slog.Logger
 	nc   *nats.Conn
-	js   jetstream.JetStream
+	js   prefixed
 
 	installation atomic.Pointer[Installation]
 
@@ -104,7 +106,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: js, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
 	b.Identify(Installation{})
 	return b, nil
 }

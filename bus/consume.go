@@ -206,7 +206,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 			}
 		}
 	}()
-	l := letterOf(r.message, r.meta, r.epoch)
+	l := c.bus.js.prefix.letterOf(r.message, r.meta, r.epoch)
 	e, err := l.event(maxData)
 	if err == nil {
 		err = c.handle(handling, c.bus.taken(e))
@@ -338,7 +338,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := &listening{listener: l.withChannels(), removed: cancel, failed: make(map[uint64]uint64)}
+	h := &listening{listener: l.withChannels(b.js.prefix), removed: cancel, failed: make(map[uint64]uint64)}
 	c := &consumption{
 		bus: b, stream: StreamEvents, about: "events for " + l.Name, by: l.Name, handle: handle, consumer: h.consumer, tries: h.tries,
 		delays: backoff{first: cmp.Or(l.RetryAfter, DefaultRetryAfter), most: maxListenAfter},
@@ -348,11 +348,12 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	return h.err
 }
 
-// withChannels is l with all channels if it names none.
-func (l Listener) withChannels() Listener {
+// withChannels is l with the channels on the server, all if it names none.
+func (l Listener) withChannels(p Prefix) Listener {
 	if len(l.Channels) == 0 {
 		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
 	}
+	l.Channels = p.subjects(l.Channels)
 	return l
 }
 
@@ -364,7 +365,7 @@ func (b *Bus) AddListener(ctx context.Context, l Listener) error {
 		if err != nil {
 			return notSetUp("stream "+StreamEvents, err)
 		}
-		_, err = (&listening{listener: l.withChannels()}).consumer(ctx, s)
+		_, err = (&listening{listener: l.withChannels(b.js.prefix)}).consumer(ctx, s)
 		return err
 	})
 }

@@ -144,7 +144,7 @@ func (l Ledger) Delete(ctx context.Context, key string) error {
 			return err
 		}
 		// Not a marker, as the bucket would write: a full bucket takes none.
-		return s.Purge(ctx, jetstream.WithPurgeSubject(subject(StreamLedger, key)))
+		return s.Purge(ctx, jetstream.WithPurgeSubject(l.bus.js.prefix.subject(subject(StreamLedger, key))))
 	})
 }
 

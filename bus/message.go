@@ -43,8 +43,8 @@ func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	owner := installationOf(old)
 	switch known := i.Cluster != ""; {
 	case owner.Name != "" && i.Name != "" && (owner.Name != i.Name || known && owner.Cluster != i.Cluster):
-		return nil, fmt.Errorf("%w: %v, and this process to %v; set REHOME_NATS_URL, or REHOME_STORE_DIR for a server in the process, "+
-			"so that each has its own bus; if the other one is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
+		return nil, fmt.Errorf("%w: %v, and this process to %v; set REHOME_BUS_PREFIX, or REHOME_NATS_URL, or REHOME_STORE_DIR for a server "+
+			"in the process, so that each has its own bus; if the other one is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
 	case owner.Name != "" || !known:
 		return old, nil
 	}
@@ -203,9 +203,9 @@ type letter struct {
 	Data     []byte
 }
 
-func letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata, epoch uint64) letter {
+func (p Prefix) letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata, epoch uint64) letter {
 	return letter{
-		Stream: meta.Stream, Subject: m.Subject(), Sequence: meta.Sequence.Stream, epoch: epoch, Stored: meta.Timestamp,
+		Stream: p.cut(meta.Stream), Subject: p.cut(m.Subject()), Sequence: meta.Sequence.Stream, epoch: epoch, Stored: meta.Timestamp,
 		Header: m.Headers(), Data: m.Data(),
 	}
 }
@@ -228,8 +228,10 @@ func (l letter) event(most int) (schemas.Event, error) {
 // above every number given before, as long as fewer than a million messages a second are stored. The stream itself begins at 1:
 // a server whose disk is full lists all sequences from 1 on.
 func epoch(info *jetstream.StreamInfo) uint64 {
-	tables := []string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}
-	if !slices.Contains(tables, info.Config.Name) || info.Config.FirstSeq > 1 { // made by an older version, with the epoch in it
+	isTable := slices.ContainsFunc([]string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}, func(name string) bool {
+		return strings.HasSuffix(info.Config.Name, strings.TrimPrefix(name, "KV_"))
+	})
+	if !isTable || info.Config.FirstSeq > 1 { // made by an older version, with the epoch in it
 		return 0
 	}
 	return uint64(info.Created.UnixMicro())

@@ -1,7 +1,14 @@
 package bus
 
 import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -178,4 +185,142 @@ func strategyOf(subject string) string {
 		return tokens[0]
 	}
 	return ""
+}
+
+// Prefix separates installations that share an account of a NATS server: it begins the names of their streams and their subjects.
+// Code of Rehome, its metrics, and its events use the names without it. The zero value: none.
+//
+//	rehome.scope.S.P.node.n1    eu1.rehome.scope.S.P.node.n1
+//	REHOME_SCOPES               eu1_REHOME_SCOPES
+//	KV_REHOME_LEDGER            KV_eu1_REHOME_LEDGER
+type Prefix string
+
+var validPrefix = regexp.MustCompile(`^[A-Za-z0-9-]{0,32}$`)
+
+// Check returns an error for a prefix that cannot be part of the name of a stream.
+func (p Prefix) Check() error {
+	if !validPrefix.MatchString(string(p)) {
+		return fmt.Errorf("want at most 32 letters, digits, and hyphens, such as eu1, got %q", string(p))
+	}
+	return nil
+}
+
+// stream returns the name of a stream or a bucket on the server. It leaves other names alone.
+func (p Prefix) stream(name string) string {
+	if rest, isBucket := strings.CutPrefix(name, "KV_"); isBucket {
+		return "KV_" + p.stream(rest)
+	}
+	if p == "" || !slices.ContainsFunc(streams(), func(s string) bool { return strings.TrimPrefix(s, "KV_") == name }) {
+		return name
+	}
+	return string(p) + "_" + name
+}
+
+// subject returns a subject on the server: a channel, the key of a bucket, or a question about a stream. It leaves others alone.
+func (p Prefix) subject(s string) string {
+	switch first, rest, _ := strings.Cut(s, "."); {
+	case p == "":
+		return s
+	case first == schemas.Prefix:
+		return string(p) + "." + s
+	case first == "$KV" || first == "$JS":
+		tokens := strings.Split(rest, ".")
+		for i := range tokens {
+			tokens[i] = p.stream(tokens[i])
+		}
+		return first + "." + strings.Join(tokens, ".")
+	}
+	return s
+}
+
+func (p Prefix) subjects(all []string) []string {
+	if p == "" {
+		return all
+	}
+	mapped := make([]string, len(all))
+	for i, s := range all {
+		mapped[i] = p.subject(s)
+	}
+	return mapped
+}
+
+// cut returns the name or the subject without the prefix.
+func (p Prefix) cut(s string) string {
+	if p == "" {
+		return s
+	}
+	if rest, isKey := strings.CutPrefix(s, "$KV."+string(p)+"_"); isKey {
+		return "$KV." + rest
+	}
+	if rest, isBucket := strings.CutPrefix(s, "KV_"+string(p)+"_"); isBucket {
+		return "KV_" + rest
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(s, string(p)+"_"), string(p)+".")
+}
+
+// prefixed calls JetStream with the names of streams and subjects on the server.
+type prefixed struct {
+	jetstream.JetStream
+	prefix Prefix
+}
+
+func (j prefixed) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	return j.JetStream.Stream(ctx, j.prefix.stream(name))
+}
+
+func (j prefixed) config(c jetstream.StreamConfig) jetstream.StreamConfig {
+	c.Name, c.Subjects = j.prefix.stream(c.Name), j.prefix.subjects(c.Subjects)
+	sources := make([]*jetstream.StreamSource, len(c.Sources))
+	for i, s := range c.Sources {
+		source := *s
+		source.Name, sources[i] = j.prefix.stream(s.Name), &source
+	}
+	c.Sources = sources
+	return c
+}
+
+func (j prefixed) CreateStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	return j.JetStream.CreateStream(ctx, j.config(c))
+}
+
+func (j prefixed) UpdateStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	return j.JetStream.UpdateStream(ctx, j.config(c))
+}
+
+func (j prefixed) DeleteStream(ctx context.Context, name string) error {
+	return j.JetStream.DeleteStream(ctx, j.prefix.stream(name))
+}
+
+func (j prefixed) Consumer(ctx context.Context, stream, name string) (jetstream.Consumer, error) {
+	return j.JetStream.Consumer(ctx, j.prefix.stream(stream), name)
+}
+
+func (j prefixed) CreateOrUpdateConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	c.FilterSubject = j.prefix.subject(c.FilterSubject)
+	return j.JetStream.CreateOrUpdateConsumer(ctx, j.prefix.stream(stream), c)
+}
+
+func (j prefixed) OrderedConsumer(ctx context.Context, stream string, c jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	c.FilterSubjects = j.prefix.subjects(c.FilterSubjects)
+	return j.JetStream.OrderedConsumer(ctx, j.prefix.stream(stream), c)
+}
+
+func (j prefixed) DeleteConsumer(ctx context.Context, stream, name string) error {
+	return j.JetStream.DeleteConsumer(ctx, j.prefix.stream(stream), name)
+}
+
+func (j prefixed) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
+	return j.JetStream.KeyValue(ctx, j.prefix.stream(bucket))
+}
+
+func (j prefixed) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	return j.JetStream.PublishMsg(ctx, j.message(m), o...)
+}
+
+func (j prefixed) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
+	return j.JetStream.PublishMsgAsync(j.message(m), o...)
+}
+
+func (j prefixed) message(m *nats.Msg) *nats.Msg {
+	return &nats.Msg{Subject: j.prefix.subject(m.Subject), Header: m.Header, Data: m.Data}
 }

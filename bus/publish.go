@@ -267,7 +267,7 @@ func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, err
 	if err != nil {
 		return nil, notSetUp("stream "+name, err)
 	}
-	return rawLetter(name, m, from), nil
+	return b.js.prefix.rawLetter(name, m, from), nil
 }
 
 // last reads the last message of a stream on a channel, without its epoch. nil: there is none.
@@ -277,22 +277,22 @@ func (b *Bus) last(ctx context.Context, name, channel string) (l *letter, err er
 		if err != nil {
 			return err
 		}
-		m, err := s.GetLastMsgForSubject(ctx, channel)
+		m, err := s.GetLastMsgForSubject(ctx, b.js.prefix.subject(channel))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		}
 		if err != nil {
 			return notSetUp("stream "+name, err)
 		}
-		l = rawLetter(name, m, 0)
+		l = b.js.prefix.rawLetter(name, m, 0)
 		return nil
 	})
 	return l, err
 }
 
-func rawLetter(stream string, m *jetstream.RawStreamMsg, epoch uint64) *letter {
+func (p Prefix) rawLetter(stream string, m *jetstream.RawStreamMsg, epoch uint64) *letter {
 	return &letter{
-		Stream: stream, Subject: m.Subject, Sequence: m.Sequence, epoch: epoch, Stored: m.Time, Header: m.Header, Data: m.Data,
+		Stream: stream, Subject: p.cut(m.Subject), Sequence: m.Sequence, epoch: epoch, Stored: m.Time, Header: m.Header, Data: m.Data,
 	}
 }
 

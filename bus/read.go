@@ -103,7 +103,7 @@ func (r *consuming) next(ctx context.Context) (letter, error) {
 	if err != nil {
 		return letter{}, err
 	}
-	return letterOf(m, meta, epoch(r.stream.CachedInfo())), nil
+	return r.bus.js.prefix.letterOf(m, meta, epoch(r.stream.CachedInfo())), nil
 }
 
 func (r *consuming) close() {
@@ -134,7 +134,7 @@ type polling struct {
 func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, error) {
 	r := b.poll(s, after, stream)
 	for _, channel := range r.channels {
-		sub, err := b.nc.Subscribe(channel, func(*nats.Msg) {
+		sub, err := b.nc.Subscribe(b.js.prefix.subject(channel), func(*nats.Msg) {
 			select {
 			case r.heard <- struct{}{}:
 			default:
@@ -231,7 +231,7 @@ func (r *polling) first(ctx context.Context, last uint64) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	m, err := r.bus.nc.RequestWithContext(ctx, api+"STREAM.MSG.GET."+r.source.stream, question)
+	m, err := r.bus.nc.RequestWithContext(ctx, r.bus.js.prefix.subject(api+"STREAM.MSG.GET."+r.source.stream), question)
 	if err != nil {
 		return 0, err
 	}
@@ -265,7 +265,7 @@ func (r *polling) between(ctx context.Context, first, last uint64) (letters []le
 				return nil, notSetUp("stream "+r.source.stream, err)
 			}
 			if at = m.Sequence; at <= last {
-				letters = append(letters, *rawLetter(r.source.stream, m, epoch(r.stream.CachedInfo())))
+				letters = append(letters, *r.bus.js.prefix.rawLetter(r.source.stream, m, epoch(r.stream.CachedInfo())))
 			}
 		}
 	}
@@ -276,7 +276,7 @@ func (r *polling) between(ctx context.Context, first, last uint64) (letters []le
 func (r *polling) get(ctx context.Context, from uint64, channel string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(channel))
+	return r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(r.bus.js.prefix.subject(channel)))
 }
 
 func (r *polling) close() {
@@ -508,7 +508,7 @@ func (b *Bus) Subscribe(
 ) error {
 	messages := make(chan *nats.Msg, subscribeBuffer)
 	for _, channel := range channels {
-		s, err := b.nc.ChanSubscribe(channel, messages)
+		s, err := b.nc.ChanSubscribe(b.js.prefix.subject(channel), messages)
 		if err != nil {
 			return fmt.Errorf("subscribe to %s: %w", channel, err)
 		}
@@ -522,7 +522,7 @@ func (b *Bus) Subscribe(
 				return nil //nolint:nilerr // ctx has ended
 			}
 			_ = b.nc.FlushTimeout(askWithin) // a refusal comes before the answer
-			if err, subject := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, subject) {
+			if err, subject := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, b.js.prefix.cut(subject)) {
 				return err
 			}
 		}
@@ -555,7 +555,7 @@ func (b *Bus) hear(
 				b.log.Warn("an event cannot be read", "channel", m.Subject, "error", err)
 				continue
 			}
-			e.Channel = m.Subject
+			e.Channel = b.js.prefix.cut(m.Subject)
 			if err := handle(e); err != nil {
 				return true, err
 			}

@@ -49,6 +49,8 @@ type Hosting struct {
 	Outside []string
 	// Subjects are where it asks them, unless it asks over HTTP.
 	Subjects []string
+	// Prefix is [Options.Prefix] of all participants.
+	Prefix Prefix
 }
 
 // Rights are what a participant may do on the bus. Everything else is forbidden.
@@ -90,7 +92,7 @@ func RightsOf(p Participant, h Hosting) Rights {
 			r.add(n, Participant{Role: role, Name: p.Name}, h)
 		}
 	}
-	r.Publish, r.Subscribe = withoutCovered(r.Publish), withoutCovered(r.Subscribe)
+	r.Publish, r.Subscribe = withoutCovered(h.Prefix.subjects(r.Publish)), withoutCovered(h.Prefix.subjects(r.Subscribe))
 	if len(r.Publish) > 0 {
 		r.Subscribe = append(r.Subscribe, inbox(p.String())+".>")
 	}

@@ -62,7 +62,7 @@ func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testin
 		all := bus.RightsOf(job.who, hosting)
 		t.Run(job.who.String(), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, job.who, all)
+			h := newHouse(t, job.who, all, "")
 			p := h.join(t, job.who, "")
 			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
 				t.Fatalf("with all of its rights: %v; refused: %q", err, p.refusals.list())
@@ -71,6 +71,38 @@ func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testin
 				t.Run(less.missing, func(t *testing.T) { h.fails(t, job.who, less, job.do) })
 			}
 		})
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	under := hosting
+	under.Prefix = "eu1"
+	for _, job := range jobs {
+		t.Run(job.who.String(), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, job.who, bus.RightsOf(job.who, under), under.Prefix)
+			beside := bustest.Connect(t, bus.Options{Name: "beside", URL: h.url("admin")})
+			bustest.SetUp(t, beside, bus.Setup{Strategies: []string{strategy}})
+			p := h.join(t, job.who, "")
+			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
+				t.Fatalf("got %v; refused: %q", err, p.refusals.list())
+			}
+			all, err := beside.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range all {
+				if s.Messages > 0 {
+					t.Errorf("stream %s without the prefix has %d messages, want none", s.Name, s.Messages)
+				}
+			}
+		})
+	}
+	for _, wrong := range []bus.Prefix{"eu.1", "eu_1", "*", "a b", bus.Prefix(strings.Repeat("x", 33))} {
+		if wrong.Check() == nil {
+			t.Errorf("%q: want an error", wrong)
+		}
 	}
 }
 
@@ -127,6 +159,7 @@ func without(all bus.Rights) (list []rightsWithout) {
 type house struct {
 	store   string
 	address string
+	prefix  bus.Prefix
 	admin   *bus.Bus
 	nc      *nats.Conn
 	raw     jetstream.JetStream
@@ -151,7 +184,7 @@ func permissions(r bus.Rights) *server.Permissions {
 	return p
 }
 
-func newHouse(t *testing.T, who bus.Participant, all bus.Rights) *house {
+func newHouse(t *testing.T, who bus.Participant, all bus.Rights, prefix bus.Prefix) *house {
 	t.Helper()
 	o := &server.Options{Users: []*server.User{{Username: "admin", Password: "x"}}}
 	for _, r := range append(without(all), rightsWithout{"", all}) {
@@ -160,8 +193,8 @@ func newHouse(t *testing.T, who bus.Participant, all bus.Rights) *house {
 		})
 	}
 	s := bustest.Serve(t, o)
-	h := &house{store: s.StoreDir(), address: s.Addr().String()}
-	h.admin = bustest.Connect(t, bus.Options{Name: "admin", URL: h.url("admin")})
+	h := &house{store: s.StoreDir(), address: s.Addr().String(), prefix: prefix}
+	h.admin = bustest.Connect(t, bus.Options{Name: "admin", URL: h.url("admin"), Prefix: prefix})
 	h.nc, h.raw = h.connect(t, "admin", "_INBOX_admin", func(error) {})
 	h.furnish(t)
 	return h
@@ -276,10 +309,10 @@ func (h *house) join(t *testing.T, who bus.Participant, missing string) part {
 		return p
 	}
 	log := slog.New(slog.NewTextHandler(p.refusals, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	p.bus = bustest.Connect(t, bus.Options{Name: who.String(), URL: h.url(user), Log: log})
+	p.bus = bustest.Connect(t, bus.Options{Name: who.String(), URL: h.url(user), Log: log, Prefix: h.prefix})
 	bustest.Eventually(t, "it is connected", p.refusals.isConnected)
 	if who.Role == bus.RoleOperator {
-		p.asReader = bustest.Connect(t, bus.Options{Name: string(bus.RoleReader), URL: h.url(user), Log: log})
+		p.asReader = bustest.Connect(t, bus.Options{Name: string(bus.RoleReader), URL: h.url(user), Log: log, Prefix: h.prefix})
 	}
 	return p
 }
@@ -347,17 +380,21 @@ func theirs(err error) error {
 
 // setUp makes all streams on a server that has none, and again on one that has them.
 func (p part) setUp() error {
-	for _, name := range []string{
+	names := []string{
 		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, bus.StreamRequests,
 		bus.StreamMaintenances,
-	} {
-		if err := p.raw.DeleteStream(p.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	}
+	for i, name := range names {
+		if p.prefix != "" {
+			names[i] = strings.Replace(name, "REHOME", string(p.prefix)+"_REHOME", 1)
+		}
+		if err := p.raw.DeleteStream(p.t.Context(), names[i]); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			p.t.Fatal(err)
 		}
 	}
 	bustest.Eventually(p.t, "nothing is left of the streams", func() bool { // the server deletes their files later
 		left, err := os.ReadDir(filepath.Join(p.store, "jetstream", "$G", "streams"))
-		return err != nil || len(left) == 0
+		return err != nil || !slices.ContainsFunc(left, func(e os.DirEntry) bool { return slices.Contains(names, e.Name()) })
 	})
 	defer p.furnish(p.t)
 	return p.all(part.setUpOnce, part.setUpOnce)

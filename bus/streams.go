@@ -334,7 +334,7 @@ func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
 // of a process that works on their scopes.
 func (b *Bus) StatusFor(ctx context.Context, strategies []string) ([]StreamStatus, error) {
 	return b.status(ctx, func(s jetstream.Stream) (workers []*jetstream.ConsumerInfo, err error) {
-		if s.CachedInfo().Config.Name != StreamScopes {
+		if b.js.prefix.cut(s.CachedInfo().Config.Name) != StreamScopes {
 			return nil, nil
 		}
 		for _, strategy := range strategies {

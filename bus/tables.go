@@ -224,7 +224,11 @@ func (b *Bus) subjects(ctx context.Context, stream string) (map[string]uint64, e
 	if err != nil {
 		return nil, notSetUp("stream "+stream, err)
 	}
-	return info.State.Subjects, nil
+	counts := make(map[string]uint64, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		counts[b.js.prefix.cut(subject)] = n
+	}
+	return counts, nil
 }
 
 // headOf reads the subject of a scope or of intents. ok is false for a subject that Rehome does not write.

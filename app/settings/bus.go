@@ -14,7 +14,7 @@ import (
 func BusOptions(s Settings, name string) (bus.Options, error) {
 	o := bus.Options{
 		Name: name, URL: s.NATSURL, CAFile: s.NATSCA, CertFile: s.NATSCert, KeyFile: s.NATSKey, NKeyFile: s.NATSNKey,
-		CredsFile: s.NATSCreds,
+		CredsFile: s.NATSCreds, Prefix: bus.Prefix(s.BusPrefix),
 	}
 	if s.NATSURL != "" {
 		return o, nil

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rehome-dev/rehome/app/usage"
+	"github.com/rehome-dev/rehome/bus"
 )
 
 // Settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and
@@ -34,6 +35,7 @@ type Settings struct {
 	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificates that the servers' are signed by"`
 	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
 	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
+	BusPrefix    string `split_words:"true" desc:"begins the names of streams and subjects, for several clusters in one NATS account"`
 	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
 
 	StoreDir   string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
@@ -126,6 +128,8 @@ func (s Settings) Check() error {
 		return usage.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
 	case len(validation.IsDNS1123Label(s.Installation)) > 0:
 		return usage.Errorf("REHOME_INSTALLATION: want lower-case letters, digits, and hyphens, at most 63, got %q", s.Installation)
+	case bus.Prefix(s.BusPrefix).Check() != nil:
+		return usage.Errorf("REHOME_BUS_PREFIX: %w", bus.Prefix(s.BusPrefix).Check())
 	case s.LeaseNamespace == "":
 		return usage.Errorf("REHOME_LEASE_NAMESPACE: want the name of a namespace, got nothing")
 	}

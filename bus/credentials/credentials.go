@@ -40,6 +40,8 @@ type Config struct {
 	BuiltIn, HTTPFunctions []string
 	// Hosts are the names and addresses of the servers, for certificates. Empty: no certificates.
 	Hosts []string
+	// Prefix is the prefix of streams and subjects, see [bus.Options].
+	Prefix bus.Prefix
 }
 
 // Report lists the files with secrets, sorted.
@@ -61,7 +63,7 @@ func (c Config) Participants() []bus.Participant {
 
 // hosting returns the strategies that have functions, and where they run.
 func (c Config) hosting() bus.Hosting {
-	h := bus.Hosting{BuiltIn: c.BuiltIn, Outside: slices.Clone(c.HTTPFunctions)}
+	h := bus.Hosting{BuiltIn: c.BuiltIn, Outside: slices.Clone(c.HTTPFunctions), Prefix: c.Prefix}
 	for _, f := range c.Functions {
 		h.Outside, h.Subjects = append(h.Outside, f.Name), append(h.Subjects, f.Subject)
 	}

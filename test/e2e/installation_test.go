@@ -101,3 +101,39 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 		t.Errorf("evicted %v, want none", list)
 	}
 }
+
+// TestBusPrefix has two clusters with one NATS server and one account, told apart by their prefixes alone.
+func TestBusPrefix(t *testing.T) {
+	servers := natsCluster(t, 1)
+	type side struct {
+		*scene
+		events *recording
+		prefix string
+	}
+	var sides []side
+	for i, at := range []*stage{theStage, elsewhere(t)} {
+		s := newSceneOn(t, at, 2)
+		prefix := []string{"eu1", "us1"}[i]
+		s.deployment("api", 2+i, preferring(s.nodes[0]))
+		s.start([]string{"run", "--policy", s.policy()}, servers.variable(), "REHOME_BUS_PREFIX="+prefix, "REHOME_CLUSTER="+prefix).waitReady()
+		sides = append(sides, side{s, record(t, bus.Options{URL: servers.url(), Prefix: bus.Prefix(prefix)}), prefix})
+	}
+	for i, s := range sides {
+		s.taint(s.nodes[0], "dedicated")
+		s.evicted(0, 2+i)
+	}
+	for i, s := range sides {
+		own, found := "/clusters/"+s.prefix+"/", 0
+		for _, e := range s.events.all() {
+			if !strings.HasPrefix(e.Source, own) || !strings.HasPrefix(e.Channel, "rehome.") {
+				t.Errorf("an event from %s on %s, want only events from %s", e.Source, e.Channel, own)
+			}
+			if e.Type == schemas.IntentsType {
+				found++
+			}
+		}
+		if got := len(s.evictions()); got != 2+i || found == 0 {
+			t.Errorf("%s: %d evictions and %d intents messages, want %d and some", s.prefix, got, found, 2+i)
+		}
+	}
+}

@@ -90,6 +90,7 @@
 {{- $nats := $root.Values.nats -}}
 {{- $own := printf "tls://%s.%s.svc:4222" (include "rehome.natsName" $root) (include "rehome.namespace" $root) -}}
 {{- $_ := set $env "REHOME_NATS_URL" ($nats.url | default $own) -}}
+{{- with $nats.prefix -}}{{- $_ := set $env "REHOME_BUS_PREFIX" . -}}{{- end -}}
 {{- if eq $nats.login "nkey" -}}{{- $_ := set $env "REHOME_NATS_NKEY_FILE" "/etc/rehome/nats/nkey" -}}{{- end -}}
 {{- if eq $nats.login "creds" -}}{{- $_ := set $env "REHOME_NATS_CREDS_FILE" "/etc/rehome/nats/creds" -}}{{- end -}}
 {{- if $nats.ca -}}{{- $_ := set $env "REHOME_NATS_CA_FILE" "/etc/rehome/nats/ca.crt" -}}{{- end -}}
