@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"testing"
@@ -15,7 +16,7 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 		name, text string
 		want       Policy
 	}{
-		{"a file that says nothing limits nothing", "", Policy{}},
+		{"a file that says nothing limits moves in flight", "", Policy{}},
 		{"each limit is its own, and 0 is one",
 			"maxNoOfPodsToEvictPerNode: 0\nmaxNoOfPodsToEvictPerNamespace: 1\nmaxNoOfPodsToEvictTotal: 2",
 			Policy{Limits: Limits{PerNode: number(0), PerNamespace: number(1), Total: number(2)}}},
@@ -46,10 +47,18 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.Rate, c.want.CircuitBreakers, c.want.Deltas = DefaultRate(), DefaultCircuitBreakers(), DeltasNeeded
+			in := &c.want.Limits.InFlight
+			in.Total, in.PerNamespace = cmp.Or(in.Total, number(100)), cmp.Or(in.PerNamespace, number(50))
 			if got := parse(t, start+c.text); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	if got := parse(t, start+"limits: {inFlight: {total: null, perNamespace: null}}").Limits; got != (Limits{}) {
+		t.Errorf("null: got %+v, want no limit", got)
 	}
 }
 

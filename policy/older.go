@@ -72,8 +72,8 @@ func (r *reader) older() Policy {
 	r.into(r.root, &doc, "")
 	p := Default()
 	p.NodeSelector = doc.NodeSelector
-	p.Limits = Limits{PerNode: doc.MaxNoOfPodsToEvictPerNode, PerNamespace: doc.MaxNoOfPodsToEvictPerNamespace,
-		Total: doc.MaxNoOfPodsToEvictTotal}
+	p.Limits.PerNode, p.Limits.PerNamespace = doc.MaxNoOfPodsToEvictPerNode, doc.MaxNoOfPodsToEvictPerNamespace
+	p.Limits.Total = doc.MaxNoOfPodsToEvictTotal
 	if doc.Strategies == nil {
 		return p
 	}

@@ -156,10 +156,10 @@ func TestAPolicyThatIsRight(t *testing.T) {
 		name, text string
 		want       Policy
 	}{
-		{"needs no profile", start, Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
+		{"needs no profile", start, Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
 		{"may be JSON",
 			`{"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy",` + "\n\t" + `"nodeSelector": "a in (b,c)", "profiles": []}`,
-			Policy{NodeSelector: "a in (b,c)", Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
+			Policy{NodeSelector: "a in (b,c)", Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
 		{"may ask for something to be off", start + `
 maxNoOfPodsToEvictTotal: null
 evictionFailureEventNotification: false
@@ -170,13 +170,13 @@ profiles:
   pluginConfig:
   - name: DefaultEvictor
     args: {nodeFit: false, minReplicas: 1, namespaceLabelSelector: {}, ignorePodsWithoutPDB: no}
-`, Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Metrics: Metrics{}, Profiles: []Profile{{Name: "a", Evictor: evictor(t, EvictorArgs{
+`, Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Metrics: Metrics{}, Profiles: []Profile{{Name: "a", Evictor: evictor(t, EvictorArgs{
 			MinReplicas: 1, NamespaceLabelSelector: &metav1.LabelSelector{}})}}}},
 		{"sets a part of the rate and keeps the default of the rest", start + "rate: {evictionsPerSecond: 0.5}\ngracePeriodSeconds: 0",
-			Policy{GracePeriodSeconds: &seconds, Rate: Rate{EvictionsPerSecond: 0.5, Burst: 10}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
-		{"may ask for all deltas", start + "deltas: All", Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasAll}},
+			Policy{GracePeriodSeconds: &seconds, Rate: Rate{EvictionsPerSecond: 0.5, Burst: 10}, Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
+		{"may ask for all deltas", start + "deltas: All", Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasAll}},
 		{"may leave its only profile without a name, and end in an empty document", "---\n" + start + "profiles: [{}]\n---\n# end\n",
-			Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default"}}}},
+			Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default"}}}},
 		{"lists strategies to deschedule before those to balance, each once, and ignores what the peer ignores", start + `
 profiles:
 - pluginConfig:
@@ -190,7 +190,7 @@ profiles:
     deschedule: {enabled: [RemovePodsViolatingNodeTaints], disabled: ["*"]}
     filter: {enabled: [DefaultEvictor]}
     preevictionfilter: {enabled: [DefaultEvictor]}
-`, Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default",
+`, Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default",
 			Strategies: []Enabled{taints(`{}`), balance(`{"size":7}`)}}}}},
 		{"may repeat itself with anchors and merges", start + `
 profiles:
@@ -213,7 +213,7 @@ profiles:
     args:
       <<: [{includedTaints: [c]}, *args]
   plugins: *plugins
-`, Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{
+`, Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{
 			{Name: "a", Strategies: []Enabled{taints(`{"includePreferNoSchedule":true,"includedTaints":["a"]}`)}},
 			{Name: "b", Strategies: []Enabled{taints(`{"includePreferNoSchedule":true,"includedTaints":["a"]}`)}},
 			{Name: "c", Strategies: []Enabled{taints(`{"includePreferNoSchedule":true,"includedTaints":["b"]}`)}},
@@ -253,7 +253,7 @@ profiles:
 - pluginConfig: [{name: LowNodeUtilization, args: `+c.args+`}]
   plugins: {balance: {enabled: [LowNodeUtilization]}}
 `)
-			want := Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default", Strategies: []Enabled{balance(c.want)}}}}
+			want := Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default", Strategies: []Enabled{balance(c.want)}}}}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %s\nwant %s", got.Profiles[0].Strategies[0].Args, c.want)
 			}

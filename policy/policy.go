@@ -85,7 +85,9 @@ type Policy struct {
 
 // Default is the policy of a file that sets nothing. It has no profile, so it moves no pod.
 func Default() Policy {
-	return Policy{Rate: DefaultRate(), CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}
+	return Policy{
+		Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded,
+	}
 }
 
 // Deltas says which deltas about pods are published. Those about nodes always are.
