@@ -1,11 +1,11 @@
-// Package trace exports what happens in Rehome as OpenTelemetry spans: one trace a chain of events, one span an event.
+// Package trace exports the events of Rehome as OpenTelemetry spans: one trace per chain of events, one span per event.
 //
-// # What a span is
+// # Spans
 //
-// An event carries its trace and its span in traceparent already. [Exporter.Emitted] exports the span of an event that
-// this process made: with these very IDs, below the span of the event that led to it, from when the process had that one
-// until now. Each process exports its own, and a backend puts a chain together across all of them: a delta, the scope that
-// it woke, the answer, the verdict, and what came of the move.
+// The traceparent of an event carries its trace ID and span ID. [Exporter.Emitted] exports the span of an event that this
+// process published. The span has these IDs, and the event's cause as its parent. It starts when this process received the
+// cause and ends now. Each process exports its own spans, and the tracing backend assembles the chain: a delta, its scope, the
+// answer, the verdict, and the result of the move.
 //
 //	dev.rehome.delta.v1 node      ▏
 //	dev.rehome.scope.v1 node      ▕█▏
@@ -13,10 +13,10 @@
 //	dev.rehome.verdict.v1 pod          ▕███▏
 //	dev.rehome.verdict.v1 pod               ▕██████████████████████▏   settled
 //
-// A gap between two spans is time on the bus. A span begins and ends by the clock of one process.
+// A gap between two spans is time on the bus. The start and end of a span come from the clock of one process.
 //
-// # What it does not
+// # Limits
 //
-// It never holds up work: what cannot be sent is dropped, beyond a queue of bounded length. Whether spans arrive is said
-// in the log once, and once more when it changes.
+// Exporting never blocks work. When the bounded queue is full, spans are dropped. The log has one line when sending fails for
+// the first time and one when it works again.
 package trace

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The variables of the OpenTelemetry specification that decide whether and how spans are exported. The SDK reads those that
-// say more, such as headers, certificates and the length of the queue.
+// Variables of the OpenTelemetry specification that enable and select the exporter. The SDK reads the others, such as headers,
+// certificates, and the length of the queue.
 const (
 	disabled       = "OTEL_SDK_DISABLED"
 	exporter       = "OTEL_TRACES_EXPORTER"
@@ -19,8 +19,8 @@ const (
 	tracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
-// wanted says whether an environment asks for spans: it names an endpoint, and does not switch tracing off. What is asked
-// for and cannot be done is an error.
+// wanted reports whether the environment enables tracing: it sets an endpoint and does not disable the SDK. It returns an error
+// for settings that this exporter does not support.
 func wanted(getenv func(string) string) (bool, error) {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	if strings.EqualFold(get(disabled), "true") || get(exporter) == "none" {

@@ -19,25 +19,23 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// flushWithin is how long [Exporter.Close] goes on sending.
+// flushWithin is how long [Exporter.Close] continues to send.
 const flushWithin = 2 * time.Second
 
-// errClosing is why what is still being sent at the end is cut short.
+// errClosing is why Close cancels requests.
 var errClosing = errors.New("the process ends")
 
-// Exporter exports spans over OTLP/HTTP. Make one with [New]. nil is an Exporter that exports nothing. Its methods may be
-// called from many goroutines at once.
+// Exporter exports spans over OTLP/HTTP. Use [New] to make one. A nil Exporter exports nothing. Its methods are safe for
+// concurrent use.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	cut      context.CancelCauseFunc // ends what is being sent
+	cut      context.CancelCauseFunc // cancels requests
 }
 
-// New makes what the environment asks for: nil when neither OTEL_EXPORTER_OTLP_ENDPOINT nor
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, or tracing is switched off. It sends nothing yet, and does not wait for the
-// collector. version is that of the program.
-//
-// An error says which variable is wrong and what it should be.
+// New returns the exporter that the environment configures. It returns nil if neither OTEL_EXPORTER_OTLP_ENDPOINT nor
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, or if tracing is disabled. It does not connect to the collector. version is the
+// version of the program. An error names the wrong variable and the expected value.
 func New(version string, log *slog.Logger) (*Exporter, error) {
 	if on, err := wanted(os.Getenv); err != nil || !on {
 		return nil, err
@@ -45,7 +43,7 @@ func New(version string, log *slog.Logger) (*Exporter, error) {
 	ctx, cut := context.WithCancelCause(context.Background())
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName("rehome"), semconv.ServiceVersion(version)),
-		resource.WithFromEnv()) // the last one wins
+		resource.WithFromEnv()) // the last value of an attribute wins
 	if err != nil {
 		cut(errClosing)
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -57,12 +55,12 @@ func New(version string, log *slog.Logger) (*Exporter, error) {
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(&sender{SpanExporter: otlp, ended: ctx, log: log}),
-		sdktrace.WithIDGenerator(given{}), sdktrace.WithResource(about))
+		sdktrace.WithIDGenerator(eventIDs{}), sdktrace.WithResource(about))
 	return &Exporter{provider: provider, tracer: provider.Tracer("github.com/rehome-dev/rehome"), cut: cut}, nil
 }
 
-// Emitted exports the spans of events that were made here and are stored now. It returns at once. An event without a trace
-// context has no span.
+// Emitted exports the spans of events that this process has published. It does not block. Events without a trace context are
+// ignored.
 func (x *Exporter) Emitted(events ...schemas.Event) {
 	if x == nil {
 		return
@@ -86,7 +84,7 @@ func (x *Exporter) emitted(e schemas.Event, stored time.Time) {
 		began = stored
 	}
 	about := describe(e)
-	_, span := x.tracer.Start(below(own, spanContext(e.Parent)), about.name,
+	_, span := x.tracer.Start(startContext(own, spanContext(e.Parent)), about.name,
 		trace.WithSpanKind(trace.SpanKindProducer), trace.WithTimestamp(began), trace.WithAttributes(about.attributes...))
 	if about.failed != "" {
 		span.SetStatus(codes.Error, about.failed)
@@ -94,18 +92,18 @@ func (x *Exporter) emitted(e schemas.Event, stored time.Time) {
 	span.End(trace.WithTimestamp(stored))
 }
 
-// Close sends what is left, for at most 2 seconds, and stops. Nothing is exported afterwards.
+// Close sends the remaining spans for at most 2 seconds, and then drops them and all later ones.
 func (x *Exporter) Close() {
 	if x == nil {
 		return
 	}
 	late := time.AfterFunc(flushWithin, func() { x.cut(errClosing) })
 	defer late.Stop()
-	_ = x.provider.Shutdown(context.Background()) // what could not be sent is said by the sender
+	_ = x.provider.Shutdown(context.Background()) // the sender logs errors
 	x.cut(errClosing)
 }
 
-// spanContext reads a W3C trace context. It is not valid when the text is not.
+// spanContext parses a W3C trace context. The result is not valid if the text is not.
 func spanContext(traceParent string) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": traceParent}
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/trace"
 )
 
-// journal is a log that a test reads.
+// journal is a log that a test can read while the exporter writes it.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,7 +41,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// exporter makes one that the environment must ask for.
+// exporter requires that the environment enables tracing.
 func exporter(t *testing.T) (*trace.Exporter, *journal) {
 	t.Helper()
 	log := &journal{}
@@ -53,7 +53,7 @@ func exporter(t *testing.T) (*trace.Exporter, *journal) {
 	return x, log
 }
 
-// at is a moment in the past of the test.
+// at returns a time in the past.
 func at(ms int) time.Time {
 	return time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC).Add(time.Duration(ms) * time.Millisecond)
 }
@@ -67,7 +67,7 @@ func emit(t *testing.T, source string, p schemas.Payload, now time.Time, cause s
 	return e
 }
 
-// sent is the event as another process reads it, which takes it up at a time of its own clock.
+// sent returns the event as another process receives it at this time.
 func sent(t *testing.T, e schemas.Event, taken time.Time) schemas.Event {
 	t.Helper()
 	document, err := schematest.Structured(e)
@@ -82,7 +82,7 @@ func sent(t *testing.T, e schemas.Event, taken time.Time) schemas.Event {
 	return read
 }
 
-// chain is one causal chain over three processes, from a taint to the replacement, as each of them emitted it.
+// chain returns a causal chain over three processes, from a taint to the replacement.
 func chain(t *testing.T) []schemas.Event {
 	t.Helper()
 	pod := schemas.PodRef{Namespace: "web", Name: "api-0", UID: "u"}
@@ -110,10 +110,10 @@ func chain(t *testing.T) []schemas.Event {
 	return []schemas.Event{delta, asked, answer, begun, emit(t, "actuator", settled, at(3130), begun)}
 }
 
-// own takes the IDs apart that an event has.
+// own returns the IDs in the traceparent of an event.
 func own(e schemas.Event) (traceID, span string) { return e.TraceParent[3:35], e.TraceParent[36:52] }
 
-func TestAChainOfEventsIsOneTreeOfSpansAcrossProcesses(t *testing.T) {
+func TestChainOfThreeProcesses(t *testing.T) {
 	collector := tracetest.New(t)
 	events := chain(t)
 	before := time.Now()
@@ -162,7 +162,7 @@ func TestAChainOfEventsIsOneTreeOfSpansAcrossProcesses(t *testing.T) {
 	}
 }
 
-func TestASpanSaysWhatItsEventIsAbout(t *testing.T) {
+func TestSpanAttributes(t *testing.T) {
 	collector := tracetest.New(t)
 	x, _ := exporter(t)
 	intent := schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api-0"}, Node: "n1"}
@@ -216,13 +216,13 @@ func TestASpanSaysWhatItsEventIsAbout(t *testing.T) {
 	}
 }
 
-func TestAnEventWhoseCauseIsOfAnotherTraceIsARoot(t *testing.T) {
+func TestRootSpans(t *testing.T) {
 	collector := tracetest.New(t)
 	x, _ := exporter(t)
 	delta := schemas.Delta{Kind: schemas.NodeAdded, Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}}
 	first := emit(t, "watcher", delta, at(0), schemas.Event{})
 	for name, parent := range map[string]string{
-		"of another trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "not readable": "00-1-2-01", "none": "",
+		"another trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "malformed": "00-1-2-01", "none": "",
 	} {
 		e := emit(t, name, delta, at(1), first)
 		e.Parent = parent
@@ -241,27 +241,27 @@ func TestAnEventWhoseCauseIsOfAnotherTraceIsARoot(t *testing.T) {
 	}
 }
 
-func TestATimeToComeIsNoBeginning(t *testing.T) {
+func TestStartInTheFuture(t *testing.T) {
 	collector := tracetest.New(t)
 	x, _ := exporter(t)
 	x.Emitted(emit(t, "watcher", schemas.Delta{Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}},
 		time.Now().Add(time.Hour), schemas.Event{}))
 	x.Close()
 	if spans := collector.Spans(); len(spans) != 1 || !spans[0].Began.Equal(spans[0].Ended) {
-		t.Errorf("got %v, want one span that began when it ended", spans)
+		t.Errorf("got %v, want one span without duration", spans)
 	}
 }
 
-func TestTheEnvironmentNamesTheService(t *testing.T) {
+func TestServiceAttributes(t *testing.T) {
 	for name, c := range map[string]struct {
 		environment map[string]string
 		want        map[string]string
 	}{
-		"nothing is said": {nil, map[string]string{"service.name": "rehome", "service.version": "v1.2.3"}},
+		"defaults": {nil, map[string]string{"service.name": "rehome", "service.version": "v1.2.3"}},
 		"another name": {
 			map[string]string{"OTEL_SERVICE_NAME": "mover"}, map[string]string{"service.name": "mover", "service.version": "v1.2.3"},
 		},
-		"more about it": {
+		"attributes": {
 			map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=prod,service.version=2"},
 			map[string]string{"service.name": "rehome", "service.version": "2", "k8s.cluster.name": "prod"},
 		},
@@ -291,11 +291,11 @@ func TestTheEnvironmentNamesTheService(t *testing.T) {
 	}
 }
 
-func TestNothingIsExportedUnlessTheEnvironmentAsks(t *testing.T) {
+func TestTracingDisabled(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
-		"no endpoint":             {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
-		"the SDK is switched off": {"OTEL_SDK_DISABLED": "true"},
-		"no exporter of traces":   {"OTEL_TRACES_EXPORTER": "none"},
+		"no endpoint":        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+		"SDK disabled":       {"OTEL_SDK_DISABLED": "true"},
+		"no traces exporter": {"OTEL_TRACES_EXPORTER": "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			collector := tracetest.New(t)
@@ -306,7 +306,7 @@ func TestNothingIsExportedUnlessTheEnvironmentAsks(t *testing.T) {
 			if x != nil || err != nil {
 				t.Fatalf("got exporter %v, error %v, want neither", x, err)
 			}
-			x.Emitted(chain(t)...) // nil is an exporter, too
+			x.Emitted(chain(t)...) // a nil exporter is valid
 			x.Close()
 			if n := collector.Requests(); n != 0 {
 				t.Errorf("%d requests, want none", n)
@@ -315,26 +315,26 @@ func TestNothingIsExportedUnlessTheEnvironmentAsks(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongInTheEnvironmentIsNamed(t *testing.T) {
+func TestEnvironmentErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		environment map[string]string
 		want        string
 	}{
-		"an endpoint that is no URL": {
+		"endpoint without scheme": {
 			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
 			`OTEL_EXPORTER_OTLP_ENDPOINT: want a URL such as http://collector:4318, got "collector:4318"`,
 		},
-		"an endpoint of traces that is no URL": {
+		"traces endpoint without host": {
 			map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://"},
 			`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: want a URL such as http://collector:4318, got "http://"`,
 		},
-		"a protocol that is not spoken": {
+		"unsupported protocol": {
 			map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, `OTEL_EXPORTER_OTLP_PROTOCOL: want http/protobuf, got "grpc"`,
 		},
-		"an exporter that there is not": {
+		"unsupported exporter": {
 			map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, `OTEL_TRACES_EXPORTER: want otlp or none, got "zipkin"`,
 		},
-		"attributes that cannot be read": {
+		"malformed attributes": {
 			map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "prod"}, `OTEL_RESOURCE_ATTRIBUTES: `,
 		},
 	} {
@@ -351,7 +351,7 @@ func TestWhatIsWrongInTheEnvironmentIsNamed(t *testing.T) {
 	}
 }
 
-// hanging is a collector that takes requests and never answers.
+// hanging starts a collector that accepts requests and never answers.
 func hanging(t *testing.T) (arrived chan struct{}) {
 	t.Helper()
 	arrived = make(chan struct{}, 100)
@@ -366,29 +366,29 @@ func hanging(t *testing.T) (arrived chan struct{}) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(end) })
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000") // an hour: longer than any test may take
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000") // one hour
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
 	return arrived
 }
 
-func TestACollectorThatHangsHoldsUpNeitherWorkNorTheEnd(t *testing.T) {
+func TestHangingCollector(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Run("exporter", func(t *testing.T) {
 		arrived := hanging(t)
 		x, log := exporter(t)
 		events := chain(t)
 		x.Emitted(events...)
-		<-arrived        // from here on nothing is taken off the queue
-		for range 2000 { // 10000 spans, five times as many as the queue holds: waiting for the collector would take an hour
+		<-arrived        // the queue has no reader from now on
+		for range 2000 { // 10000 spans, five times the length of the queue
 			x.Emitted(events...)
 		}
 		began := time.Now()
 		x.Close()
 		if took := time.Since(began); took < time.Second {
-			t.Errorf("closing took %v, want the 2 seconds that are given to what is left", took)
+			t.Errorf("Close took %v, want the 2 seconds for the remaining spans", took)
 		}
 		if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), "traces cannot be sent") {
-			t.Errorf("log is\n%swant one line, that traces cannot be sent", log)
+			t.Errorf("log is\n%swant one line: traces cannot be sent", log)
 		}
 	})
 	if err := goleak.Find(before); err != nil {
@@ -396,7 +396,6 @@ func TestACollectorThatHangsHoldsUpNeitherWorkNorTheEnd(t *testing.T) {
 	}
 }
 
-// eventually waits for what must happen.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -404,13 +403,13 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	for !happened() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("does not happen: %s", what)
+			t.Fatalf("timed out: %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-func TestACollectorThatIsAwayIsSaidOnceAndSoIsItsReturn(t *testing.T) {
+func TestUnavailableCollectorIsLoggedOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -424,7 +423,7 @@ func TestACollectorThatIsAwayIsSaidOnceAndSoIsItsReturn(t *testing.T) {
 	x, log := exporter(t)
 	says := func(text string) func() bool { return func() bool { return strings.Contains(log.String(), text) } }
 	x.Emitted(chain(t)...)
-	eventually(t, "it is said that traces cannot be sent", says("traces cannot be sent"))
+	eventually(t, "a log line about traces that cannot be sent", says("traces cannot be sent"))
 	for range 3 {
 		x.Emitted(chain(t)...)
 		<-time.After(50 * time.Millisecond) // several more batches
@@ -436,7 +435,7 @@ func TestACollectorThatIsAwayIsSaidOnceAndSoIsItsReturn(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	eventually(t, "it is said that traces are sent again", func() bool {
+	eventually(t, "a log line about traces that are sent again", func() bool {
 		x.Emitted(chain(t)...)
 		return says("traces are sent again")()
 	})

@@ -8,16 +8,16 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// sender sends spans, and says in the log when they do not arrive any more and when they do again. Its errors end here:
-// the SDK would write each of them to the standard error, through what all of the process share.
+// sender sends spans. It logs when sending begins to fail and when it works again. It returns no errors, because the SDK would
+// write each one to standard error through a handler that the whole process shares.
 type sender struct {
 	sdktrace.SpanExporter
-	ended context.Context // cuts short what is being sent
+	ended context.Context // ends the requests in flight
 	log   *slog.Logger
 	away  atomic.Bool
 }
 
-// ExportSpans sends a batch. It returns nil.
+// ExportSpans sends a batch. It always returns nil.
 func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -25,7 +25,7 @@ func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	err := s.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && s.away.CompareAndSwap(false, true):
-		s.log.Warn("traces cannot be sent and are dropped until they can", "error", err)
+		s.log.Warn("traces cannot be sent, dropping them until the collector answers", "error", err)
 	case err == nil && s.away.CompareAndSwap(true, false):
 		s.log.Info("traces are sent again")
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// What no semantic convention has a name for.
+// Attributes that have no semantic convention.
 const (
 	strategyKey = attribute.Key("rehome.strategy")
 	outcomeKey  = attribute.Key("rehome.outcome")
@@ -18,17 +18,17 @@ const (
 	dryRunKey   = attribute.Key("rehome.dry_run")
 )
 
-// description is what a span says about its event.
+// description is the content of a span.
 type description struct {
-	// name is the type of the event and the kind of what it is about: there are few of them.
+	// name is the event type and the kind of its subject, so it has few values.
 	name       string
 	attributes []attribute.KeyValue
-	// failed is what went wrong. Empty: nothing did.
+	// failed is the error. Empty means that the event is no failure.
 	failed string
 }
 
-// describe reads of an event what a span says. The data is read of deltas and verdicts, which are small; of scopes and
-// answers the names that they go by say enough.
+// describe returns the description of an event. It decodes only deltas and verdicts, because they are small; the subjects of
+// scopes and answers have the names.
 func describe(e schemas.Event) description {
 	about := subjectOf(e.Subject)
 	d := description{name: e.Type + " " + about.kind, attributes: []attribute.KeyValue{
@@ -38,7 +38,7 @@ func describe(e schemas.Event) description {
 	switch e.Type {
 	case schemas.DeltaType:
 		if delta, err := schemas.Decode[schemas.Delta](e); err == nil {
-			about.node += delta.Node // of a node itself there is none
+			about.node += delta.Node // empty in the delta of a node
 		}
 	case schemas.ScopeType, schemas.IntentsType:
 		if words := strings.Split(e.Channel, "."); len(words) > 2 { // rehome.scope.STRATEGY…
@@ -69,14 +69,12 @@ func (d *description) verdict(v schemas.Verdict) {
 	}
 }
 
-// add leaves out what is not known.
 func (d *description) add(key attribute.Key, value string) {
 	if value != "" {
 		d.attributes = append(d.attributes, key.String(value))
 	}
 }
 
-// subject is what an event is about.
 type subject struct{ kind, namespace, pod, node string }
 
 // subjectOf reads the path of an object, such as namespaces/web/pods/api-0, or KIND/KEY of a scope.
@@ -93,7 +91,7 @@ func subjectOf(text string) subject {
 	return subject{kind: words[0]}
 }
 
-// fromToken is the name behind a token, or the token itself if it is none.
+// fromToken returns the name that a token encodes, or the token itself if it encodes none.
 func fromToken(token string) string {
 	if name, ok := schemas.FromToken(token); ok {
 		return name
