@@ -27,7 +27,7 @@ func (r *record) lives() []Life {
 		return by[p.UID]
 	}
 	links := r.links()
-	began := map[string]bool{} // chains of the pod
+	began := map[string]bool{} // IDs of chains with a step
 	for len(links) > 0 {
 		n := 1
 		for n < len(links) && links[n].chain == links[0].chain && links[n].pod.UID == links[0].pod.UID {
@@ -58,7 +58,7 @@ func (r *record) lives() []Life {
 	return all
 }
 
-// begin is the time of the first event.
+// begin returns the time of the first event.
 func (l Life) begin() time.Time {
 	var first time.Time
 	for _, c := range l.Chains {
@@ -74,7 +74,7 @@ func (l Life) begin() time.Time {
 	return first
 }
 
-// change counts a change without a chain.
+// change counts a change that began no chain.
 func (l *Life) change(d delta) {
 	for i := range l.Changes {
 		if c := &l.Changes[i]; c.Kind == d.Kind {
@@ -92,12 +92,12 @@ func (r *record) sortedDeltas() []delta {
 	})
 }
 
-// links are all steps, sorted by pod, chain, and time.
+// links returns all steps, sorted by pod, chain, and time.
 func (r *record) links() []link {
 	all := r.judged()
 	for id, a := range r.answers {
 		if !r.covered(id, a) {
-			all = append(all, r.wish(a))
+			all = append(all, r.pending(a))
 		}
 	}
 	first := map[string]time.Time{}
@@ -115,7 +115,7 @@ func (r *record) links() []link {
 	return all
 }
 
-func (r *record) wish(a answer) link {
+func (r *record) pending(a answer) link {
 	return link{
 		Step: Step{
 			Time: a.Time, Profile: a.of.Profile, Strategy: a.of.Strategy, Scope: a.of.About(), Node: a.intent.Node,
@@ -125,8 +125,8 @@ func (r *record) wish(a answer) link {
 	}
 }
 
-// covered says whether an answer needs no step of its own: a verdict names it as its cause, or one that came later, for the
-// same scope, stands for it. That is so for an answer that wanted what an earlier one did that had no verdict yet.
+// covered reports whether an answer needs no step because a verdict covers it: the answer is its cause, or the verdict is later
+// and about the same pod, strategy, and scope. A later verdict also covers an earlier answer that listed the pod.
 func (r *record) covered(id string, a answer) bool {
 	for _, v := range r.verdicts {
 		same := v.Profile == a.of.Profile && v.Strategy == a.of.Strategy && v.Scope.Kind == a.of.Scope.Kind &&
@@ -139,7 +139,7 @@ func (r *record) covered(id string, a answer) bool {
 }
 
 func (r *record) judged() []link {
-	settled := map[string]verdict{} // by the verdict that began the move
+	settled := map[string]verdict{} // by the ID of the verdict on the intent
 	for _, v := range r.verdicts {
 		if v.Outcome == schemas.Settled {
 			settled[v.CausationID] = v
@@ -148,7 +148,7 @@ func (r *record) judged() []link {
 	var all []link
 	for id, v := range r.verdicts {
 		if _, known := r.verdicts[v.CausationID]; known && v.Outcome == schemas.Settled {
-			continue // with the one that began the move
+			continue // part of the step of the first verdict
 		}
 		l := r.judgedBy(v)
 		if end, ok := settled[id]; ok {
@@ -159,7 +159,7 @@ func (r *record) judged() []link {
 	return all
 }
 
-// judgedBy makes the step of a verdict, at the time of the intents if they are known.
+// judgedBy returns the step of a verdict. Its time is the time of the answer, if that is known.
 func (r *record) judgedBy(v verdict) link {
 	s := Step{
 		Time: v.Time, Profile: v.Profile, Strategy: v.Strategy, Scope: string(v.Scope.Kind) + "/" + v.Scope.Key, Node: v.Intent.Node,
@@ -202,7 +202,7 @@ func (r *record) chain(links []link) Chain {
 	return c
 }
 
-// folded merges steps that follow each other and got the same answer. It never merges moves.
+// folded merges consecutive steps with the same verdict, except moves.
 func folded(steps []Step) []Step {
 	var out []Step
 	for _, s := range steps {
@@ -222,8 +222,8 @@ func alike(a, b Step) bool {
 		a.Reason == b.Reason && a.Profile == b.Profile && a.Strategy == b.Strategy && a.Scope == b.Scope && a.DryRun == b.DryRun
 }
 
-// merged makes one of chains that follow each other, began without a change, and whose steps fold into the same ones:
-// everything is evaluated anew every half hour.
+// merged joins consecutive chains without a delta whose steps fold into the same ones, because every scope is evaluated again
+// each half hour.
 func merged(chains []Chain) []Chain {
 	out := chains[:0]
 	for _, c := range chains {

@@ -1,8 +1,8 @@
-// Package explain tells what became of a pod, from the events of the bus: chains from the change that began each of them,
-// over what strategies wanted and what the actuator said to that, to where the replacement runs.
+// Package explain reconstructs the history of a pod from the events on the bus: the change that began each chain, the intents
+// of strategies, the verdicts of the actuator, and the replacement.
 //
-// [Read] asks for the events that it needs, by their subjects where these name the pod or its node, and orders them.
-// Scopes are not kept on the bus: that one lies between a change and an answer is known, and what it held is not.
+// [Read] reads only the events that it needs, by subject where the subject names the pod or its node. The bus does not keep
+// scopes, so the history shows an answer but not the scope it answered.
 package explain
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Life is what happened to one pod. A name can have had several pods, one after the other.
+// Life is the history of one pod. Several pods can have had the same name, one after the other.
 type Life struct {
 	Pod schemas.PodRef `json:"pod"`
-	// CameFor is the pod whose replacement it is. nil: none that was moved in the time that was read.
+	// CameFor is the moved pod that this pod replaced. It is nil if no such move was read.
 	CameFor *schemas.PodRef `json:"cameFor,omitempty"`
-	// Chains are in the order in which they began.
+	// Chains are sorted by their first event.
 	Chains []Chain `json:"chains"`
-	// Changes are those of the pod that led to nothing, by kind, in the order of the first of each.
+	// Changes are the changes of the pod that began no chain, one entry per kind, sorted by the first of each.
 	Changes []Changes `json:"changes,omitempty"`
 }
 
-// Changes are deltas of one kind about the pod itself.
+// Changes counts deltas of one kind on the pod.
 type Changes struct {
 	Kind  schemas.DeltaKind `json:"kind"`
 	Times int               `json:"times"`
@@ -30,33 +30,32 @@ type Changes struct {
 	Last  time.Time         `json:"last"`
 }
 
-// Chain is what followed from one change. Several that began without any, one after the other, and say the same, are one.
+// Chain is everything that followed from one change. Consecutive chains without a change and with equal steps are merged.
 type Chain struct {
-	// ID is the correlation ID, of the first if they are several.
+	// ID is the correlation ID. A merged chain has the ID of its first one.
 	ID    string    `json:"id"`
 	Began time.Time `json:"began"`
-	// Delta is the change. nil: Without says why there is none.
+	// Delta is the change. If it is nil, Without is the reason.
 	Delta   *schemas.Delta `json:"delta,omitempty"`
 	Without string         `json:"without,omitempty"`
 	Steps   []Step         `json:"steps"`
 }
 
-// Step is one wish of a strategy and what came of it. Several that were answered in the same way, one after the other, are
-// one.
+// Step is an intent and its verdict. Consecutive steps with equal verdicts are merged.
 type Step struct {
-	// Time is when the strategy answered; when the verdict was made, if the answer is not known.
+	// Time is the time of the answer, or of the verdict if the answer is unknown.
 	Time     time.Time `json:"time"`
 	Profile  string    `json:"profile"`
 	Strategy string    `json:"strategy"`
 	Scope    string    `json:"scope"` // KIND/KEY
-	Node     string    `json:"node"`  // that the pod was to leave
+	Node     string    `json:"node"`  // where the pod ran
 	Why      string    `json:"why"`
-	// Outcome is that of the verdict. Empty: there is none yet.
+	// Outcome is the outcome of the verdict. It is empty if there is no verdict yet.
 	Outcome schemas.Outcome    `json:"outcome,omitempty"`
 	Reason  schemas.ReasonCode `json:"reason,omitempty"`
 	Message string             `json:"message,omitempty"`
-	// Times is how many wishes in a row got this verdict, Said when the first did, and Last when the last one did. Everything
-	// else is of the last one, but Time.
+	// Times is the number of merged steps, Said the time of the first verdict, and Last the time of the last one. All other
+	// fields except Time are from the last step.
 	Times   int                 `json:"times"`
 	Said    time.Time           `json:"said,omitzero"`
 	Last    time.Time           `json:"last,omitzero"`
@@ -69,7 +68,7 @@ type Step struct {
 	Settled *Settled            `json:"settled,omitempty"`
 }
 
-// Settled is how a move ended.
+// Settled is the end of a move.
 type Settled struct {
 	Time    time.Time          `json:"time"`
 	Reason  schemas.ReasonCode `json:"reason"`
@@ -77,12 +76,12 @@ type Settled struct {
 	schemas.Settlement
 }
 
-// Moves says whether the step is a move that began.
+// Moves reports whether the verdict began a move.
 func (s Step) Moves() bool { return s.Outcome.Moves() }
 
-// What a chain without a change says about it.
+// Values of Chain.Without.
 const (
-	withoutChange = "no change: everything was evaluated anew, or a time was reached"
-	askedFor      = "it was asked for: request "
-	notKept       = "the change that began it is not kept any more"
+	withoutChange = "no change: a full evaluation, or a time was reached"
+	askedFor      = "requested: "
+	notKept       = "the change that began it is no longer stored"
 )

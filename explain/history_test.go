@@ -19,12 +19,12 @@ import (
 
 func TestMain(m *testing.M) { bustest.Main(m) }
 
-// at is so many seconds after the beginning of everything here.
+// at returns a time, in seconds after the start of the scenario.
 func at(seconds int) time.Time {
 	return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(seconds) * time.Second)
 }
 
-// world is a bus with what happened, for one test.
+// world is a bus with the events of one test.
 type world struct {
 	*testing.T
 	bus     *bus.Bus
@@ -33,8 +33,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world { return &world{T: t, bus: bustest.New(t)} }
 
-// event makes an event with this ID, at that second, that follows from another, or begins a chain with itself. chain is its
-// correlation ID.
+// event returns an event with this ID, time, correlation ID, and cause.
 func (w *world) event(id string, second int, p schemas.Payload, chain, cause string) schemas.Event {
 	w.Helper()
 	e, err := schemas.NewEvent("/test", p, at(second), schemas.Event{})
@@ -52,7 +51,7 @@ func (w *world) publish(e schemas.Event) {
 	}
 }
 
-// taint is a change of a node.
+// taint publishes a taint on a node.
 func (w *world) taint(id string, second int, node string) *schemas.Delta {
 	w.Helper()
 	d := schemas.Delta{
@@ -63,14 +62,14 @@ func (w *world) taint(id string, second int, node string) *schemas.Delta {
 	return &d
 }
 
-// change is a change of the pod db-0, of this UID.
+// change publishes a change of the pod db-0 with this UID.
 func (w *world) change(id string, second int, kind schemas.DeltaKind, uid types.UID) {
 	w.Helper()
 	object := schemas.ObjectRef{Kind: "Pod", Namespace: "shop", Name: "db-0", UID: uid}
 	w.publish(w.event(id, second, schemas.Delta{Kind: kind, Object: object, Node: "n1"}, id, ""))
 }
 
-// wants is an answer to a scope of a node that lists these pods, and waits until it is in the history.
+// wants publishes an answer that lists these pods, and waits until it is in the history.
 func (w *world) wants(id string, second int, node, chain, scope string, pods ...schemas.PodRef) {
 	w.Helper()
 	a := schemas.Intents{Profile: "p", Strategy: "Taints", Scope: scopeOf(node, scope, second)}
@@ -100,7 +99,7 @@ func intentOf(p schemas.PodRef, node string) schemas.Intent {
 	return schemas.Intent{ID: "i-" + string(p.UID), Pod: p, Node: node, Reason: "does not tolerate gone:NoSchedule", Expires: at(600)}
 }
 
-// verdict is what became of a wish for a pod on that node.
+// verdict publishes a verdict on a pod of that node.
 func (w *world) verdict(id string, second int, p schemas.PodRef, node, chain, cause string, v schemas.Verdict) {
 	w.Helper()
 	v.Profile, v.Strategy, v.Intent = "p", "Taints", intentOf(p, node)
@@ -110,7 +109,7 @@ func (w *world) verdict(id string, second int, p schemas.PodRef, node, chain, ca
 	w.publish(w.event(id, second, v, chain, cause))
 }
 
-// read is the history of the pod shop/db-0.
+// read returns the history of the pod shop/db-0.
 func (w *world) read(q explain.Query) []explain.Life {
 	w.Helper()
 	q.Namespace, q.Name = "shop", "db-0"
@@ -140,12 +139,12 @@ var (
 	other = schemas.PodRef{Namespace: "shop", Name: "web-1", UID: "u-web"}
 )
 
-// held is a verdict that a budget holds the pod.
+// held is a deferral because of a PodDisruptionBudget.
 func held() schemas.Verdict {
 	return schemas.Verdict{Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: "2 of 2 needed"}
 }
 
-// step is a wish for the pod on n1 that was made and judged at these seconds.
+// step is an intent for the pod on n1, with the times of its answer and of its first and last verdict.
 func step(made, said, last, times int) explain.Step {
 	return explain.Step{
 		Time: at(made), Profile: "p", Strategy: "Taints", Scope: "node/n1", Node: "n1", Why: "does not tolerate gone:NoSchedule",
@@ -153,7 +152,7 @@ func step(made, said, last, times int) explain.Step {
 	}
 }
 
-func TestAMoveIsAChainFromTheChangeToTheReplacement(t *testing.T) {
+func TestChainOfAMove(t *testing.T) {
 	w := newWorld(t)
 	d := w.taint("d1", 0, "n1")
 	w.change("d2", 1, schemas.PodLabels, db0.UID)
@@ -191,7 +190,7 @@ func TestAMoveIsAChainFromTheChangeToTheReplacement(t *testing.T) {
 	})
 }
 
-func TestEvaluationsThatNothingLedToAreOneChainWhileTheySayTheSame(t *testing.T) {
+func TestChainsWithoutChangeAreMerged(t *testing.T) {
 	w := newWorld(t)
 	said := []schemas.Verdict{held(), held(), {Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: "it is"}, held()}
 	for i, v := range said {
@@ -204,7 +203,7 @@ func TestEvaluationsThatNothingLedToAreOneChainWhileTheySayTheSame(t *testing.T)
 		s.Outcome, s.Reason, s.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
 	}
 	second.Outcome, second.Reason, second.Message = schemas.Rejected, schemas.ReasonProtected, "it is"
-	const without = "no change: everything was evaluated anew, or a time was reached"
+	const without = "no change: a full evaluation, or a time was reached"
 	w.same(w.read(explain.Query{}), []explain.Life{{Pod: db0, Chains: []explain.Chain{
 		{ID: "s-a", Began: at(0), Without: without, Steps: []explain.Step{first}},
 		{ID: "s-c", Began: at(2), Without: without, Steps: []explain.Step{second}},
@@ -212,11 +211,11 @@ func TestEvaluationsThatNothingLedToAreOneChainWhileTheySayTheSame(t *testing.T)
 	}}})
 }
 
-func TestAWishWithoutAVerdictIsShownUnlessALaterVerdictStandsForIt(t *testing.T) {
+func TestIntentWithoutVerdict(t *testing.T) {
 	w := newWorld(t)
 	d := w.taint("d1", 0, "n1")
 	w.wants("a1", 1, "n1", "d1", "s1", db0)
-	w.wants("a2", 2, "n1", "d1", "s2", db0) // the same wish again
+	w.wants("a2", 2, "n1", "d1", "s2", db0) // the same intent again
 	v := held()
 	v.Scope = scopeOf("n1", "s1", 1)
 	w.verdict("v1", 3, db0, "n1", "d1", "a1", v)
@@ -231,22 +230,22 @@ func TestAWishWithoutAVerdictIsShownUnlessALaterVerdictStandsForIt(t *testing.T)
 	w.same(w.read(explain.Query{Node: "n1"}), want)
 }
 
-func TestAWishIsFoundByTheNodeThatThePodIsOn(t *testing.T) {
+func TestIntentsOfTheGivenNode(t *testing.T) {
 	w := newWorld(t)
 	w.wants("a1", 1, "n1", "gone", "s1", db0)
 	open := step(1, 0, 0, 1)
 	open.Said, open.Last, open.Expires = time.Time{}, time.Time{}, at(600)
 	want := []explain.Life{{Pod: db0, Chains: []explain.Chain{{
-		ID: "gone", Began: at(1), Without: "the change that began it is not kept any more", Steps: []explain.Step{open},
+		ID: "gone", Began: at(1), Without: "the change that began it is no longer stored", Steps: []explain.Step{open},
 	}}}}
 	w.same(w.read(explain.Query{}), want)
 	w.same(w.read(explain.Query{Node: "n1"}), want)
 	w.same(w.read(explain.Query{Node: "n2"}), []explain.Life{})
 }
 
-func TestTheChangeThatBeganAChainIsFoundWhereverItWas(t *testing.T) {
+func TestChangeOfAnotherNode(t *testing.T) {
 	w := newWorld(t)
-	d := w.taint("d1", 0, "n9") // another node made room, or a group uneven
+	d := w.taint("d1", 0, "n9") // another node gained capacity, or a group became uneven
 	v := held()
 	v.Scope = schemas.ScopeRef{Kind: schemas.WorkloadKind, Key: "shop/Deployment/db", Event: "s1", Since: at(0)}
 	w.verdict("v1", 3, db0, "n1", "d1", "a1", v)
@@ -258,7 +257,7 @@ func TestTheChangeThatBeganAChainIsFoundWhereverItWas(t *testing.T) {
 	}})
 }
 
-func TestAMoveThatWasAskedForNamesTheRequest(t *testing.T) {
+func TestRequestedMove(t *testing.T) {
 	w := newWorld(t)
 	v := held()
 	v.Scope = schemas.ScopeRef{Kind: schemas.RequestKind, Key: "admin/drain", Event: "s1", Since: at(0)}
@@ -267,17 +266,17 @@ func TestAMoveThatWasAskedForNamesTheRequest(t *testing.T) {
 	deferred.Scope = "request/admin/drain"
 	deferred.Outcome, deferred.Reason, deferred.Message = schemas.Deferred, schemas.ReasonDisruptionBudget, "2 of 2 needed"
 	w.same(w.read(explain.Query{}), []explain.Life{{Pod: db0, Chains: []explain.Chain{{
-		ID: "r1", Began: at(3), Without: "it was asked for: request admin/drain", Steps: []explain.Step{deferred},
+		ID: "r1", Began: at(3), Without: "requested: admin/drain", Steps: []explain.Step{deferred},
 	}}}})
 }
 
-func TestWhatWasStoredBeforeTheTimeThatIsAskedForIsLeftOut(t *testing.T) {
+func TestSince(t *testing.T) {
 	w := newWorld(t)
 	w.verdict("v1", 3, db0, "n1", "d1", "a1", held())
 	w.same(w.read(explain.Query{Since: time.Now().Add(time.Hour)}), []explain.Life{})
 }
 
-func TestOnlyThePodOfTheNameIsReadOfManyInTheNamespace(t *testing.T) {
+func TestReadsOnlyEventsOfThePod(t *testing.T) {
 	w := newWorld(t)
 	var asked []string
 	w.verdict("v1", 3, other, "n1", "d1", "a1", held())

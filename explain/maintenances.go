@@ -12,22 +12,22 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Block is a maintenance that wants a pod off its node, and why it cannot move.
+// Block is a maintenance that has to move a pod off its node, and the reason why it cannot.
 type Block struct {
 	Maintenance string `json:"maintenance"`
 	Node        string `json:"node"`
 	v1alpha1.BlockedPod
-	// Said is when that was told last.
+	// Said is the time of the last event with this reason.
 	Said   time.Time `json:"said"`
 	DryRun bool      `json:"dryRun,omitempty"`
 }
 
-// Blocks are the maintenances by which the pod is wanted off the node of the query and cannot move, by their names, as far as
-// the history tells and by the last that it tells. A node has the names of twenty such pods at most: those beyond are not found.
+// Blocks returns the maintenances that have to move the pod off the node of the query and cannot, sorted by name, according to
+// the last event of each. An event lists at most twenty such pods per node, so others are not found.
 func Blocks(ctx context.Context, read Reader, q Query) ([]Block, error) {
 	last := map[types.UID]*Block{} // by the UID of the maintenance
 	err := read(ctx, []string{schemas.Prefix + ".maintenance.>"}, q.Since, func(e schemas.Event) error {
-		if m, err := schemas.Decode[schemas.Maintenance](e); err == nil { // what cannot be read is left out
+		if m, err := schemas.Decode[schemas.Maintenance](e); err == nil { // unreadable events are ignored
 			last[m.UID] = q.blockIn(m, e.Time, last[m.UID])
 		}
 		return nil
@@ -47,8 +47,8 @@ func Blocks(ctx context.Context, read Reader, q Query) ([]Block, error) {
 	return found, nil
 }
 
-// blockIn is why the pod cannot move when a maintenance has told m, after what was known before. nil: it can, or nobody wants
-// it to.
+// blockIn returns the reason why the pod cannot move, after an event of a maintenance. before is the reason until then. nil
+// means that nothing blocks the pod, or that the maintenance does not have to move it.
 func (q Query) blockIn(m schemas.Maintenance, said time.Time, before *Block) *Block {
 	for _, n := range m.Nodes {
 		if n.Name != q.Node {

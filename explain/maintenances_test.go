@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestAMaintenanceThatCannotMoveAPodIsFoundByTheLastThatItTells(t *testing.T) {
+func TestBlocks(t *testing.T) {
 	budget := v1alpha1.BlockedPod{Namespace: "shop", Name: "db-0", Reason: "DisruptionBudget", By: "poddisruptionbudget/shop/db"}
 	protected := v1alpha1.BlockedPod{Namespace: "shop", Name: "db-0", Reason: "Protected", Message: "a rule"}
 	sibling := v1alpha1.BlockedPod{Namespace: "shop", Name: "db-1", Reason: "Protected"}
@@ -33,21 +33,21 @@ func TestAMaintenanceThatCannotMoveAPodIsFoundByTheLastThatItTells(t *testing.T)
 	ofDryRun.DryRun = true
 	for _, test := range []struct {
 		name string
-		told []schemas.Maintenance // one in a second
+		told []schemas.Maintenance // one per second
 		want []explain.Block
 	}{
-		{"nothing is told", nil, nil},
+		{"no event", nil, nil},
 		{"another pod cannot move", []schemas.Maintenance{kernel(node("n1", sibling))}, nil},
-		{"a pod of that name cannot move off another node", []schemas.Maintenance{kernel(node("n2", budget))}, nil},
-		{"it cannot move", []schemas.Maintenance{kernel(node("n1", sibling, budget))}, []explain.Block{block("kernel", budget, 0)}},
-		{"it would not in a dry run", []schemas.Maintenance{dry}, []explain.Block{ofDryRun}},
-		{"for another reason since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", protected))},
+		{"a pod of that name on another node", []schemas.Maintenance{kernel(node("n2", budget))}, nil},
+		{"blocked", []schemas.Maintenance{kernel(node("n1", sibling, budget))}, []explain.Block{block("kernel", budget, 0)}},
+		{"blocked in a dry run", []schemas.Maintenance{dry}, []explain.Block{ofDryRun}},
+		{"another reason since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", protected))},
 			[]explain.Block{block("kernel", protected, 1)}},
-		{"what is told of other nodes changes nothing", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n2"))},
+		{"later event about other nodes", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n2"))},
 			[]explain.Block{block("kernel", budget, 0)}},
-		{"it can since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", sibling))}, nil},
-		{"the node is not meant any more", []schemas.Maintenance{kernel(node("n1", budget)), forgotten}, nil},
-		{"the whole does not have the node", []schemas.Maintenance{kernel(node("n1", budget)), whole}, nil},
+		{"free since", []schemas.Maintenance{kernel(node("n1", budget)), kernel(node("n1", sibling))}, nil},
+		{"node no longer in the plan", []schemas.Maintenance{kernel(node("n1", budget)), forgotten}, nil},
+		{"node missing in the whole plan", []schemas.Maintenance{kernel(node("n1", budget)), whole}, nil},
 		{"two maintenances", []schemas.Maintenance{kernel(node("n1", budget)), disks},
 			[]explain.Block{block("disks", protected, 1), block("kernel", budget, 0)}},
 	} {

@@ -11,20 +11,20 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Query says which pod is meant.
+// Query selects a pod.
 type Query struct {
 	Namespace, Name string
-	// Since leaves out answers and verdicts of before. Zero: everything that is kept.
+	// Since excludes earlier answers and verdicts. The zero time excludes none.
 	Since time.Time
-	// Node is where the pod runs, if that is known.
+	// Node is the node of the pod. It is empty if the node is not known.
 	Node string
 }
 
-// Reader hands over events of the history that were published on any of these channels since then, in the order in which
-// they were stored. The zero time is everything. It returns the error of handle as it is.
+// Reader passes the events on these channels since that time to handle, oldest first. The zero time
+// means all events. It returns an error of handle unchanged.
 type Reader func(ctx context.Context, channels []string, since time.Time, handle func(schemas.Event) error) error
 
-// Read reads what is known of the pods of a name, oldest first. There is none of a name that nothing is known of.
+// Read returns the history of each pod with this name, oldest first. It is empty if there are no events.
 func Read(ctx context.Context, read Reader, q Query) ([]Life, error) {
 	r := &record{
 		query: q, read: read, seen: map[string]bool{}, answers: map[string]answer{}, verdicts: map[string]verdict{},
@@ -42,17 +42,17 @@ func Read(ctx context.Context, read Reader, q Query) ([]Life, error) {
 type record struct {
 	query    Query
 	read     Reader
-	seen     map[string]bool // IDs of events that were taken in: an event can come again
+	seen     map[string]bool // IDs of events that were read, since an event can come twice
 	answers  map[string]answer
 	verdicts map[string]verdict
 	deltas   map[string]delta
-	replaced []schemas.Verdict // settled ones of other pods, which a pod of the name replaces
+	replaced []schemas.Verdict // settled verdicts of moves whose replacement has this name
 }
 
 type answer struct {
 	schemas.Event
-	of     schemas.Intents // without the intents
-	intent schemas.Intent  // about the pod
+	of     schemas.Intents // without its intents
+	intent schemas.Intent  // for the pod
 }
 
 type verdict struct {
@@ -65,7 +65,7 @@ type delta struct {
 	schemas.Delta
 }
 
-// take keeps an event if it concerns the pod, and ignores unreadable ones.
+// take stores an event if it concerns the pod. It ignores unreadable events.
 func (r *record) take(e schemas.Event) error {
 	if r.seen[e.ID] {
 		return nil
@@ -104,7 +104,7 @@ func (r *record) readPod(ctx context.Context) error {
 	}, r.query.Since, r.take)
 }
 
-// readReplaced reads settled moves in the namespace, some of which name the pod as the replacement.
+// readReplaced reads settled moves in the namespace, because one of them can name the pod as its replacement.
 func (r *record) readReplaced(ctx context.Context) error {
 	settled := schemas.Prefix + ".verdict." + string(schemas.Settled) + ".*." + schemas.Token(r.query.Namespace) + ".*"
 	return r.read(ctx, []string{settled}, r.query.Since, func(e schemas.Event) error {
@@ -116,7 +116,7 @@ func (r *record) readReplaced(ctx context.Context) error {
 	})
 }
 
-// readAnswers reads intents that may list the pod.
+// readAnswers reads intents that can list the pod.
 func (r *record) readAnswers(ctx context.Context) error {
 	of := func(kind schemas.ScopeKind, key string) string {
 		return schemas.Prefix + ".intents.*.*." + string(kind) + "." + key
@@ -152,11 +152,11 @@ func (r *record) nodes() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// errAll ends the read.
+// errAll stops the read.
 var errAll = errors.New("all changes are found")
 
-// readChanges reads the changes with which chains began: first among those of the pod's nodes, whenever they were, and then
-// among all since the oldest cause that is known of.
+// readChanges reads the changes that began chains: first the changes of the pod's nodes, at any time, and then all changes since
+// the oldest known cause.
 func (r *record) readChanges(ctx context.Context) error {
 	var channels []string
 	for _, node := range r.nodes() {
@@ -169,7 +169,7 @@ func (r *record) readChanges(ctx context.Context) error {
 	return r.find(ctx, []string{schemas.Prefix + ".delta.>"}, since)
 }
 
-// find reads changes until all wanted ones are found.
+// find reads changes until it has all wanted ones.
 func (r *record) find(ctx context.Context, channels []string, since time.Time) error {
 	wanted, _ := r.wanted()
 	if len(wanted) == 0 || len(channels) == 0 {
@@ -189,15 +189,15 @@ func (r *record) find(ctx context.Context, channels []string, since time.Time) e
 		return nil
 	})
 	if err != nil && !errors.Is(err, errAll) {
-		return fmt.Errorf("changes that chains began with: %w", err)
+		return fmt.Errorf("read the first changes of chains: %w", err)
 	}
 	return nil
 }
 
-// margin is for clocks that differ.
+// margin allows for differences between clocks.
 const margin = time.Minute
 
-// wanted returns the IDs of unknown changes, and the earliest time at which they can be.
+// wanted returns the IDs of missing changes and their earliest possible time.
 func (r *record) wanted() (ids map[string]bool, since time.Time) {
 	ids = map[string]bool{}
 	want := func(e schemas.Event, scope schemas.ScopeRef) {
