@@ -1,5 +1,4 @@
-// Package kubeevents writes Kubernetes Events for the roles that change the cluster. client-go merges equal events into a series with
-// a count.
+// Package kubeevents writes Kubernetes Events for the roles that change the cluster. client-go merges equal events into a series.
 package kubeevents
 
 import (
@@ -24,31 +23,31 @@ import (
 // Controller is the reporting controller of all events.
 const Controller = "rehome"
 
-// Events are written behind a large drain, since each costs the API server about a tenth of an eviction.
+// The rate of events is limited, because an event costs the API server about a tenth of an eviction.
 const (
 	perSecond = 10
 	burst     = 20
-	// longestWait bounds how long an event waits for its turn; later ones are lost.
+	// longestWait is the longest time that an event waits. Events that would wait longer are dropped.
 	longestWait = 100 * time.Second
-	// flushTimeout bounds how long stop waits for events on their way.
+	// flushTimeout is how long stop waits for events in flight.
 	flushTimeout = 2 * time.Second
-	// maxNote is the longest note in bytes that the API server takes.
+	// maxNote is the longest note that the API server accepts, in bytes.
 	maxNote = 1024
 )
 
-// Event is a Kubernetes Event.
+// Event is one Kubernetes Event to write.
 type Event struct {
 	Regarding, Related         *corev1.ObjectReference // Related may be nil
 	Type, Reason, Action, Note string
 }
 
-// Recorder writes events in the background. nil writes nothing. It is safe for concurrent use.
+// Recorder writes events in the background. A nil Recorder writes nothing. It is safe for concurrent use.
 type Recorder struct {
 	events events.EventRecorder
 	sink   *sink
 }
 
-// Start starts a recorder. stop ends it when the events on their way are written, or after two seconds.
+// Start starts a recorder. stop writes the remaining events for at most two seconds.
 func Start(client kubernetes.Interface, log *slog.Logger) (r *Recorder, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := newSink(&events.EventSinkImpl{Interface: client.EventsV1()}, log)
@@ -63,20 +62,20 @@ func Start(client kubernetes.Interface, log *slog.Logger) (r *Recorder, stop fun
 	}
 }
 
-// Write writes an event as soon as the rate allows it.
+// Write queues an event. It does not block.
 func (r *Recorder) Write(e Event) {
 	if r == nil {
 		return
 	}
 	r.sink.pending.Add(1)
-	var related runtime.Object // an interface that holds no nil pointer
+	var related runtime.Object // must not hold a nil pointer
 	if e.Related != nil {
 		related = e.Related
 	}
 	r.events.Eventf(e.Regarding, related, e.Type, e.Reason, e.Action, "%s", cut(e.Note))
 }
 
-// cut shortens a note that is too long.
+// cut shortens a note to maxNote bytes.
 func cut(note string) string {
 	if len(note) <= maxNote {
 		return note
@@ -84,21 +83,21 @@ func cut(note string) string {
 	return strings.ToValidUTF8(note[:maxNote-len("…")], "") + "…"
 }
 
-// sink limits the rate of events, and counts those on their way. client-go merges some, so the count may be too high.
+// sink limits the rate of events and counts the pending ones. The count can be too high, because client-go merges some.
 type sink struct {
 	events.EventSink
 	log     *slog.Logger
 	rate    *rate.Limiter
 	pending atomic.Int64
 	lost    sync.Once
-	ending  chan struct{} // closed when no event waits for its turn any more
+	ending  chan struct{} // closed when pending events no longer wait for the rate
 }
 
 func newSink(to events.EventSink, log *slog.Logger) *sink {
 	return &sink{EventSink: to, log: log, rate: rate.NewLimiter(perSecond, burst), ending: make(chan struct{})}
 }
 
-// flush lets all events take their turn at once, and waits until they are written.
+// flush releases all waiting events, and waits until they are written.
 func (s *sink) flush() {
 	close(s.ending)
 	const poll = 5 * time.Millisecond
@@ -107,13 +106,13 @@ func (s *sink) flush() {
 	}
 }
 
-// limited calls write when it is the turn of an event.
+// limited calls write when the rate allows it.
 func (s *sink) limited(e *eventsv1.Event, write func() (*eventsv1.Event, error)) (*eventsv1.Event, error) {
 	turn := s.rate.Reserve()
 	if turn.Delay() > longestWait {
 		turn.Cancel()
 		s.pending.Add(-1)
-		s.lost.Do(func() { s.log.Warn("too many Kubernetes Events at once, some are not written", "rate", perSecond) })
+		s.lost.Do(func() { s.log.Warn("too many Kubernetes Events, dropping some", "rate", perSecond) })
 		return e, nil
 	}
 	select {
@@ -122,7 +121,7 @@ func (s *sink) limited(e *eventsv1.Event, write func() (*eventsv1.Event, error))
 	}
 	written, err := write()
 	var refused apierrors.APIStatus
-	if err == nil || errors.As(err, &refused) { // else it is the network, and client-go tries again
+	if err == nil || errors.As(err, &refused) { // client-go retries after a network error
 		s.pending.Add(-1)
 	}
 	return written, err
@@ -133,7 +132,7 @@ func (s *sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, 
 	return s.limited(e, func() (*eventsv1.Event, error) { return s.EventSink.Create(ctx, e) })
 }
 
-// Patch writes that an event has happened again.
+// Patch counts another occurrence of an event.
 func (s *sink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
 	return s.limited(e, func() (*eventsv1.Event, error) { return s.EventSink.Patch(ctx, e, data) })
 }

@@ -23,7 +23,7 @@ func check[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// shelf keeps when events were written to it.
+// shelf records when events were written.
 type shelf struct {
 	mu    sync.Mutex
 	start time.Time
@@ -48,7 +48,7 @@ func (s *shelf) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1
 
 func (s *shelf) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
 
-// put lets n events wait for their turn, every other one of which has happened before.
+// put submits n events at once. Every second one is a repetition.
 func (s *shelf) put(to *sink, n int) {
 	for i := range n {
 		to.pending.Add(1)
@@ -61,7 +61,7 @@ func (s *shelf) put(to *sink, n int) {
 	synctest.Wait()
 }
 
-// written is how many events are written after so long.
+// written returns the number of events that are written after this time.
 func (s *shelf) written(after time.Duration) int {
 	time.Sleep(after - time.Since(s.start))
 	synctest.Wait()
@@ -70,7 +70,7 @@ func (s *shelf) written(after time.Duration) int {
 	return len(s.at)
 }
 
-func TestEventsOfALargeDrainAreWrittenBehindIt(t *testing.T) {
+func TestRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &shelf{start: time.Now()}
 		s := newSink(to, slog.New(slog.DiscardHandler))
@@ -83,7 +83,7 @@ func TestEventsOfALargeDrainAreWrittenBehindIt(t *testing.T) {
 	})
 }
 
-func TestFlushWritesWaitingEventsAtOnce(t *testing.T) {
+func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &shelf{start: time.Now()}
 		s := newSink(to, slog.New(slog.DiscardHandler))
@@ -94,7 +94,7 @@ func TestFlushWritesWaitingEventsAtOnce(t *testing.T) {
 	})
 }
 
-func TestTooManyEventsAreLostWithOneLogLine(t *testing.T) {
+func TestDroppedEventsAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, log := &shelf{start: time.Now()}, new(bytes.Buffer)
 		s := newSink(to, slog.New(slog.NewTextHandler(log, nil)))
@@ -106,7 +106,7 @@ func TestTooManyEventsAreLostWithOneLogLine(t *testing.T) {
 	})
 }
 
-func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
+func TestLongNotesAreCut(t *testing.T) {
 	for n := maxNote - 4; n < maxNote+4; n++ {
 		note := strings.Repeat("x", n) + "öööö"
 		got := cut(note)
