@@ -9,11 +9,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Bus is the part of the bus that keeps requests and their receipts.
+// Bus is the part of the bus with requests and receipts.
 type Bus interface {
-	// Receipt is the last receipt for a sender and a name. The zero Event: there is none.
+	// Receipt returns the last receipt for a sender and a name, or the zero Event if there is none.
 	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
-	// DropRequest removes a request. One that is gone is no error.
+	// DropRequest removes a request. It returns nil if the request does not exist.
 	DropRequest(ctx context.Context, e schemas.Event) error
 }
 
@@ -27,7 +27,7 @@ type Answers struct {
 	Log     *slog.Logger
 }
 
-// Last reads the last receipt for a name. The zero Event: there is none that can be read.
+// Last returns the last receipt for a name, or the zero Event if none can be read.
 func (a Answers) Last(ctx context.Context, sender, name string) (e schemas.Event, last schemas.Receipt, err error) {
 	if e, err = a.Bus.Receipt(ctx, sender, name); err != nil || e.ID == "" {
 		return schemas.Event{}, last, err
@@ -72,8 +72,8 @@ func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Re
 	return a.Close(ctx, e, receipt)
 }
 
-// Repeat answers a request with the name of a finished one, whose receipt is last. It is the same request, and nothing is done
-// again. Over HTTP all users share a sender: there user and content must be the same, too.
+// Repeat answers a request that has the name of a finished one, whose receipt is last. It repeats that receipt and does nothing
+// else. Users share the sender http, so a request over HTTP must also have the same user and content.
 func (a Answers) Repeat(ctx context.Context, e schemas.Event, receipt, last schemas.Receipt) error {
 	if last.Fingerprint != receipt.Fingerprint {
 		return a.Reject(ctx, e, receipt, Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))

@@ -1,5 +1,5 @@
-// Package request checks requests against the contract and builds their receipts. Two roles answer requests, each its own actions:
-// the watcher moves pods and evaluates, and maintenance brings nodes to a stage.
+// Package request validates requests and builds their receipts. Two roles answer requests: the watcher moves pods and evaluates,
+// and maintenance brings nodes to a stage.
 //
 //	Read (check.go, node.go) ──▶ Request or Rejection ──▶ Receipt (receipt.go) ──▶ Answers (answer.go)
 package request
@@ -26,24 +26,24 @@ const (
 	longestWord = 63
 )
 
-// Rejection is why a request is rejected.
+// Rejection is the reason for rejecting a request.
 type Rejection struct {
 	Reason  schemas.ReceiptReason
 	Message string
 }
 
-// Refuse makes a rejection.
+// Refuse returns a rejection with this reason.
 func Refuse(reason schemas.ReceiptReason, format string, values ...any) *Rejection {
 	return &Rejection{reason, fmt.Sprintf(format, values...)}
 }
 
-// Malformed makes the rejection of a request that breaks the contract.
+// Malformed returns a rejection for a request that violates the contract.
 func Malformed(format string, values ...any) *Rejection {
 	return Refuse(schemas.ReceiptMalformed, format, values...)
 }
 
-// SenderOf reads the NATS subject of a request. ok is false for an invalid subject; then sender and name are its words, cut to the
-// greatest length.
+// SenderOf parses the NATS subject of a request. For an invalid subject ok is false, and sender and name are the words of the
+// subject, cut to 63 characters.
 func SenderOf(channel string) (sender, name string, ok bool) {
 	words := strings.SplitN(channel, ".", 4)
 	words = append(words, make([]string, 4-len(words))...)
@@ -54,11 +54,11 @@ func SenderOf(channel string) (sender, name string, ok bool) {
 	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
 }
 
-// Read reads and validates a request of any sender. An unknown field is an error: its author may have meant it to prevent a move.
+// Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move.
 func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Request, *Rejection) {
 	var r schemas.Request
 	if e.Type != schemas.RequestType {
-		return r, Malformed("it is no CloudEvent of type %s", schemas.RequestType)
+		return r, Malformed("want a CloudEvent of type %s", schemas.RequestType)
 	}
 	d := json.NewDecoder(bytes.NewReader(e.Data))
 	d.DisallowUnknownFields()
@@ -66,7 +66,7 @@ func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Reque
 		return schemas.Request{}, Malformed("%v", err)
 	}
 	if r.Sender != sender || r.Name != name {
-		return r, Malformed("it says that it is %q of %q, and was published as %q of %q", r.Name, r.Sender, name, sender)
+		return r, Malformed("name %q and sender %q do not match the subject, which has %q and %q", r.Name, r.Sender, name, sender)
 	}
 	for _, check := range []func(schemas.Request) *Rejection{checkWords, checkAction, checkTarget, checkMaintenance} {
 		if no := check(r); no != nil {
@@ -74,15 +74,15 @@ func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Reque
 		}
 	}
 	if !r.Deadline.IsZero() && (!r.Deadline.After(stored) || r.Deadline.After(stored.Add(requestLongest))) {
-		return r, Malformed("deadline: want one in the next %v, got %s", requestLongest, r.Deadline.UTC().Format(time.RFC3339))
+		return r, Malformed("deadline: want a time within %v, got %s", requestLongest, r.Deadline.UTC().Format(time.RFC3339))
 	}
 	return r, nil
 }
 
-// Deadline is the time at which a role stops working on a request.
+// Deadline returns the time at which a role stops working on a request.
 func Deadline(r schemas.Request, stored time.Time) time.Time {
 	switch {
-	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // it is done without being asked for again and again
+	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // takes hours, and the client waits for it
 		return stored.Add(requestLongest).UTC()
 	case r.Deadline.IsZero():
 		return stored.Add(requestLasts).UTC()
@@ -116,22 +116,22 @@ func checkAction(r schemas.Request) *Rejection {
 	case !slices.Contains(schemas.RequestActions(), r.Action):
 		return Malformed("action: want one of %v, got %q", schemas.RequestActions(), r.Action)
 	case moves && r.Target == nil:
-		return Malformed("target: want the pods that are meant, got none")
+		return Malformed("target: want one with action deschedule, got none")
 	case !moves && r.Target != nil:
-		return Malformed("target: it goes with %s alone", schemas.ActionDeschedule)
+		return Malformed("target: only allowed with action %s", schemas.ActionDeschedule)
 	case !moves && saysHow(r):
-		return Malformed("dryRun, override, method: they go with %s alone", schemas.ActionDeschedule)
+		return Malformed("dryRun, override, method: only allowed with action %s", schemas.ActionDeschedule)
 	case r.Action != schemas.ActionEvaluate && r.Strategy != "":
-		return Malformed("strategy: it goes with %s alone", schemas.ActionEvaluate)
+		return Malformed("strategy: only allowed with action %s", schemas.ActionEvaluate)
 	case r.Action == schemas.ActionCancel && !schemas.IsRequestWord(r.Request):
 		return Malformed("request: want the name of the request to cancel, got %q", r.Request)
 	case r.Action != schemas.ActionCancel && r.Request != "":
-		return Malformed("request: it goes with %s alone", schemas.ActionCancel)
+		return Malformed("request: only allowed with action %s", schemas.ActionCancel)
 	}
 	return nil
 }
 
-// saysHow says whether the request has a field about the way pods move.
+// saysHow reports whether the request sets a field about the method of its moves.
 func saysHow(r schemas.Request) bool { return r.DryRun || len(r.Override) > 0 || r.Method != "" }
 
 func checkTarget(r schemas.Request) *Rejection {
@@ -140,7 +140,7 @@ func checkTarget(r schemas.Request) *Rejection {
 		return nil
 	}
 	if n := kindsOf(t); n != 1 {
-		return Malformed("target: want one of pods, workload, selector and node, got %d of them", n)
+		return Malformed("target: want one of pods, workload, selector, and node, got %d of them", n)
 	}
 	if len(t.Pods) > schemas.MaxRequestPods {
 		return Malformed("target.pods: want at most %d, got %d", schemas.MaxRequestPods, len(t.Pods))
@@ -161,7 +161,7 @@ func checkTarget(r schemas.Request) *Rejection {
 	return nil
 }
 
-// kindsOf counts the ways in which a target selects pods.
+// kindsOf returns the number of fields that select pods.
 func kindsOf(t *schemas.Target) (n int) {
 	for _, is := range []bool{len(t.Pods) > 0, t.Workload != nil, t.Selector != nil, t.Node != ""} {
 		if is {

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// newRequest is a request of admin with a node as its target.
+// newRequest returns a request of admin that targets a node.
 func newRequest(change ...func(*schemas.Request)) schemas.Request {
 	r := schemas.Request{
 		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
@@ -44,17 +44,17 @@ func TestRead(t *testing.T) {
 	}
 	for _, c := range []struct{ name, typ, body, want string }{
 		{"nothing is", "", body(newRequest()), ""},
-		{"nothing is about one with everything", "", body(newRequest(func(r *schemas.Request) {
+		{"all fields", "", body(newRequest(func(r *schemas.Request) {
 			r.Requester, r.Method, r.DryRun, r.Profile = "Robin", schemas.UseEvict, true, "p"
 			r.Override, r.Deadline = []string{policy.DaemonSetPods}, stored.Add(24*time.Hour)
 		})), ""},
-		{"nothing is about an evaluation of everything", "", body(bare(schemas.ActionEvaluate)), ""},
-		{"another type", schemas.DeltaType, body(newRequest()), "it is no CloudEvent of type dev.rehome.request.v1"},
-		{"no JSON", "", "moin", "invalid character 'm' looking for beginning of value"},
-		{"a field that is not known", "", `{"sender":"admin","name":"one","dry_run":true}`, `json: unknown field "dry_run"`},
+		{"evaluation of all strategies", "", body(bare(schemas.ActionEvaluate)), ""},
+		{"another type", schemas.DeltaType, body(newRequest()), "want a CloudEvent of type dev.rehome.request.v1"},
+		{"not JSON", "", "moin", "invalid character 'm' looking for beginning of value"},
+		{"unknown field", "", `{"sender":"admin","name":"one","dry_run":true}`, `json: unknown field "dry_run"`},
 		{
-			"somebody else's name", "", body(newRequest(func(r *schemas.Request) { r.Sender = "root" })),
-			`it says that it is "one" of "root", and was published as "one" of "admin"`,
+			"name of another sender", "", body(newRequest(func(r *schemas.Request) { r.Sender = "root" })),
+			`name "one" and sender "root" do not match the subject, which has "one" and "admin"`,
 		},
 		{"no reason", "", body(newRequest(func(r *schemas.Request) { r.Reason = " " })), "reason: want a few words, got none"},
 		{
@@ -77,29 +77,29 @@ func TestRead(t *testing.T) {
 			"another action", "", body(newRequest(func(r *schemas.Request) { r.Action = "drain" })),
 			`action: want one of [deschedule evaluate cancel maintain], got "drain"`,
 		},
-		{"no target", "", body(bare(schemas.ActionDeschedule)), "target: want the pods that are meant, got none"},
+		{"no target", "", body(bare(schemas.ActionDeschedule)), "target: want one with action deschedule, got none"},
 		{
 			"a target of an evaluation", "", body(newRequest(func(r *schemas.Request) { r.Action = schemas.ActionEvaluate })),
-			"target: it goes with deschedule alone",
+			"target: only allowed with action deschedule",
 		},
 		{
 			"a dry run of an evaluation", "", body(bare(schemas.ActionEvaluate, func(r *schemas.Request) { r.DryRun = true })),
-			"dryRun, override, method: they go with deschedule alone",
+			"dryRun, override, method: only allowed with action deschedule",
 		},
 		{
 			"a strategy of a move", "", body(newRequest(func(r *schemas.Request) { r.Strategy = "S" })),
-			"strategy: it goes with evaluate alone",
+			"strategy: only allowed with action evaluate",
 		},
 		{"nothing to cancel", "", body(bare(schemas.ActionCancel)), `request: want the name of the request to cancel, got ""`},
 		{
-			"something to cancel in a move", "", body(newRequest(func(r *schemas.Request) { r.Request = "two" })),
-			"request: it goes with cancel alone",
+			"name to cancel in a move", "", body(newRequest(func(r *schemas.Request) { r.Request = "two" })),
+			"request: only allowed with action cancel",
 		},
 		{
 			"two targets", "", body(newRequest(withTarget(schemas.Target{Node: "n", Selector: &schemas.SelectorTarget{Labels: "a=b"}}))),
-			"target: want one of pods, workload, selector and node, got 2 of them",
+			"target: want one of pods, workload, selector, and node, got 2 of them",
 		},
-		{"an empty target", "", body(newRequest(withTarget(schemas.Target{}))), "target: want one of pods, workload, selector and node, got 0 of them"},
+		{"an empty target", "", body(newRequest(withTarget(schemas.Target{}))), "target: want one of pods, workload, selector, and node, got 0 of them"},
 		{
 			"too many pods", "", body(newRequest(withTarget(schemas.Target{Pods: make([]schemas.PodTarget, 1001)}))),
 			"target.pods: want at most 1000, got 1001",
@@ -113,20 +113,20 @@ func TestRead(t *testing.T) {
 			"target.workload: want a kind, a namespace and a name",
 		},
 		{
-			"labels that are none", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a in"}}))),
+			"malformed labels", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a in"}}))),
 			`target.selector.labels: want a label selector such as app=cart, got "a in"`,
 		},
 		{
-			"labels that take in everything", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: ""}}))),
+			"empty labels", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: ""}}))),
 			`target.selector.labels: want a label selector such as app=cart, got ""`,
 		},
 		{
-			"a deadline that is over", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored })),
-			"deadline: want one in the next 24h0m0s, got 2026-01-02T03:04:05Z",
+			"past deadline", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored })),
+			"deadline: want a time within 24h0m0s, got 2026-01-02T03:04:05Z",
 		},
 		{
-			"a deadline that is too late", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored.Add(25 * time.Hour) })),
-			"deadline: want one in the next 24h0m0s, got 2026-01-03T04:04:05Z",
+			"deadline too late", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored.Add(25 * time.Hour) })),
+			"deadline: want a time within 24h0m0s, got 2026-01-03T04:04:05Z",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,23 +12,23 @@ const (
 	longestProviderID = 1024
 )
 
-// NodeStages are the stages that a request can name, in order.
+// NodeStages returns the stages that a request can name, in order.
 func NodeStages() []v1alpha1.Stage {
 	return []v1alpha1.Stage{v1alpha1.Cordon, v1alpha1.Drain, v1alpha1.Complete}
 }
 
-// checkMaintenance validates the part of a request about a node.
+// checkMaintenance validates the fields of a maintenance.
 func checkMaintenance(r schemas.Request) *Rejection {
 	m := r.Maintenance
 	switch {
 	case r.Action != schemas.ActionMaintain && m == nil:
 		return nil
 	case r.Action != schemas.ActionMaintain:
-		return Malformed("maintenance: it goes with %s alone", schemas.ActionMaintain)
+		return Malformed("maintenance: only allowed with action %s", schemas.ActionMaintain)
 	case m == nil:
-		return Malformed("maintenance: want the node that is meant and its stage, got none")
+		return Malformed("maintenance: want a node and a stage, got none")
 	case r.Profile != "":
-		return Malformed("profile: it does not go with %s", schemas.ActionMaintain)
+		return Malformed("profile: not allowed with action %s", schemas.ActionMaintain)
 	case (m.Node == "") == (m.ProviderID == ""):
 		return Malformed("maintenance: want either node or providerID")
 	case m.Node != "" && !isNode(m.Node):
@@ -46,18 +46,18 @@ func checkMaintenance(r schemas.Request) *Rejection {
 
 func checkDeadline(m schemas.NodeRequest) *Rejection {
 	if m.Deadline != nil && (m.Deadline.Duration <= 0 || m.Stage != v1alpha1.Drain) {
-		return Malformed("maintenance.deadline: want one that is longer than 0, with the stage %s alone", v1alpha1.Drain)
+		return Malformed("maintenance.deadline: want a positive duration, and stage %s", v1alpha1.Drain)
 	}
 	known := []v1alpha1.OnDeadline{v1alpha1.Continue, v1alpha1.Hold, v1alpha1.Release}
 	if m.OnDeadline != "" && (m.Deadline == nil || !slices.Contains(known, m.OnDeadline)) {
-		return Malformed("maintenance.onDeadline: want one of %v, and a deadline with it, got %q", known, m.OnDeadline)
+		return Malformed("maintenance.onDeadline: want one of %v, together with a deadline, got %q", known, m.OnDeadline)
 	}
 	return nil
 }
 
 func checkForce(m schemas.NodeRequest) *Rejection {
 	if len(m.Force) > 0 && m.Stage == v1alpha1.Complete {
-		return Malformed("maintenance.force: it does not go with the stage %s, which no guard refuses", v1alpha1.Complete)
+		return Malformed("maintenance.force: not allowed with stage %s, which has no guards", v1alpha1.Complete)
 	}
 	guards := []v1alpha1.Guard{v1alpha1.AllNodes, v1alpha1.ControlPlane, v1alpha1.SingleNode}
 	for i, guard := range m.Force {

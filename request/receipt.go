@@ -11,8 +11,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Receipt makes the event of a receipt for the request of the event e. Its ID follows from the request and the state, so that the
-// bus recognizes a second one, from another attempt or another leader.
+// Receipt returns the event of a receipt for the request in e. Its ID derives from the request and the state, so the bus
+// discards a second one, from another attempt or another leader.
 func Receipt(source string, receipt schemas.Receipt, now time.Time, e schemas.Event) (schemas.Event, error) {
 	e.Data = nil
 	out, err := schemas.NewEvent(source, receipt, now, e)
@@ -27,7 +27,7 @@ func Receipt(source string, receipt schemas.Receipt, now time.Time, e schemas.Ev
 	return out, nil
 }
 
-// Action reads the action of a request, which decides which role answers it. That role validates the rest.
+// Action decodes only the action of a request, which decides which role answers it. That role validates the rest.
 func Action(e schemas.Event) schemas.RequestAction {
 	var r struct {
 		Action schemas.RequestAction `json:"action"`
@@ -38,13 +38,13 @@ func Action(e schemas.Event) schemas.RequestAction {
 	return r.Action
 }
 
-// Fingerprint is the hash of the user and the content of a request over HTTP, where all users share a sender. Empty: the request
-// came over the bus, where a name belongs to one sender.
+// Fingerprint returns the hash of the user and the content of a request over HTTP, where all users share a sender. It is empty
+// for a request over the bus, where each sender has its own names.
 func Fingerprint(r schemas.Request) (string, error) {
 	if r.Sender != policy.HTTPSender {
 		return "", nil
 	}
-	r.Deadline = time.Time{} // clients compute it from the time at which they ask
+	r.Deadline = time.Time{} // clients compute it from their current time
 	text, err := json.Marshal(r)
 	if err != nil {
 		return "", fmt.Errorf("fingerprint of request %s: %w", r.Name, err)
