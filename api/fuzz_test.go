@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// FuzzRequest: whatever a user posts, it is refused as the user's fault, or it is a request of the sender http and of that
-// user, with a name that stands in a subject, which can be published and read again as it was.
+// FuzzRequest checks that any body is either rejected as an error of the client, or becomes a valid request of the sender http
+// and that user, which can be published and read again unchanged.
 func FuzzRequest(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
 		f.Add(cloudevent.StructuredJSON, "", "", "robin", e.Document)
@@ -62,7 +62,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// received is the request that a user posts.
+// received returns the request that the handler reads.
 func received(q *http.Request, user string) (schemas.Request, error) {
 	m, err := modeOf(q.Header)
 	if err != nil {
@@ -75,7 +75,7 @@ func received(q *http.Request, user string) (schemas.Request, error) {
 	return requestOf(e, user)
 }
 
-// plain is a request without what JSON does not tell apart: empty lists from none, and the zone of a time.
+// plain removes differences that JSON does not keep: nil and empty lists, and time zones.
 func plain(r schemas.Request) schemas.Request {
 	r.Deadline = r.Deadline.UTC()
 	if len(r.Override) == 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
-// Bus is what a [Handler] needs of the bus. [bus.Bus] implements it.
+// Bus is the part of the bus that a [Handler] needs. [bus.Bus] implements it.
 type Bus interface {
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 	Events(ctx context.Context, q bus.Query, handle func(schemas.Event) error) error
@@ -33,16 +33,16 @@ type Bus interface {
 const (
 	// receiptWithin limits the wait for a receipt.
 	receiptWithin = 5 * time.Second
-	// clocks is how far the clock of the bus may be behind.
+	// clocks is the tolerated difference between the clocks of this process and the bus.
 	clocks = time.Minute
-	// parallel limits requests at a time, and perMinute those of one user.
+	// parallel limits concurrent requests, and perMinute the requests of one user.
 	parallel  = 32
 	perMinute = 30
-	// retryAfter is sent when the bus or the API server is away.
+	// retryAfter is the Retry-After header while the bus or the API server is unavailable.
 	retryAfter = 5 * time.Second
 )
 
-// Handler takes requests. [New] makes it. It may be called from many goroutines.
+// Handler serves requests over HTTP. Use [New] to make one. It is safe for concurrent use.
 type Handler struct {
 	bus    Bus
 	rights rights
@@ -52,8 +52,8 @@ type Handler struct {
 	users  *limiter
 }
 
-// New makes a handler that asks the API server through client who asks and what that user may. It needs the right to create
-// TokenReviews and SubjectAccessReviews. source is the CloudEvents source of the requests.
+// New returns a handler that authenticates and authorizes users through client, which needs the right to create TokenReviews and
+// SubjectAccessReviews. source is the CloudEvents source of the requests.
 func New(client kubernetes.Interface, b Bus, source string, log *slog.Logger) *Handler {
 	return &Handler{
 		bus: b, rights: rights{review.Reviewer{Client: client}}, source: source, log: log, slots: make(chan struct{}, parallel),
@@ -81,7 +81,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) error {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return serve.Refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most", parallel).After(time.Second)
+		return serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", parallel).After(time.Second)
 	}
 	token, err := review.Token(r.Header)
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait := h.users.take(who.Username); wait > 0 {
-		return serve.Refuse(http.StatusTooManyRequests, "user %s has asked %d times within a minute, which is the most",
+		return serve.Refuse(http.StatusTooManyRequests, "user %s has sent %d requests within a minute, which is the limit",
 			who.Username, perMinute).After(wait)
 	}
 	e, err := readEvent(w, r, mode)
@@ -124,7 +124,7 @@ func requestOf(e schemas.Event, user string) (schemas.Request, error) {
 	}
 	var r schemas.Request
 	d := json.NewDecoder(bytes.NewReader(e.Data))
-	d.DisallowUnknownFields() // such a field may be there to keep something from being done
+	d.DisallowUnknownFields() // it may have been meant to prevent a move
 	if err := d.Decode(&r); err != nil {
 		return r, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
@@ -145,7 +145,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// send publishes the request, in the trace of the event that carried it, waits for the receipt, and writes the response.
+// send publishes the request in the trace of its event, waits for the receipt, and writes the response.
 func (h *Handler) send(
 	ctx context.Context, w http.ResponseWriter, r schemas.Request, asked schemas.Event, mode serve.Mode,
 ) error {
@@ -179,11 +179,11 @@ func (h *Handler) send(
 	return serve.Write(w, status, mode, []schemas.Event{got})
 }
 
-// errFound ends the read.
+// errFound stops the read.
 var errFound = errors.New("the receipt is there")
 
-// receipt waits for the first receipt for the request that e carries. The zero Event: there was none in time. That the bus
-// goes away meanwhile is no error: the request is on it.
+// receipt waits for the first receipt for the request in e. It returns the zero Event after the time limit, and also if the bus
+// becomes unavailable, because the request is already stored.
 func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Request) (schemas.Event, error) {
 	within, cancel := context.WithTimeout(ctx, receiptWithin)
 	defer cancel()
@@ -193,7 +193,7 @@ func (h *Handler) receipt(ctx context.Context, e schemas.Event, r schemas.Reques
 	}
 	err := h.bus.Events(within, query, func(got schemas.Event) error {
 		if got.CausationID != e.ID {
-			return nil // for an earlier request of the name
+			return nil // for an earlier request with this name
 		}
 		first = got
 		return errFound
@@ -232,34 +232,34 @@ func (h *Handler) refusalOf(err error) *serve.Refusal {
 	case errors.Is(err, schemas.ErrInvalid):
 		return serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
-	h.log.Warn("a request could not be taken", "error", err)
-	return serve.Refuse(http.StatusServiceUnavailable, "it cannot be taken now: %w", publicError(err)).After(retryAfter)
+	h.log.Warn("cannot accept a request", "error", err)
+	return serve.Refuse(http.StatusServiceUnavailable, "cannot accept the request now: %w", publicError(err)).After(retryAfter)
 }
 
-// publicError hides details from the client.
+// publicError removes details that clients must not see.
 func publicError(err error) error {
 	switch {
 	case errors.Is(err, bus.ErrFull):
 		return bus.ErrFull
 	case errors.Is(err, bus.ErrNotConnected), errors.Is(err, bus.ErrNotSetUp):
-		return errors.New("the bus is away")
+		return errors.New("the bus is unavailable")
 	case errors.Is(err, review.ErrAway):
 		return review.ErrAway
 	}
 	return fmt.Errorf("see the log of the watcher")
 }
 
-// limiter allows each user a number of requests within a window of time.
+// limiter limits the requests of each user within a sliding window.
 type limiter struct {
 	most int
 	over time.Duration
 	now  func() time.Time
 
 	mu    sync.Mutex
-	asked map[string][]time.Time // by user, oldest first, those of the window
+	asked map[string][]time.Time // by user: the times within the window, oldest first
 }
 
-// take counts a request, or returns how long to wait.
+// take counts a request and returns 0, or returns the time until the next one is allowed.
 func (l *limiter) take(user string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

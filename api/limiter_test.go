@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAUserMayAskSoManyTimesWithinAnySpanOfTheWindow(t *testing.T) {
+func TestLimiter(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	l := &limiter{most: 2, over: time.Minute, now: func() time.Time { return now }, asked: map[string][]time.Time{}}
 	var got []time.Duration
@@ -24,6 +24,6 @@ func TestAUserMayAskSoManyTimesWithinAnySpanOfTheWindow(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if len(l.asked) != 1 {
-		t.Errorf("it remembers %v, want the last one alone", l.asked)
+		t.Errorf("the limiter stores %v, want only the last one", l.asked)
 	}
 }

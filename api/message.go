@@ -11,7 +11,7 @@ import (
 
 const mostBytes = 64 << 10
 
-// modeOf returns the mode of a request. A request is small and alone: it is neither compressed nor in a batch.
+// modeOf returns the mode of a request, which must be neither compressed nor a batch.
 func modeOf(h http.Header) (serve.Mode, error) {
 	content := h.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(content)

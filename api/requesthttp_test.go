@@ -28,8 +28,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// The users: of shop alone, of everything, of maintenances too, of everything with overrides, of nothing, and one who asks too
-// often.
+// The users have rights for: the namespace shop, all namespaces, also maintenances, also overrides, and nothing. The last one
+// sends too many requests.
 const (
 	ofShop  = "of-shop"
 	wide    = "wide"
@@ -39,7 +39,7 @@ const (
 	hurried = "hurried"
 )
 
-// TestRequestsOverHTTP shares one control plane and one bus among its parts. The last ones take the API server and the bus away.
+// TestRequestsOverHTTP shares a control plane and a bus among its parts. The last parts stop the API server and the bus.
 func TestRequestsOverHTTP(t *testing.T) {
 	users := []cluster.User{{Name: ofShop, Token: "token-shop", Groups: []string{"askers"}}}
 	for _, name := range []string{wide, keeper, mighty, nobody, hurried} {
@@ -54,16 +54,16 @@ func TestRequestsOverHTTP(t *testing.T) {
 	web := httptest.NewServer(h)
 	t.Cleanup(web.Close)
 	s.url = web.URL
-	t.Run("without an answer there is no receipt", s.testUnanswered)
+	t.Run("no receipt", s.testUnanswered)
 	s.answer()
-	t.Run("who may what", s.testRights)
-	t.Run("a request in both modes is the user's, and the answer is its receipt", s.testModes)
-	t.Run("what the watcher rejects", s.testRejected)
-	t.Run("what is no request", s.testMalformed)
-	t.Run("cancelling needs what was asked for", s.testCancel)
-	t.Run("a user who asks too often waits", s.testHurried)
-	t.Run("without the bus", s.testNoBus)
-	t.Run("without the API server", s.testNoAPIServer)
+	t.Run("rights", s.testRights)
+	t.Run("both modes", s.testModes)
+	t.Run("rejected by the watcher", s.testRejected)
+	t.Run("malformed", s.testMalformed)
+	t.Run("cancel", s.testCancel)
+	t.Run("rate limit", s.testHurried)
+	t.Run("no bus", s.testNoBus)
+	t.Run("no API server", s.testNoAPIServer)
 }
 
 type stage struct {
@@ -72,11 +72,11 @@ type stage struct {
 	server *bus.Server
 	bus    *bus.Bus
 	url    string
-	// answering is held from the first receipt of a request until its name is free again.
+	// answering is locked from the first receipt of a request until its name is free again.
 	answering sync.Mutex
 }
 
-// grant gives the users their rights: one through its group in a namespace, others everywhere.
+// grant creates the RBAC rules of the users: one through its group in a namespace, others in all namespaces.
 func (s *stage) grant() {
 	s.Helper()
 	rbac := s.c.Client().RbacV1()
@@ -111,8 +111,8 @@ func (s *stage) grant() {
 	}
 }
 
-// answer takes requests until the end of the test, as the watcher does: those with a reason of a rejection are rejected with
-// it, those to keep stay open, and the others are finished at once.
+// answer plays the watcher until the end of the test: it rejects requests whose reason is a rejection, leaves the requests to
+// keep open, and finishes the others at once.
 func (s *stage) answer() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -154,14 +154,13 @@ func (s *stage) answer() {
 	})
 }
 
-// reply is what came back.
+// reply is an HTTP response.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// post sends a request in structured mode.
 func (s *stage) post(t *testing.T, user string, r schemas.Request) reply {
 	t.Helper()
 	body, err := cloudevent.WriteStructured(s.event(t, r))
@@ -208,7 +207,7 @@ func (s *stage) send(t *testing.T, method, authorization, content string, body [
 	return reply{got.StatusCode, got.Header, string(text)}
 }
 
-// ask is a request to deschedule a target.
+// ask returns a request to deschedule a target.
 func ask(reason string, t schemas.Target) schemas.Request {
 	return schemas.Request{Action: schemas.ActionDeschedule, Reason: reason, Target: &t}
 }
@@ -239,28 +238,28 @@ func (s *stage) testRights(t *testing.T) {
 		request    schemas.Request
 		lacks      string // empty: 202
 	}{
-		{"pods of its namespace", ofShop, ask("x", pods("shop", "shop")), ""},
-		{"pods of others too", ofShop, ask("x", pods("shop", "web")), "requests.rehome.dev in namespace web"},
-		{"a workload of its namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "shop", Name: "a"}}), ""},
-		{"a workload of another", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "a"}}),
+		{"pods of own namespace", ofShop, ask("x", pods("shop", "shop")), ""},
+		{"pods of another namespace", ofShop, ask("x", pods("shop", "web")), "requests.rehome.dev in namespace web"},
+		{"workload of own namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "shop", Name: "a"}}), ""},
+		{"workload of another namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "a"}}),
 			"requests.rehome.dev in namespace web"},
-		{"labels in its namespace", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "a"}}), ""},
-		{"labels anywhere", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "requests.rehome.dev " + everywhere},
+		{"labels in own namespace", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "a"}}), ""},
+		{"labels in all namespaces", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "requests.rehome.dev " + everywhere},
 		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), "requests.rehome.dev " + everywhere},
-		{"two fields at once, of which one is its own", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "requests.rehome.dev " + everywhere},
+		{"two fields, one in own namespace", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "requests.rehome.dev " + everywhere},
 		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, "requests.rehome.dev " + everywhere},
 		{"an override", ofShop, override, "requests/override.rehome.dev in namespace shop"},
-		{"an override without the right", wide, override, "requests/override.rehome.dev in namespace shop"},
-		{"an override with the right", mighty, override, ""},
-		{"a node with the right everywhere", wide, ask("x", schemas.Target{Node: "n1"}), ""},
-		{"an evaluation with the right everywhere", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
+		{"override with wide rights", wide, override, "requests/override.rehome.dev in namespace shop"},
+		{"override allowed", mighty, override, ""},
+		{"node with wide rights", wide, ask("x", schemas.Target{Node: "n1"}), ""},
+		{"evaluation with wide rights", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
 		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
-		{"the maintenance of a node", ofShop, maintain, "requests.rehome.dev " + everywhere},
-		{"the maintenance of a node with the right to requests alone", wide, maintain, "nodemaintenances.rehome.dev " + everywhere},
-		{"the maintenance of a node with the right to make one", keeper, maintain, ""},
-		{"the maintenance of a node without a guard", keeper, forced, "requests/override.rehome.dev " + everywhere},
-		{"the maintenance of a node without a guard, with the right", mighty, forced, ""},
-		{"nothing at all", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
+		{"maintenance", ofShop, maintain, "requests.rehome.dev " + everywhere},
+		{"maintenance without nodemaintenances", wide, maintain, "nodemaintenances.rehome.dev " + everywhere},
+		{"maintenance allowed", keeper, maintain, ""},
+		{"maintenance with force", keeper, forced, "requests/override.rehome.dev " + everywhere},
+		{"maintenance with force allowed", mighty, forced, ""},
+		{"no rights", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := s.post(t, c.user, c.request)
@@ -274,7 +273,7 @@ func (s *stage) testRights(t *testing.T) {
 		})
 	}
 	for name, authorization := range map[string]string{
-		"no token": "", "another scheme": "Basic dTpw", "an empty token": "Bearer ", "a token that is not known": "Bearer token-stranger",
+		"no token": "", "another scheme": "Basic dTpw", "an empty token": "Bearer ", "unknown token": "Bearer token-stranger",
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := cloudevent.WriteStructured(s.event(t, ask("x", pods("shop"))))
@@ -341,7 +340,7 @@ func (s *stage) testModes(t *testing.T) {
 	}
 	plain := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/ci", "ce-type": schemas.RequestType}
 	if got := s.send(t, http.MethodPost, "Bearer token-shop", "application/json", e.Data, plain); got.status != http.StatusAccepted {
-		t.Errorf("an event with nothing but what CloudEvents asks for: got %+v, want 202", got)
+		t.Errorf("an event with only the required attributes: got %+v, want 202", got)
 	}
 	first, second := s.post(t, wide, ask("x", pods("shop"))), s.post(t, wide, ask("x", pods("shop")))
 	a, b := first.header.Get("Rehome-Request"), second.header.Get("Rehome-Request")
@@ -350,7 +349,7 @@ func (s *stage) testModes(t *testing.T) {
 	}
 }
 
-// tap is told the next request that is published.
+// tap returns a channel with the next request that is published.
 func (s *stage) tap(t *testing.T) <-chan schemas.Event {
 	t.Helper()
 	seen := make(chan schemas.Event, 10)
@@ -360,7 +359,7 @@ func (s *stage) tap(t *testing.T) <-chan schemas.Event {
 			return nil
 		})
 	}()
-	for { // until it listens
+	for { // until the subscription exists
 		e := s.event(t, schemas.Request{Sender: "http", Name: "ready", Action: schemas.ActionEvaluate, Reason: "x"})
 		if _, err := s.bus.Publish(t.Context(), e); err != nil && !errors.Is(err, bus.ErrOpen) {
 			t.Fatal(err)
@@ -439,8 +438,8 @@ func (s *stage) testMalformed(t *testing.T) {
 		{"too large", http.MethodPost, cloudevent.StructuredJSON, make([]byte, 65<<10), nil, 413, "the request has more than 65536 bytes"},
 		{"no event", http.MethodPost, cloudevent.StructuredJSON, []byte("{}"), nil, 400, "read CloudEvent: invalid event: "},
 		{"an event of another type", http.MethodPost, cloudevent.StructuredJSON, scope, nil, 400, ""},
-		{"a field that is not known", http.MethodPost, cloudevent.StructuredJSON, []byte(unknown), nil, 422, `json: unknown field "onlyIf"`},
-		{"a name that is none", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Name = "a.b" }), nil, 422, "name: want "},
+		{"unknown field", http.MethodPost, cloudevent.StructuredJSON, []byte(unknown), nil, 422, `json: unknown field "onlyIf"`},
+		{"invalid name", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Name = "a.b" }), nil, 422, "name: want "},
 		{"no target", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Target = nil }), nil, 422, "target: want "},
 		{"no action", http.MethodPost, cloudevent.StructuredJSON, structured(func(r *schemas.Request) { r.Action = "" }), nil, 422, "action: want "},
 	} {
@@ -500,7 +499,7 @@ func (s *stage) testHurried(t *testing.T) {
 func (s *stage) testNoBus(t *testing.T) {
 	s.server.Stop()
 	got := s.post(t, mighty, ask("x", pods("shop")))
-	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" || got.body != "it cannot be taken now: the bus is away\n" {
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" || got.body != "cannot accept the request now: the bus is unavailable\n" {
 		t.Errorf("got %+v, want 503", got)
 	}
 }
@@ -511,7 +510,7 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 	}
 	got := s.post(t, mighty, ask("x", pods("shop")))
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" ||
-		got.body != "it cannot be taken now: the API server cannot be asked about rights\n" {
+		got.body != "cannot accept the request now: the API server cannot be asked about rights\n" {
 		t.Errorf("got %+v, want 503", got)
 	}
 }

@@ -14,26 +14,25 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
-// The right to ask.
+// The right that users need.
 const (
 	rightGroup    = "rehome.dev"
 	rightResource = "requests"
 	rightOverride = "override"
 	rightVerb     = "create"
-	// rightMaintenance is also needed for the maintenance of a node, which could be requested with that object instead.
+	// rightMaintenance is also required for maintenances, because a user could create the object instead.
 	rightMaintenance = "nodemaintenances"
 )
 
 // everywhere stands for all namespaces.
 const everywhere = ""
 
-// mostPlaces limits the namespaces that are checked one by one. More need the right in all namespaces.
+// mostPlaces is the largest number of namespaces that are checked one by one. Beyond it, all namespaces are checked at once.
 const mostPlaces = 20
 
 type rights struct{ review.Reviewer }
 
-// placesOf are the namespaces of everything that the request asks for, of which everywhere is one. Its error is a *serve.Refusal,
-// or one of the bus.
+// placesOf returns the namespaces of the request, which can be everywhere. Its error is a *serve.Refusal, or an error of the bus.
 func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
 	switch r.Action {
 	case schemas.ActionEvaluate, schemas.ActionMaintain:
@@ -50,7 +49,7 @@ func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, er
 	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
 }
 
-// targeted returns the namespaces of all fields of a target, sorted.
+// targeted returns the sorted namespaces of a target.
 func targeted(t *schemas.Target) []string {
 	if t == nil {
 		return nil
@@ -76,7 +75,7 @@ func targeted(t *schemas.Target) []string {
 	return places
 }
 
-// cancelled returns the namespaces of the request to cancel, or everywhere if it is not open.
+// cancelled returns the namespaces of the request to cancel, or everywhere if no such request is open.
 func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, error) {
 	open, err := h.bus.OpenRequests(ctx)
 	if err != nil {
@@ -94,8 +93,8 @@ func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, e
 	return []string{everywhere}, nil
 }
 
-// check says whether the user may ask for something in all of these places, and for a maintenance may make a NodeMaintenance. Its
-// error is a *serve.Refusal, or wraps [review.ErrAway].
+// check returns an error unless the user has the rights for the request in all of these places. It is a *serve.Refusal, or wraps
+// [review.ErrAway].
 func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, asked schemas.Request, places []string) error {
 	resources := []string{rightResource}
 	if overrides(asked) {

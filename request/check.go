@@ -42,7 +42,7 @@ func Malformed(format string, values ...any) *Rejection {
 	return Refuse(schemas.ReceiptMalformed, format, values...)
 }
 
-// SenderOf parses the NATS subject of a request. For an invalid subject ok is false, and sender and name are the words of the
+// SenderOf parses the NATS subject of a request. For an invalid subject ok is false, and the results are the words of the
 // subject, cut to 63 characters.
 func SenderOf(channel string) (sender, name string, ok bool) {
 	words := strings.SplitN(channel, ".", 4)
@@ -79,7 +79,7 @@ func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Reque
 	return r, nil
 }
 
-// Deadline returns the time at which a role stops working on a request.
+// Deadline returns when a role stops working on a request.
 func Deadline(r schemas.Request, stored time.Time) time.Time {
 	switch {
 	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain: // takes hours, and the client waits for it

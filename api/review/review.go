@@ -50,7 +50,7 @@ func (r Reviewer) User(ctx context.Context, token string) (authenticationv1.User
 	return review.Status.User, nil
 }
 
-// Allowed reports whether the user has the right in the question, to which it adds the user. Its error wraps [ErrAway].
+// Allowed reports whether the user has the right in the review. It sets the user of the review. Its error wraps [ErrAway].
 func (r Reviewer) Allowed(
 	ctx context.Context, who authenticationv1.UserInfo, question authorizationv1.SubjectAccessReviewSpec,
 ) (bool, error) {
