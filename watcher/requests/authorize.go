@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// authorize says why the policy does not allow a request; nil: it does. profile is the profile whose rules apply.
+// authorize returns the profile whose rules apply, or the reason why the policy does not allow the request.
 func authorize(p policy.Policy, r schemas.Request) (string, *request.Rejection) {
 	s, known := p.Asking().Sender(r.Sender)
 	if !known {
@@ -39,7 +39,7 @@ func notAllowed(format string, values ...any) *request.Rejection {
 	return request.Refuse(schemas.ReceiptNotAllowed, format, values...)
 }
 
-// authorizeTarget says why the sender may not ask for pods of the target.
+// authorizeTarget returns the reason why the sender may not move the pods of the target, or nil.
 func authorizeTarget(s policy.Sender, t schemas.Target) *request.Rejection {
 	var namespaces []string
 	for _, p := range t.Pods {
@@ -62,7 +62,7 @@ func authorizeTarget(s policy.Sender, t schemas.Target) *request.Rejection {
 	return nil
 }
 
-// profile is the profile of that name, or the first of the policy for an empty name.
+// profile returns the profile with that name, or the first of the policy for an empty name.
 func profile(p policy.Policy, name string) (string, *request.Rejection) {
 	if len(p.Profiles) == 0 {
 		return "", request.Refuse(schemas.ReceiptPolicyUnknown, "the policy has no profile")

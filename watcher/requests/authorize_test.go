@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// newRequest is a request of admin with a node as its target.
+// newRequest returns a request of admin that targets a node.
 func newRequest(change ...func(*schemas.Request)) schemas.Request {
 	r := schemas.Request{
 		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
@@ -55,44 +55,44 @@ func TestAuthorize(t *testing.T) {
 		profile string
 		want    *request.Rejection
 	}{
-		{"without a word, admin may everything", policy.Policy{Profiles: some.Profiles}, by("admin", rule(policy.NodeFitRule)), "first", nil},
-		{"the endpoint too", policy.Policy{Profiles: some.Profiles}, by("http"), "first", nil},
+		{"admin by default", policy.Policy{Profiles: some.Profiles}, by("admin", rule(policy.NodeFitRule)), "first", nil},
+		{"http by default", policy.Policy{Profiles: some.Profiles}, by("http"), "first", nil},
 		{
 			"nobody else", policy.Policy{Profiles: some.Profiles}, by("scaler"), "",
 			no(schemas.ReceiptNotAllowed, `the policy has no sender "scaler"`),
 		},
 		{"another profile", some, by("admin", func(r *schemas.Request) { r.Profile = "second" }), "second", nil},
 		{
-			"a profile that there is not", some, by("admin", func(r *schemas.Request) { r.Profile = "third" }), "",
+			"unknown profile", some, by("admin", func(r *schemas.Request) { r.Profile = "third" }), "",
 			no(schemas.ReceiptPolicyUnknown, `the policy has no profile "third"`),
 		},
 		{
-			"no profile at all", policy.Policy{}, by("admin"), "",
+			"no profile", policy.Policy{}, by("admin"), "",
 			no(schemas.ReceiptPolicyUnknown, "the policy has no profile"),
 		},
 		{
 			"a node without the right", some, by("scaler"), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for the pods of a node"),
 		},
-		{"pods of its namespaces", some, by("scaler", in("shop-eu")), "first", nil},
-		{"pods wherever it may", some, by("scaler", in("")), "first", nil},
+		{"pods of own namespaces", some, by("scaler", in("shop-eu")), "first", nil},
+		{"selector without namespace", some, by("scaler", in("")), "first", nil},
 		{
-			"pods of others", some, by("scaler", in("web")), "",
+			"pods of other namespaces", some, by("scaler", in("web")), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
 		},
 		{
-			"one pod of others among its own", some,
+			"one pod of another namespace", some,
 			by("scaler", withTarget(schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop-eu", Name: "a"}, {Namespace: "web", Name: "b"}}})), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
 		},
 		{
-			"an action that is not its own", some,
+			"action not allowed", some,
 			by("scaler", func(r *schemas.Request) { r.Action, r.Target = schemas.ActionEvaluate, nil }), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask to evaluate"),
 		},
-		{"a rule that it may override", some, by("scaler", in("shop-eu"), rule(policy.DaemonSetPods)), "first", nil},
+		{"override allowed", some, by("scaler", in("shop-eu"), rule(policy.DaemonSetPods)), "first", nil},
 		{
-			"a rule that it may not", some, by("scaler", in("shop-eu"), rule(policy.PodsWithPVC)), "",
+			"override not allowed", some, by("scaler", in("shop-eu"), rule(policy.PodsWithPVC)), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not let scaler override PodsWithPVC"),
 		},
 	} {
@@ -105,6 +105,6 @@ func TestAuthorize(t *testing.T) {
 	}
 	_, got := authorize(some, by("admin", rule(policy.TerminatingPods)))
 	if got == nil || got.Reason != schemas.ReceiptPolicyUnknown || !strings.Contains(got.Message, `no rule "TerminatingPods"`) {
-		t.Errorf("a rule that nobody can override: got %+v", got)
+		t.Errorf("a rule that cannot be overridden: got %+v", got)
 	}
 }

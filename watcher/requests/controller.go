@@ -1,14 +1,14 @@
-// Package requests answers the manual requests of people and programs: move these pods, evaluate, cancel.
+// Package requests answers requests of users and programs to move pods, to evaluate strategies, and to cancel a request.
 //
 //	bus ──message──▶ Handle ──accept, reject──▶ receipt           (intake.go, authorize.go, target.go, limit.go)
 //	                   │
 //	                   └─key─▶ queue ──▶ Reconcile ──▶ receipt    (reconcile.go)
 //	                             ▲
-//	verdict, pod gone, deadline ─┘      Build: the scope of the pods that are still to move
+//	verdict, pod gone, deadline ─┘      Build: the scope with the remaining pods
 //
-// A key is SENDER/NAME. Reconcile looks at the pods of one request: once each is gone, refused, or out of time, it withdraws
-// the scope, publishes the last receipt, and takes the request off the bus. The request and its accepted receipt are on the bus,
-// so the next leader continues with them. The maintenance role answers the requests for nodes.
+// A key is SENDER/NAME. Reconcile looks at the pods of one request. When each of them is gone or final, or the deadline has
+// passed, it withdraws the scope, publishes the finished receipt, and drops the request from the bus. The request and its
+// accepted receipt are on the bus, so the next leader continues with them. The maintenance role answers requests for nodes.
 package requests
 
 import (
@@ -32,56 +32,54 @@ import (
 // Bus delivers requests.
 type Bus interface {
 	request.Bus
-	// FollowRequests calls handle for every open request, oldest first, and for each new one, one at a time, with the time at
-	// which it was stored, until ctx ends. Of the event only Channel and Sequence are known until read is called, which costs what
-	// the request is large. After an error or a lost connection it delivers a request again. A message that is no event reads as
-	// one without a type.
+	// FollowRequests calls handle for every open request, oldest first, and then for each new one, one at a time, until ctx ends.
+	// stored is when the bus stored the request. The event has only Channel and Sequence until read is called, which loads and
+	// decodes it. Requests are delivered again after an error or a lost connection. A message that is not an event has no type.
 	FollowRequests(
 		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 	) error
 }
 
-// Config configures a [Controller]. The watcher's session.newRequests sets all functions: they work on the queue and the scopes of
+// Config configures a [Controller]. session.newRequests of the watcher sets all functions. They use the queue and the scopes of
 // the leader session.
 type Config struct {
-	Bus     Bus // nil: requests are not answered
+	Bus     Bus // nil disables requests
 	Publish func(context.Context, []schemas.Event) error
 	Policy  policy.Policy
 	Cluster *cluster.Cache
-	// Protections lists the rules of a profile that protect a pod, without the overridden rules, by the scope.Builder of the session.
+	// Protections returns the rules of a profile that protect a pod, except the overridden ones.
 	Protections func(profile string, p *corev1.Pod, override []string) []schemas.Protection
-	// Enqueue enqueues the scope of a request in the queue of the session. Its Reconcile then calls [Controller.Build].
+	// Enqueue adds the scope of a request to the queue of the session, whose Reconcile then calls [Controller.Build].
 	Enqueue func(profile, key string, cause schemas.Cause, e schemas.Event)
-	// Evaluate enqueues all scopes of the strategies that match, in the same queue, and returns how many strategies match. Empty names
-	// match all.
+	// Evaluate enqueues all scopes of the matching strategies and returns the number of these strategies. Empty names match all.
 	Evaluate func(profile, strategy string, cause schemas.Cause, e schemas.Event) int
-	// Count counts a receipt, or a request that got none.
+	// Count counts a receipt, or a request that was rejected without one.
 	Count func(sender string, state schemas.ReceiptState)
-	// Source is the CloudEvents source; Expires is how long a scope is valid.
+	// Source is the CloudEvents source. Expires is how long a scope is valid.
 	Source  string
 	Expires time.Duration
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// Controller answers requests during one leader session. Make one with [New].
+// Controller answers requests during one leader session. Use [New] to make one.
 type Controller struct {
 	cfg     Config
 	answers request.Answers
 	began   time.Time
 	queue   workqueue.TypedRateLimitingInterface[string]
 	drops   workqueue.TypedRateLimitingInterface[message]
-	// senders and maintained are used by Handle alone. maintained has the sequences of the requests for nodes, by key.
+	// senders and maintained belong to Handle. maintained has the sequences of requests for nodes, by key.
 	senders    map[string]*limits
 	maintained map[string]uint64
 
 	mu       sync.Mutex
 	requests map[string]*entry
-	pods     map[types.UID][]string // the keys of the requests that name a pod
-	dropping map[uint64]bool        // the sequences in drops
+	pods     map[types.UID][]string // keys of the requests of each pod
+	dropping map[uint64]bool        // sequences in drops
 }
 
-// message names one request on the bus.
+// message identifies a request on the bus.
 type message struct {
 	channel  string
 	sequence uint64
@@ -93,9 +91,9 @@ type entry struct {
 	request  schemas.Request
 	accepted schemas.Receipt
 	pods     []*pod
-	end      schemas.ReceiptReason // why it is over; empty: it is open
-	message  string                // more about the end
-	// published: the last scope named pods. finished: the last receipt is published, and the last scope is to be built.
+	end      schemas.ReceiptReason // empty while the request is open
+	message  string                // details of the end
+	// published: the last scope had pods. finished: the finished receipt is published, and the empty scope is not built yet.
 	published, finished bool
 }
 
@@ -103,14 +101,14 @@ type entry struct {
 type pod struct {
 	schemas.RemainingPod
 	gone  bool
-	final bool // refused or failed: the request tries no more
+	final bool // protected or failed: no further attempts
 	moves bool // a move is in flight
 }
 
-// workers is how many rejected requests are dropped at a time.
+// workers is the number of rejected requests that are dropped in parallel.
 const workers = 8
 
-// New makes a controller that does nothing before [Controller.Run].
+// New returns a controller. Call [Controller.Run] to start it.
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, began: cfg.Now(),
@@ -146,11 +144,10 @@ func (c *Controller) Run(ctx context.Context) {
 		wg.Go(func() { process(ctx, c.drops, c.drop, c.cfg.Log) })
 	}
 	if err := c.cfg.Bus.FollowRequests(ctx, c.Handle); err != nil && ctx.Err() == nil {
-		c.cfg.Log.Error("requests cannot be followed and are not answered", "error", err)
+		c.cfg.Log.Error("cannot follow requests", "error", err)
 	}
 }
 
-// process reconciles the keys of a queue until it is shut down.
 func process[K comparable](
 	ctx context.Context, q workqueue.TypedRateLimitingInterface[K], reconcile func(context.Context, K) error, log *slog.Logger,
 ) {
@@ -163,7 +160,7 @@ func process[K comparable](
 			q.Forget(key)
 		} else if ctx.Err() == nil {
 			if q.NumRequeues(key) == 0 {
-				log.Warn("a request could not be answered; trying again", "request", key, "error", err)
+				log.Warn("cannot answer a request, retrying", "request", key, "error", err)
 			}
 			q.AddRateLimited(key)
 		}
@@ -180,13 +177,12 @@ func (c *Controller) EnqueueAll() {
 	}
 }
 
-// enqueue enqueues the scope of a request.
 func (c *Controller) enqueue(key string, r *entry, cause schemas.Cause) {
 	cause.Time = c.cfg.Now().UTC()
 	c.cfg.Enqueue(r.accepted.Profile, key, cause, r.event)
 }
 
-// start works on the pods of an accepted request.
+// start begins to move the pods of an accepted request.
 func (c *Controller) start(key string, e schemas.Event, request schemas.Request, accepted schemas.Receipt) *entry {
 	e.Data = nil
 	r := &entry{event: e, request: request, accepted: accepted}
@@ -213,7 +209,7 @@ func (c *Controller) start(key string, e schemas.Event, request schemas.Request,
 	return r
 }
 
-// PodGone says that a pod was deleted.
+// PodGone records that a pod was deleted.
 func (c *Controller) PodGone(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +218,7 @@ func (c *Controller) PodGone(uid types.UID) {
 	}
 }
 
-// boundPod is the pod with that reference, if it has a node; else nil.
+// boundPod returns the pod if it exists and has a node, else nil.
 func (c *Controller) boundPod(ref schemas.PodRef) *corev1.Pod {
 	p := c.cfg.Cluster.Pod(ref.Namespace, ref.Name)
 	if p == nil || p.Spec.NodeName == "" || ref.UID != "" && p.UID != ref.UID {

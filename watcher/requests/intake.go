@@ -9,11 +9,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// overlap is how long after the start of a session a request may have been answered by the leader before.
+// overlap is how long after its start a session checks whether the previous leader has answered a request.
 const overlap = 5 * time.Second
 
-// Handle accepts or rejects one request. The rate limit of its sender bounds the cost: a request over the limit is not even read,
-// and dropping it does not delay the next one.
+// Handle accepts or rejects one request. A request over the rate limit of its sender is not read, and dropping it does not delay
+// the next one.
 func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
 	sender, name, ok := request.SenderOf(e.Channel)
 	answer := schemas.Receipt{Sender: sender, Name: name}
@@ -30,15 +30,15 @@ func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Ti
 	}
 	e = read()
 	if !ok {
-		return c.answers.Reject(ctx, e, answer, request.Malformed("it was published on %.100q, want rehome.request.SENDER.NAME, both of them "+
-			"1 to 63 of a-z, 0-9 and -", e.Channel))
+		return c.answers.Reject(ctx, e, answer, request.Malformed("the subject is %.100q, want rehome.request.SENDER.NAME, each "+
+			"1 to 63 of a-z, 0-9, and -", e.Channel))
 	}
 	return c.consider(ctx, e, answer, stored)
 }
 
 func keyOf(r schemas.Receipt) string { return r.Sender + "/" + r.Name }
 
-// knows says whether the message is in progress: accepted, or to be dropped.
+// knows reports whether the message is accepted, or waits to be dropped.
 func (c *Controller) knows(key string, sequence uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *Controller) knows(key string, sequence uint64) bool {
 	return r != nil && r.event.Sequence == sequence || c.dropping[sequence]
 }
 
-// consider does what a request asks for, or rejects it.
+// consider validates and authorizes a request, and then executes or rejects it.
 func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
 	key := keyOf(answer)
 	if request.Action(e) == schemas.ActionMaintain {
@@ -71,7 +71,7 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	case err != nil:
 		return err
 	case last.State != schemas.RequestFinished:
-	case before.CausationID == e.ID: // answered, and not dropped
+	case before.CausationID == e.ID: // answered, but not dropped
 		return c.cfg.Bus.DropRequest(ctx, e)
 	default:
 		return c.answers.Repeat(ctx, e, answer, last)
@@ -85,7 +85,7 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	return c.accept(ctx, e, answer, asked, stored)
 }
 
-// accept finds the pods of a request, publishes the accepted receipt, and starts.
+// accept finds the pods of a request, publishes the accepted receipt, and starts the moves.
 func (c *Controller) accept(
 	ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request, stored time.Time,
 ) error {
@@ -125,7 +125,7 @@ func (c *Controller) accept(
 	return nil
 }
 
-// openOf counts the open requests of a sender.
+// openOf returns the number of open requests of a sender.
 func (c *Controller) openOf(sender string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *Controller) openOf(sender string) (n int) {
 	return n
 }
 
-// evaluate enqueues all scopes of some strategies, as a consequence of the request.
+// evaluate enqueues all scopes of the matching strategies.
 func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request) error {
 	event := e
 	event.Data = nil
@@ -151,7 +151,7 @@ func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schem
 		request.Refuse(schemas.ReceiptDone, "%s evaluated", plural(n, "strategy is", "strategies are")))
 }
 
-// cancel ends an open request of the same sender. The maintenance role answers for its own requests.
+// cancel ends an open request of the same sender. The maintenance role does the same for requests for nodes.
 func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request) error {
 	key := asked.Sender + "/" + asked.Request
 	if _, is := c.maintained[key]; is {
@@ -164,7 +164,7 @@ func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas
 	return c.answers.Finish(ctx, e, answer, end)
 }
 
-// end cancels a request, and says whether it was open.
+// end cancels a request, and reports whether it was open.
 func (c *Controller) end(key, message string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *Controller) end(key, message string) bool {
 	return true
 }
 
-// resume continues with a request that the leader before has answered. done is false if it has not.
+// resume continues a request that the previous leader has accepted. done is false if it was not answered yet.
 func (c *Controller) resume(
 	ctx context.Context, answer schemas.Receipt, stored time.Time, read func() schemas.Event,
 ) (done bool, err error) {

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// otherSenders is the name in metrics of all senders that the policy does not have. They share a limit.
+	// otherSenders is the metric label of all senders that the policy does not list. They share one limit.
 	otherSenders    = "other"
 	othersPerMinute = 10
-	// tellAgain is how often a sender learns that it sends too many requests.
+	// tellAgain is the shortest time between two receipts about too many requests.
 	tellAgain = time.Second
 )
 
 // limits are the rate limits of one sender.
 type limits struct {
 	requests *rate.Limiter // requests that are read
-	receipts *rate.Limiter // receipts that say that there are too many
+	receipts *rate.Limiter // receipts about too many requests
 	log      *rate.Limiter
-	told     time.Time // when the last of these receipts was published
-	untold   int       // requests over the limit since
+	told     time.Time // time of the last such receipt
+	untold   int       // rejected requests since then
 }
 
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(float64(n)/60), n) }
 
-// limitsOf are the limits of a sender.
+// limitsOf returns the limits of a sender.
 func (c *Controller) limitsOf(sender string) *limits {
 	s, known := c.cfg.Policy.Asking().Sender(sender)
 	if !known {
 		s.Name, s.PerMinute = otherSenders, othersPerMinute
 	}
-	key := fmt.Sprint(known, " ", s.Name) // the policy may name a sender other
+	key := fmt.Sprint(known, " ", s.Name) // the policy may have a sender with the name other
 	if c.senders[key] == nil {
 		c.senders[key] = &limits{requests: perMinute(s.PerMinute), receipts: perMinute(s.PerMinute), log: perMinute(1)}
 	}
@@ -49,7 +49,7 @@ func (c *Controller) tooMany(
 ) error {
 	now := c.cfg.Now()
 	if l.log.AllowN(now, 1) {
-		c.cfg.Log.Warn("more requests than the policy allows; the others of this minute are only counted", "sender", answer.Sender)
+		c.cfg.Log.Warn("too many requests, counting the others of this minute", "sender", answer.Sender)
 	}
 	if now.Before(l.told.Add(tellAgain)) || !l.receipts.AllowN(now, 1) {
 		l.untold++
@@ -73,7 +73,7 @@ func (c *Controller) tooMany(
 	return nil
 }
 
-// drop deletes a request that was not read.
+// drop removes a request that was not read.
 func (c *Controller) drop(ctx context.Context, m message) error {
 	if err := c.cfg.Bus.DropRequest(ctx, schemas.Event{Channel: m.channel, Sequence: m.sequence}); err != nil {
 		return err
@@ -84,7 +84,6 @@ func (c *Controller) drop(ctx context.Context, m message) error {
 	return nil
 }
 
-// count counts a request for its sender.
 func (c *Controller) count(sender string, state schemas.ReceiptState) {
 	if _, known := c.cfg.Policy.Asking().Sender(sender); !known {
 		sender = otherSenders

@@ -13,11 +13,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// retryTerminating is when a pod that is terminating by itself is looked at again.
+// retryTerminating is the delay before a terminating pod is checked again.
 const retryTerminating = 15 * time.Second
 
-// Reconcile only finishes a request that is over; moves go through [Controller.Build]. It withdraws the scope, publishes the last
-// receipt, and drops the request, in this order, so that another leader does what is left.
+// Reconcile finishes a request that has ended. It withdraws the scope, publishes the finished receipt, and drops the request.
+// This order lets another leader complete the remaining steps. [Controller.Build] moves the pods.
 func (c *Controller) Reconcile(ctx context.Context, key string) error {
 	r, last, withdraw := c.over(key)
 	if r == nil {
@@ -42,8 +42,8 @@ func (c *Controller) Reconcile(ctx context.Context, key string) error {
 		}
 	}
 	switch r.finished = true; {
-	case c.requests[key] != r: // its name is used again
-	case withdraw: // a scope that was built earlier may be published after the one that withdraws
+	case c.requests[key] != r: // a new request has the name
+	case withdraw: // an older scope may be published after the empty one
 		c.enqueue(key, r, schemas.Cause{Kind: schemas.CauseRequest, Event: r.event.ID})
 	default:
 		delete(c.requests, key)
@@ -51,7 +51,7 @@ func (c *Controller) Reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// over returns the request if it has ended, with its last receipt. withdraw: some of its pods are still to move. nil: it goes on.
+// over returns the request and its finished receipt if the request has ended, else nil. withdraw: some pods still had to move.
 func (c *Controller) over(key string) (r *entry, last schemas.Receipt, withdraw bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *entry) scope(head schemas.ScopeHead) schemas.RequestScope {
 	return schemas.RequestScope{ScopeHead: head, Request: r.request, Pods: []schemas.ScopedPod{}}
 }
 
-// Verdict notes a verdict on a pod of a request. again: the pod moves for another reason and is evaluated again.
+// Verdict records a verdict on a pod of a request. again reports that the pod must be evaluated again.
 func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +134,8 @@ func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 	return v.Reason == schemas.ReasonMoving && v.Outcome == schemas.Rejected
 }
 
-// final says whether a rejection for the reason ends the attempts. Otherwise the pod is about to go, or the actuator has not read
-// the policy yet.
+// final reports whether a rejection for the reason ends the attempts. It does not if the pod is about to go, or if the actuator
+// has not loaded the policy yet.
 func final(reason schemas.ReasonCode) bool {
 	switch reason {
 	case schemas.ReasonMoving, schemas.ReasonPodTerminating, schemas.ReasonPodGone, schemas.ReasonProfileUnknown:
@@ -144,12 +144,12 @@ func final(reason schemas.ReasonCode) bool {
 	return true
 }
 
-// terminating says whether a pod is protected because it goes by itself.
+// terminating reports whether a pod is protected because it terminates already.
 func terminating(by []schemas.Protection) bool {
 	return slices.ContainsFunc(by, func(p schemas.Protection) bool { return p.Rule == policy.TerminatingPods })
 }
 
-// refuse notes that the pod is protected.
+// refuse marks the pod as protected.
 func (p *pod) refuse(by []schemas.Protection) {
 	rules := make([]string, len(by))
 	for i, rule := range by {
@@ -159,14 +159,14 @@ func (p *pod) refuse(by []schemas.Protection) {
 	p.Message = strings.Join(rules, "; ")
 }
 
-// Build builds the scope of a request: the pods that are still to move. It is empty to withdraw the last scope, and nil if there is
-// nothing to publish. again is when to build it again; zero: when something changes.
+// Build returns the scope of a request with the pods that still have to move. It is empty to withdraw the last scope, and nil if
+// there is nothing to publish. again is the time of the next build; zero waits for a change.
 func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again time.Time) {
 	r, candidates := c.candidates(head.Key)
 	if r == nil {
 		return nil, again
 	}
-	protections := make([][]schemas.Protection, len(candidates)) // without the lock: asking where pods fit takes long
+	protections := make([][]schemas.Protection, len(candidates)) // not under the lock: the fit check is slow
 	pods := make([]*corev1.Pod, len(candidates))
 	for i, p := range candidates {
 		if pods[i] = c.boundPod(p.Pod); pods[i] != nil {
@@ -195,7 +195,7 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	return nil, again
 }
 
-// candidates returns a request and its pods that are still to move. It forgets a finished request.
+// candidates returns a request and its pods that still have to move. It deletes a finished request.
 func (c *Controller) candidates(key string) (r *entry, pods []*pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

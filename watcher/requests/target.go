@@ -15,11 +15,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// clockSkew is how far the clocks of the cluster and of the bus may differ.
+// clockSkew is the tolerated difference between the clocks of the cluster and the bus.
 const clockSkew = 10 * time.Second
 
-// targetPods lists the pods of a target that have a node, sorted by namespace and name, and the pods that it names and that do not.
-// It leaves out pods that were created after the request was stored: they may be replacements of pods that the request has moved.
+// targetPods returns the pods of a target that have a node, sorted by namespace and name, and the named pods that do not exist.
+// It skips pods created after the request was stored, because they can be replacements of pods that the request has moved.
 func targetPods(c *cluster.Cache, t schemas.Target, s policy.Sender, stored time.Time) (
 	found []*corev1.Pod, missing []schemas.PodTarget, no *request.Rejection,
 ) {
@@ -29,12 +29,12 @@ func targetPods(c *cluster.Cache, t schemas.Target, s policy.Sender, stored time
 	switch {
 	case len(t.Pods) > 0:
 		if found, missing = namedPods(c, t.Pods); len(found) == 0 {
-			return unknown("none of the pods is there")
+			return unknown("none of the pods exists")
 		}
 	case t.Workload != nil:
 		w := t.Workload
 		if found = runningPods(c, w.Namespace, func(p *corev1.Pod) bool { return belongs(p, w) }); len(found) == 0 {
-			return unknown("no pod of %s %s/%s runs anywhere", w.Kind, w.Namespace, w.Name)
+			return unknown("%s %s/%s has no running pod", w.Kind, w.Namespace, w.Name)
 		}
 	case t.Selector != nil:
 		selector, err := labels.Parse(t.Selector.Labels)
@@ -57,7 +57,7 @@ func targetPods(c *cluster.Cache, t schemas.Target, s policy.Sender, stored time
 	return found, missing, nil
 }
 
-// namedPods finds pods by their names, each once.
+// namedPods returns the named pods without duplicates.
 func namedPods(c *cluster.Cache, targets []schemas.PodTarget) (found []*corev1.Pod, missing []schemas.PodTarget) {
 	seen := map[string]bool{}
 	for _, t := range targets {
@@ -76,7 +76,7 @@ func namedPods(c *cluster.Cache, targets []schemas.PodTarget) (found []*corev1.P
 	return found, missing
 }
 
-// runningPods lists the pods of a namespace, or of all namespaces, that have a node, have not ended, and match.
+// runningPods returns the matching pods of a namespace that have a node and have not ended. The empty namespace means all.
 func runningPods(c *cluster.Cache, namespace string, matches func(*corev1.Pod) bool) []*corev1.Pod {
 	var all []*corev1.Pod
 	if namespace == "" {
@@ -89,7 +89,8 @@ func runningPods(c *cluster.Cache, namespace string, matches func(*corev1.Pod) b
 	})
 }
 
-// belongs says whether a pod belongs to a workload. The ReplicaSets of a Deployment have its name and the hash of their template.
+// belongs reports whether a pod belongs to a workload. A ReplicaSet of a Deployment has its name and the hash of the pod
+// template.
 func belongs(p *corev1.Pod, w *schemas.WorkloadTarget) bool {
 	owner := metav1.GetControllerOfNoCopy(p)
 	if owner == nil {

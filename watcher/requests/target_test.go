@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// placed is a pod of the namespace web on a node.
+// placed returns a pod of the namespace web on a node.
 func placed(name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name)}}
 	p.Spec.NodeName = node
@@ -24,7 +24,7 @@ func placed(name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// deployed makes a pod one of the Deployment api.
+// deployed makes the Deployment api the owner of a pod.
 func deployed(p *corev1.Pod) {
 	yes := true
 	p.Labels = map[string]string{"app": "api", "pod-template-hash": "5d8f"}
@@ -68,12 +68,12 @@ func TestTargetPods(t *testing.T) {
 		want   []string
 		no     schemas.ReceiptReason
 	}{
-		{"a node's that have not ended", schemas.Target{Node: "n1"}, all, []string{"shop/other", "web/a", "web/b"}, ""},
-		{"of a node those that the sender may", schemas.Target{Node: "n1"}, web, []string{"web/a", "web/b"}, ""},
-		{"a node that is not there", schemas.Target{Node: "n9"}, all, nil, schemas.ReceiptUnknownTarget},
-		{"by labels everywhere", labelled(""), all, []string{"shop/other", "web/a", "web/b", "web/c"}, ""},
-		{"by labels in a namespace", labelled("shop"), all, []string{"shop/other"}, ""},
-		{"by labels that no pod has", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "x=y"}}, all, nil, ""},
+		{"node", schemas.Target{Node: "n1"}, all, []string{"shop/other", "web/a", "web/b"}, ""},
+		{"node, only allowed namespaces", schemas.Target{Node: "n1"}, web, []string{"web/a", "web/b"}, ""},
+		{"unknown node", schemas.Target{Node: "n9"}, all, nil, schemas.ReceiptUnknownTarget},
+		{"labels in all namespaces", labelled(""), all, []string{"shop/other", "web/a", "web/b", "web/c"}, ""},
+		{"labels in a namespace", labelled("shop"), all, []string{"shop/other"}, ""},
+		{"labels without a match", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "x=y"}}, all, nil, ""},
 		{
 			"a Deployment's", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "api"}}, all,
 			[]string{"web/a", "web/b", "web/c"}, "",
@@ -83,11 +83,11 @@ func TestTargetPods(t *testing.T) {
 			all, []string{"web/a", "web/b", "web/c"}, "",
 		},
 		{
-			"a workload that has none", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Job", Namespace: "web", Name: "api"}},
+			"workload without pods", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Job", Namespace: "web", Name: "api"}},
 			all, nil, schemas.ReceiptUnknownTarget,
 		},
 		{
-			"by name, each once, also one that has ended, and none of another UID",
+			"names: duplicates, ended pod, other UID",
 			schemas.Target{Pods: []schemas.PodTarget{
 				{Namespace: "web", Name: "ended"}, {Namespace: "web", Name: "b", UID: "uid-b"}, {Namespace: "web", Name: "b"},
 				{Namespace: "web", Name: "a", UID: "other"}, {Namespace: "web", Name: "pending"},
@@ -95,7 +95,7 @@ func TestTargetPods(t *testing.T) {
 			all, []string{"web/b", "web/ended", "missing a", "missing pending"}, "",
 		},
 		{
-			"by names that nobody has", schemas.Target{Pods: []schemas.PodTarget{{Namespace: "web", Name: "x"}}}, all, nil,
+			"unknown names", schemas.Target{Pods: []schemas.PodTarget{{Namespace: "web", Name: "x"}}}, all, nil,
 			schemas.ReceiptUnknownTarget,
 		},
 	} {
