@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// secure is a server with a certificate that no authority of the system has signed, and a file with what signed it.
+// secure starts a TLS server, and returns it with the file of its private certificate authority.
 func secure(t *testing.T) (server *httptest.Server, file string) {
 	t.Helper()
 	server = httptest.NewUnstartedServer(http.HandlerFunc(vectorOf("n1", 0.25)))
@@ -27,17 +27,17 @@ func secure(t *testing.T) (server *httptest.Server, file string) {
 	return server, file
 }
 
-func TestTheAuthorityOfTheClusterIsTrustedIfItIsThere(t *testing.T) {
+func TestCertificateAuthorities(t *testing.T) {
 	server, file := secure(t)
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, file, want string }{
-		{"it is there", file, ""},
-		{"it is not there", filepath.Join(t.TempDir(), "gone"), "certificate signed by unknown authority"},
-		{"it is no certificate", garbage, "no certificate in it"},
-		{"it cannot be read", t.TempDir(), "is a directory"},
+		{"valid", file, ""},
+		{"missing", filepath.Join(t.TempDir(), "gone"), "certificate signed by unknown authority"},
+		{"not a certificate", garbage, "no certificate in it"},
+		{"unreadable", t.TempDir(), "is a directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := fetch(t, server.URL, c.file)
@@ -48,7 +48,7 @@ func TestTheAuthorityOfTheClusterIsTrustedIfItIsThere(t *testing.T) {
 	}
 }
 
-// fetch asks a server, trusting the authorities in a file.
+// fetch sends a request and trusts the authorities in a file.
 func fetch(t *testing.T, address, file string) error {
 	t.Helper()
 	roots, err := authorities(file)
@@ -68,7 +68,7 @@ func fetch(t *testing.T, address, file string) error {
 	return response.Body.Close()
 }
 
-func TestAServerWithAForeignCertificateIsNotAsked(t *testing.T) {
+func TestUntrustedCertificate(t *testing.T) {
 	server, _ := secure(t)
 	s, err := NewPrometheus(server.URL, query, noToken, (&clock{noon}).now, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -20,13 +20,13 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// The users of the control plane besides its administrator.
+// The users of the control plane.
 const (
-	sampler = "sampler" // may do what the watcher asks for
-	nobody  = "nobody"  // may nothing
+	sampler = "sampler" // has the rights of the watcher
+	nobody  = "nobody"  // has no rights
 )
 
-// TestLoadFromTheAPIServer shares one control plane among its parts, which follow upon each other.
+// TestLoadFromTheAPIServer shares a control plane among its parts, which run in this order.
 func TestLoadFromTheAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: sampler}, {Name: nobody}}})
 	p := &place{T: t, c: c, client: c.Client()}
@@ -35,11 +35,11 @@ func TestLoadFromTheAPIServer(t *testing.T) {
 		name string
 		test func(*place)
 	}{
-		{"without the metrics API nothing is known and the error says so", testNoMetrics},
-		{"nodes and pods have the usage that the metrics API says", testMetrics},
-		{"without the right to list there is an error", testForbidden},
-		{"a sampler asks for pods when they are needed", testSampler},
-		{"a token comes from a Secret and is read again when it changes", testSecret},
+		{"no metrics API", testNoMetrics},
+		{"metrics API", testMetrics},
+		{"no right to list", testForbidden},
+		{"sampler reads pods on demand", testSampler},
+		{"token from a Secret", testSecret},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			part.test(&place{T: t, c: c, client: c.Client()})
@@ -47,7 +47,6 @@ func TestLoadFromTheAPIServer(t *testing.T) {
 	}
 }
 
-// place is the cluster of one part.
 type place struct {
 	*testing.T
 	c      *cluster.Cluster
@@ -61,7 +60,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// allow gives a user what the watcher's documentation says that it needs for load.
+// allow grants a user the documented rights of the watcher for load.
 func (p *place) allow(user string) {
 	p.Helper()
 	roles := p.client.RbacV1()
@@ -81,7 +80,7 @@ func (p *place) allow(user string) {
 	p.must(err)
 }
 
-// as is a client of a user, set up as that of the program is: it prefers protobuf.
+// as returns a client of a user that prefers protobuf, like the client of the program.
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	config, err := p.c.UserConfig(user)
@@ -190,7 +189,7 @@ func testSampler(p *place) {
 	round()
 	same(p.T, "the first sample", s.Node(from, "now"), using("1500m", "1Gi"))
 	same(p.T, "an old sample", s.Node(from, "old"), nil)
-	same(p.T, "a pod that nobody needs", s.Pod(from, "web", "two"), nil)
+	same(p.T, "a pod that is not needed", s.Pod(from, "web", "two"), nil)
 	needed.Store(true)
 	p.must(p.c.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: "now", Usage: using("2500m", "2Gi"), Timestamp: noon}))
 	p.must(p.c.RemoveNodeMetrics(ctx, "untimed"))
@@ -198,7 +197,7 @@ func testSampler(p *place) {
 	same(p.T, "the second sample", s.Node(from, "now"), using("1600m", "1181116006"))
 	same(p.T, "a node that is gone", s.Node(from, "untimed"), nil)
 	same(p.T, "a pod that is needed", s.Pod(from, "web", "two"), using("101m", "1048577"))
-	same(p.T, "a pod of which not all is known", s.Pod(from, "web", "half"), nil)
+	same(p.T, "a pod without all containers", s.Pod(from, "web", "half"), nil)
 	end()
 	select {
 	case <-over:
@@ -217,7 +216,7 @@ func testSecret(p *place) {
 	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}, metav1.CreateOptions{})
 	p.must(err)
 	_, err = read(ctx)
-	p.fails("no key", err, "token for Prometheus: secret default/prometheus has nothing under the key prometheusAuthToken")
+	p.fails("no key", err, "token for Prometheus: secret default/prometheus has no key prometheusAuthToken")
 	_, err = SecretToken(p.as(nobody), ref)(ctx)
 	p.fails("no right", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" is forbidden`)
 

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Kubernetes is the metrics API of a cluster, metrics.k8s.io/v1beta1.
+// Kubernetes is the source for the metrics API, metrics.k8s.io/v1beta1.
 type Kubernetes struct {
 	Client rest.Interface
 	// Now is the clock of the sampler.
 	Now func() time.Time
 }
 
-// metrics is an item of a NodeMetricsList, with Usage, or of a PodMetricsList, with Containers.
+// metrics is an item of a NodeMetricsList, which has Usage, or of a PodMetricsList, which has Containers.
 type metrics struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Timestamp         metav1.Time         `json:"timestamp"`
@@ -30,8 +30,8 @@ type metrics struct {
 	} `json:"containers"`
 }
 
-// Nodes implements [Source] with cpu and memory. A sample is as old as its time, unless that is in the future, and counts for its window
-// longer: it cannot be renewed sooner.
+// Nodes implements [Source] with cpu and memory. The age of a sample counts from its timestamp, unless that is in the future. It
+// stays valid for its window longer, because the server renews it only once per window.
 func (k Kubernetes) Nodes(ctx context.Context) (map[string]Sample, error) {
 	items, err := k.list(ctx, "nodes")
 	if err != nil {
@@ -51,7 +51,7 @@ func (k Kubernetes) Nodes(ctx context.Context) (map[string]Sample, error) {
 	return samples, nil
 }
 
-// Pods implements [Source] with the sums over the containers. It leaves out a pod if a container lacks a figure.
+// Pods implements [Source] with the sum of the containers. It skips pods with incomplete containers.
 func (k Kubernetes) Pods(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
 	items, err := k.list(ctx, "pods")
 	if err != nil {
@@ -76,13 +76,13 @@ func (Kubernetes) Smooth() bool { return true }
 // Close implements [Source].
 func (Kubernetes) Close() {}
 
-// list lists all objects of one resource, as JSON, which every server of this API speaks.
+// list returns all objects of a resource. It requests JSON, which every server of this API supports.
 func (k Kubernetes) list(ctx context.Context, resource string) ([]metrics, error) {
 	result := k.Client.Get().AbsPath("/apis/metrics.k8s.io/v1beta1/"+resource).SetHeader("Accept", "application/json").Do(ctx)
 	var list struct {
 		Items []metrics `json:"items"`
 	}
-	err := result.Error() // of Raw it would lack the message of the server
+	err := result.Error() // the error of Raw lacks the message of the server
 	if err == nil {
 		data, _ := result.Raw()
 		err = json.Unmarshal(data, &list)
@@ -93,7 +93,7 @@ func (k Kubernetes) list(ctx context.Context, resource string) ([]metrics, error
 	return list.Items, nil
 }
 
-// sum adds the cpu and the memory of usages; nil if one lacks a figure, or there is none.
+// sum adds cpu and memory. It returns nil if a value is missing or there are no usages.
 func sum(usages ...corev1.ResourceList) corev1.ResourceList {
 	if len(usages) == 0 {
 		return nil

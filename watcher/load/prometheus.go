@@ -26,24 +26,24 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostBytes bounds an answer: some hundred bytes for each of more nodes than a cluster has.
+// mostBytes is the largest response: some hundred bytes per node, for more nodes than a cluster can have.
 const mostBytes = 64 << 20
 
-// Prometheus sends one query to a Prometheus server. Make one with [NewPrometheus].
+// Prometheus sends a query to a Prometheus server. Use [NewPrometheus] to make one.
 type Prometheus struct {
 	api       *url.URL
 	client    *http.Client
 	query     string
 	now       func() time.Time
 	log       *slog.Logger
-	reported  map[string]string // what was wrong with the last figures, by node
+	reported  map[string]string // errors of the last response, by node
 	readToken Token
 	token     string
 	tokenGood time.Time
 }
 
-// NewPrometheus makes the source for a query to the server whose API is below address. Its certificate must be signed by an authority
-// of the system or of the cluster that this process runs in. now is the clock of the sampler.
+// NewPrometheus returns a source for a query to the server whose API is below address. The system or the cluster of this process
+// must trust its certificate. now is the clock of the sampler.
 func NewPrometheus(address, query string, token Token, now func() time.Time, log *slog.Logger) (*Prometheus, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -61,12 +61,12 @@ func NewPrometheus(address, query string, token Token, now func() time.Time, log
 	return &Prometheus{
 		api: u.JoinPath("api", "v1", "query"), query: query, now: now, log: log, readToken: token,
 		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // the token is for this server
+			return http.ErrUseLastResponse // a redirect must not receive the token
 		}},
 	}, nil
 }
 
-// authorities are the authorities of the system and of the file, if there is one.
+// authorities returns the certificate authorities of the system, and of the file if it exists.
 func authorities(file string) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -84,8 +84,8 @@ func authorities(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Nodes implements [Source] with [schemas.LoadMetric] in whole percent, rounded down as in kubernetes-sigs/descheduler. It logs once
-// what is wrong with the figure of a node.
+// Nodes implements [Source] with [schemas.LoadMetric] in whole percent, rounded down as in kubernetes-sigs/descheduler. It logs
+// an invalid value once per node.
 func (p *Prometheus) Nodes(ctx context.Context) (map[string]Sample, error) {
 	series, err := p.ask(ctx, p.query)
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *Prometheus) Nodes(ctx context.Context) (map[string]Sample, error) {
 	percentages, wrong := nodePercentages(series)
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
 		if _, known := p.reported[name]; !known {
-			p.log.Warn("a query does not say what the load of a node is", "node", name, "gives", wrong[name], "query", p.query)
+			p.log.Warn("the query gives no valid load of a node", "node", name, "gives", wrong[name], "query", p.query)
 		}
 	}
 	p.reported = wrong
@@ -109,8 +109,8 @@ func percents(percent int64) corev1.ResourceList {
 	return corev1.ResourceList{schemas.LoadMetric: *resource.NewQuantity(percent, resource.DecimalSI)}
 }
 
-// nodePercentages are the percentages of the nodes by name, and what is wrong with the others; the empty name stands for series without
-// one.
+// nodePercentages returns the percentages by node name, and the errors by node name. Series without a node name have the empty
+// name.
 func nodePercentages(all []series) (percentages map[string]int64, wrong map[string]string) {
 	percentages, wrong = map[string]int64{}, map[string]string{}
 	for _, s := range all {
@@ -118,14 +118,14 @@ func nodePercentages(all []series) (percentages map[string]int64, wrong map[stri
 		_, twice := percentages[name]
 		text, why := s.text()
 		value, err := strconv.ParseFloat(text, 64)
-		if why == "" && (err != nil || !(value >= 0 && value <= 1)) { // written so that NaN is wrong, too
+		if why == "" && (err != nil || !(value >= 0 && value <= 1)) { // also rejects NaN
 			why = fmt.Sprintf("the value %s; want one from 0 to 1", text)
 		}
 		switch {
 		case name == "":
-			wrong[""] = "a figure without the label instance, which has to be the name of the node"
+			wrong[""] = "a value without the label instance, which must be the node name"
 		case twice || wrong[name] != "":
-			wrong[name] = "more than one figure"
+			wrong[name] = "more than one value"
 			delete(percentages, name)
 		case why != "":
 			wrong[name] = why
@@ -136,8 +136,8 @@ func nodePercentages(all []series) (percentages map[string]int64, wrong map[stri
 	return percentages, wrong
 }
 
-// Values sends another query to the server, and returns the values of the samples of its answer, in no order. One goroutine at a time
-// may call it. The error is a [url.Error] if there is no answer, and another one if the answer has no values.
+// Values sends another query, and returns the values of the response in no particular order. It is not safe for concurrent use.
+// The error is a [url.Error] if there is no response.
 func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error) {
 	series, err := p.ask(ctx, query)
 	if err != nil {
@@ -151,25 +151,25 @@ func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error
 		}
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, fmt.Errorf("the answer has the value %q, which is no number", text)
+			return nil, fmt.Errorf("the answer has the value %q, which is not a number", text)
 		}
 		values = append(values, value)
 	}
 	return values, nil
 }
 
-// Pods implements [Source]: a query does not say what pods use.
+// Pods implements [Source]. It returns nil, because a query has no usage of pods.
 func (*Prometheus) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
 	return nil, nil
 }
 
-// Smooth implements [Source]: a query can smooth by itself.
+// Smooth implements [Source]. It returns false, because the query can smooth.
 func (*Prometheus) Smooth() bool { return false }
 
 // Close implements [Source].
 func (p *Prometheus) Close() { p.client.CloseIdleConnections() }
 
-// answer is how Prometheus answers a query.
+// answer is a response of the Prometheus API.
 type answer struct {
 	Status string `json:"status"`
 	Error  string `json:"error"`
@@ -182,22 +182,22 @@ type answer struct {
 // series is one element of a vector.
 type series struct {
 	Metric map[string]string `json:"metric"`
-	// Value is a time, and the value as text. A histogram has none.
+	// Value has a timestamp, and the value as a string. A histogram has none.
 	Value []json.RawMessage `json:"value"`
 }
 
-// text is the value as it is written, or what is wrong with it.
+// text returns the value, or the reason why it is invalid.
 func (s series) text() (text, wrong string) {
 	if len(s.Value) != 2 {
-		return "", "no single figure"
+		return "", "a histogram instead of a value"
 	}
 	if err := json.Unmarshal(s.Value[1], &text); err != nil {
-		return "", "a value that is no text"
+		return "", "a value that is not a string"
 	}
 	return text, ""
 }
 
-// ask returns the vector that answers a query. It reads a token that the server refuses again, and tries once more.
+// ask returns the vector of a query. If the server rejects the token, it reads the token again and retries once.
 func (p *Prometheus) ask(ctx context.Context, query string) ([]series, error) {
 	data, status, err := p.get(ctx, query)
 	if err == nil && (status == http.StatusUnauthorized || status == http.StatusForbidden) {
@@ -210,7 +210,7 @@ func (p *Prometheus) ask(ctx context.Context, query string) ([]series, error) {
 	return vector(data, status)
 }
 
-// vector reads an answer.
+// vector parses a response.
 func vector(data []byte, status int) (all []series, err error) {
 	var a answer
 	err = json.Unmarshal(data, &a)
@@ -223,12 +223,12 @@ func vector(data []byte, status int) (all []series, err error) {
 	case a.Status != "success":
 		err = fmt.Errorf("its status is %q", a.Status)
 	case a.Data.Type != "vector":
-		return nil, fmt.Errorf("the result is a %s; want a vector, with one figure for each node", a.Data.Type)
+		return nil, fmt.Errorf("the result is a %s; want a vector with one value per node", a.Data.Type)
 	default:
 		err = json.Unmarshal(a.Data.Result, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the answer is not that of a Prometheus server: %w", err)
+		return nil, fmt.Errorf("not an answer of a Prometheus server: %w", err)
 	}
 	return all, nil
 }
@@ -258,7 +258,7 @@ func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status
 		return nil, 0, err
 	}
 	if len(data) > mostBytes {
-		return nil, 0, fmt.Errorf("answered with more than %d bytes", mostBytes)
+		return nil, 0, fmt.Errorf("the answer has more than %d bytes", mostBytes)
 	}
 	return data, response.StatusCode, nil
 }

@@ -25,11 +25,11 @@ import (
 
 const query = `1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[1m]))`
 
-// prometheus answers as a Prometheus server does.
+// prometheus is a server that answers like Prometheus.
 type prometheus struct {
 	*httptest.Server
 	mu     sync.Mutex
-	token  string // the only one that is let in; empty: everybody is
+	token  string // the accepted token; empty accepts any
 	answer func(http.ResponseWriter, *http.Request)
 	asked  []string
 }
@@ -52,7 +52,7 @@ func newServer(t *testing.T) *prometheus {
 	return p
 }
 
-// set makes the server answer otherwise, and let in another token.
+// set changes the answer and the accepted token.
 func (p *prometheus) set(token string, answer func(http.ResponseWriter, *http.Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,12 +83,12 @@ func says(status int, body string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// clock is a time that a test sets.
+// clock is a clock that a test sets.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
 
-// source asks a server with the tokens that read gives.
+// source returns a source with the tokens of read.
 func source(t *testing.T, p *prometheus, c *clock, read Token, log io.Writer) *Prometheus {
 	t.Helper()
 	text := slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -107,7 +107,7 @@ func source(t *testing.T, p *prometheus, c *clock, read Token, log io.Writer) *P
 
 func noToken(context.Context) (string, error) { return "", nil }
 
-func TestPrometheusIsAskedAndItsFiguresArePercentages(t *testing.T) {
+func TestPrometheusNodes(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	s := source(t, p, c, noToken, io.Discard)
 	got, err := s.Nodes(t.Context())
@@ -122,7 +122,7 @@ func TestPrometheusIsAskedAndItsFiguresArePercentages(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOfPrometheusThatIsNoVectorIsAnError(t *testing.T) {
+func TestPrometheusErrors(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(http.ResponseWriter, *http.Request)
@@ -130,14 +130,14 @@ func TestAnAnswerOfPrometheusThatIsNoVectorIsAnError(t *testing.T) {
 	}{
 		{"a scalar", says(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"0.5"]}}`), "the result is a scalar; want a vector"},
 		{"a matrix", says(200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`), "the result is a matrix; want a vector"},
-		{"a query that is wrong", says(400, `{"status":"error","errorType":"bad_data","error":"1:3: parse error"}`), "answered 400 Bad Request: 1:3: parse error"},
+		{"invalid query", says(400, `{"status":"error","errorType":"bad_data","error":"1:3: parse error"}`), "answered 400 Bad Request: 1:3: parse error"},
 		{"an error with success", says(200, `{"status":"error","errorType":"execution","error":"query failed"}`), "query failed"},
-		{"a server that is overloaded", says(503, `Service Unavailable`), "answered 503 Service Unavailable"},
-		{"another kind of server", says(200, `<html>`), "the answer is not that of a Prometheus server"},
-		{"another kind of JSON", says(200, `{"ok":true}`), `the answer is not that of a Prometheus server: its status is ""`},
-		{"a vector that is none", says(200, `{"status":"success","data":{"resultType":"vector","result":7}}`), "the answer is not that of a Prometheus server"},
-		{"a page to log in", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, "answered 302 Found"},
-		{"a connection that breaks", func(w http.ResponseWriter, _ *http.Request) {
+		{"overloaded server", says(503, `Service Unavailable`), "answered 503 Service Unavailable"},
+		{"another kind of server", says(200, `<html>`), "not an answer of a Prometheus server"},
+		{"another kind of JSON", says(200, `{"ok":true}`), `not an answer of a Prometheus server: its status is ""`},
+		{"malformed vector", says(200, `{"status":"success","data":{"resultType":"vector","result":7}}`), "not an answer of a Prometheus server"},
+		{"login page", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, "answered 302 Found"},
+		{"broken connection", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "{")
 		}, "unexpected EOF"},
@@ -153,17 +153,17 @@ func TestAnAnswerOfPrometheusThatIsNoVectorIsAnError(t *testing.T) {
 	}
 }
 
-func TestPrometheusThatDoesNotAnswerIsNotWaitedForLongerThanTheContext(t *testing.T) {
+func TestPrometheusTimeout(t *testing.T) {
 	p := newServer(t)
 	p.set("", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := source(t, p, &clock{noon}, noToken, io.Discard).Nodes(ctx); err == nil || ctx.Err() == nil {
-		t.Errorf("got %v, want an error when the time is over", err)
+		t.Errorf("got %v, want an error after the timeout", err)
 	}
 }
 
-func TestATokenIsUsedForAMinuteAndReadAgainWhenItIsNotTaken(t *testing.T) {
+func TestTokenCache(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	current, reads := "one", 0
 	s := source(t, p, c, func(context.Context) (string, error) {
@@ -183,16 +183,16 @@ func TestATokenIsUsedForAMinuteAndReadAgainWhenItIsNotTaken(t *testing.T) {
 	c.Time = c.Add(time.Minute)
 	ask("a minute later", true, 1, 2)
 	current = "two"
-	ask("while the old one is taken", true, 1, 2)
+	ask("while the server accepts the old one", true, 1, 2)
 	p.set("two", nil)
-	ask("when it is not taken any more", true, 2, 3)
+	ask("when the server rejects it", true, 2, 3)
 	p.set("three", nil)
-	ask("when no token is taken", false, 2, 4)
+	ask("when the server rejects every token", false, 2, 4)
 	p.set("", says(http.StatusForbidden, "{}"))
-	ask("when it is forbidden", false, 2, 5)
+	ask("when the query is forbidden", false, 2, 5)
 }
 
-func TestWithoutATokenThatShouldBeThereNobodyIsAsked(t *testing.T) {
+func TestNoRequestWithoutToken(t *testing.T) {
 	p := newServer(t)
 	s := source(t, p, &clock{noon}, func(context.Context) (string, error) { return "", fmt.Errorf("no secret") }, io.Discard)
 	if _, err := s.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "no secret") {
@@ -203,7 +203,7 @@ func TestWithoutATokenThatShouldBeThereNobodyIsAsked(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithANodesFigureIsSaidOnceUntilItWasRight(t *testing.T) {
+func TestInvalidNodeValueIsLoggedOnce(t *testing.T) {
 	p := newServer(t)
 	var log bytes.Buffer
 	s := source(t, p, &clock{noon}, noToken, &log)
@@ -214,14 +214,14 @@ func TestWhatIsWrongWithANodesFigureIsSaidOnceUntilItWasRight(t *testing.T) {
 		}
 	}
 	line := func(value string) string {
-		return fmt.Sprintf("level=WARN msg=\"a query does not say what the load of a node is\" node=n1 gives=\"the value %s; want one from 0 to 1\" query=%q\n", value, query)
+		return fmt.Sprintf("level=WARN msg=\"the query gives no valid load of a node\" node=n1 gives=\"the value %s; want one from 0 to 1\" query=%q\n", value, query)
 	}
 	if got, want := log.String(), line("7")+line("9"); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
-func TestASamplerKnowsWhatItsSourceSaidLastForAMinute(t *testing.T) {
+func TestSamplerKeepsValuesForAMinute(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	var log bytes.Buffer
 	from := policy.Load{Source: policy.LoadPrometheus, Query: query}
@@ -238,12 +238,12 @@ func TestASamplerKnowsWhatItsSourceSaidLastForAMinute(t *testing.T) {
 		same(t, what, s.Node(from, "n1"), want)
 	}
 	if s.Asked(from) || s.Node(from, "n1") != nil {
-		t.Errorf("before the first round something is known")
+		t.Errorf("got a usage before the first round")
 	}
 	p.set("", says(503, ""))
 	round("the server is not ready", nil)
 	if !s.Asked(from) {
-		t.Errorf("after the first round it was not asked")
+		t.Errorf("Asked is false after the first round")
 	}
 	p.set("", vectorOf("n1", 0.5))
 	round("it is ready", percents(50))
@@ -256,19 +256,19 @@ func TestASamplerKnowsWhatItsSourceSaidLastForAMinute(t *testing.T) {
 	round("it knows another node", nil)
 	same(t, "n2", s.Node(from, "n2"), percents(50))
 	same(t, "rounds", rounds, []policy.Load{from, from, from, from, from})
-	if warned, told := strings.Count(log.String(), "load is not measured"), strings.Count(log.String(), "measured again"); warned != 2 || told != 2 {
+	if warned, told := strings.Count(log.String(), "cannot measure load"), strings.Count(log.String(), "measured again"); warned != 2 || told != 2 {
 		t.Errorf("log: %d warnings and %d ends, want 2 and 2:\n%s", warned, told, &log)
 	}
 	other := policy.Load{Source: policy.LoadPrometheus, Query: "other"}
 	if !s.Asked(other) || s.Node(other, "n2") != nil || s.Pod(other, "a", "b") != nil || s.Pod(from, "a", "b") != nil {
-		t.Errorf("something is known of what is not measured")
+		t.Errorf("got a usage from an unknown source")
 	}
 	if got := s.Node(from, "n2")[schemas.LoadMetric]; got.Value() != 50 {
 		t.Errorf("the metric is %v, want 50", got.Value())
 	}
 }
 
-func TestTheValuesOfAnyQueryAreThoseOfTheSamplesOfItsAnswer(t *testing.T) {
+func TestValues(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	s := source(t, p, c, noToken, io.Discard)
 	for _, test := range []struct {
@@ -278,8 +278,8 @@ func TestTheValuesOfAnyQueryAreThoseOfTheSamplesOfItsAnswer(t *testing.T) {
 	}{
 		{"several", `"vector","result":[{"metric":{"a":"1"},"value":[1,"2.5"]},{"metric":{},"value":[1,"-Inf"]}]`, []float64{2.5, math.Inf(-1)}, ""},
 		{"none", `"vector","result":[]`, []float64{}, ""},
-		{"a histogram", `"vector","result":[{"metric":{},"histogram":[]}]`, nil, "the answer has no single figure"},
-		{"no number", `"vector","result":[{"metric":{},"value":[1,"much"]}]`, nil, `the answer has the value "much", which is no number`},
+		{"a histogram", `"vector","result":[{"metric":{},"histogram":[]}]`, nil, "the answer has a histogram instead of a value"},
+		{"not a number", `"vector","result":[{"metric":{},"value":[1,"much"]}]`, nil, `the answer has the value "much", which is not a number`},
 		{"a range", `"matrix","result":[]`, nil, "the result is a matrix"},
 	} {
 		p.set("", says(http.StatusOK, `{"status":"success","data":{"resultType":`+test.result+`}}`))

@@ -1,8 +1,8 @@
 // Package load measures the usage of nodes and pods.
 //
-// A [Sampler] asks each [Source] every five seconds and keeps the newest figures: [Kubernetes], the metrics API, for the cpu and memory
-// of nodes and pods, and [Prometheus], for one figure per node. It smooths the figures of nodes as kubernetes-sigs/descheduler does. A
-// figure that is older than a minute is unknown.
+// A [Sampler] reads each [Source] every five seconds and keeps the newest values: [Kubernetes], the metrics API, for the cpu and
+// memory of nodes and pods, and [Prometheus], for one value per node. It smooths the values of nodes as
+// kubernetes-sigs/descheduler does. Values older than a minute are unknown.
 package load
 
 import (
@@ -23,61 +23,59 @@ const (
 	interval = 5 * time.Second
 	timeout  = 10 * time.Second
 	maxAge   = time.Minute
-	// weight is the share of the figure before in a smoothed figure.
+	// weight is the share of the previous value in a smoothed value.
 	weight = 0.9
 )
 
 // Source measures usage. A [Sampler] calls it from one goroutine at a time.
 type Source interface {
-	// Nodes are the newest samples of nodes by name, without the nodes whose usage is unknown.
+	// Nodes returns the newest samples by node name. Nodes with unknown usage are missing.
 	Nodes(ctx context.Context) (map[string]Sample, error)
-	// Pods is what pods use now; nil if the source does not know it.
+	// Pods returns the current usage of pods, or nil if the source does not measure it.
 	Pods(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error)
-	// Smooth says whether samples of nodes are smoothed.
+	// Smooth reports whether to smooth the samples of nodes.
 	Smooth() bool
-	// Close closes connections.
 	Close()
 }
 
-// Sample is what one node used.
+// Sample is the usage of a node.
 type Sample struct {
 	Used corev1.ResourceList
-	// Good is when the sample is too old to count.
+	// Good is when the sample expires.
 	Good time.Time
 }
 
-// Config configures a sampler. All but Before must be set.
+// Config configures a sampler. Only Before is optional.
 type Config struct {
 	Sources map[policy.Load]Source
-	// NeedsPods says, after the nodes of a source are known, whether the usage of its pods is needed.
+	// NeedsPods reports whether the usage of pods is needed. It is called after the nodes of a source are updated.
 	NeedsPods func(policy.Load) bool
-	// Sampled is called after each round of a source, also of a failed one, from its goroutine.
+	// Sampled is called after each round of a source, even a failed one, in the goroutine of the source.
 	Sampled func(policy.Load)
-	// Before is the sampler that this one replaces. Its figures are smoothed on.
+	// Before is the sampler that this one replaces. Smoothing continues with its values.
 	Before *Sampler
-	// Now is the clock by which samples grow old.
+	// Now is the clock for the age of samples.
 	Now func() time.Time
 	Log *slog.Logger
 }
 
-// Sampler knows the newest usage. Its methods may be called from many goroutines. Make one with [New].
+// Sampler has the newest usage. It is safe for concurrent use. Use [New] to make one.
 type Sampler struct {
 	config Config
-	known  map[policy.Load]*known // never changed
+	known  map[policy.Load]*known // the map is never changed
 }
 
-// known is what one source said.
+// known is the state of a source.
 type known struct {
 	source Source
 	mu     sync.Mutex
 	asked  bool
 	nodes  history
 	pods   map[types.NamespacedName]corev1.ResourceList
-	good   time.Time // until when pods count
+	good   time.Time // when pods expires
 	failed bool
 }
 
-// New makes a sampler.
 func New(c Config) *Sampler {
 	s := &Sampler{config: c, known: map[policy.Load]*known{}}
 	for from, source := range c.Sources {
@@ -90,7 +88,7 @@ func New(c Config) *Sampler {
 	return s
 }
 
-// read calls f with what a source said, if the sampler has the source.
+// read calls f with the state of a source, if the sampler has that source.
 func (s *Sampler) read(from policy.Load, f func(*known)) {
 	if k := s.known[from]; k != nil {
 		k.mu.Lock()
@@ -99,7 +97,7 @@ func (s *Sampler) read(from policy.Load, f func(*known)) {
 	}
 }
 
-// Run samples all sources every five seconds until ctx ends. It closes them.
+// Run samples all sources every five seconds until ctx ends, and closes them.
 func (s *Sampler) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -120,7 +118,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
-// round asks one source once, and logs when it begins to fail and when it answers again.
+// round reads a source once. It logs when the source begins to fail and when it answers again.
 func (s *Sampler) round(ctx context.Context, from policy.Load, k *known) {
 	err := s.sampleNodes(ctx, k)
 	if err == nil {
@@ -130,7 +128,7 @@ func (s *Sampler) round(ctx context.Context, from policy.Load, k *known) {
 	case ctx.Err() != nil:
 		return
 	case err != nil && !k.failed:
-		s.config.Log.Warn("load is not measured; nodes whose load is not known neither lose nor take pods because of it",
+		s.config.Log.Warn("cannot measure load; strategies ignore nodes with unknown load",
 			"source", from.Source, "query", from.Query, "error", err)
 	case err == nil && k.failed:
 		s.config.Log.Info("load is measured again", "source", from.Source, "query", from.Query)
@@ -153,7 +151,7 @@ func (s *Sampler) sampleNodes(ctx context.Context, k *known) error {
 	return nil
 }
 
-// samplePods forgets the pods if their usage is not needed.
+// samplePods deletes the usage of pods if it is not needed.
 func (s *Sampler) samplePods(ctx context.Context, from policy.Load, k *known) (err error) {
 	var pods map[types.NamespacedName]corev1.ResourceList
 	if s.config.NeedsPods(from) {
@@ -169,10 +167,10 @@ func (s *Sampler) samplePods(ctx context.Context, from policy.Load, k *known) (e
 	return nil
 }
 
-// history is what is known of nodes, by name: all samples up to now as one. It is never changed.
+// history has the smoothed samples by node name. It is never changed.
 type history map[string]Sample
 
-// next is the history after another round. It forgets the nodes without a sample.
+// next returns the history after another round. Nodes without a sample are removed.
 func (h history) next(samples map[string]Sample, smooth bool) history {
 	all := make(history, len(samples))
 	for name, sample := range samples {
@@ -184,7 +182,7 @@ func (h history) next(samples map[string]Sample, smooth bool) history {
 	return all
 }
 
-// at is what a node uses; nil if that is unknown at the time now.
+// at returns the usage of a node, or nil if it is unknown at the time now.
 func (h history) at(name string, now time.Time) corev1.ResourceList {
 	if sample, known := h[name]; known && now.Before(sample.Good) {
 		return sample.Used.DeepCopy()
@@ -192,7 +190,7 @@ func (h history) at(name string, now time.Time) corev1.ResourceList {
 	return nil
 }
 
-// smoothed is the usage after a new sample: of cpu in thousandths, of everything else in whole units.
+// smoothed returns the usage after a new sample: cpu in thousandths, everything else in whole units.
 func smoothed(before, sample corev1.ResourceList) corev1.ResourceList {
 	mean := func(a, b int64) int64 { return int64(math.Round(weight*float64(a) + (1-weight)*float64(b))) }
 	used := make(corev1.ResourceList, len(sample))
@@ -210,21 +208,21 @@ func smoothed(before, sample corev1.ResourceList) corev1.ResourceList {
 	return used
 }
 
-// Asked says whether a source was asked once: before that a load is not unknown, but not measured yet. It is true for a source that
-// the sampler does not have.
+// Asked reports whether the first round of a source is complete. Until then a load is not unknown, but not measured yet. It is
+// true for a source that the sampler does not have.
 func (s *Sampler) Asked(from policy.Load) bool {
 	asked := true
 	s.read(from, func(k *known) { asked = k.asked })
 	return asked
 }
 
-// Node is the usage of a node; nil if it is unknown. The caller may change it.
+// Node returns the usage of a node, or nil if it is unknown. The caller may change the result.
 func (s *Sampler) Node(from policy.Load, name string) (used corev1.ResourceList) {
 	s.read(from, func(k *known) { used = k.nodes.at(name, s.config.Now()) })
 	return used
 }
 
-// Pod is the usage of a pod; nil if it is unknown. The caller may change it.
+// Pod returns the usage of a pod, or nil if it is unknown. The caller may change the result.
 func (s *Sampler) Pod(from policy.Load, namespace, name string) (used corev1.ResourceList) {
 	s.read(from, func(k *known) {
 		if s.config.Now().Before(k.good) {

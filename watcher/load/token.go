@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// account is the directory of the service account in a pod.
+	// account is the service account directory in a pod.
 	account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	// tokenKey is the key of the token in a Secret.
 	tokenKey = "prometheusAuthToken"
-	// tokenAge is how long a token is used before it is read again.
+	// tokenAge is how long a token is cached.
 	tokenAge = time.Minute
 )
 
-// Token reads a bearer token. Empty: none is sent.
+// Token returns a bearer token. Empty means that requests have none.
 type Token func(ctx context.Context) (string, error)
 
-// SecretToken reads the token from a Secret. A Secret without one is an error.
+// SecretToken reads the token from a Secret. A Secret without the key is an error.
 func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
 	return func(ctx context.Context) (string, error) {
 		secret, err := client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -36,13 +36,13 @@ func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
 		}
 		token := strings.TrimSpace(string(secret.Data[tokenKey]))
 		if token == "" {
-			return "", fmt.Errorf("token for Prometheus: secret %s/%s has nothing under the key %s", ref.Namespace, ref.Name, tokenKey)
+			return "", fmt.Errorf("token for Prometheus: secret %s/%s has no key %s", ref.Namespace, ref.Name, tokenKey)
 		}
 		return token, nil
 	}
 }
 
-// AccountToken reads the token of the service account of this pod; outside of a pod there is none.
+// AccountToken reads the service account token of this pod. It is empty outside of a pod.
 func AccountToken(context.Context) (string, error) {
 	token, err := os.ReadFile(account + "token")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

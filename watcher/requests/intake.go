@@ -31,7 +31,7 @@ func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Ti
 	e = read()
 	if !ok {
 		return c.answers.Reject(ctx, e, answer, request.Malformed("the subject is %.100q, want rehome.request.SENDER.NAME, each "+
-			"1 to 63 of a-z, 0-9, and -", e.Channel))
+			"1 to 63 of a-z, 0-9 and -", e.Channel))
 	}
 	return c.consider(ctx, e, answer, stored)
 }
