@@ -180,7 +180,7 @@ func (d *dispatching) dead() map[string]string {
 // counted is how many questions had a result.
 func (d *dispatching) counted(want string) {
 	d.t.Helper()
-	text := "# HELP rehome_dispatcher_requests_total Requests to strategies outside of the process by result.\n" +
+	text := "# HELP rehome_dispatcher_requests_total Requests to external functions by result.\n" +
 		"# TYPE rehome_dispatcher_requests_total counter\n" + want + "\n"
 	if err := testutil.GatherAndCompare(d.metrics, strings.NewReader(text), "rehome_dispatcher_requests_total"); err != nil {
 		d.t.Error(err)

@@ -10,11 +10,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostReason bounds a reason, in bytes: it becomes part of verdicts and of Kubernetes Events, which take a kilobyte in all.
+// mostReason is the longest reason in bytes. Verdicts and Kubernetes Events contain it, and an event has one kilobyte in all.
 const mostReason = 500
 
-// check returns the moves in the reply if it answers the scope. Of each intent it takes the pod and the reason only. Its error
-// wraps [schemas.ErrInvalid].
+// check returns the intents of a reply to the scope. It takes only the pod and the reason of each intent. Its error wraps
+// [schemas.ErrInvalid].
 func check(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]schemas.Intent, error) {
 	answer, err := schemas.Decode[schemas.Intents](reply)
 	if err != nil {
@@ -44,7 +44,7 @@ func check(scope schemas.Event, head schemas.ScopeHead, reply schemas.Event) ([]
 	return pick(asked.ScopedPods(), answer)
 }
 
-// pick returns the moves of the pods in the answer.
+// pick returns the intents for the listed pods.
 func pick(pods []schemas.ScopedPod, answer schemas.Intents) ([]schemas.Intent, error) {
 	if len(answer.Intents) > len(pods) {
 		return nil, fmt.Errorf("%w: intents: want at most the %d pods of the scope, got %d", schemas.ErrInvalid, len(pods),
@@ -66,7 +66,7 @@ func pick(pods []schemas.ScopedPod, answer schemas.Intents) ([]schemas.Intent, e
 	return moves, nil
 }
 
-// allowed returns an error if the intent does not fit the pod with its UID. listed: the scope has such a pod.
+// allowed returns an error if the intent does not match the pod with its UID. listed reports whether the scope has such a pod.
 func allowed(pod schemas.ScopedPod, listed bool, intent schemas.Intent) error {
 	meta := pod.Pod.ObjectMeta
 	switch {
@@ -85,7 +85,7 @@ func allowed(pod schemas.ScopedPod, listed bool, intent schemas.Intent) error {
 	return nil
 }
 
-// reasonOf is the reason of a function on one line of bounded length.
+// reasonOf returns the reason on one line of limited length.
 func reasonOf(text, strategy string) string {
 	text = strings.ToValidUTF8(text[:min(len(text), 4*mostReason)], "")
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")

@@ -24,7 +24,7 @@ func pod(name, node string) schemas.ScopedPod {
 	}}
 }
 
-// asked is the scope of a node with three pods, one of which is protected and one has ended.
+// asked returns the scope of a node with three pods. One is protected, and one has ended.
 func asked(t testing.TB) (schemas.Event, schemas.ScopeHead) {
 	t.Helper()
 	guarded := pod("guarded", "worker-1")
@@ -44,7 +44,7 @@ func asked(t testing.TB) (schemas.Event, schemas.ScopeHead) {
 	return e, s.ScopeHead
 }
 
-// right is an answer to that scope that moves two pods.
+// right returns an answer to that scope that moves two pods.
 func right(scope schemas.Event) schemas.Intents {
 	intent := func(name, reason string) schemas.Intent {
 		return schemas.Intent{
@@ -59,7 +59,7 @@ func right(scope schemas.Event) schemas.Intents {
 	}
 }
 
-// replyOf is the event that carries an answer.
+// replyOf returns the event with an answer.
 func replyOf(t *testing.T, a schemas.Intents) schemas.Event {
 	t.Helper()
 	data, err := json.Marshal(a)
@@ -69,7 +69,7 @@ func replyOf(t *testing.T, a schemas.Intents) schemas.Event {
 	return schemas.Event{ID: "9", Source: "/f", Type: schemas.IntentsType, Data: data}
 }
 
-func TestOfAnAnswerOnlyThePodsAndTheirReasonsAreTaken(t *testing.T) {
+func TestCheckTakesPodsAndReasons(t *testing.T) {
 	scope, head := asked(t)
 	got, err := check(scope, head, replyOf(t, right(scope)))
 	want := []schemas.Intent{
@@ -81,7 +81,7 @@ func TestOfAnAnswerOnlyThePodsAndTheirReasonsAreTaken(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotOneToItsScopeIsInvalid(t *testing.T) {
+func TestCheckInvalidAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*schemas.Intents)
 		want   string
@@ -92,7 +92,7 @@ func TestAnAnswerThatIsNotOneToItsScopeIsInvalid(t *testing.T) {
 		"another key":      {func(a *schemas.Intents) { a.Scope.Key = "worker-2" }, `scope.key: want "worker-1", got "worker-2"`},
 		"another event":    {func(a *schemas.Intents) { a.Scope.Event = "older" }, `scope.event: want "SCOPE", got "older"`},
 		"no list":          {func(a *schemas.Intents) { a.Intents = nil }, `intents: want a list, empty if no pod should move, got none`},
-		"a pod that is not in the scope": {
+		"a pod outside the scope": {
 			func(a *schemas.Intents) {
 				a.Intents[1].Pod = schemas.PodRef{Namespace: "kube-system", Name: "dns", UID: "uid-dns"}
 			},
@@ -102,15 +102,15 @@ func TestAnAnswerThatIsNotOneToItsScopeIsInvalid(t *testing.T) {
 			func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" },
 			`intents[1]: the pod "shop"/"cart" with the UID "" is not in the scope, or is listed twice`,
 		},
-		"a pod made anew under its name": {
+		"a new pod with the same name": {
 			func(a *schemas.Intents) { a.Intents[1].Pod.UID = "uid-cart-2" },
 			`intents[1]: the pod "shop"/"cart" with the UID "uid-cart-2" is not in the scope, or is listed twice`,
 		},
-		"the UID of one pod and the name of another": {
+		"the name of another pod": {
 			func(a *schemas.Intents) { a.Intents[1].Pod.Name = "guarded" },
 			`intents[1]: the pod with the UID uid-cart is shop/cart, not "shop"/"guarded"`,
 		},
-		"the UID of one pod and another namespace": {
+		"another namespace": {
 			func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "web" },
 			`intents[1]: the pod with the UID uid-cart is shop/cart, not "web"/"cart"`,
 		},
@@ -142,7 +142,7 @@ func TestAnAnswerThatIsNotOneToItsScopeIsInvalid(t *testing.T) {
 	}
 }
 
-func TestAnEventThatIsNoAnswerIsInvalid(t *testing.T) {
+func TestCheckInvalidEvents(t *testing.T) {
 	scope, head := asked(t)
 	for name, reply := range map[string]schemas.Event{
 		"another type":  {ID: "9", Source: "/f", Type: schemas.VerdictType, Data: []byte(`{}`)},
@@ -155,15 +155,15 @@ func TestAnEventThatIsNoAnswerIsInvalid(t *testing.T) {
 	}
 }
 
-func TestAReasonIsOneLineOfBoundedLength(t *testing.T) {
+func TestReasonOf(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"plain":                {"it is on spot", "it is on spot"},
-		"none":                 {"", "KeepOffSpot gave no reason"},
-		"only space":           {" \n\t", "KeepOffSpot gave no reason"},
-		"lines":                {"one\r\n two\x00three\x1b[31m", "one two three [31m"},
-		"no text":              {"a\xffb", "ab"},
-		"a long one":           {strings.Repeat("x", 100000), strings.Repeat("x", mostReason) + "…"},
-		"cut inside of a rune": {strings.Repeat("x", mostReason-1) + "éé", strings.Repeat("x", mostReason-1) + "…"},
+		"plain":             {"it is on spot", "it is on spot"},
+		"none":              {"", "KeepOffSpot gave no reason"},
+		"only space":        {" \n\t", "KeepOffSpot gave no reason"},
+		"lines":             {"one\r\n two\x00three\x1b[31m", "one two three [31m"},
+		"no text":           {"a\xffb", "ab"},
+		"long":              {strings.Repeat("x", 100000), strings.Repeat("x", mostReason) + "…"},
+		"cut inside a rune": {strings.Repeat("x", mostReason-1) + "éé", strings.Repeat("x", mostReason-1) + "…"},
 	} {
 		if got := reasonOf(c.text, "KeepOffSpot"); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

@@ -12,31 +12,31 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// failuresToOpen is how many requests in a row must fail: more than a restart behind a service costs, and few enough that no
-// scope goes to the dead letters.
+// failuresToOpen is the number of consecutive failures that open a breaker: more than a restart behind a Service causes, and
+// few enough that no scope becomes a dead letter.
 const failuresToOpen = 3
 
-// newBackoff returns the delays between probes: up to a second at first, up to a minute at the most, less up to half of it so
-// that dispatchers do not all probe at once.
+// newBackoff returns the delays between probes: 1 s at first, up to 1 min, reduced by up to half at random so that dispatchers do
+// not probe together.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// errNotAsked tells a breaker that no request was made.
+// errNotAsked reports to a breaker that no request was made.
 var errNotAsked = errors.New("not asked")
 
-// change is a breaker that opens or closes.
+// change is the opening or closing of a breaker.
 type change struct {
 	open  bool
-	why   error         // opens
-	after time.Duration // how long it was open
+	why   error         // of opening
+	after time.Duration // time it was open
 }
 
-// breaker is the circuit breaker of one function. While it is open, one caller at a time probes the function, and the others
-// wait. Its methods may be called from many goroutines.
+// breaker is the circuit breaker of one function. While it is open, one caller at a time sends a probe and the others wait. It is
+// safe for concurrent use.
 type breaker struct {
 	tell  func(change)  // called with the lock held
-	probe chan struct{} // holds a token while a caller probes; the others queue for it
+	probe chan struct{} // full while a caller probes
 
 	mu       sync.Mutex
 	failures int           // in a row, while closed
@@ -56,7 +56,7 @@ type pass struct {
 	probe  bool // the request is a probe
 }
 
-// enter waits until the caller may make a request; then the caller must leave. It fails only with the error of ctx.
+// enter blocks until the caller may make a request, and must then call leave. It fails only with the error of ctx.
 func (b *breaker) enter(ctx context.Context) (pass, error) {
 	b.mu.Lock()
 	closed := b.closed
@@ -87,8 +87,8 @@ func (b *breaker) enter(ctx context.Context) (pass, error) {
 	}
 }
 
-// leave records the result of a request. hold: the function is away, and the caller must enter again. opened: this result
-// opened the breaker.
+// leave records the result of a request. hold means that the function is away and the caller must enter again. opened means that
+// this result opened the breaker.
 func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +99,7 @@ func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	case resultBroken:
 		return false, false
 	case resultUnreachable, resultUnauthorized:
-	default: // a function that refuses a scope, or asks for time, is there
+	default: // the function answered
 		b.failures = 0
 		if b.closed != nil {
 			close(b.closed)
@@ -123,18 +123,18 @@ func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	return true, opened
 }
 
-// result is the outcome of one request, for the breaker and the metrics.
+// result is the outcome of a request in the metrics.
 type result string
 
 const (
 	resultAnswered     result = "answered"
-	resultEmpty        result = "empty"        // no pod should move
-	resultWrong        result = "wrong"        // the answer does not fit the scope
-	resultRefused      result = "refused"      // for good, or with data that is no event
+	resultEmpty        result = "empty"        // the answer has no intents
+	resultWrong        result = "wrong"        // the answer does not match the scope
+	resultRefused      result = "refused"      // rejected permanently, or the response is not an event
 	resultLater        result = "later"        // the function asks for a later request
-	resultUnauthorized result = "unauthorized" // the function refuses the dispatcher
+	resultUnauthorized result = "unauthorized" // the function rejects the dispatcher
 	resultUnreachable  result = "unreachable"  // the function is away
-	resultBroken       result = "broken"       // the dispatcher or the bus failed
+	resultBroken       result = "broken"       // an error of the dispatcher or the bus
 )
 
 // resultOf classifies the error of a request.

@@ -22,7 +22,7 @@ var (
 	errRefused = fmt.Errorf("post: %w", schemas.ErrInvalid)
 )
 
-// ask lets one question through, whose end is err.
+// ask makes one request with the result err.
 func ask(t *testing.T, b *breaker, err error) (p pass, hold bool) {
 	t.Helper()
 	p, failed := b.enter(t.Context())
@@ -33,20 +33,20 @@ func ask(t *testing.T, b *breaker, err error) (p pass, hold bool) {
 	return p, hold
 }
 
-func TestABreakerOpensAfterThreeQuestionsInVainInARow(t *testing.T) {
+func TestBreakerOpensAfterThreeFailuresInARow(t *testing.T) {
 	for name, c := range map[string]struct {
 		questions []error
 		open      bool
 	}{
-		"none":                         {nil, false},
-		"two":                          {[]error{errGone, errGone}, false},
-		"three":                        {[]error{errGone, errForeign, gateway}, true},
-		"one is answered in between":   {[]error{errGone, errGone, nil, errGone, errGone}, false},
-		"one is refused in between":    {[]error{errGone, errGone, errRefused, errGone, errGone}, false},
-		"one is put off in between":    {[]error{errGone, errGone, busy, errGone, errGone}, false},
-		"one is given up in between":   {[]error{errGone, errGone, context.Canceled, errGone}, true},
-		"many are refused":             {[]error{errRefused, errRefused, errRefused, errRefused}, false},
-		"many are put off by the load": {[]error{busy, busy, busy, busy}, false},
+		"none":          {nil, false},
+		"two":           {[]error{errGone, errGone}, false},
+		"three":         {[]error{errGone, errForeign, gateway}, true},
+		"one success":   {[]error{errGone, errGone, nil, errGone, errGone}, false},
+		"one refusal":   {[]error{errGone, errGone, errRefused, errGone, errGone}, false},
+		"one later":     {[]error{errGone, errGone, busy, errGone, errGone}, false},
+		"one canceled":  {[]error{errGone, errGone, context.Canceled, errGone}, true},
+		"only refusals": {[]error{errRefused, errRefused, errRefused, errRefused}, false},
+		"only later":    {[]error{busy, busy, busy, busy}, false},
 	} {
 		var told []change
 		b := newBreaker(func(c change) { told = append(told, c) })
@@ -64,7 +64,7 @@ func TestABreakerOpensAfterThreeQuestionsInVainInARow(t *testing.T) {
 	}
 }
 
-// opened is a breaker that has just opened.
+// opened returns a breaker that has just opened.
 func opened(t *testing.T, tell func(change)) *breaker {
 	t.Helper()
 	b := newBreaker(tell)
@@ -74,7 +74,7 @@ func opened(t *testing.T, tell func(change)) *breaker {
 	return b
 }
 
-func TestWhileABreakerIsOpenOneAsksAtATimeAfterGrowingDelays(t *testing.T) {
+func TestProbesHaveGrowingDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(t, func(change) {})
 		var delays []time.Duration
@@ -94,19 +94,19 @@ func TestWhileABreakerIsOpenOneAsksAtATimeAfterGrowingDelays(t *testing.T) {
 	})
 }
 
-func TestAFunctionThatAsksForTimeIsLeftAloneForThatTime(t *testing.T) {
+func TestProbesRespectRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(t, func(change) {})
 		ask(t, b, gateway)
 		began := time.Now()
 		ask(t, b, errGone)
 		if got := time.Since(began); got != gateway.After {
-			t.Errorf("it was asked again after %v, want %v", got, gateway.After)
+			t.Errorf("the next request came after %v, want %v", got, gateway.After)
 		}
 	})
 }
 
-func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
+func TestWaitingCallersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []change
 		b := opened(t, func(c change) { told = append(told, c) })
@@ -123,7 +123,7 @@ func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
 					}
 					turns <- i
 					end := errGone
-					if len(turns) > 5 { // the third is poison and never answered, all others are from the sixth turn on
+					if len(turns) > 5 { // the third always fails, the others succeed after five turns
 						end = nil
 					}
 					if i == 2 {
@@ -134,7 +134,7 @@ func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
 					}
 				}
 			}()
-			synctest.Wait() // so that they wait in this order
+			synctest.Wait() // they wait in this order
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -154,12 +154,12 @@ func TestThoseWhoWaitTakeTurnsAndAllGoOnWhenOneIsAnswered(t *testing.T) {
 			t.Errorf("after the answer %v went on, want %v", rest, want)
 		}
 		if len(told) != 2 || told[1].open || told[1].after <= 0 || told[1].after > time.Since(began) {
-			t.Errorf("told %+v, want that it opened, and closed after a while", told)
+			t.Errorf("told %+v, want one opening and one closing", told)
 		}
 	})
 }
 
-func TestWhoWaitsIsLetGoAtTheEndAndTheNextTakesItsTurn(t *testing.T) {
+func TestCanceledCallerStopsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(t, func(change) {})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +188,7 @@ func TestWhoWaitsIsLetGoAtTheEndAndTheNextTakesItsTurn(t *testing.T) {
 	})
 }
 
-func TestAProbeThatIsGivenUpLeavesItsTurnToTheNext(t *testing.T) {
+func TestCanceledProbePassesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(t, func(change) {})
 		p, held := ask(t, b, errNotAsked)
@@ -200,7 +200,7 @@ func TestAProbeThatIsGivenUpLeavesItsTurnToTheNext(t *testing.T) {
 			t.Errorf("got %+v after %v, want a probe at once", p, time.Since(began))
 		}
 		if p, _ := ask(t, b, nil); p != (pass{}) {
-			t.Errorf("got %+v, want that nobody waits any more", p)
+			t.Errorf("got %+v, want no waiting caller", p)
 		}
 	})
 }

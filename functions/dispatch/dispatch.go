@@ -1,38 +1,38 @@
-// Package dispatch asks functions outside of this process: it takes the scopes of their strategies from the bus, sends them,
-// checks each answer against its scope, and stores it. An [Asker] carries the requests.
+// Package dispatch runs strategies whose functions are outside of this process. It takes their scopes from the bus, sends them to
+// the function, checks the answer against the scope, and stores it. An [Asker] is the transport.
 //
 //	Set ──▶ Run ──▶ follow ──▶ strategy.run ──▶ handle ──▶ breaker.enter ──▶ Ask ──▶ breaker.leave ──▶ check ──▶ Bus.Answer
 //
 //	dispatch.go  Dispatcher: one strategy for each function in the policy
 //	strategy.go  strategy.handle: one scope
 //	breaker.go   the circuit breaker of one function
-//	answer.go    check: is this an answer to the scope
+//	answer.go    check: whether an answer matches its scope
 //
-// # What becomes of a scope
+// # Results
 //
-//	the function                        the scope
-//	answers with intents                is done when the answer is stored; the answer to a stale scope is dropped
-//	answers with nothing                is done: no pod should move, which withdraws the answer before
-//	answers with invalid data           goes to the dead letters
-//	refuses it for good                 goes to the dead letters
-//	asks for a later request            is sent again, some times, and goes to the dead letters after the last
-//	is away, or refuses the dispatcher  is sent again; after three of these in a row all scopes wait
+//	the function                           the scope
+//	answers with intents                   is done when the answer is stored; the answer to a stale scope is dropped
+//	answers with nothing                   is done: no pod should move, and the previous answer is withdrawn
+//	answers with invalid data              becomes a dead letter
+//	rejects it permanently                 becomes a dead letter
+//	asks for a later request               is sent again, and becomes a dead letter after the last attempt
+//	is away, or rejects the dispatcher     is sent again; after three of these in a row all scopes wait
 //
-// # A function that is away
+// # Circuit breaker
 //
-// After three failed requests in a row the circuit breaker opens, and no further scope is taken: scopes stay in the stream,
-// where a newer one of the same key replaces an older one. The scopes in hand, at most as many as are sent at once, take turns
-// as probes, after a second at first and after up to a minute later. The first answer closes the breaker. None of this counts
-// as a try of a scope.
+// After three failures in a row the circuit breaker opens, and the dispatcher takes no more scopes from the stream, where a newer
+// scope replaces an older one with the same key. The scopes already taken, at most as many as are sent in parallel, take turns as
+// probes: after 1 s at first, and after up to 1 min later. The first answer closes the breaker. None of this counts as an
+// attempt.
 //
-// # What an answer may say
+// # Answers
 //
-// A function names pods of its scope that are not protected, each once, on the node where the scope has them, with a reason
-// each. It names the strategy, the profile, the kind, the key, and the event of the scope. The dispatcher sets everything else.
+// An answer names the strategy, profile, kind, key, and event of the scope. It lists unprotected pods of the scope, each at most
+// once, on their node, with a reason. The dispatcher sets everything else.
 //
 // # Concurrency
 //
-// A slow function does not delay the others. Scopes of one key are sent one after the other.
+// A slow function does not delay others. Scopes with the same key are sent one after the other.
 package dispatch
 
 import (
@@ -50,21 +50,21 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Asker sends scopes to one function. Its methods may be called from many goroutines.
+// Asker sends scopes to one function. It is safe for concurrent use.
 type Asker interface {
-	// Ask returns the event that the function answered with, if any. It has a timeout of its own. Its errors are those of package
-	// delivery, or of ctx when that was cancelled.
+	// Ask sends a scope and returns the event in the answer, if any. It has its own timeout. Its errors are those of package
+	// delivery, or of ctx if that was canceled.
 	Ask(ctx context.Context, scope schemas.Event) (reply schemas.Event, has bool, err error)
-	// Close is called after the last Ask.
+	// Close releases resources. It is called after the last Ask.
 	Close()
 }
 
 // Bus is the part of the bus that a dispatcher needs.
 type Bus interface {
-	// Work calls handle with the scopes of one strategy until ctx ends, so many at once. When handle fails, the scope is
-	// delivered again later, or goes to the dead letters if the error wraps [schemas.ErrInvalid].
+	// Work calls handle with the scopes of a strategy until ctx ends, several in parallel. If handle fails, the scope is
+	// delivered again later, or becomes a dead letter if the error wraps [schemas.ErrInvalid].
 	Work(ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error) error
-	// Bury stores a copy of a scope among the dead letters, with an error. The scope itself still waits.
+	// Bury stores a copy of a scope as a dead letter with an error. The scope itself keeps waiting.
 	Bury(ctx context.Context, scope schemas.Event, why error) error
 	functions.Answerer
 }
@@ -72,17 +72,17 @@ type Bus interface {
 // Config is the configuration of a [Dispatcher].
 type Config struct {
 	Bus Bus
-	// Open makes the asker of a function. It makes no request.
+	// Open returns the asker of a function. It sends nothing.
 	Open func(policy.Outside) (Asker, error)
-	// Source is the CloudEvents source of the answers; the strategy's name is added to it.
+	// Source is the CloudEvents source of answers, without the name of the strategy.
 	Source string
-	// Log may be nil: nothing is logged.
+	// Log may be nil, which logs nothing.
 	Log *slog.Logger
-	// Metrics may be nil: nothing is registered.
+	// Metrics may be nil, which registers nothing.
 	Metrics prometheus.Registerer
 }
 
-// Dispatcher asks strategies outside of this process.
+// Dispatcher runs strategies outside of this process.
 type Dispatcher struct {
 	config  Config
 	log     *slog.Logger
@@ -90,29 +90,29 @@ type Dispatcher struct {
 
 	mu      sync.Mutex
 	wanted  []policy.Outside
-	changed chan struct{} // closed when wanted has changed
+	changed chan struct{} // closed when wanted changes
 }
 
-// metrics are labelled with the strategy.
+// metrics have the strategy as a label.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	open     *prometheus.GaugeVec
 }
 
-// New makes a dispatcher without strategies. It fails when the metrics cannot be registered.
+// New returns a dispatcher without strategies. It fails if the metrics cannot be registered.
 func New(c Config) (*Dispatcher, error) {
 	d := &Dispatcher{config: c, log: c.Log, changed: make(chan struct{}), metrics: metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_dispatcher_requests_total", Help: "Requests to strategies outside of the process by result.",
+			Name: "rehome_dispatcher_requests_total", Help: "Requests to external functions by result.",
 		}, []string{"strategy", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rehome_dispatcher_request_seconds", Help: "Time from a request to a strategy outside of the process to its answer.",
+			Name: "rehome_dispatcher_request_seconds", Help: "Time from a request to an external function to its answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
 		}, []string{"strategy"}),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rehome_dispatcher_open",
-			Help: "1: the circuit breaker of the strategy is open, its function is away and its scopes wait. 0: it is closed.",
+			Help: "1: the function is away, its circuit breaker is open, and its scopes wait. 0: the dispatcher sends requests.",
 		}, []string{"strategy"}),
 	}}
 	if d.log == nil {
@@ -126,7 +126,7 @@ func New(c Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Set replaces the strategies. A request in flight is finished as it began. It may be called at any time, from any goroutine.
+// Set replaces the strategies. A request in flight keeps its configuration. It is safe for concurrent use.
 func (d *Dispatcher) Set(wanted []policy.Outside) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *Dispatcher) Set(wanted []policy.Outside) {
 	d.changed = make(chan struct{})
 }
 
-// Run asks until ctx ends, and then finishes the requests in flight. It returns nil.
+// Run dispatches until ctx ends, and then waits for the requests in flight. It returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -159,7 +159,7 @@ type job struct {
 	stop    context.CancelFunc
 }
 
-// address is where and how a function is asked. A function whose address changes is a new one.
+// address identifies a function. A function whose address changes is a new one.
 type address struct {
 	url, subject string
 	timeout      time.Duration
@@ -168,7 +168,7 @@ type address struct {
 
 func addressOf(o policy.Outside) address { return address{o.URL, o.Subject, o.Timeout, o.Parallel} }
 
-// String is the subject or URL of the function.
+// String returns the subject or URL of the function.
 func (a address) String() string {
 	if a.subject != "" {
 		return a.subject
@@ -187,7 +187,7 @@ func (d *Dispatcher) follow(ctx context.Context, wg *sync.WaitGroup, running map
 			j.stop()
 			delete(running, name)
 			d.metrics.open.DeleteLabelValues(name)
-			d.log.Info("a function is asked no more", "strategy", name, "where", j.address.String())
+			d.log.Info("stopped asking a function", "strategy", name, "where", j.address.String())
 		}
 	}
 	for name, o := range named {
@@ -196,12 +196,12 @@ func (d *Dispatcher) follow(ctx context.Context, wg *sync.WaitGroup, running map
 		}
 		asker, err := d.config.Open(o)
 		if err != nil {
-			d.log.Error("a function cannot be asked", "strategy", name, "error", err)
+			d.log.Error("cannot ask a function", "strategy", name, "error", err)
 			continue
 		}
 		inner, stop := context.WithCancel(ctx)
 		running[name] = job{address: addressOf(o), stop: stop}
-		d.log.Info("a function is asked", "strategy", name, "where", addressOf(o).String())
+		d.log.Info("asking a function", "strategy", name, "where", addressOf(o).String())
 		s := d.newStrategy(o, asker)
 		wg.Go(func() {
 			defer stop()

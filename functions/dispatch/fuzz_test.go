@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzCheck: whatever a function answers, it is refused as invalid, or it moves pods of its scope that are not protected,
-// each once, from the node where it is, for a reason that fits into a line.
+// FuzzCheck checks that any reply is either invalid, or moves unprotected pods of the scope, each once, from their node, with a
+// reason on one line.
 func FuzzCheck(f *testing.F) {
 	scope, head := asked(f)
 	scope.ID = "scope-1"

@@ -13,12 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// strategy is one strategy whose function is outside of this process.
+// strategy is a strategy with an external function.
 type strategy struct {
 	*Dispatcher
 	policy.Outside
 	name    string
-	where   string // the address of the function, for people
+	where   string // address of the function, for logs
 	asker   Asker
 	breaker *breaker
 	log     *slog.Logger
@@ -32,7 +32,7 @@ func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
 	return s
 }
 
-// run asks until ctx ends, and finishes the requests in flight.
+// run answers scopes until ctx ends, and waits for the requests in flight.
 func (s *strategy) run(ctx context.Context) {
 	defer s.asker.Close()
 	handle := func(handling context.Context, scope schemas.Event) error { return s.handle(ctx, handling, scope) }
@@ -41,25 +41,25 @@ func (s *strategy) run(ctx context.Context) {
 	}
 }
 
-// tell logs that the breaker has opened or closed.
+// tell logs and counts a change of the breaker.
 func (s *strategy) tell(c change) {
 	open := s.metrics.open.WithLabelValues(s.name)
 	if !c.open {
 		open.Set(0)
-		s.log.Info("a function answers again, its scopes are asked", "after", c.after)
+		s.log.Info("a function answers again", "after", c.after)
 		return
 	}
 	open.Set(1)
 	if errors.Is(c.why, delivery.ErrUnauthorized) {
-		s.log.Error("a function does not let us in, its scopes wait: let the dispatcher ask it there, or correct where it is asked",
+		s.log.Error("a function rejects the dispatcher and its scopes wait; check its address and permissions",
 			"error", c.why)
 		return
 	}
 	s.log.Warn("a function does not answer, its scopes wait", "error", c.why)
 }
 
-// handle has one scope answered. ended ends when no further scope should begin, and with it the wait of a scope for the
-// breaker; handling ends when everything must stop.
+// handle answers one scope. ended is canceled when no new request should start, which ends the wait for the breaker. handling is
+// canceled when requests in flight must stop.
 func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) error {
 	head, err := schemas.Decode[schemas.ScopeHead](scope)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 		if err != nil {
 			return fmt.Errorf("scope %s waits for %s: %w", scope.ID, s.where, err)
 		}
-		if p.waited { // a newer scope may have replaced it
+		if p.waited { // a newer scope may have replaced this one
 			if current, err := s.config.Bus.Current(handling, scope); err != nil || !current {
 				s.breaker.leave(p, errNotAsked)
 				return err
@@ -96,18 +96,18 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 	}
 }
 
-// buryCopy leaves a dead letter for a function that hangs. A function that is away is usually restarting, and only logged.
+// buryCopy stores a dead letter about a function that hangs. A function that is away is usually restarting, and only logged.
 func (s *strategy) buryCopy(ctx context.Context, scope schemas.Event, why error) {
 	if err := s.config.Bus.Bury(ctx, scope, fmt.Errorf("the function of %s hangs, its scopes wait: %w", s.name, why)); err != nil {
-		s.log.Warn("the dead letter for a function that hangs could not be stored", "error", err)
+		s.log.Warn("cannot store the dead letter for a function that hangs", "error", err)
 	}
 }
 
-// ask makes one request.
+// ask sends one request.
 func (s *strategy) ask(ctx context.Context, scope schemas.Event) (reply schemas.Event, has bool, err error) {
 	began := time.Now()
 	reply, has, err = s.asker.Ask(ctx, scope)
-	if ctx.Err() == nil || err == nil { // a request that the dispatcher cancelled says nothing about the function
+	if ctx.Err() == nil || err == nil { // the dispatcher did not cancel the request
 		s.metrics.seconds.WithLabelValues(s.name).Observe(time.Since(began).Seconds())
 	}
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestThatAFunctionIsAwayIsSaidOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+func TestBreakerChangesAreLoggedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  error
 		want string
 	}{
-		"it does not answer": {
+		"away": {
 			errGone,
 			`level=WARN msg="a function does not answer, its scopes wait" strategy=KeepOffSpot where=http://spot/ error="post: unreachable"`,
 		},
-		"it does not let us in": {
+		"unauthorized": {
 			errForeign,
-			`level=ERROR msg="a function does not let us in, its scopes wait: let the dispatcher ask it there, or correct where it is asked" ` +
+			`level=ERROR msg="a function rejects the dispatcher and its scopes wait; check its address and permissions" ` +
 				`strategy=KeepOffSpot where=http://spot/ error="post: not authorized"`,
 		},
 	} {
@@ -55,7 +55,7 @@ func TestThatAFunctionIsAwayIsSaidOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T
 			t.Errorf("%s: rehome_dispatcher_open is %v, want 0", name, open)
 		}
 		want := c.want + "\n" +
-			`level=INFO msg="a function answers again, its scopes are asked" strategy=KeepOffSpot where=http://spot/ after=1m30s` + "\n"
+			`level=INFO msg="a function answers again" strategy=KeepOffSpot where=http://spot/ after=1m30s` + "\n"
 		if got := log.String(); got != want {
 			t.Errorf("%s: logged\n%s\nwant\n%s", name, got, want)
 		}

@@ -249,6 +249,6 @@ func TestTheDispatcherOfThePageAboutFunctionsAsksTheStrategyOfThePage(t *testing
 	s.environment = append(s.environment, "REHOME_NATS_URL="+server.ClientURL())
 	out := running(t, s.command(line[1]))
 	bustest.Eventually(t, "it asks", func() bool {
-		return strings.Contains(out.String(), `msg="a function is asked" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
+		return strings.Contains(out.String(), `msg="asking a function" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
 	})
 }
