@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
-// FuzzRequest: whatever is posted, it is answered with an event that the contract allows, or refused as the client's
-// fault; and never by a panic.
+// FuzzRequest checks that any request is either answered with a valid event or rejected as an error of the client, without a
+// panic.
 func FuzzRequest(f *testing.F) {
 	h, err := httpfunction.New(httpfunction.Config{Function: nodeTaints(), Source: "/clusters/test/functions", MaxBytes: most})
 	if err != nil {

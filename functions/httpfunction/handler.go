@@ -1,30 +1,32 @@
-// Package httpfunction is the server of `rehome serve`: it answers scopes over HTTP with one strategy, in the HTTP binding of
-// CloudEvents. The dispatcher asks such a server with package schemas/cloudevent/post.
+// Package httpfunction serves a strategy over HTTP for `rehome serve`: each request has a scope and each response its answer, in
+// the HTTP binding of CloudEvents. The dispatcher is its client, with package schemas/cloudevent/post.
 //
 //	Handler.ServeHTTP ──▶ respond ──▶ serve.Read ──▶ answer ──▶ Function.Evaluate ──▶ serve.Write
 //
-// Package schemas/cloudevent/serve turns requests into events, and events into responses.
+// Package schemas/cloudevent/serve converts requests to events, and events to responses.
 //
-// # A request and its answer
+// # Request and response
 //
 //	POST /   an event of type dev.rehome.scope.v1   200 and one of type dev.rehome.intents.v1, in the same mode
 //
-// The mode is binary, structured (application/cloudevents+json) or batched (application/cloudevents-batch+json). The
-// answer to a batch is a batch with one answer for each event, in their order; when one of them has no answer, none has. A
-// request may be compressed with gzip. The sequence in an answer is 0: the client knows the number of the scope.
+// The mode is binary, structured (application/cloudevents+json), or batched (application/cloudevents-batch+json). The response to
+// a batch has one answer per event, in the same order. One failing event fails the whole batch. A request may be compressed with
+// gzip. The sequence in an answer is 0, because the client knows the sequence of the scope.
 //
-// Everything else is refused with one line of text that says what would be right:
+// # Errors
 //
-//	400  no valid CloudEvent, of another type, or no scope of this strategy   would be refused again
-//	405  another method than POST, OPTIONS of webhooks included               would be refused again
-//	408  the request was not read in time
-//	413  larger than [Config].MaxBytes                                        would be refused again
-//	415  a content type or content encoding that is not read                  would be refused again
-//	429  too many requests at once                                            after Retry-After
-//	500  the strategy panicked; it is logged, and the process goes on
-//	503  the handler drains                                                   after Retry-After
+// An error is one line of text.
 //
-// A [Handler] keeps no state of a request. It answers several at once, up to a limit that bounds its memory.
+//	400  no valid CloudEvent, of another type, or not a scope of this strategy   do not retry
+//	405  another method than POST, including OPTIONS of webhooks                 do not retry
+//	408  the request did not arrive in time
+//	413  larger than [Config].MaxBytes                                           do not retry
+//	415  unsupported content type or content encoding                            do not retry
+//	429  too many requests in parallel                                           retry after Retry-After
+//	500  the strategy panicked; the panic is logged, and the process continues
+//	503  the handler drains                                                      retry after Retry-After
+//
+// A [Handler] keeps no state between requests. It limits the requests in parallel, which bounds its memory.
 package httpfunction
 
 import (
@@ -55,30 +57,30 @@ const (
 // Config is the configuration of a [Handler].
 type Config struct {
 	Function functions.Function
-	// Source is the CloudEvents source of the answers; the strategy's name is added to it.
+	// Source is the CloudEvents source of answers, without the name of the strategy.
 	Source string
-	// MaxBytes bounds the body of a request, compressed and uncompressed. 0: [DefaultMaxBytes].
+	// MaxBytes is the largest body, compressed and uncompressed. 0 means [DefaultMaxBytes].
 	MaxBytes int64
-	// Parallel bounds the requests that are answered at once. 0: [DefaultParallel].
+	// Parallel is the largest number of requests in progress. 0 means [DefaultParallel].
 	Parallel int
-	// Log may be nil: nothing is logged.
+	// Log may be nil, which logs nothing.
 	Log *slog.Logger
-	// Metrics may be nil: nothing is registered.
+	// Metrics may be nil, which registers nothing.
 	Metrics prometheus.Registerer
 }
 
-// Handler answers scopes. Its methods may be called from many goroutines.
+// Handler answers scopes. Its methods are safe for concurrent use.
 type Handler struct {
 	config     Config
 	log        *slog.Logger
-	slots      *semaphore.Weighted // one for each request in progress
+	slots      *semaphore.Weighted // one per request in progress
 	inProgress atomic.Int64
 	draining   atomic.Bool
 	evaluation prometheus.Observer
 	handler    http.Handler // with metrics
 }
 
-// New makes a handler. It fails when the metrics cannot be registered.
+// New returns a handler. It fails if the metrics cannot be registered.
 func New(c Config) (*Handler, error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = DefaultMaxBytes
@@ -92,14 +94,14 @@ func New(c Config) (*Handler, error) {
 	}
 	labels := prometheus.Labels{"strategy": c.Function.Strategy.Name}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rehome_function_requests_total", Help: "HTTP requests to a function by the status of the answer.", ConstLabels: labels,
+		Name: "rehome_function_requests_total", Help: "HTTP requests to the function by status code.", ConstLabels: labels,
 	}, []string{"code"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rehome_function_request_seconds", Help: "Time to read an HTTP request to a function and to answer it.",
+		Name: "rehome_function_request_seconds", Help: "Time to read and answer an HTTP request to the function.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, ConstLabels: labels,
 	}, nil)
 	inProgress := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rehome_function_requests_in_progress", Help: "HTTP requests to a function that are being answered.", ConstLabels: labels,
+		Name: "rehome_function_requests_in_progress", Help: "HTTP requests to the function in progress.", ConstLabels: labels,
 	}, func() float64 { return float64(h.inProgress.Load()) })
 	evaluations := functions.EvaluationSeconds()
 	h.evaluation = evaluations.WithLabelValues(c.Function.Strategy.Name)
@@ -113,7 +115,7 @@ func New(c Config) (*Handler, error) {
 	return h, nil
 }
 
-// Ready returns nil, or an error when the handler drains.
+// Ready returns nil, or an error if the handler drains.
 func (h *Handler) Ready() error {
 	if h.draining.Load() {
 		return errors.New("shutting down")
@@ -121,12 +123,12 @@ func (h *Handler) Ready() error {
 	return nil
 }
 
-// Drain refuses all further requests with 503 and waits for those in progress, or until ctx ends: then its error wraps the error
-// of ctx. It may be called again.
+// Drain rejects new requests with 503 and waits for those in progress until ctx ends. Its error wraps the error of ctx. It may be
+// called again.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.draining.Store(true)
 	if err := h.slots.Acquire(ctx, int64(h.config.Parallel)); err != nil {
-		return fmt.Errorf("%d requests are still being answered: %w", h.inProgress.Load(), err)
+		return fmt.Errorf("%d requests are still in progress: %w", h.inProgress.Load(), err)
 	}
 	h.slots.Release(int64(h.config.Parallel))
 	return nil
@@ -141,7 +143,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respond answers a request, or returns an error before the response begins.
+// respond writes the response, or returns an error before the response begins.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	if r.Method != http.MethodPost {
@@ -151,11 +153,11 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	if admitted {
 		defer h.slots.Release(1)
 	}
-	switch { // Drain sets draining before it waits for the slots, so draining is read after a slot is taken
+	switch { // after taking a slot, because Drain sets draining before it waits for the slots
 	case h.draining.Load():
 		return serve.Refuse(http.StatusServiceUnavailable, "shutting down").After(time.Second).With("Connection", "close")
 	case !admitted:
-		return serve.Refuse(http.StatusTooManyRequests, "%d requests are being answered, which is the most at once", h.config.Parallel).
+		return serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", h.config.Parallel).
 			After(time.Second)
 	}
 	h.inProgress.Add(1)
@@ -184,7 +186,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) error {
 	return serve.Write(w, http.StatusOK, mode, answers)
 }
 
-// answer makes the event that answers a scope.
+// answer returns the event that answers a scope.
 func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, error) {
 	decides := prometheus.NewTimer(h.evaluation)
 	answer, err := h.config.Function.Evaluate(scope)
@@ -195,7 +197,7 @@ func (h *Handler) answer(scope schemas.Event, began time.Time) (schemas.Event, e
 	return functions.Reply(h.config.Source, answer, scope, began)
 }
 
-// refusalOf returns the refusal for an error. It logs an error that is not the client's.
+// refusalOf returns the refusal for an error. It logs an error that is not caused by the client.
 func (h *Handler) refusalOf(err error) *serve.Refusal {
 	known, ok := errors.AsType[*serve.Refusal](err)
 	switch {
@@ -206,7 +208,7 @@ func (h *Handler) refusalOf(err error) *serve.Refusal {
 	case errors.Is(err, schemas.ErrInvalid):
 		return serve.Refuse(http.StatusBadRequest, "%w", err)
 	default:
-		h.log.Error("no answer could be made", "strategy", h.config.Function.Strategy.Name, "error", err)
+		h.log.Error("cannot answer a scope", "strategy", h.config.Function.Strategy.Name, "error", err)
 	}
 	return serve.Refuse(http.StatusInternalServerError, "%w", err)
 }

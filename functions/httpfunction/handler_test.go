@@ -24,10 +24,10 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// nodeTaints is the strategy of these tests, RemovePodsViolatingNodeTaints.
+// nodeTaints returns the strategy RemovePodsViolatingNodeTaints.
 func nodeTaints() functions.Function { return functions.All()[0] }
 
-// served serves a function on the loopback interface, and returns where.
+// served serves a function on the loopback interface and returns its address.
 func served(t *testing.T, c httpfunction.Config) (*httpfunction.Handler, string) {
 	t.Helper()
 	c.Source = "/clusters/test/functions"
@@ -40,7 +40,7 @@ func served(t *testing.T, c httpfunction.Config) (*httpfunction.Handler, string)
 	return h, s.URL
 }
 
-// scope is the event of a tainted node with two pods, one of which does not tolerate the taint. Every name says the number.
+// scope returns the scope of a tainted node with two pods, one of which does not tolerate the taint. Names contain the number.
 func scope(t testing.TB, number int) schemas.Event {
 	t.Helper()
 	node := functionstest.Node(fmt.Sprintf("worker-%d", number))
@@ -64,7 +64,7 @@ func scope(t testing.TB, number int) schemas.Event {
 	return e
 }
 
-// sdk is e as the SDK of CloudEvents holds it.
+// sdk converts e to an event of the CloudEvents SDK.
 func sdk(e schemas.Event) event.Event {
 	ce := event.New()
 	ce.SetID(e.ID)
@@ -88,13 +88,13 @@ func toJSON(t testing.TB, value any) []byte {
 	return b
 }
 
-// request is what is posted.
+// request is an HTTP request.
 type request struct {
 	header http.Header
 	body   []byte
 }
 
-// in returns a request with scopes in a mode: binary, structured or batched.
+// in returns a request with scopes in a mode: binary, structured, or batched.
 func in(t testing.TB, mode string, scopes ...schemas.Event) request {
 	t.Helper()
 	switch mode {
@@ -115,14 +115,13 @@ func in(t testing.TB, mode string, scopes ...schemas.Event) request {
 	}}
 }
 
-// reply is what comes back.
+// reply is an HTTP response.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask posts a request.
 func ask(t testing.TB, address string, r request) reply {
 	t.Helper()
 	return do(t, http.DefaultClient, http.MethodPost, address, r.header, bytes.NewReader(r.body))
@@ -148,7 +147,7 @@ func do(t testing.TB, c *http.Client, method, address string, header http.Header
 	return reply{response.StatusCode, response.Header, string(text)}
 }
 
-// events reads the answers of a reply in a mode.
+// events returns the answers in a reply.
 func (r reply) events(t testing.TB, mode string) []schemas.Event {
 	t.Helper()
 	var documents []json.RawMessage
@@ -184,10 +183,10 @@ func (r reply) events(t testing.TB, mode string) []schemas.Event {
 	return answers
 }
 
-// validator is made once: that takes longer than all answers together.
+// validator is shared, because compiling the schemas takes longer than all requests.
 var validator = sync.OnceValues(schematest.New)
 
-// checkAnswer compares the whole of an answer, and of what is random or a time what can be known of it.
+// checkAnswer compares an answer, except random values and times.
 func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 	t.Helper()
 	v, err := validator()
@@ -203,16 +202,16 @@ func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 	}
 	now := time.Now()
 	if got.ID == "" || got.ID == scope.ID {
-		t.Errorf("its ID is %q, want one of its own", got.ID)
+		t.Errorf("got ID %q, want a new one", got.ID)
 	}
 	if got.Time.Before(asked) || got.Time.After(now) {
-		t.Errorf("its time is %v, want it between %v and %v", got.Time, asked, now)
+		t.Errorf("got time %v, want it between %v and %v", got.Time, asked, now)
 	}
 	if d := functions.IntentTTL; got.Expires.Before(asked.Add(d)) || got.Expires.After(now.Add(d)) {
-		t.Errorf("it expires at %v, want %v after it was asked for at %v", got.Expires, d, asked)
+		t.Errorf("got expiry %v, want %v after the request at %v", got.Expires, d, asked)
 	}
 	if len(got.TraceParent) != 55 || got.TraceParent[:36] != scope.TraceParent[:36] || got.TraceParent == scope.TraceParent {
-		t.Errorf("its trace is %q, want another span of %q", got.TraceParent, scope.TraceParent)
+		t.Errorf("got trace %q, want another span of %q", got.TraceParent, scope.TraceParent)
 	}
 	got.ID, got.Time, got.Expires, got.TraceParent = "", time.Time{}, time.Time{}, ""
 	want := schemas.Event{
@@ -223,11 +222,11 @@ func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 		t.Errorf("got  %+v, data %s\nwant %+v, data %s", got, got.Data, want, want.Data)
 	}
 	if len(answer.Intents) != 1 {
-		t.Errorf("the strategy itself wants to move %d pods, want 1: this test compares nothing", len(answer.Intents))
+		t.Errorf("the strategy moves %d pods, want 1", len(answer.Intents))
 	}
 }
 
-func TestAScopeIsAnsweredAsTheStrategyAnswersItInTheModeOfTheRequest(t *testing.T) {
+func TestAnswerInEachMode(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, mode := range []string{"binary", "structured", "batched"} {
 		t.Run(mode, func(t *testing.T) {
@@ -241,7 +240,7 @@ func TestAScopeIsAnsweredAsTheStrategyAnswersItInTheModeOfTheRequest(t *testing.
 	}
 }
 
-func TestABatchIsAnsweredInItsOrder(t *testing.T) {
+func TestBatchKeepsItsOrder(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, size := range []int{0, 1, 7} {
 		asked := time.Now()
@@ -259,7 +258,7 @@ func TestABatchIsAnsweredInItsOrder(t *testing.T) {
 	}
 }
 
-func TestASubjectWithAnyLettersReadsBackAsItWas(t *testing.T) {
+func TestSubjectIsEncoded(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, mode := range []string{"binary", "structured"} {
 		s := scope(t, 1)
@@ -285,7 +284,7 @@ func zipped(t testing.TB, content []byte) []byte {
 	return b.Bytes()
 }
 
-// with returns the request with headers changed: the empty text takes one away.
+// with sets headers. An empty value removes one.
 func (r request) with(pairs ...string) request {
 	r.header = r.header.Clone()
 	for i := 0; i < len(pairs); i += 2 {
@@ -302,7 +301,7 @@ func (r request) saying(body []byte) request {
 	return r
 }
 
-func TestWhatIsReadIsReadAsOthersMayWriteIt(t *testing.T) {
+func TestAcceptedVariants(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	s := scope(t, 1)
 	plain := in(t, "structured", s)
@@ -312,13 +311,13 @@ func TestWhatIsReadIsReadAsOthersMayWriteIt(t *testing.T) {
 	}{
 		"compressed, structured":                 {"structured", plain.with("Content-Encoding", "gzip").saying(zipped(t, plain.body))},
 		"compressed, binary":                     {"binary", in(t, "binary", s).with("Content-Encoding", "GZIP").saying(zipped(t, s.Data))},
-		"an encoding that is none":               {"structured", plain.with("Content-Encoding", "identity")},
-		"a character set":                        {"structured", plain.with("Content-Type", "Application/CloudEvents+JSON; charset=UTF-8")},
-		"binary without a content type":          {"binary", in(t, "binary", s).with("Content-Type", "")},
-		"binary with a JSON type of its own":     {"binary", in(t, "binary", s).with("Content-Type", "application/vnd.x+json")},
+		"identity encoding":                      {"structured", plain.with("Content-Encoding", "identity")},
+		"character set":                          {"structured", plain.with("Content-Type", "Application/CloudEvents+JSON; charset=UTF-8")},
+		"binary without content type":            {"binary", in(t, "binary", s).with("Content-Type", "")},
+		"binary with another JSON type":          {"binary", in(t, "binary", s).with("Content-Type", "application/vnd.x+json")},
 		"structured, with attributes in headers": {"structured", plain.with("Ce-Specversion", "1.0", "Ce-Id", "other")},
-		"attributes that Rehome does not know":   {"binary", in(t, "binary", s).with("Ce-Custom", "x", "Ce-Partitionkey", "y")},
-		"a content type among the attributes":    {"binary", in(t, "binary", s).with("Ce-Datacontenttype", "text/plain")},
+		"unknown attributes":                     {"binary", in(t, "binary", s).with("Ce-Custom", "x", "Ce-Partitionkey", "y")},
+		"datacontenttype attribute":              {"binary", in(t, "binary", s).with("Ce-Datacontenttype", "text/plain")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := time.Now()

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestEachOfManyRequestsAtOnceGetsTheAnswerToItsOwnScope(t *testing.T) {
+func TestParallelRequests(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), Parallel: 400})
 	modes := []string{"binary", "structured", "batched"}
 	var all sync.WaitGroup
@@ -41,14 +41,14 @@ func TestEachOfManyRequestsAtOnceGetsTheAnswerToItsOwnScope(t *testing.T) {
 	all.Wait()
 }
 
-// held is a request in the middle: the server reads it, and waits for the rest.
+// held is a request whose body the server is still reading.
 type held struct {
 	rest   *io.PipeWriter
 	body   []byte
 	answer chan reply
 }
 
-// hold begins a request, and returns when the server has begun to read its body: it says so with 100 Continue.
+// hold starts a request, and returns when the server sends 100 Continue because it reads the body.
 func hold(t *testing.T, address string, r request) held {
 	t.Helper()
 	body, rest := io.Pipe()
@@ -79,12 +79,12 @@ func hold(t *testing.T, address string, r request) held {
 	select {
 	case <-reading:
 	case got := <-h.answer:
-		t.Fatalf("a request was answered that is not there yet: %+v", got)
+		t.Fatalf("got a response before the end of the request: %+v", got)
 	}
 	return h
 }
 
-// finish sends the rest, and returns the answer.
+// finish sends the rest, and returns the response.
 func (h held) finish(t *testing.T) reply {
 	t.Helper()
 	if _, err := h.rest.Write(h.body); err != nil {
@@ -96,12 +96,12 @@ func (h held) finish(t *testing.T) reply {
 	return <-h.answer
 }
 
-func TestMoreRequestsAtOnceThanTheBoundAreToldToComeBack(t *testing.T) {
+func TestParallelLimit(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), Parallel: 2})
 	asked, s := time.Now(), scope(t, 1)
 	r := in(t, "structured", s)
 	first, second := hold(t, address, r), hold(t, address, r)
-	want := refusal{429, "2 requests are being answered, which is the most at once", "Retry-After: 1"}
+	want := refusal{429, "2 requests are in progress, which is the limit", "Retry-After: 1"}
 	for range 3 {
 		if got := ask(t, address, r).refusal(); got != want {
 			t.Errorf("while both are read: got %+v, want %+v", got, want)
@@ -112,7 +112,7 @@ func TestMoreRequestsAtOnceThanTheBoundAreToldToComeBack(t *testing.T) {
 	checkAnswer(t, s, second.finish(t).events(t, "structured")[0], asked)
 }
 
-func TestAHandlerThatDrainsFinishesWhatItHasBegunAndRefusesTheRest(t *testing.T) {
+func TestDrain(t *testing.T) {
 	h, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	if err := h.Ready(); err != nil {
 		t.Errorf("before: got %v, want it to be ready", err)
@@ -122,11 +122,11 @@ func TestAHandlerThatDrainsFinishesWhatItHasBegunAndRefusesTheRest(t *testing.T)
 	begun := hold(t, address, r)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Drain(ended); !errors.Is(err, context.Canceled) || err.Error() != "1 requests are still being answered: context canceled" {
+	if err := h.Drain(ended); !errors.Is(err, context.Canceled) || err.Error() != "1 requests are still in progress: context canceled" {
 		t.Errorf("while one is read: got %v", err)
 	}
 	if err := h.Ready(); err == nil || err.Error() != "shutting down" {
-		t.Errorf("while it drains: got %v, want that it is shutting down", err)
+		t.Errorf("while it drains: got %v, want a shutdown error", err)
 	}
 	want := refusal{503, "shutting down", "Retry-After: 1"}
 	if got := ask(t, address, r).refusal(); got != want {
@@ -146,7 +146,7 @@ func TestAHandlerThatDrainsFinishesWhatItHasBegunAndRefusesTheRest(t *testing.T)
 	}
 }
 
-func TestARequestThatDoesNotArriveIsGivenUp(t *testing.T) {
+func TestIncompleteRequestTimesOut(t *testing.T) {
 	h, err := httpfunction.New(httpfunction.Config{Function: nodeTaints()})
 	if err != nil {
 		t.Fatal(err)
@@ -163,9 +163,9 @@ func TestARequestThatDoesNotArriveIsGivenUp(t *testing.T) {
 	_ = begun.rest.Close()
 }
 
-func TestAStrategyThatPanicsIsAnErrorOfTheServerAndLogged(t *testing.T) {
+func TestPanicIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	broken := functions.Function{Strategy: policy.Strategy{Name: "Broken"}} // it has nothing to decide with
+	broken := functions.Function{Strategy: policy.Strategy{Name: "Broken"}} // without Decide
 	_, address := served(t, httpfunction.Config{Function: broken, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -188,7 +188,7 @@ func TestAStrategyThatPanicsIsAnErrorOfTheServerAndLogged(t *testing.T) {
 	}
 }
 
-func TestRequestsAreCountedByTheStatusOfTheirAnswers(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), Parallel: 1, Metrics: registry})
 	r := in(t, "structured", scope(t, 1))
@@ -196,9 +196,9 @@ func TestRequestsAreCountedByTheStatusOfTheirAnswers(t *testing.T) {
 	ask(t, address, r)
 	want := func(inside int, lines ...string) {
 		t.Helper()
-		text := "# HELP rehome_function_requests_total HTTP requests to a function by the status of the answer.\n" +
+		text := "# HELP rehome_function_requests_total HTTP requests to the function by status code.\n" +
 			"# TYPE rehome_function_requests_total counter\n" + strings.Join(lines, "") +
-			"# HELP rehome_function_requests_in_progress HTTP requests to a function that are being answered.\n" +
+			"# HELP rehome_function_requests_in_progress HTTP requests to the function in progress.\n" +
 			"# TYPE rehome_function_requests_in_progress gauge\n" +
 			fmt.Sprintf("rehome_function_requests_in_progress{strategy=%q} %d\n", "RemovePodsViolatingNodeTaints", inside)
 		err := testutil.GatherAndCompare(registry, strings.NewReader(text),

@@ -11,10 +11,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// most is the limit of bytes in these tests.
+// most is the size limit in these tests.
 const most = 64 << 10
 
-// refusal is what matters of a reply that is none: the status, the line, and what may be tried instead.
+// refusal has the relevant parts of an error response.
 type refusal struct {
 	status int
 	says   string
@@ -31,7 +31,7 @@ func (r reply) refusal() refusal {
 	return got
 }
 
-func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), MaxBytes: most})
 	s := scope(t, 1)
 	s.ID = "e1"
@@ -56,8 +56,8 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 			binary.with("Content-Type", "application/x-www-form-urlencoded"),
 			refusal{415, `Content-Type is "application/x-www-form-urlencoded"` + wants, ""},
 		},
-		"XML":                 {binary.with("Content-Type", "text/xml"), refusal{415, `Content-Type is "text/xml"` + wants, ""}},
-		"a type that is none": {binary.with("Content-Type", "a/b/c"), refusal{415, `Content-Type is "a/b/c"` + wants, ""}},
+		"XML":            {binary.with("Content-Type", "text/xml"), refusal{415, `Content-Type is "text/xml"` + wants, ""}},
+		"malformed type": {binary.with("Content-Type", "a/b/c"), refusal{415, `Content-Type is "a/b/c"` + wants, ""}},
 		"another format of CloudEvents": {
 			structured.with("Content-Type", "application/cloudevents+avro"),
 			refusal{415, `Content-Type is "application/cloudevents+avro"` + wants, ""},
@@ -70,14 +70,14 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 			structured.with("Content-Encoding", "br"),
 			refusal{415, `Content-Encoding is "br", want gzip or none`, "Accept-Encoding: gzip"},
 		},
-		"not compressed although it says so": {
+		"not gzip despite the header": {
 			structured.with("Content-Encoding", "gzip"), refusal{400, "the body cannot be read: gzip: invalid header", ""},
 		},
-		"compressed and cut off": {
+		"truncated gzip": {
 			structured.with("Content-Encoding", "gzip").saying(zipped(t, s.Data)[:40]),
 			refusal{400, "the body cannot be read: unexpected EOF", ""},
 		},
-		"JSON without any attribute": {
+		"JSON without attributes": {
 			request{http.Header{"Content-Type": {"application/json"}}, structured.body},
 			refusal{400, "no CloudEvent: there is no header ce-specversion; " +
 				"an event that is JSON as a whole has the Content-Type application/cloudevents+json", ""},
@@ -88,7 +88,7 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 		},
 		"another version":             {binary.with("Ce-Specversion", "0.3"), refusal{400, invalid + `specversion is "0.3", want "1.0"`, ""}},
 		"another version, structured": {changed(`"specversion":"1.0"`, `"specversion":"0.3"`), refusal{400, invalid + `specversion is "0.3", want "1.0"`, ""}},
-		"a version that there is not": {
+		"unknown version": {
 			changed(`"specversion":"1.0"`, `"specversion":"9"`),
 			refusal{400, invalid + "body is not a CloudEvent: specversion: unknown value: 9", ""},
 		},
@@ -97,7 +97,7 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 		"no type":               {binary.with("Ce-Type", ""), refusal{400, named + "type: MUST be a non-empty string", ""}},
 		"no id and no type":     {binary.with("Ce-Id", "", "Ce-Type", ""), refusal{400, `read CloudEvent "": invalid event: id: MUST be a non-empty string; type: MUST be a non-empty string`, ""}},
 		"no id, structured":     {changed(`"id":"e1",`, ``), refusal{400, `read CloudEvent "": invalid event: id: MUST be a non-empty string`, ""}},
-		"a time that is none":   {binary.with("Ce-Time", "noon"), refusal{400, invalid + `time: cannot convert "noon" to time.Time: not in RFC3339 format`, ""}},
+		"malformed time":        {binary.with("Ce-Time", "noon"), refusal{400, invalid + `time: cannot convert "noon" to time.Time: not in RFC3339 format`, ""}},
 		"a value not in UTF-8":  {binary.with("Ce-Subject", "%FF"), refusal{400, invalid + "attribute subject: not UTF-8", ""}},
 		"no data":               {binary.saying(nil), refusal{400, named + "data is not JSON", ""}},
 		"data that is not JSON": {binary.saying([]byte(`{`)), refusal{400, named + "data is not JSON", ""}},
@@ -125,16 +125,16 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 				`includedTaints[0]: can match no taint, got "a*"; write KEY or KEY=VALUE, without an effect or a pattern; ` +
 				`includedTaints[1]: can match no taint, got "b=c:d"; write KEY or KEY=VALUE, without an effect or a pattern`, ""},
 		},
-		"a type without an end": {
+		"very long type": {
 			binary.with("Ce-Type", strings.Repeat("t", 5000)),
 			refusal{400, `event e1: type is "` + strings.Repeat("t", 1000-len(`event e1: type is "`)) + "…", ""},
 		},
-		"a batch that is an object": {
+		"batch is an object": {
 			in(t, "batched").saying(structured.body),
 			refusal{400, "the batch is not a JSON array: invalid event: json: cannot unmarshal object into Go value of type []json.RawMessage", ""},
 		},
-		"a batch that is null": {in(t, "batched").saying([]byte("null")), refusal{400, "the batch is not a JSON array: invalid event: it is null", ""}},
-		"a batch with something else in it": {
+		"batch is null": {in(t, "batched").saying([]byte("null")), refusal{400, "the batch is not a JSON array: invalid event: it is null", ""}},
+		"batch with an invalid event": {
 			in(t, "batched").saying([]byte("[" + string(structured.body) + `,{"specversion":"1.0","id":"e2"}]`)),
 			refusal{400, `event 1 of the batch: read CloudEvent "e2": invalid event: source: REQUIRED; type: MUST be a non-empty string`, ""},
 		},
@@ -143,11 +143,11 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 				strings.Replace(string(structured.body), "RemovePodsViolatingNodeTaints", "Other", 1) + "]")),
 			refusal{400, `event 1 of the batch: scope e1 is for "Other", not for "RemovePodsViolatingNodeTaints": invalid event`, ""},
 		},
-		"one byte too many": {
+		"one byte over the limit": {
 			structured.saying(padded(structured.body, most+1)),
 			refusal{413, "the request has more than 65536 bytes, which is the most", ""},
 		},
-		"more than the limit once it is unpacked": {
+		"over the limit when decompressed": {
 			structured.with("Content-Encoding", "gzip").saying(zipped(t, make([]byte, 100*most))),
 			refusal{413, "the request has more than 65536 bytes, which is the most", ""},
 		},
@@ -160,12 +160,12 @@ func TestWhatIsNoScopeOfTheStrategyIsRefusedWithOneLineThatSaysWhy(t *testing.T)
 	}
 }
 
-// padded is a document with spaces behind it, so that it has n bytes.
+// padded appends spaces up to n bytes.
 func padded(document []byte, n int) []byte {
 	return append(bytes.Clone(document), bytes.Repeat([]byte(" "), n-len(document))...)
 }
 
-func TestTheLimitOfBytesHoldsToTheByteHoweverTheyAreSent(t *testing.T) {
+func TestMaxBytes(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), MaxBytes: most})
 	structured := in(t, "structured", scope(t, 1))
 	for name, c := range map[string]struct {
@@ -182,7 +182,7 @@ func TestTheLimitOfBytesHoldsToTheByteHoweverTheyAreSent(t *testing.T) {
 		if c.zipped {
 			r = r.with("Content-Encoding", "gzip").saying(zipped(t, r.body))
 		}
-		// A reader that is nothing else has no length that is known: it is sent in chunks.
+		// A reader without a known length is sent in chunks.
 		for sent, body := range map[string]io.Reader{"at once": bytes.NewReader(r.body), "in chunks": io.MultiReader(bytes.NewReader(r.body))} {
 			if got := do(t, http.DefaultClient, http.MethodPost, address, r.header, body); got.status != c.status {
 				t.Errorf("%s, %s: got %d %s, want %d", name, sent, got.status, got.body, c.status)
@@ -191,7 +191,7 @@ func TestTheLimitOfBytesHoldsToTheByteHoweverTheyAreSent(t *testing.T) {
 	}
 }
 
-func TestOnlyPostIsAnswered(t *testing.T) {
+func TestOnlyPostIsAllowed(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS", "PATCH"} {
 		got := do(t, http.DefaultClient, method, address, nil, http.NoBody).refusal()
