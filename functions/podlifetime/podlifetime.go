@@ -1,5 +1,5 @@
-// Package podlifetime is the strategy PodLifeTime: pods that have lived too long should move, or pods in a state, a
-// condition, or with an exit code that they should not stay in.
+// Package podlifetime is the strategy PodLifeTime: it moves pods that are too old, or that are in a given state or condition or
+// have a given exit code.
 package podlifetime
 
 import (
@@ -15,41 +15,40 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. A pod moves when all that are given agree. At least one of
-// MaxPodLifeTimeSeconds, States, Conditions and ExitCodes must be given.
+// Args are the arguments of the strategy. A pod moves if it meets all given arguments. At least one of MaxPodLifeTimeSeconds,
+// States, Conditions, and ExitCodes is required.
 type Args struct {
 	candidate.Selection
 	OwnerKinds OwnerKinds `json:"ownerKinds,omitzero"`
-	// MaxPodLifeTimeSeconds is the age in whole seconds that a pod may have; it moves a second later. nil: any age is too old.
+	// MaxPodLifeTimeSeconds is the greatest age of a pod in seconds. The pod moves one second later. nil means no limit.
 	MaxPodLifeTimeSeconds *uint `json:"maxPodLifeTimeSeconds,omitzero"`
-	// States are phases, reasons of pods, and reasons why a container waits or is terminated; one must be the pod's.
-	// Empty: any.
+	// States are phases, pod reasons, and reasons of waiting or terminated containers. The pod must be in one of them. Empty
+	// means any.
 	States []string `json:"states,omitzero"`
-	// Conditions are such that one must be met by one of the pod's conditions. Empty: none needs to be.
+	// Conditions are alternatives: a condition of the pod must match one of them. Empty means any.
 	Conditions []Condition `json:"conditions,omitzero"`
-	// ExitCodes are such that a container must be terminated now with one of them. Empty: none needs to be.
+	// ExitCodes are alternatives: a container must be terminated with one of them. Empty means any.
 	ExitCodes []int32 `json:"exitCodes,omitzero"`
-	// IncludingInitContainers makes init containers count for States and ExitCodes.
+	// IncludingInitContainers applies States and ExitCodes to init containers too.
 	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
-	// IncludingEphemeralContainers makes ephemeral containers count for States. They never count for ExitCodes.
+	// IncludingEphemeralContainers applies States to ephemeral containers too. ExitCodes never applies to them.
 	IncludingEphemeralContainers bool `json:"includingEphemeralContainers,omitzero"`
 }
 
-// OwnerKinds limits the strategy to pods by the kinds of their owners, such as ReplicaSet. The zero value is all pods.
+// OwnerKinds selects pods by the kinds of their owners, such as ReplicaSet. The zero value selects all pods.
 type OwnerKinds struct {
-	// Include are kinds of which one owner must be, Exclude kinds of which no owner may be. At most one may be used.
+	// Include requires an owner of one of these kinds, and Exclude forbids them. At most one of the two may be set.
 	Include []string `json:"include,omitzero"`
 	Exclude []string `json:"exclude,omitzero"`
 }
 
-// Condition describes a condition of a pod. All fields that are given must be true of the same condition. At least one
-// must be given.
+// Condition matches a condition of a pod. All given fields must match the same condition. It must have at least one field.
 type Condition struct {
 	Type   string `json:"type,omitzero"`
 	Status string `json:"status,omitzero"`
 	Reason string `json:"reason,omitzero"`
-	// MinTimeSinceLastTransitionSeconds is how long ago the condition must have changed its status. nil: no matter when,
-	// and whether that is known.
+	// MinTimeSinceLastTransitionSeconds is the minimum time since the condition changed its status. nil means any, even
+	// unknown.
 	MinTimeSinceLastTransitionSeconds *uint `json:"minTimeSinceLastTransitionSeconds,omitzero"`
 }
 
@@ -126,8 +125,8 @@ func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
 	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due returns when the pod, as it is now, is old enough and in its condition for long enough. at is the zero time when the
-// arguments limit neither. It implements [policy.Timed].
+// Due returns when the unchanged pod becomes old enough and has been in its condition for long enough. at is the zero time if
+// the arguments limit neither. It implements [policy.Timed].
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
 	if pod.DeletionTimestamp != nil || !a.OwnerKinds.has(pod) || !a.ended(pod) || !a.Has(pod) {
 		return time.Time{}, false
@@ -151,7 +150,7 @@ func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
 	return at, true
 }
 
-// state is the first of States that is the phase of the pod, its reason, or the reason of a container. in is also true when
+// state returns the first of States that is the phase or reason of the pod or the reason of a container. in is also true if
 // there are no States.
 func (a Args) state(pod *corev1.Pod) (state string, in bool) {
 	switch phase := string(pod.Status.Phase); {
@@ -166,7 +165,7 @@ func (a Args) state(pod *corev1.Pod) (state string, in bool) {
 	return count.Reason(pod, a.States)
 }
 
-// ended reports whether a container is terminated with one of ExitCodes, or there are none.
+// ended reports whether a container is terminated with one of ExitCodes, or ExitCodes is empty.
 func (a Args) ended(pod *corev1.Pod) bool {
 	_, ended := a.exitCode(pod)
 	return ended || len(a.ExitCodes) == 0
@@ -176,8 +175,7 @@ func (a Args) exitCode(pod *corev1.Pod) (code int32, found bool) {
 	return candidate.Containers{Init: a.IncludingInitContainers}.ExitCode(pod, a.ExitCodes)
 }
 
-// condition returns the first condition of the pod that meets one of Conditions, and when it does. met is nil when there are no
-// Conditions.
+// condition returns the condition of the pod that matches first, and when it does. met is nil if there are no Conditions.
 func (a Args) condition(pod *corev1.Pod) (at time.Time, met *corev1.PodCondition, ever bool) {
 	for i := range a.Conditions {
 		for j := range pod.Status.Conditions {
@@ -191,7 +189,7 @@ func (a Args) condition(pod *corev1.Pod) (at time.Time, met *corev1.PodCondition
 	return at, met, met != nil || len(a.Conditions) == 0
 }
 
-// met returns when the condition is as c describes it, if it does not change.
+// met returns when the unchanged condition matches c.
 func (c Condition) met(by *corev1.PodCondition) (at time.Time, ever bool) {
 	if c.Type != "" && c.Type != string(by.Type) || c.Status != "" && c.Status != string(by.Status) ||
 		c.Reason != "" && c.Reason != by.Reason {

@@ -14,7 +14,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// since adds a condition that changed its status that long ago.
+// since adds a condition that changed its status this long ago.
 func since(ago time.Duration, kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) test.PodOption {
 	return func(p *schemas.ScopedPod) {
 		p.Pod.Status.Conditions = append(p.Pod.Status.Conditions, corev1.PodCondition{
@@ -23,14 +23,14 @@ func since(ago time.Duration, kind corev1.PodConditionType, status corev1.Condit
 	}
 }
 
-// always adds a condition of which it is not known when it changed its status.
+// always adds a condition without a transition time.
 func always(kind corev1.PodConditionType, status corev1.ConditionStatus) test.PodOption {
 	return func(p *schemas.ScopedPod) {
 		p.Pod.Status.Conditions = append(p.Pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: status})
 	}
 }
 
-// testCase is one pod and what the arguments make of it.
+// testCase is a pod and the expected intents.
 type testCase struct {
 	name string
 	args Args
@@ -47,7 +47,7 @@ func run(t *testing.T, cases []testCase) {
 	}
 }
 
-func TestPodsThatHaveLivedTooLongMove(t *testing.T) {
+func TestDecideAge(t *testing.T) {
 	most := func(seconds uint) Args { return Args{MaxPodLifeTimeSeconds: &seconds} }
 	kinds := func(include, exclude []string) Args {
 		return Args{MaxPodLifeTimeSeconds: new(uint(3600)), OwnerKinds: OwnerKinds{Include: include, Exclude: exclude}}
@@ -60,41 +60,41 @@ func TestPodsThatHaveLivedTooLongMove(t *testing.T) {
 	}
 	old := test.Moves("2h old, the limit is 1h")
 	run(t, []testCase{
-		{"younger than it may be", most(7201), test.Single(), nil},
-		{"as old as it may be", most(7200), test.Single(), nil},
-		{"older than it may be by less than a second", most(7199), test.Single(test.Aged(2*time.Hour - time.Nanosecond)), nil},
-		{"older than it may be by a second", most(7199), test.Single(), test.Moves("2h old, the limit is 1h59m59s")},
+		{"too young", most(7201), test.Single(), nil},
+		{"exactly at the limit", most(7200), test.Single(), nil},
+		{"less than a second over the limit", most(7199), test.Single(test.Aged(2*time.Hour - time.Nanosecond)), nil},
+		{"one second over the limit", most(7199), test.Single(), test.Moves("2h old, the limit is 1h59m59s")},
 		{"much older", most(86400), test.Single(test.Aged(142 * time.Hour)), test.Moves("142h old, the limit is 24h")},
-		{"when no age is allowed, after a second", most(0), test.Single(test.Aged(time.Second)), test.Moves("1s old, the limit is 0s")},
-		{"when no age is allowed, not in the first second", most(0), test.Single(test.Aged(time.Second - 1)), nil},
+		{"limit 0, after a second", most(0), test.Single(test.Aged(time.Second)), test.Moves("1s old, the limit is 0s")},
+		{"limit 0, in the first second", most(0), test.Single(test.Aged(time.Second - 1)), nil},
 		{"from the future", most(0), test.Single(test.Aged(-time.Hour)), nil},
-		{"of an age that is not known", most(0), test.Single(func(p *schemas.ScopedPod) { p.Pod.CreationTimestamp = metav1.Time{} }), nil},
+		{"unknown age", most(0), test.Single(func(p *schemas.ScopedPod) { p.Pod.CreationTimestamp = metav1.Time{} }), nil},
 		{"the longest time is never over", most(math.MaxUint), test.Single(), nil},
 		{"centuries are never over", most(1 << 34), test.Single(), nil},
 
-		{"one that waits for its containers", most(3600), test.Single(test.Phase(corev1.PodPending)), old},
-		{"one that has succeeded", most(3600), test.Single(test.Phase(corev1.PodSucceeded)), test.Removed(old[0].Reason)},
-		{"one that has failed", most(3600), test.Single(test.Phase(corev1.PodFailed)), test.Removed(old[0].Reason)},
+		{"pending", most(3600), test.Single(test.Phase(corev1.PodPending)), old},
+		{"succeeded", most(3600), test.Single(test.Phase(corev1.PodSucceeded)), test.Removed(old[0].Reason)},
+		{"failed", most(3600), test.Single(test.Phase(corev1.PodFailed)), test.Removed(old[0].Reason)},
 
-		{"of an owner that is included", kinds([]string{"Job", "ReplicaSet"}, nil), test.Single(test.OwnedBy("Other", "other"), test.OwnedBy("ReplicaSet", "replicaset")), old},
-		{"of an owner that is not included", kinds([]string{"Job"}, nil), test.Single(test.OwnedBy("ReplicaSet", "replicaset")), nil},
-		{"without an owner when some are included", kinds([]string{"Job"}, nil), test.Single(), nil},
-		{"of an owner that is excluded", kinds(nil, []string{"Job"}), test.Single(test.OwnedBy("Other", "other"), test.OwnedBy("Job", "job")), nil},
-		{"of an owner that is not excluded", kinds(nil, []string{"Job"}), test.Single(test.OwnedBy("ReplicaSet", "replicaset")), old},
-		{"without an owner when some are excluded", kinds(nil, []string{"Job"}), test.Single(), old},
-		{"empty lists of kinds ask for none", kinds([]string{}, []string{}), test.Single(), old},
+		{"included owner", kinds([]string{"Job", "ReplicaSet"}, nil), test.Single(test.OwnedBy("Other", "other"), test.OwnedBy("ReplicaSet", "replicaset")), old},
+		{"owner not included", kinds([]string{"Job"}, nil), test.Single(test.OwnedBy("ReplicaSet", "replicaset")), nil},
+		{"no owner, some included", kinds([]string{"Job"}, nil), test.Single(), nil},
+		{"excluded owner", kinds(nil, []string{"Job"}), test.Single(test.OwnedBy("Other", "other"), test.OwnedBy("Job", "job")), nil},
+		{"owner not excluded", kinds(nil, []string{"Job"}), test.Single(test.OwnedBy("ReplicaSet", "replicaset")), old},
+		{"no owner, some excluded", kinds(nil, []string{"Job"}), test.Single(), old},
+		{"empty lists of kinds", kinds([]string{}, []string{}), test.Single(), old},
 
-		{"a namespace that is included", in([]string{"web"}, nil), test.Single(), old},
-		{"a namespace that is not included", in([]string{"db"}, nil), test.Single(), nil},
-		{"a namespace that is excluded", in(nil, []string{"web"}), test.Single(), nil},
-		{"one that is selected", selecting("web"), test.Single(), old},
-		{"one that is not selected", selecting("db"), test.Single(), nil},
-		{"a protected one stays", most(3600), test.Single(test.Protected(policy.DaemonSetPods)), nil},
-		{"a terminating one is left alone", most(3600), test.Single(test.Deleted()), nil},
+		{"included namespace", in([]string{"web"}, nil), test.Single(), old},
+		{"namespace not included", in([]string{"db"}, nil), test.Single(), nil},
+		{"excluded namespace", in(nil, []string{"web"}), test.Single(), nil},
+		{"selected pod", selecting("web"), test.Single(), old},
+		{"pod not selected", selecting("db"), test.Single(), nil},
+		{"protected pod", most(3600), test.Single(test.Protected(policy.DaemonSetPods)), nil},
+		{"terminating pod", most(3600), test.Single(test.Deleted()), nil},
 	})
 }
 
-func TestPodsInAStateMove(t *testing.T) {
+func TestDecideStates(t *testing.T) {
 	in := func(states ...string) Args { return Args{States: states} }
 	initToo := func(states ...string) Args { return Args{States: states, IncludingInitContainers: true} }
 	ephemeralToo := func(states ...string) Args { return Args{States: states, IncludingEphemeralContainers: true} }
@@ -102,7 +102,7 @@ func TestPodsInAStateMove(t *testing.T) {
 	run(t, []testCase{
 		{"its phase", in("Pending", "Running"), test.Single(), test.Moves("in state Running")},
 		{"another phase", in("Pending"), test.Single(), nil},
-		{"whatever its age", in("Running"), test.Single(test.Aged(-time.Hour)), test.Moves("in state Running")},
+		{"any age", in("Running"), test.Single(test.Aged(-time.Hour)), test.Moves("in state Running")},
 		{"failed", in("Failed"), test.Single(test.Phase(corev1.PodFailed)), test.Removed("in state Failed")},
 		{"succeeded", in("Succeeded"), test.Single(test.Phase(corev1.PodSucceeded)), test.Removed("in state Succeeded")},
 		{"its reason", in("NodeLost"), test.Single(test.Because("NodeLost")), test.Moves("in state NodeLost")},
@@ -113,11 +113,11 @@ func TestPodsInAStateMove(t *testing.T) {
 		{"a container had ended before it was restarted", in("OOMKilled"), test.Single(test.Containers(corev1.ContainerStatus{LastTerminationState: oom.State})), nil},
 		{"an init container does not count", in("OOMKilled"), test.Single(test.InitContainers(oom)), nil},
 		{"an init container does not count with ephemeral ones", ephemeralToo("OOMKilled"), test.Single(test.InitContainers(oom)), nil},
-		{"an init container counts when asked for", initToo("OOMKilled"), test.Single(test.InitContainers(oom)), test.Moves("in state OOMKilled")},
+		{"an init container counts if included", initToo("OOMKilled"), test.Single(test.InitContainers(oom)), test.Moves("in state OOMKilled")},
 		{"an ephemeral container does not count", in("Error"), test.Single(test.EphemeralContainers(test.Ended("Error", 1))), nil},
 		{"an ephemeral container does not count with init ones", initToo("Error"), test.Single(test.EphemeralContainers(test.Ended("Error", 1))), nil},
-		{"an ephemeral container counts when asked for", ephemeralToo("Error"), test.Single(test.EphemeralContainers(test.Ended("Error", 1))), test.Moves("in state Error")},
-		{"the phase is told before the reason, and that before a container's", in("OOMKilled", "NodeLost", "Running"), test.Single(test.Because("NodeLost"), test.Containers(oom)),
+		{"an ephemeral container counts if included", ephemeralToo("Error"), test.Single(test.EphemeralContainers(test.Ended("Error", 1))), test.Moves("in state Error")},
+		{"phase before reason before container", in("OOMKilled", "NodeLost", "Running"), test.Single(test.Because("NodeLost"), test.Containers(oom)),
 			test.Moves("in state Running")},
 		{"and long enough", Args{States: []string{"Running"}, MaxPodLifeTimeSeconds: new(uint(3600))}, test.Single(), test.Moves("2h old, the limit is 1h; in state Running")},
 		{"but not long enough", Args{States: []string{"Running"}, MaxPodLifeTimeSeconds: new(uint(7200))}, test.Single(), nil},
@@ -125,7 +125,7 @@ func TestPodsInAStateMove(t *testing.T) {
 	})
 }
 
-func TestPodsInAConditionMove(t *testing.T) {
+func TestDecideConditions(t *testing.T) {
 	notReady := since(10*time.Minute, corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")
 	scheduled := since(2*time.Hour, corev1.PodScheduled, corev1.ConditionTrue, "")
 	in := func(conditions ...Condition) Args { return Args{Conditions: conditions} }
@@ -140,12 +140,12 @@ func TestPodsInAConditionMove(t *testing.T) {
 		{"another reason", in(Condition{Reason: "PodCompleted"}), test.Single(scheduled, notReady), nil},
 		{"all of it", in(Condition{Type: "Ready", Status: "False", Reason: "ContainersNotReady", MinTimeSinceLastTransitionSeconds: new(uint(600))}),
 			test.Single(scheduled, notReady), text},
-		{"what is asked for of two conditions together", in(Condition{Type: "Ready", Status: "True"}), test.Single(scheduled, notReady), nil},
-		{"one of two that are asked for", in(Condition{Type: "Gone"}, Condition{Type: "Ready"}), test.Single(scheduled, notReady), text},
-		{"of two that are met, the one that was met first", in(
+		{"matches in two different conditions", in(Condition{Type: "Ready", Status: "True"}), test.Single(scheduled, notReady), nil},
+		{"one of two conditions", in(Condition{Type: "Gone"}, Condition{Type: "Ready"}), test.Single(scheduled, notReady), text},
+		{"the condition that matched first", in(
 			Condition{Type: "Ready", MinTimeSinceLastTransitionSeconds: new(uint(60))}, Condition{Type: "PodScheduled", MinTimeSinceLastTransitionSeconds: new(uint(60))},
 		), test.Single(notReady, scheduled), test.Moves("condition PodScheduled is True for 2h")},
-		{"of two that are met by the state alone, the one that is asked for first", in(Condition{Type: "Ready"}, Condition{Type: "PodScheduled"}),
+		{"two matches by state, first in the arguments", in(Condition{Type: "Ready"}, Condition{Type: "PodScheduled"}),
 			test.Single(scheduled, notReady), text},
 
 		{"for exactly long enough", in(Condition{Type: "Ready", MinTimeSinceLastTransitionSeconds: new(uint(600))}), test.Single(notReady), text},
@@ -169,7 +169,7 @@ func TestPodsInAConditionMove(t *testing.T) {
 	})
 }
 
-func TestPodsWithAnExitCodeMove(t *testing.T) {
+func TestDecideExitCodes(t *testing.T) {
 	with := func(codes ...int32) Args { return Args{ExitCodes: codes} }
 	two := test.Containers(test.Ended("Completed", 0), test.Ended("Error", 3))
 	run(t, []testCase{
@@ -179,13 +179,13 @@ func TestPodsWithAnExitCodeMove(t *testing.T) {
 		{"zero is not the exit code of a container that runs", with(0), test.Single(test.Containers(corev1.ContainerStatus{})), nil},
 		{"from before the last restart does not count", with(3), test.Single(test.Containers(corev1.ContainerStatus{LastTerminationState: test.Ended("Error", 3).State})), nil},
 		{"of an init container does not count", with(3), test.Single(test.InitContainers(test.Ended("Error", 3))), nil},
-		{"of an init container counts when asked for", Args{ExitCodes: []int32{3}, IncludingInitContainers: true}, test.Single(test.InitContainers(test.Ended("Error", 3))),
+		{"of an init container counts if included", Args{ExitCodes: []int32{3}, IncludingInitContainers: true}, test.Single(test.InitContainers(test.Ended("Error", 3))),
 			test.Moves("a container ended with exit code 3")},
 		{"of an ephemeral container never counts", Args{ExitCodes: []int32{3}, IncludingEphemeralContainers: true}, test.Single(test.EphemeralContainers(test.Ended("Error", 3))), nil},
-		{"and in the state, of one container or of two", Args{ExitCodes: []int32{3}, States: []string{"Completed"}}, test.Single(two),
+		{"exit code and state of different containers", Args{ExitCodes: []int32{3}, States: []string{"Completed"}}, test.Single(two),
 			test.Moves("in state Completed; a container ended with exit code 3")},
 		{"but in another state", Args{ExitCodes: []int32{3}, States: []string{"Pending"}}, test.Single(two), nil},
-		{"everything at once", Args{
+		{"all arguments", Args{
 			MaxPodLifeTimeSeconds: new(uint(3600)), States: []string{"Running"}, Conditions: []Condition{{Type: "Ready"}}, ExitCodes: []int32{3},
 			OwnerKinds: OwnerKinds{Include: []string{"ReplicaSet"}},
 		}, test.Single(two, test.OwnedBy("ReplicaSet", "replicaset"), since(time.Minute, corev1.PodReady, corev1.ConditionFalse, "")),
@@ -193,7 +193,7 @@ func TestPodsWithAnExitCodeMove(t *testing.T) {
 	})
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestValidate(t *testing.T) {
 	const known = "; want one of Running, Pending, Succeeded, Failed, Unknown, " +
 		"NodeAffinity, NodeLost, Shutdown, UnexpectedAdmissionError, " +
 		"PodInitializing, ContainerCreating, ImagePullBackOff, CrashLoopBackOff, CreateContainerConfigError, ErrImagePull, " +
@@ -207,24 +207,24 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		want []string
 	}{
 		{"nothing", Args{}, []string{nothing}},
-		{"only empty lists", Args{States: []string{}, Conditions: []Condition{}, ExitCodes: []int32{}}, []string{nothing}},
+		{"empty lists", Args{States: []string{}, Conditions: []Condition{}, ExitCodes: []int32{}}, []string{nothing}},
 		{"only filters", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}}, LabelSelector: &metav1.LabelSelector{}},
 			OwnerKinds: OwnerKinds{Include: []string{"Job"}}, IncludingInitContainers: true}, []string{nothing}},
-		{"an age of nothing", Args{MaxPodLifeTimeSeconds: new(uint(0))}, nil},
+		{"age 0", Args{MaxPodLifeTimeSeconds: new(uint(0))}, nil},
 		{"one state", Args{States: []string{"Running"}}, nil},
 		{"one condition", Args{Conditions: []Condition{{MinTimeSinceLastTransitionSeconds: new(uint(0))}}}, nil},
 		{"one exit code", Args{ExitCodes: []int32{0}}, nil},
-		{"every field, rightly", Args{
+		{"all fields", Args{
 			Selection:  candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}},
 			OwnerKinds: OwnerKinds{Exclude: []string{"Job"}}, MaxPodLifeTimeSeconds: max, States: states(),
 			Conditions: []Condition{{Type: "a", Status: "True", Reason: "b"}, {Status: "Unknown"}, {Status: "False"}},
 			ExitCodes:  []int32{-1, 255}, IncludingInitContainers: true, IncludingEphemeralContainers: true,
 		}, nil},
-		{"states that are not known", Args{States: []string{"Running", "running", "", "Terminating"}}, []string{
+		{"unknown states", Args{States: []string{"Running", "running", "", "Terminating"}}, []string{
 			`states[1]: is not known, got "running"` + known, `states[2]: is not known, got ""` + known,
 			`states[3]: is not known, got "Terminating"` + known,
 		}},
-		{"conditions that say nothing or nothing that can be", Args{Conditions: []Condition{{}, {Type: "Ready"}, {Status: "true"}}}, []string{
+		{"empty condition and invalid status", Args{Conditions: []Condition{{}, {Type: "Ready"}, {Status: "true"}}}, []string{
 			"conditions[0]: would be met by every condition; give at least one of type, status, reason and minTimeSinceLastTransitionSeconds",
 			`conditions[2].status: is not the status of a condition, got "true"; want True, False or Unknown`,
 		}},
@@ -232,7 +232,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"ownerKinds: has both include and exclude; keep one",
 			`ownerKinds.exclude[0]: is not a kind, got "batch/Job"; write it without its group, such as ReplicaSet`,
 		}},
-		{"a kind that is empty", Args{MaxPodLifeTimeSeconds: max, OwnerKinds: OwnerKinds{Include: []string{""}}}, []string{
+		{"empty kind", Args{MaxPodLifeTimeSeconds: max, OwnerKinds: OwnerKinds{Include: []string{""}}}, []string{
 			`ownerKinds.include[0]: is not a kind, got ""; write it without its group, such as ReplicaSet`,
 		}},
 		{"namespaces and selector", Args{
@@ -264,7 +264,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A pod that is young is the usual one: every pod of the cluster is asked about at every resync.
+// Most pods are like this one, and each resync checks every pod of the cluster.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single().Pod
 	args := Args{MaxPodLifeTimeSeconds: new(uint(86400)), Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
