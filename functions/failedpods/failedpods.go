@@ -1,4 +1,4 @@
-// Package failedpods is the strategy RemoveFailedPods: pods that have failed should go some time after their creation.
+// Package failedpods is the strategy RemoveFailedPods: it removes failed pods some time after their creation.
 package failedpods
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. The zero value removes every failed pod at once; [Default] gives it an hour.
+// Args are the arguments of the strategy. The zero value removes every failed pod at once. [Default] waits an hour.
 type Args struct {
 	candidate.Selection
-	// ExcludeOwnerKinds are kinds of owners, such as Job, whose pods are kept.
+	// ExcludeOwnerKinds are kinds of owners, such as Job, whose pods are not removed.
 	ExcludeOwnerKinds []string `json:"excludeOwnerKinds,omitzero"`
-	// MinPodLifetimeSeconds is how old a pod is at least when it is removed, counted from its creation. It is written even
-	// when it is 0, which is not the default.
+	// MinPodLifetimeSeconds is the minimum age of a pod, counted from its creation. It is always encoded, because 0 is not the
+	// default.
 	MinPodLifetimeSeconds uint `json:"minPodLifetimeSeconds"`
-	// Reasons limits the strategy to pods with one of these as their status.reason, or as the reason why one of their
-	// containers waits or was terminated. Empty: all.
+	// Reasons selects pods whose status.reason, or the reason of a waiting or terminated container, is one of these. Empty
+	// means all.
 	Reasons []string `json:"reasons,omitzero"`
-	// ExitCodes limits the strategy to pods with a container that was terminated with one of these. Empty: all.
+	// ExitCodes selects pods with a container that was terminated with one of these. Empty means all.
 	ExitCodes []int32 `json:"exitCodes,omitzero"`
-	// IncludingInitContainers makes init containers count for Reasons and ExitCodes.
+	// IncludingInitContainers applies Reasons and ExitCodes to init containers too.
 	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
 }
 
-// Default is the arguments before a policy says otherwise.
+// Default returns the default arguments.
 func Default() Args { return Args{MinPodLifetimeSeconds: 3600} }
 
 // Validate returns an error for each wrong field, a *[policy.FieldError].
@@ -47,13 +47,12 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// Decide returns the pod if it should go.
+// Decide returns the pod if it should be removed.
 func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
 	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due returns when the pod, as it is now, is old enough to go. ever is false when it has not failed, or the arguments leave it
-// out.
+// Due returns when the unchanged pod is old enough. ever is false if it has not failed, or if the arguments do not select it.
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
 	if pod.Status.Phase != corev1.PodFailed || pod.DeletionTimestamp != nil ||
 		candidate.Owned(pod, a.ExcludeOwnerKinds) || !a.failedAsWanted(pod) || !a.Has(pod) {
@@ -73,7 +72,7 @@ func (a Args) failedAsWanted(pod *corev1.Pod) bool {
 	return (reason || len(a.Reasons) == 0) && (code || len(a.ExitCodes) == 0)
 }
 
-// wantedReason is the first of the pod's reasons that is one of those asked for: its own, then its containers'.
+// wantedReason returns the first reason of the pod that is in Reasons: the pod's, then its containers'.
 func (a Args) wantedReason(pod *corev1.Pod) (reason string, found bool) {
 	if slices.Contains(a.Reasons, pod.Status.Reason) {
 		return pod.Status.Reason, true
@@ -81,7 +80,7 @@ func (a Args) wantedReason(pod *corev1.Pod) (reason string, found bool) {
 	return a.containers().Reason(pod, a.Reasons)
 }
 
-// reason is "failed: OOMKilled, exit code 137; 2h old". It names Reasons and ExitCodes first, then the cause on the pod.
+// reason returns text such as "failed: OOMKilled, exit code 137; 2h old". It prefers values from Reasons and ExitCodes.
 func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 	why, known := a.wantedReason(pod)
 	code, ended := a.containers().ExitCode(pod, a.ExitCodes)
@@ -102,8 +101,7 @@ func (a Args) reason(pod *corev1.Pod, now time.Time) string {
 	return "failed: " + strings.Join(because, ", ") + "; " + candidate.Age(pod, now) + " old"
 }
 
-// cause is why the pod failed: the reason of the pod itself, or how the first of its containers ended that did not end
-// well, init containers after the others.
+// cause returns why the pod failed: the reason of the pod, or of its first container that did not succeed, init containers last.
 func cause(pod *corev1.Pod) (reason string, code int32, ended bool) {
 	if pod.Status.Reason != "" {
 		return pod.Status.Reason, 0, false
