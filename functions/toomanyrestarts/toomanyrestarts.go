@@ -1,5 +1,5 @@
-// Package toomanyrestarts is the strategy RemovePodsHavingTooManyRestarts: pods whose containers were restarted too
-// often should move, since the fault may lie with their node.
+// Package toomanyrestarts is the strategy RemovePodsHavingTooManyRestarts: it moves pods whose containers were restarted too
+// often, because their node may be the cause.
 package toomanyrestarts
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. PodRestartThreshold has no default and must be given.
+// Args are the arguments of the strategy. PodRestartThreshold is required.
 type Args struct {
 	candidate.Selection
-	// PodRestartThreshold is the number of restarts at which a pod moves, summed over its containers. At least 1.
+	// PodRestartThreshold moves a pod whose containers have this many restarts in total. At least 1.
 	PodRestartThreshold int32 `json:"podRestartThreshold,omitzero"`
-	// IncludingInitContainers makes init containers count, for the restarts and for States.
+	// IncludingInitContainers applies the threshold and States to init containers too.
 	IncludingInitContainers bool `json:"includingInitContainers,omitzero"`
-	// States limits the strategy to pods in the phase Running, or with a container that waits with the reason CrashLoopBackOff.
-	// Empty: all.
+	// States selects pods in the phase Running, or with a container that waits with the reason CrashLoopBackOff. Empty means
+	// all.
 	States []string `json:"states,omitzero"`
 }
 
@@ -50,7 +50,7 @@ func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
 	return candidate.AnswerWhenDue(scope, a, a.reason)
 }
 
-// Due reports whether the pod should move. at is the zero time: the answer does not depend on the time.
+// Due reports whether the pod should move. at is always the zero time, because the answer does not depend on time.
 func (a Args) Due(pod *corev1.Pod) (at time.Time, ever bool) {
 	return time.Time{}, a.containers().Restarts(pod) >= int64(a.PodRestartThreshold) && pod.DeletionTimestamp == nil &&
 		a.inState(pod) && a.Has(pod)

@@ -13,7 +13,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// restarted gives the pod one container for each count.
+// restarted gives the pod one container per count.
 func restarted(counts ...int32) test.PodOption { return test.Containers(containers(counts)...) }
 
 func initRestarted(counts ...int32) test.PodOption { return test.InitContainers(containers(counts)...) }
@@ -26,7 +26,7 @@ func containers(counts []int32) []corev1.ContainerStatus {
 	return list
 }
 
-// waits makes the first container wait; init the first init container.
+// waits makes the first container wait; initWaits the first init container.
 func waits(reason string) test.PodOption {
 	return func(p *schemas.ScopedPod) {
 		p.Pod.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: reason}
@@ -39,7 +39,7 @@ func initWaits(reason string) test.PodOption {
 	}
 }
 
-func TestPodsThatWereRestartedTooOftenMove(t *testing.T) {
+func TestDecide(t *testing.T) {
 	const waiting = "CrashLoopBackOff"
 	states := func(states ...string) Args { return Args{PodRestartThreshold: 5, States: states} }
 	in := func(include, exclude []string) Args {
@@ -56,40 +56,40 @@ func TestPodsThatWereRestartedTooOftenMove(t *testing.T) {
 		want []schemas.Intent
 	}{
 		{"never restarted", Args{PodRestartThreshold: 1}, test.Single(), nil},
-		{"once, and once is too often", Args{PodRestartThreshold: 1}, test.Single(restarted(1)), test.Moves("restarted 1 time, the threshold is 1")},
+		{"threshold 1", Args{PodRestartThreshold: 1}, test.Single(restarted(1)), test.Moves("restarted 1 time, the threshold is 1")},
 		{"one less than the threshold", Args{PodRestartThreshold: 5}, test.Single(restarted(4)), nil},
 		{"exactly the threshold", Args{PodRestartThreshold: 5}, test.Single(restarted(5)), five},
 		{"more than the threshold", Args{PodRestartThreshold: 100}, test.Single(restarted(120)), test.Moves("restarted 120 times, the threshold is 100")},
 		{"all containers together", Args{PodRestartThreshold: 5}, test.Single(restarted(2, 0, 3)), five},
-		{"more than one number of 32 bits holds", Args{PodRestartThreshold: 5}, test.Single(restarted(1<<31-1, 1<<31-1)), test.Moves("restarted 4294967294 times, the threshold is 5")},
+		{"more than 32 bits", Args{PodRestartThreshold: 5}, test.Single(restarted(1<<31-1, 1<<31-1)), test.Moves("restarted 4294967294 times, the threshold is 5")},
 
 		{"init containers do not count", Args{PodRestartThreshold: 5}, test.Single(restarted(4), initRestarted(9)), nil},
 		{"init containers count when asked for", Args{PodRestartThreshold: 5, IncludingInitContainers: true}, test.Single(restarted(2), initRestarted(2, 1)), five},
 		{"init containers alone", Args{PodRestartThreshold: 5, IncludingInitContainers: true}, test.Single(initRestarted(5)), five},
 
-		{"an empty list of states asks for none", states(), test.Single(restarted(5), test.Phase(corev1.PodPending)), five},
-		{"a list of no states asks for none", Args{PodRestartThreshold: 5, States: []string{}}, test.Single(restarted(5), test.Phase(corev1.PodPending)), five},
-		{"running, as asked for", states("Running"), test.Single(restarted(5)), five},
-		{"running by its phase although a container waits", states("Running"), test.Single(restarted(5), waits(waiting)), five},
-		{"pending, though running is asked for", states("Running"), test.Single(restarted(5), test.Phase(corev1.PodPending)), nil},
-		{"waiting, as asked for", states(waiting), test.Single(restarted(5), waits(waiting)), five},
-		{"waiting for something else", states(waiting), test.Single(restarted(5), waits("ImagePullBackOff")), nil},
-		{"running, though waiting is asked for", states(waiting), test.Single(restarted(5)), nil},
+		{"empty states", states(), test.Single(restarted(5), test.Phase(corev1.PodPending)), five},
+		{"empty list of states", Args{PodRestartThreshold: 5, States: []string{}}, test.Single(restarted(5), test.Phase(corev1.PodPending)), five},
+		{"running selected", states("Running"), test.Single(restarted(5)), five},
+		{"phase Running with a waiting container", states("Running"), test.Single(restarted(5), waits(waiting)), five},
+		{"pending, running selected", states("Running"), test.Single(restarted(5), test.Phase(corev1.PodPending)), nil},
+		{"waiting selected", states(waiting), test.Single(restarted(5), waits(waiting)), five},
+		{"other waiting reason", states(waiting), test.Single(restarted(5), waits("ImagePullBackOff")), nil},
+		{"running, waiting selected", states(waiting), test.Single(restarted(5)), nil},
 		{"one of two states", states("Running", waiting), test.Single(restarted(5), test.Phase(corev1.PodPending), waits(waiting)), five},
 		{"neither of two states", states("Running", waiting), test.Single(restarted(5), test.Phase(corev1.PodPending)), nil},
 		{"an init container that waits does not count", states(waiting), test.Single(restarted(5), initRestarted(0), initWaits(waiting)), nil},
-		{"an init container that waits counts when asked for", Args{PodRestartThreshold: 5, States: []string{waiting}, IncludingInitContainers: true},
+		{"an init container that waits counts if included", Args{PodRestartThreshold: 5, States: []string{waiting}, IncludingInitContainers: true},
 			test.Single(restarted(5), initRestarted(0), initWaits(waiting)), five},
 
-		{"a namespace that is included", in([]string{"web"}, nil), test.Single(restarted(5)), five},
-		{"a namespace that is not included", in([]string{"db"}, nil), test.Single(restarted(5)), nil},
-		{"a namespace that is excluded", in(nil, []string{"web"}), test.Single(restarted(5)), nil},
-		{"a pod that is selected", selecting("web"), test.Single(restarted(5)), five},
-		{"a pod that is not selected", selecting("db"), test.Single(restarted(5)), nil},
+		{"included namespace", in([]string{"web"}, nil), test.Single(restarted(5)), five},
+		{"namespace not included", in([]string{"db"}, nil), test.Single(restarted(5)), nil},
+		{"excluded namespace", in(nil, []string{"web"}), test.Single(restarted(5)), nil},
+		{"selected pod", selecting("web"), test.Single(restarted(5)), five},
+		{"pod not selected", selecting("db"), test.Single(restarted(5)), nil},
 		{"an empty selector selects all", Args{PodRestartThreshold: 5, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, test.Single(restarted(5)), five},
 
-		{"a protected pod stays", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Protected(policy.DaemonSetPods)), nil},
-		{"a terminating pod is left alone", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Deleted()), nil},
+		{"protected pod", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Protected(policy.DaemonSetPods)), nil},
+		{"terminating pod", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Deleted()), nil},
 		{"a pod that has failed is removed", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Phase(corev1.PodFailed)),
 			test.Removed("restarted 5 times, the threshold is 5")},
 		{"a pod that has succeeded is removed", Args{PodRestartThreshold: 5}, test.Single(restarted(5), test.Phase(corev1.PodSucceeded)),
@@ -101,19 +101,19 @@ func TestPodsThatWereRestartedTooOftenMove(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args Args
 		want []string
 	}{
-		{"every field, rightly", Args{
+		{"all fields", Args{
 			Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}, PodRestartThreshold: 1,
 			IncludingInitContainers: true, States: []string{"Running", "CrashLoopBackOff"},
 		}, nil},
 		{"no threshold", Args{}, []string{"podRestartThreshold: must be at least 1, got 0; 100 is usual"}},
 		{"a negative threshold", Args{PodRestartThreshold: -1}, []string{"podRestartThreshold: must be at least 1, got -1; 100 is usual"}},
-		{"states that are not known", Args{PodRestartThreshold: 1, States: []string{"Running", "running", "Pending", ""}}, []string{
+		{"unknown states", Args{PodRestartThreshold: 1, States: []string{"Running", "running", "Pending", ""}}, []string{
 			`states[1]: is not known, got "running"; want Running or CrashLoopBackOff`,
 			`states[2]: is not known, got "Pending"; want Running or CrashLoopBackOff`,
 			`states[3]: is not known, got ""; want Running or CrashLoopBackOff`,
@@ -142,7 +142,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A pod that is not due is the usual one: every pod of the cluster is asked about at every resync.
+// Most pods are like this one, and each resync checks every pod of the cluster.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single(restarted(1, 0), initRestarted(0)).Pod
 	args := Args{PodRestartThreshold: 100, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
