@@ -1,8 +1,8 @@
-// Package nodetaints is the strategy RemovePodsViolatingNodeTaints: pods on a node that has a taint they do not
-// tolerate should move.
+// Package nodetaints is the strategy RemovePodsViolatingNodeTaints: it moves pods off a node with a taint that they do not
+// tolerate.
 //
-// Only taints with the effect NoSchedule count, and PreferNoSchedule if asked for. Kubernetes itself removes pods
-// because of NoExecute. The taint of a cordon counts as long as the cordon, which it outlasts by a moment.
+// Only the effect NoSchedule counts, and PreferNoSchedule if enabled. Kubernetes itself evicts pods because of NoExecute. The
+// taint of a cordon counts only while the node is unschedulable, because the taint is removed a moment after the cordon.
 package nodetaints
 
 import (
@@ -17,15 +17,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. The zero value moves every pod that may be moved and does not tolerate a
-// NoSchedule taint.
+// Args are the arguments of the strategy. The zero value moves every unprotected pod that does not tolerate a NoSchedule taint.
 type Args struct {
 	candidate.Selection
-	// IncludePreferNoSchedule makes taints with the effect PreferNoSchedule count.
+	// IncludePreferNoSchedule also considers taints with the effect PreferNoSchedule.
 	IncludePreferNoSchedule bool `json:"includePreferNoSchedule,omitzero"`
-	// ExcludedTaints are those that do not count, as KEY or KEY=VALUE. At most one of the two lists may be used.
+	// ExcludedTaints lists taints to ignore, as KEY or KEY=VALUE. At most one of the two lists may be used.
 	ExcludedTaints []string `json:"excludedTaints,omitzero"`
-	// IncludedTaints are the only ones that count, as KEY or KEY=VALUE. nil: all count. Empty but not nil: none counts.
+	// IncludedTaints lists the only taints to consider, as KEY or KEY=VALUE. nil means all. Empty but not nil means none.
 	IncludedTaints []string `json:"includedTaints,omitzero"`
 }
 
@@ -41,7 +40,7 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// validateTaints refuses entries that can match no taint that the API server accepts.
+// validateTaints rejects entries that match no valid taint.
 func validateTaints(entries []string) error {
 	var found policy.Findings
 	for i, entry := range entries {
@@ -53,8 +52,8 @@ func validateTaints(entries []string) error {
 	return found.Err()
 }
 
-// Decide returns the pods that should leave the node, in the order of [candidate.Compare]. A node that is not ready keeps
-// its pods: an eviction would only wait for a kubelet that does not answer.
+// Decide returns the pods that should leave the node, in the order of [candidate.Compare]. A node that is not ready keeps its
+// pods, because its kubelet would not complete the eviction.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	taints := a.relevant(&scope.Node)
 	if len(taints) == 0 || !candidate.Ready(&scope.Node) {
@@ -74,12 +73,12 @@ func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	return candidate.Intents(leaving)
 }
 
-// Concerns reports whether the pod is selected and does not tolerate a taint that counts. It implements [policy.Concerned].
+// Concerns reports whether the pod is selected and does not tolerate a relevant taint. It implements [policy.Concerned].
 func (a Args) Concerns(pod *corev1.Pod, node *corev1.Node) bool {
 	return violation(a.relevant(node), pod.Spec.Tolerations) != "" && candidate.Ready(node) && a.Has(pod)
 }
 
-// relevant returns the taints that count, in the node's order.
+// relevant returns the taints that the arguments select, in the order of the node.
 func (a Args) relevant(node *corev1.Node) []corev1.Taint {
 	var found []corev1.Taint
 	for _, t := range node.Spec.Taints {
@@ -95,12 +94,12 @@ func (a Args) relevant(node *corev1.Node) []corev1.Taint {
 	return found
 }
 
-// names reports whether one of the entries is the taint's KEY or KEY=VALUE. KEY= is no entry; Validate refuses it.
+// names reports whether one of the entries is KEY or KEY=VALUE of the taint. Validate rejects KEY=.
 func names(entries []string, t corev1.Taint) bool {
 	return slices.Contains(entries, t.Key) || slices.Contains(entries, t.Key+"="+t.Value)
 }
 
-// violation names the taints that no toleration tolerates: "does not tolerate dedicated=gpu:NoSchedule". Empty: none.
+// violation returns text such as "does not tolerate dedicated=gpu:NoSchedule", or "" if the pod tolerates all taints.
 func violation(taints []corev1.Taint, tolerations []corev1.Toleration) string {
 	text, separator := "", "does not tolerate "
 	for i := range taints {

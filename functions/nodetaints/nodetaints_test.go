@@ -41,7 +41,7 @@ func pod(name string, options ...test.PodOption) schemas.ScopedPod {
 
 func protected() test.PodOption { return test.Protected(policy.DaemonSetPods) }
 
-// intent is the intent to move web/NAME, with the taints that it does not tolerate.
+// intent returns an intent to move web/NAME because of these taints.
 func intent(name string, violated ...string) schemas.Intent {
 	return intentIn("web", name, violated...)
 }
@@ -56,7 +56,7 @@ func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
 	}
 }
 
-func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
+func TestDecide(t *testing.T) {
 	const gpu, spot, soft, kill = "dedicated=gpu:NoSchedule", "spot:NoSchedule", "busy=yes:PreferNoSchedule", "gone:NoExecute"
 	const cordoned = "node.kubernetes.io/unschedulable:NoSchedule"
 	type pods = []schemas.ScopedPod
@@ -69,13 +69,13 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		pods pods
 		want list
 	}{
-		{"a node without taints keeps all", Args{}, node(), pods{a}, nil},
-		{"a node without pods", Args{}, node(gpu), nil, nil},
+		{"no taints", Args{}, node(), pods{a}, nil},
+		{"no pods", Args{}, node(gpu), nil, nil},
 		{"a pod without tolerations", Args{}, node(gpu), pods{a}, list{intent("a", gpu)}},
-		{"every taint that is violated is named, in the node's order", Args{}, node(spot, gpu),
+		{"several taints in the node's order", Args{}, node(spot, gpu),
 			pods{a, pod("b", test.ToleratingKeys("spot"))}, list{intent("a", spot, gpu), intent("b", gpu)}},
-		{"a cordoned node through its taint", Args{}, withCordon(node(cordoned)), pods{a}, list{intent("a", cordoned)}},
-		{"a node of which the cordon is gone, and its taint not yet", Args{}, node(cordoned), pods{a}, nil},
+		{"cordoned node", Args{}, withCordon(node(cordoned)), pods{a}, list{intent("a", cordoned)}},
+		{"taint left after a cordon", Args{}, node(cordoned), pods{a}, nil},
 
 		{"an equal value tolerates", Args{}, node(gpu),
 			pods{pod("a", test.Tolerating(corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "gpu"}))}, nil},
@@ -108,7 +108,7 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		}, list{intent("a", "level=high:NoSchedule")}},
 
 		{"NoExecute and PreferNoSchedule do not count by default", Args{}, node(kill, soft), pods{a}, nil},
-		{"PreferNoSchedule counts when asked for, NoExecute never", Args{IncludePreferNoSchedule: true}, node(kill, soft, gpu),
+		{"PreferNoSchedule enabled", Args{IncludePreferNoSchedule: true}, node(kill, soft, gpu),
 			pods{a}, list{intent("a", soft, gpu)}},
 
 		{"excluded by key", Args{ExcludedTaints: []string{"dedicated"}}, node(gpu, spot), pods{a}, list{intent("a", spot)}},
@@ -118,29 +118,29 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 		{"an empty exclusion excludes nothing", Args{ExcludedTaints: []string{}}, node(gpu), pods{a}, list{intent("a", gpu)}},
 		{"included by key", Args{IncludedTaints: []string{"spot"}}, node(gpu, spot), pods{a}, list{intent("a", spot)}},
 		{"included by key and value", Args{IncludedTaints: []string{"dedicated=gpu"}}, node(gpu, spot), pods{a}, list{intent("a", gpu)}},
-		{"none that is included", Args{IncludedTaints: []string{"dedicated=web"}}, node(gpu, spot), pods{a}, nil},
+		{"no included taint", Args{IncludedTaints: []string{"dedicated=web"}}, node(gpu, spot), pods{a}, nil},
 		{"an empty inclusion includes nothing", Args{IncludedTaints: []string{}}, node(gpu), pods{a}, nil},
 		{"included does not make NoExecute count", Args{IncludedTaints: []string{"gone"}}, node(kill), pods{a}, nil},
 		{"included does not make PreferNoSchedule count", Args{IncludedTaints: []string{"busy"}}, node(soft), pods{a}, nil},
-		{"a key with a value that is included and a taint without one", Args{IncludedTaints: []string{"spot=yes"}}, node(spot), pods{a}, nil},
+		{"included value and taint without one", Args{IncludedTaints: []string{"spot=yes"}}, node(spot), pods{a}, nil},
 
-		{"only namespaces that are included", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}}, node(gpu),
+		{"included namespaces", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}}}, node(gpu),
 			pods{a, pod("b", test.In("db"))}, list{intent("a", gpu)}},
-		{"not namespaces that are excluded", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}}, node(gpu),
+		{"excluded namespaces", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}}, node(gpu),
 			pods{a, pod("b", test.In("db"))}, list{intentIn("db", "b", gpu)}},
-		{"only pods that are selected", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
+		{"label selector", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
 			node(gpu), pods{a, pod("b", test.Labelled("tier", "web")), pod("c", test.Labelled("tier", "db"))}, list{intent("b", gpu)}},
 		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, node(gpu), pods{a}, list{intent("a", gpu)}},
 
-		{"a protected pod stays", Args{}, node(gpu), pods{pod("a", protected()), pod("b")}, list{intent("b", gpu)}},
-		{"a terminating pod is left alone", Args{}, node(gpu), pods{pod("a", test.Deleted())}, nil},
+		{"protected pod", Args{}, node(gpu), pods{pod("a", protected()), pod("b")}, list{intent("b", gpu)}},
+		{"terminating pod", Args{}, node(gpu), pods{pod("a", test.Deleted())}, nil},
 		{"pods that have ended are left alone, pending ones are not", Args{}, node(gpu),
 			pods{pod("a", test.Phase(corev1.PodSucceeded)), pod("b", test.Phase(corev1.PodFailed)), pod("c", test.Phase(corev1.PodPending)),
 				pod("d", test.Phase(corev1.PodUnknown))}, list{intent("c", gpu), intent("d", gpu)}},
 
-		{"a node that is not ready keeps its pods", Args{}, withReady(node(gpu), corev1.ConditionFalse), pods{a}, nil},
-		{"a node that does not answer keeps its pods", Args{}, withReady(node(gpu), corev1.ConditionUnknown), pods{a}, nil},
-		{"a node that is ready", Args{}, withReady(node(gpu), corev1.ConditionTrue), pods{a}, list{intent("a", gpu)}},
+		{"node not ready", Args{}, withReady(node(gpu), corev1.ConditionFalse), pods{a}, nil},
+		{"node status unknown", Args{}, withReady(node(gpu), corev1.ConditionUnknown), pods{a}, nil},
+		{"node ready", Args{}, withReady(node(gpu), corev1.ConditionTrue), pods{a}, list{intent("a", gpu)}},
 
 		{"lower priority first, none before all", Args{}, node(gpu),
 			pods{pod("a", test.Priority(5)), pod("b", test.Priority(-5)), pod("c", test.Priority(0)), pod("d")},
@@ -149,7 +149,7 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 			pods{pod("a", test.Quality(corev1.PodQOSGuaranteed)), pod("b", test.Quality(corev1.PodQOSBurstable)),
 				pod("c", test.Quality(corev1.PodQOSBestEffort))},
 			list{intent("c", gpu), intent("b", gpu), intent("a", gpu)}},
-		{"of the same quality, those that would rather stay last", Args{}, node(gpu),
+		{"reluctant pods last", Args{}, node(gpu),
 			pods{pod("a", test.ReluctantToMove()), pod("b")}, list{intent("b", gpu), intent("a", gpu)}},
 		{"else by namespace and name", Args{}, node(gpu),
 			pods{pod("b", test.In("b")), pod("c", test.In("a")), pod("a", test.In("b"))},
@@ -175,14 +175,14 @@ func TestPodsThatDoNotTolerateATaintLeave(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args Args
 		want []string
 	}{
 		{"nothing", Args{}, nil},
-		{"every field, rightly", Args{
+		{"all fields", Args{
 			Selection:               candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
 			IncludePreferNoSchedule: true,
 			ExcludedTaints:          []string{}, IncludedTaints: []string{"a", "example.com/a=b-C.d_0"},
@@ -248,7 +248,7 @@ func deepCopy(s schemas.NodeScope) schemas.NodeScope {
 	return s
 }
 
-func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {
+func TestDecideIgnoresTheOrderOfPods(t *testing.T) {
 	r := test.Random(t)
 	some := 0
 	for range 500 {
