@@ -1,5 +1,5 @@
-// Package nodeaffinity is the strategy RemovePodsViolatingNodeAffinity: a pod on a node that its node affinity does not
-// allow, or likes less than another, should move, if the other would take it.
+// Package nodeaffinity is the strategy RemovePodsViolatingNodeAffinity: it moves a pod that fits on another node, if its node
+// affinity forbids its node or prefers the other one.
 package nodeaffinity
 
 import (
@@ -20,10 +20,10 @@ const (
 	Preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
-// Args are the arguments of the strategy. NodeAffinityType has no default and must be given.
+// Args are the arguments of the strategy. NodeAffinityType is required.
 type Args struct {
 	candidate.Selection
-	// NodeAffinityType are the kinds of node affinity that count: [Required], [Preferred] or both, in any order.
+	// NodeAffinityType lists the kinds of node affinity to consider: [Required], [Preferred], or both, in any order.
 	NodeAffinityType []string `json:"nodeAffinityType,omitzero"`
 }
 
@@ -46,9 +46,9 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// Decide returns the pods that should leave the node: those that it may not run by their required node affinity, then
-// those that prefer another node, each in the order of [candidate.Compare]. No pod moves that fits on no other node,
-// or whose Elsewhere is not known. A node that is not ready keeps its pods.
+// Decide returns the pods that should leave the node: first the pods whose required node affinity forbids the node, then the pods
+// that prefer another node, each in the order of [candidate.Compare]. A pod stays if it fits on no other node or if its
+// Elsewhere is unknown. A node that is not ready keeps its pods.
 func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	if !candidate.Ready(&scope.Node) {
 		return nil
@@ -70,21 +70,21 @@ func (a Args) Decide(scope schemas.NodeScope) []schemas.Intent {
 	return append(candidate.Intents(forbidden), candidate.Intents(disliked)...)
 }
 
-// Seeks reports whether another node could suit the node affinity of the pod better. It implements [policy.Seeker].
+// Seeks reports whether another node could match the node affinity of the pod better. It implements [policy.Seeker].
 func (a Args) Seeks(pod *corev1.Pod, node *corev1.Node) bool {
 	return considers(pod) && candidate.Ready(node) && a.Has(pod) && (a.forbids(pod, node) || a.dislikes(pod, node))
 }
 
-// Concerns implements [policy.Concerned]: Decide moves only pods that [Args.Seeks] reports.
+// Concerns implements [policy.Concerned]. Decide moves only pods that [Args.Seeks] reports.
 func (a Args) Concerns(pod *corev1.Pod, node *corev1.Node) bool { return a.Seeks(pod, node) }
 
-// considers reports whether the pod has a node affinity and stays by itself. Most pods have none and cost nothing.
+// considers reports whether the pod has a node affinity and is not terminating or ended.
 func considers(pod *corev1.Pod) bool {
 	return pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil && !candidate.Leaves(pod)
 }
 
-// forbids reports whether the pod has a required node affinity that counts, and that together with its node selector does
-// not match the node. An invalid affinity matches no node, as for the scheduler.
+// forbids reports whether the required node affinity and the node selector of the pod do not match the node. It is false without
+// a required node affinity. As in the scheduler, an invalid affinity matches no node.
 func (a Args) forbids(pod *corev1.Pod, node *corev1.Node) bool {
 	if pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil ||
 		!slices.Contains(a.NodeAffinityType, Required) {
@@ -94,8 +94,7 @@ func (a Args) forbids(pod *corev1.Pod, node *corev1.Node) bool {
 	return err != nil || !match
 }
 
-// dislikes reports whether the pod has a preferred node affinity that counts, and a node could match more of it. Invalid terms
-// prefer no node.
+// dislikes reports whether a node could match more of the preferred node affinity of the pod. Invalid terms are ignored.
 func (a Args) dislikes(pod *corev1.Pod, node *corev1.Node) bool {
 	terms := pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	if len(terms) == 0 || !slices.Contains(a.NodeAffinityType, Preferred) {
@@ -112,7 +111,7 @@ func (a Args) dislikes(pod *corev1.Pod, node *corev1.Node) bool {
 	return read.Score(node) < most
 }
 
-// forbiddenReason is "its required node affinity does not match node-1; it fits on node-2".
+// forbiddenReason returns text such as "its required node affinity does not match node-1; it fits on node-2".
 func forbiddenReason(pod *corev1.Pod, node *corev1.Node, elsewhere *schemas.Elsewhere) string {
 	rule := "its required node affinity does"
 	if len(pod.Spec.NodeSelector) > 0 {
@@ -121,7 +120,7 @@ func forbiddenReason(pod *corev1.Pod, node *corev1.Node, elsewhere *schemas.Else
 	return fmt.Sprintf("%s not match %s; it fits on %s", rule, node.Name, elsewhere.Node)
 }
 
-// dislikedReason is "it prefers node-2, by the weights of its node affinity: 60 against 10 of node-1".
+// dislikedReason returns text such as "it prefers node-2, by the weights of its node affinity: 60 against 10 of node-1".
 func dislikedReason(node *corev1.Node, elsewhere *schemas.Elsewhere) string {
 	return fmt.Sprintf("it prefers %s, by the weights of its node affinity: %d against %d of %s",
 		elsewhere.Node, elsewhere.Preference, elsewhere.Here, node.Name)

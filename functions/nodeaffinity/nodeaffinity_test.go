@@ -22,14 +22,14 @@ type (
 	list = []schemas.Intent
 )
 
-// fitting says that the pod fits on node-2, with the preferences of node-2 and of the node that it runs on.
+// fitting makes the pod fit on node-2, with the preference weights of node-2 and of its own node.
 func fitting(preference, here int64) test.PodOption {
 	return func(p *schemas.ScopedPod) {
 		p.Elsewhere = &schemas.Elsewhere{Fits: true, Node: "node-2", Preference: preference, Here: here}
 	}
 }
 
-// stuck says that the pod fits nowhere else.
+// stuck makes the pod fit on no other node.
 func stuck(p *schemas.ScopedPod) {
 	p.Elsewhere = &schemas.Elsewhere{Why: "no other node has room"}
 }
@@ -44,7 +44,7 @@ func zone(name string) corev1.NodeSelectorTerm {
 	return test.Term("zone", corev1.NodeSelectorOpIn, name)
 }
 
-// bound is a pod that is bound to the zone east, and disposed one that prefers it.
+// bound returns a pod that requires the zone east, and disposed one that prefers it.
 func bound(name string, options ...test.PodOption) schemas.ScopedPod {
 	return test.Pod(name, append([]test.PodOption{test.Requiring(zone("east")), fitting(0, 0)}, options...)...)
 }
@@ -82,13 +82,13 @@ func (c decision) check(t *testing.T) {
 			}
 			asked := args.Decide(onlyAsked(args, s))
 			if !slices.Equal(asked, c.want) {
-				t.Errorf("when only what is sought is known:\ngot  %+v\nwant %+v", asked, c.want)
+				t.Errorf("with Elsewhere only where Seeks is true:\ngot  %+v\nwant %+v", asked, c.want)
 			}
 		}
 	})
 }
 
-// onlyAsked is the scope as the watcher makes it: without the Elsewhere of pods that are not asked about.
+// onlyAsked returns the scope as the watcher builds it: Elsewhere is set only for pods that Seeks reports.
 func onlyAsked(args Args, s schemas.NodeScope) schemas.NodeScope {
 	s.Pods = slices.Clone(s.Pods)
 	for i := range s.Pods {
@@ -101,7 +101,7 @@ func onlyAsked(args Args, s schemas.NodeScope) schemas.NodeScope {
 
 func of(types ...string) Args { return Args{NodeAffinityType: types} }
 
-func TestAPodThatItsRequiredNodeAffinityForbidsOnTheNodeLeaves(t *testing.T) {
+func TestDecideRequired(t *testing.T) {
 	west, plain := test.Node("node-1", test.NodeLabel("zone", "west")), test.Node("node-1")
 	a := list{test.Intent("a", "node-1", notAllowed)}
 	for _, c := range []decision{
@@ -114,26 +114,26 @@ func TestAPodThatItsRequiredNodeAffinityForbidsOnTheNodeLeaves(t *testing.T) {
 		{"the name of the node", of(Required), west, pods{bound("a", test.Requiring(test.Named("node-1")))}, nil},
 		{"the name of another node", of(Required), west, pods{bound("a", test.Requiring(test.Named("node-2")))}, a},
 		{"an affinity without terms matches nothing", of(Required), west, pods{bound("a", test.Requiring())}, a},
-		{"an affinity that cannot be read matches nothing", of(Required), west,
+		{"invalid affinity", of(Required), west,
 			pods{bound("a", test.Requiring(test.Term("zone", corev1.NodeSelectorOpGt, "high")))}, a},
 		{"the affinity matches, the node selector does not", of(Required), west,
 			pods{bound("a", test.Requiring(zone("west")), test.Selecting("disk", "ssd"))}, list{test.Intent("a", "node-1", neitherAllowed)}},
-		{"a node selector alone is not looked at", of(Required), west, pods{test.Pod("a", test.Selecting("zone", "east"), fitting(0, 0))}, nil},
+		{"node selector without affinity", of(Required), west, pods{test.Pod("a", test.Selecting("zone", "east"), fitting(0, 0))}, nil},
 		{"a pod without affinity", of(Required), west, pods{test.Pod("a", fitting(0, 0))}, nil},
-		{"a pod with an affinity to pods alone", of(Required, Preferred), west,
+		{"only pod affinity", of(Required, Preferred), west,
 			pods{test.Pod("a", fitting(1, 0), func(p *schemas.ScopedPod) { p.Pod.Spec.Affinity = &corev1.Affinity{} })}, nil},
 		{"preferences do not matter", of(Required), west, pods{bound("a", fitting(0, 100))}, a},
-		{"only preferred affinity is asked for", of(Preferred), west, pods{bound("a")}, nil},
+		{"only preferred affinity enabled", of(Preferred), west, pods{bound("a")}, nil},
 
-		{"a pod that fits nowhere else stays", of(Required), west, pods{bound("a", stuck)}, nil},
-		{"a pod of which nothing is known stays", of(Required), west,
+		{"fits on no other node", of(Required), west, pods{bound("a", stuck)}, nil},
+		{"fit is unknown", of(Required), west,
 			pods{bound("a", func(p *schemas.ScopedPod) { p.Elsewhere = nil })}, nil},
 	} {
 		c.check(t)
 	}
 }
 
-func TestAPodThatPrefersAnotherNodeThatTakesItLeaves(t *testing.T) {
+func TestDecidePreferred(t *testing.T) {
 	west := test.Node("node-1", test.NodeLabel("zone", "west"))
 	reason := func(weight, here int) list { return list{test.Intent("a", "node-1", drawn(weight, here))} }
 	for _, c := range []decision{
@@ -141,18 +141,18 @@ func TestAPodThatPrefersAnotherNodeThatTakesItLeaves(t *testing.T) {
 		{"another node weighs a little more", of(Preferred), west, pods{disposed("a", test.Preferring(59, zone("west")), fitting(60, 59))}, reason(60, 59)},
 		{"another node weighs the same", of(Preferred), west, pods{disposed("a", test.Preferring(60, zone("west")), fitting(60, 60))}, nil},
 		{"another node weighs less", of(Preferred), west, pods{disposed("a", test.Preferring(70, zone("west")), fitting(60, 70))}, nil},
-		{"the best node that takes it is as good as this one", of(Preferred), west, pods{disposed("a", fitting(0, 0))}, nil},
-		{"no other node takes it", of(Preferred), west, pods{disposed("a", stuck)}, nil},
-		{"a pod of which nothing is known stays", of(Preferred), west,
+		{"best fitting node is equal", of(Preferred), west, pods{disposed("a", fitting(0, 0))}, nil},
+		{"fits on no other node", of(Preferred), west, pods{disposed("a", stuck)}, nil},
+		{"fit is unknown", of(Preferred), west,
 			pods{disposed("a", func(p *schemas.ScopedPod) { p.Elsewhere = nil })}, nil},
 		{"a pod without preferences", of(Preferred), west, pods{bound("a", fitting(60, 0))}, nil},
-		{"only required affinity is asked for", of(Required), west, pods{disposed("a")}, nil},
+		{"only required affinity enabled", of(Required), west, pods{disposed("a")}, nil},
 	} {
 		c.check(t)
 	}
 }
 
-func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) {
+func TestRequiredMovesBeforePreferred(t *testing.T) {
 	west := test.Node("node-1", test.NodeLabel("zone", "west"))
 	in := func(include, exclude []string) Args {
 		return Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
@@ -163,31 +163,31 @@ func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) 
 	both := list{move("e", notAllowed), move("d", notAllowed), move("b", notAllowed), move("c", drawn(60, 0)), move("a", drawn(60, 0))}
 	for _, c := range []decision{
 		{"both kinds", of(Required, Preferred), west, mixed, both},
-		{"both kinds, in the other order", of(Preferred, Required), west, mixed, both},
-		{"a pod of both kinds leaves once, by what is required", of(Preferred, Required), west,
+		{"both kinds in the other order", of(Preferred, Required), west, mixed, both},
+		{"pod with both kinds moves once", of(Preferred, Required), west,
 			pods{bound("a", test.Preferring(5, zone("east")), fitting(5, 0))}, list{move("a", notAllowed)}},
-		{"a pod of both kinds, of which one counts", of(Preferred), west,
+		{"pod with both kinds, one enabled", of(Preferred), west,
 			pods{bound("a", test.Preferring(5, zone("east")), fitting(5, 0))}, list{move("a", drawn(5, 0))}},
-		{"the pod that does not mind before the one that does", of(Required), west,
+		{"order within one kind", of(Required), west,
 			pods{bound("a", test.ReluctantToMove()), bound("c"), bound("b")}, list{move("b", notAllowed), move("c", notAllowed), move("a", notAllowed)}},
 
-		{"a protected pod stays", of(Required, Preferred), west,
+		{"protected pod", of(Required, Preferred), west,
 			pods{bound("a", test.Protected(policy.PodsWithPVC)), disposed("b", test.Protected(policy.PodsWithPVC)), bound("c")}, list{move("c", notAllowed)}},
-		{"a pod that is being deleted is left alone", of(Required, Preferred), west,
+		{"terminating pod", of(Required, Preferred), west,
 			pods{bound("a", test.Terminating()), disposed("b", test.Terminating())}, nil},
-		{"pods that have ended are left alone, pending ones are not", of(Required), west,
+		{"ended pods stay, pending pods move", of(Required), west,
 			pods{bound("a", test.Phase(corev1.PodSucceeded)), bound("b", test.Phase(corev1.PodFailed)), bound("c", test.Phase(corev1.PodPending))},
 			list{move("c", notAllowed)}},
 
-		{"a node that is not ready keeps its pods", of(Required, Preferred), test.Node("node-1", test.Ready(corev1.ConditionFalse)),
+		{"node not ready", of(Required, Preferred), test.Node("node-1", test.Ready(corev1.ConditionFalse)),
 			pods{bound("a"), disposed("b")}, nil},
-		{"a node that does not answer keeps its pods", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), pods{bound("a")}, nil},
-		{"a node that is ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionTrue)), pods{bound("a")}, list{move("a", notAllowed)}},
+		{"node status unknown", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), pods{bound("a")}, nil},
+		{"node ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionTrue)), pods{bound("a")}, list{move("a", notAllowed)}},
 
-		{"only namespaces that are included", in([]string{"web"}, nil), west, pods{bound("a"), bound("b", test.In("db"))}, list{move("a", notAllowed)}},
-		{"not namespaces that are excluded", in(nil, []string{"web"}), west, pods{bound("a"), bound("b", test.In("db"))},
+		{"included namespaces", in([]string{"web"}, nil), west, pods{bound("a"), bound("b", test.In("db"))}, list{move("a", notAllowed)}},
+		{"excluded namespaces", in(nil, []string{"web"}), west, pods{bound("a"), bound("b", test.In("db"))},
 			list{test.IntentIn("db", "b", "node-1", notAllowed)}},
-		{"only pods that are selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
+		{"label selector", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}},
 			west, pods{bound("a"), bound("b", test.Labelled("tier", "web")), bound("c", test.Labelled("tier", "db"))}, list{move("b", notAllowed)}},
 		{"an empty selector selects all", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, west,
 			pods{bound("a")}, list{move("a", notAllowed)}},
@@ -196,7 +196,7 @@ func TestPodsThatBreakWhatIsRequiredLeaveBeforeThoseThatHaveAWish(t *testing.T) 
 	}
 }
 
-func TestItIsAskedWhereElseAPodFitsOnlyWhenThatCanMakeItMove(t *testing.T) {
+func TestFitIsCheckedOnlyIfItMatters(t *testing.T) {
 	west := test.Node("node-1", test.NodeLabel("zone", "west"))
 	for _, c := range []struct {
 		name string
@@ -206,21 +206,21 @@ func TestItIsAskedWhereElseAPodFitsOnlyWhenThatCanMakeItMove(t *testing.T) {
 		want bool
 	}{
 		{"a pod without affinity", of(Required, Preferred), west, test.Pod("a"), false},
-		{"required affinity that the node breaks", of(Required), west, bound("a"), true},
-		{"required affinity that the node keeps", of(Required), west, bound("a", test.Requiring(zone("west"))), false},
-		{"required affinity that does not count", of(Preferred), west, bound("a"), false},
-		{"a wish that the node does not meet", of(Preferred), west, disposed("a"), true},
-		{"a wish that the node meets, and another", of(Preferred), west, disposed("a", test.Preferring(1, zone("west"))), true},
-		{"every wish is met", of(Preferred), west, test.Pod("a", test.Preferring(1, zone("west")), test.Preferring(2, test.Named("node-1"))), false},
-		{"a wish that cannot be read is none", of(Preferred), west,
+		{"required affinity not met", of(Required), west, bound("a"), true},
+		{"required affinity met", of(Required), west, bound("a", test.Requiring(zone("west"))), false},
+		{"required affinity not enabled", of(Preferred), west, bound("a"), false},
+		{"preference not met", of(Preferred), west, disposed("a"), true},
+		{"one of two preferences met", of(Preferred), west, disposed("a", test.Preferring(1, zone("west"))), true},
+		{"all preferences met", of(Preferred), west, test.Pod("a", test.Preferring(1, zone("west")), test.Preferring(2, test.Named("node-1"))), false},
+		{"invalid preference", of(Preferred), west,
 			test.Pod("a", test.Preferring(1, zone("east")), test.Preferring(1, test.Term("zone", corev1.NodeSelectorOpGt, "high"))), false},
-		{"a wish that does not count", of(Required), west, disposed("a"), false},
-		{"a namespace that is not looked at", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"db"}}}}, west, bound("a"), false},
-		{"a pod that is not selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+		{"preference not enabled", of(Required), west, disposed("a"), false},
+		{"namespace not included", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"db"}}}}, west, bound("a"), false},
+		{"pod not selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
 			west, bound("a"), false},
-		{"a pod that is being deleted", of(Required), west, bound("a", test.Terminating()), false},
-		{"a pod that has ended", of(Required), west, bound("a", test.Phase(corev1.PodFailed)), false},
-		{"a node that is not ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), bound("a"), false},
+		{"terminating pod", of(Required), west, bound("a", test.Terminating()), false},
+		{"ended pod", of(Required), west, bound("a", test.Phase(corev1.PodFailed)), false},
+		{"node not ready", of(Required), test.Node("node-1", test.Ready(corev1.ConditionUnknown)), bound("a"), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.args.Seeks(&c.pod.Pod, &c.node); got != c.want {
@@ -230,7 +230,7 @@ func TestItIsAskedWhereElseAPodFitsOnlyWhenThatCanMakeItMove(t *testing.T) {
 	}
 }
 
-func TestThePodsThatAreAskedAboutAreTheOnesThatCouldMove(t *testing.T) {
+func TestFitIsCheckedForCandidates(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	zones := []string{"east", "west", "north"}
@@ -247,7 +247,7 @@ func TestThePodsThatAreAskedAboutAreTheOnesThatCouldMove(t *testing.T) {
 					change(&p)
 				}
 			}
-			fitting(1000, 0)(&p) // a node better than all there are, so that only the pod and its node decide
+			fitting(1000, 0)(&p) // better than any node, so the result depends only on the pod and its node
 			all = append(all, p)
 		}
 		want := args.Decide(scope(n, all...))
@@ -271,7 +271,7 @@ func TestThePodsThatAreAskedAboutAreTheOnesThatCouldMove(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestValidate(t *testing.T) {
 	const right = "want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution"
 	test.Refused(t, Args{
 		Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}, NodeAffinityType: []string{Preferred, Required},
@@ -314,7 +314,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// Every pod with a node affinity is asked about whenever a scope of its node is made.
+// Each scope of a node checks every pod with a node affinity.
 func BenchmarkSeeks(b *testing.B) {
 	s := crowd()
 	args := of(Required, Preferred)
