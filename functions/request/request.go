@@ -1,15 +1,15 @@
-// Package request moves the pods of a request.
+// Package request is the strategy that moves the pods of a request.
 package request
 
 import "github.com/rehome-dev/rehome/schemas"
 
-// Args has no fields: everything is in the request.
+// Args has no fields, because the request has all options.
 type Args struct{}
 
-// Validate finds nothing wrong.
+// Validate returns nil.
 func (Args) Validate() error { return nil }
 
-// Decide wants every pod of the request moved that nothing protects, in the order of the scope.
+// Decide returns the unprotected pods of the request, in the order of the scope.
 func (Args) Decide(scope schemas.RequestScope) []schemas.Intent {
 	r := scope.Request
 	reason := "asked for by " + r.Sender

@@ -30,7 +30,7 @@ func intent(name, reason string) schemas.Intent {
 	}
 }
 
-func TestThePodsThatWereAskedForMove(t *testing.T) {
+func TestDecide(t *testing.T) {
 	ended := pod("ended")
 	ended.Pod.Status.Phase = corev1.PodFailed
 	of := func(i schemas.Intent) schemas.Intent {
@@ -45,18 +45,18 @@ func TestThePodsThatWereAskedForMove(t *testing.T) {
 		pods    []schemas.ScopedPod
 		want    []schemas.Intent
 	}{
-		{"no pod, no intent", schemas.Request{Sender: "admin", Reason: "why"}, nil, nil},
+		{"no pods", schemas.Request{Sender: "admin", Reason: "why"}, nil, nil},
 		{
-			"all that nothing protects, in their order", schemas.Request{Sender: "admin", Reason: "why"},
+			"unprotected pods in their order", schemas.Request{Sender: "admin", Reason: "why"},
 			[]schemas.ScopedPod{pod("b"), pod("a", "DaemonSetPods"), pod("c")},
 			[]schemas.Intent{intent("b", "asked for by admin: why"), intent("c", "asked for by admin: why")},
 		},
 		{
-			"one that has ended is to be removed", schemas.Request{Sender: "admin", Reason: "why"},
+			"ended pod", schemas.Request{Sender: "admin", Reason: "why"},
 			[]schemas.ScopedPod{ended}, []schemas.Intent{gone},
 		},
 		{
-			"as the request says, and for whom it was asked",
+			"options and requester",
 			schemas.Request{
 				Sender: "http", Requester: "Robin", Reason: "why", Method: schemas.UseEvict, DryRun: true,
 				Override: []string{"DaemonSetPods"},
