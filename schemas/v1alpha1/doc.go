@@ -1,29 +1,26 @@
-// Package v1alpha1 holds the Kubernetes kinds of Rehome: what people apply with kubectl to say what they intend.
+// Package v1alpha1 has the Kubernetes kinds of Rehome.
 //
-//	NodeMaintenance   nodes are to be cordoned, drained, worked on and given back; its status says how far that is
-//	DrainRule         how the pods of one namespace take part in that; written by who owns the application
-//	ClusterDrainRule  the same for namespaces that a selector finds; written by who runs the cluster
+//	NodeMaintenance   cordons, drains, and releases nodes; the status has the progress
+//	DrainRule         sets how pods of one namespace are drained; written by the owner of the application
+//	ClusterDrainRule  the same for selected namespaces; written by the operator of the cluster
 //
-// # The way of a maintenance
+// # Stages
 //
 //	Idle ──▶ Cordon ──▶ Drain ──▶ Complete ──▶ deleted
 //
-// spec.stage says what is wanted, by a person or a program; stages can be left out, never gone back. Rehome leads each node
-// there: a node is cordoned before it is drained, and on Complete it gets back what it was before. status.nodes says where
-// each node is. Nothing but Rehome writes the status.
+// A user or a program sets spec.stage, which may skip stages and never goes back. Rehome brings each node to that stage: it
+// cordons a node before it drains it, and at Complete it restores the previous state. status.nodes has the stage of each node.
+// Only Rehome writes the status.
 //
-// # What is promised
+// # Guarantees
 //
-//   - No more nodes are cordoned by a maintenance at a time than spec.atOnce says. A node counts from before it is cordoned
-//     until it is given back.
-//   - A node is claimed in the status before it is touched, by an update that fails when the status has changed since: two
-//     decisions that do not know of each other cannot claim too many.
-//   - A node that was cordoned before stays cordoned afterwards, and so does one that somebody else cordoned meanwhile.
-//   - Budgets, limits and circuit breakers hold as for every other move. Nothing is deleted past them, not after a deadline
-//     either.
+//   - A maintenance never has more nodes in work than spec.atOnce allows. A node counts from before its cordon until its release.
+//   - Rehome claims a node in the status before it changes the node. The update fails if the status has changed since it was read,
+//     so two concurrent decisions cannot claim too many nodes.
+//   - A node that was cordoned before stays cordoned afterwards, and so does one that somebody cordoned in the meantime.
+//   - Budgets, limits, and circuit breakers apply as for every other move. Nothing bypasses them, not even after a deadline.
 //
-// The rules that the API server checks itself are in deploy/crds, made from the markers of these types, and in the
-// ValidatingAdmissionPolicy beside them.
+// deploy/crds has the CRDs, generated from the markers of these types, and a ValidatingAdmissionPolicy with further rules.
 //
 // +kubebuilder:object:generate=true
 // +groupName=rehome.dev

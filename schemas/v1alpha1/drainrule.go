@@ -2,23 +2,23 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Behaviour is what a rule wants of its pods when their node is drained.
+// Behaviour is what happens to a pod when its node is drained.
 //
 // +kubebuilder:validation:Enum=Drain;Skip;WaitCompleted
 type Behaviour string
 
-// The behaviours. They are spelled in JSON as Cluster API spells those of its rules.
+// The behaviours, spelled in JSON as in Cluster API.
 const (
-	DrainPods     Behaviour = "Drain"         // move them
-	SkipPods      Behaviour = "Skip"          // leave them; the node counts as drained with them
-	WaitCompleted Behaviour = "WaitCompleted" // wait until they end by themselves
+	DrainPods     Behaviour = "Drain"         // move the pods
+	SkipPods      Behaviour = "Skip"          // leave the pods; the node counts as drained with them
+	WaitCompleted Behaviour = "WaitCompleted" // wait until the pods have ended
 )
 
-// LabelDrain is the label by which a pod says itself how it takes part, which counts more than every rule: drain, skip or
-// wait-completed. That of Cluster API, cluster.x-k8s.io/drain, counts in the same way.
+// LabelDrain is the pod label that overrides every rule: drain, skip, or wait-completed. The label of Cluster API,
+// cluster.x-k8s.io/drain, has the same effect.
 const LabelDrain = "rehome.dev/drain"
 
-// DrainRule says how pods of its namespace take part when their node is drained.
+// DrainRule sets what happens to pods of its namespace when their node is drained.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=dr,categories=rehome
@@ -42,8 +42,8 @@ type DrainRuleList struct {
 	Items []DrainRule `json:"items"`
 }
 
-// ClusterDrainRule says how pods of the namespaces that it selects take part when their node is drained. A DrainRule of the
-// pod's namespace counts more.
+// ClusterDrainRule sets what happens to pods of selected namespaces when their node is drained. A DrainRule in the namespace of
+// the pod takes precedence.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cdr,categories=rehome
@@ -67,17 +67,17 @@ type ClusterDrainRuleList struct {
 	Items []ClusterDrainRule `json:"items"`
 }
 
-// DrainRuleSpec is how pods take part. Of several rules of the same rank that select a pod the first by name counts.
+// DrainRuleSpec selects pods and their behavior. If several rules of the same kind select a pod, the first by name applies.
 type DrainRuleSpec struct {
-	// Pods selects by labels. Left out: all. It is never empty.
+	// Pods selects pods by their labels. Without it, the rule selects all. It must not be empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) || has(self.matchExpressions)) && (!has(self.matchLabels) || size(self.matchLabels) > 0) && (!has(self.matchExpressions) || size(self.matchExpressions) > 0)",message="must not be empty: leave it out to select every pod"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && !has(e.values))",message="each of matchExpressions must have operator In or NotIn and values, or operator Exists or DoesNotExist without values"
 	Pods *metav1.LabelSelector `json:"pods,omitempty"`
-	// Behavior is what is wanted of them.
+	// Behavior is what happens to the pods.
 	Behavior Behaviour `json:"behavior"`
-	// Order says when they move: those of a lower order first, 0 for pods without a rule; among those of the same step of
-	// the plan. The next order begins on a node when the one before is gone from it. From -1000 to 1000.
+	// Order sets the order of moves within a step of the plan, from -1000 to 1000. Lower orders move first. Pods without a rule
+	// have order 0. The next order begins on a node when the pods of the previous one have left it.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
@@ -85,10 +85,10 @@ type DrainRuleSpec struct {
 	Order int32 `json:"order,omitempty"`
 }
 
-// ClusterDrainRuleSpec is how pods take part, in the namespaces that it selects.
+// ClusterDrainRuleSpec selects pods by namespace too.
 type ClusterDrainRuleSpec struct {
 	DrainRuleSpec `json:",inline"`
-	// Namespaces selects by the labels of the namespace. Left out: all. It is never empty.
+	// Namespaces selects pods by the labels of their namespace. Without it, the rule selects all. It must not be empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) || has(self.matchExpressions)) && (!has(self.matchLabels) || size(self.matchLabels) > 0) && (!has(self.matchExpressions) || size(self.matchExpressions) > 0)",message="must not be empty: leave it out to select every namespace"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && !has(e.values))",message="each of matchExpressions must have operator In or NotIn and values, or operator Exists or DoesNotExist without values"

@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Stage is how far a maintenance is to be or has come.
+// Stage is a stage of a maintenance.
 //
 // +kubebuilder:validation:Enum=Idle;Cordon;Drain;Complete
 type Stage string
 
-// The stages of a maintenance. They are only gone through forwards.
+// The stages of a maintenance, in order. A maintenance never goes back to an earlier stage.
 const (
-	Idle     Stage = "Idle"     // announced; nothing is touched
-	Cordon   Stage = "Cordon"   // no new pods on the nodes
-	Drain    Stage = "Drain"    // and those that are there move away
-	Complete Stage = "Complete" // the nodes are given back as they were before
+	Idle     Stage = "Idle"     // announced only
+	Cordon   Stage = "Cordon"   // the nodes are unschedulable
+	Drain    Stage = "Drain"    // and their pods move away
+	Complete Stage = "Complete" // the nodes are released, as they were before
 )
 
-// NodeMaintenance says that nodes are to be worked on. It is cluster-scoped. Its name has at most 63 characters.
+// NodeMaintenance cordons, drains, and releases nodes for maintenance. It is cluster-scoped. Its name has at most 63 characters.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=nm,categories=rehome
@@ -50,78 +50,78 @@ type NodeMaintenanceList struct {
 	Items []NodeMaintenance `json:"items"`
 }
 
-// NodeMaintenanceSpec is what is wanted.
+// NodeMaintenanceSpec is the desired state of a maintenance.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.plan) && has(oldSelf.plan) ? self.plan == oldSelf.plan : (!has(self.plan) || size(self.plan) == 0) && (!has(oldSelf.plan) || size(oldSelf.plan) == 0)",message="the plan cannot be changed: delete the maintenance and make another",fieldPath=".plan"
 // +kubebuilder:validation:XValidation:rule="!has(self.onDeadline) || has(self.deadline)",message="onDeadline needs a deadline: set deadline, or leave onDeadline out",fieldPath=".onDeadline"
 type NodeMaintenanceSpec struct {
-	// Nodes says which nodes. It cannot be changed.
+	// Nodes selects the nodes. It is immutable.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the nodes cannot be changed: delete the maintenance and make another"
 	Nodes NodeSet `json:"nodes"`
-	// Stage is what is wanted now. Empty: Idle. It only goes forwards; stages can be left out.
+	// Stage is the desired stage, by default Idle. It only moves forward, and may skip stages.
 	//
 	// +kubebuilder:default=Idle
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || oldSelf == 'Idle' || self == 'Complete' || (oldSelf == 'Cordon' && self == 'Drain')",message="the stage only goes forwards: Idle, Cordon, Drain, Complete",messageExpression="'the stage cannot go from ' + oldSelf + ' to ' + self + ', only forwards: Idle, Cordon, Drain, Complete'"
 	Stage Stage `json:"stage,omitempty"`
-	// Reason says in words why; it is told on pods' events and on the nodes' conditions. At most 500 characters.
+	// Reason explains why the nodes need maintenance. Events of pods and conditions of nodes show it. At most 500 characters.
 	//
 	// +kubebuilder:validation:MaxLength=500
 	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="must say in words why the nodes are worked on"
 	Reason string `json:"reason"`
-	// Window is when the work on the nodes is planned. Left out: as soon as Stage says so. Outside of it no node is begun; one
-	// that was begun is finished. A window that was over before it could begin is not taken: Accepted is False, with the
-	// reason WindowPast.
+	// Window limits when Rehome begins with a node. Without it, Rehome begins as soon as Stage allows. A node that was begun is
+	// finished outside of the window too. If the window ends before any node can begin, Accepted is False with the reason
+	// WindowPast.
 	Window *Window `json:"window,omitempty"`
-	// AtOnce is how many nodes at a time, a number or a share of all of them such as "10%", rounded down and at least one.
-	// Left out: one.
+	// AtOnce is the largest number of nodes in maintenance at the same time, by default 1. It is a number, or a share of the
+	// nodes such as "10%", which is rounded down to at least one.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=7
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number of nodes from 1 to 1000000, or a share of them from 1% to 100%"
 	AtOnce *intstr.IntOrString `json:"atOnce,omitempty"`
-	// Topology is the key of a node label: nodes are worked on at a time only if they share its value. Empty: any.
+	// Topology is the key of a node label. Nodes are in maintenance at the same time only if they share its value. Empty means no
+	// such limit.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="must be the key of a label, such as topology.kubernetes.io/zone"
 	Topology string `json:"topology,omitempty"`
-	// Deadline is how long the drain of one node may take from its cordon on. Left out: as long as it takes.
+	// Deadline is the longest time for the drain of one node, counted from its cordon. Without it there is no limit.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?[hms])+$') && duration(self) > duration('0s')",message="must be longer than 0, in hours, minutes and seconds, such as 1h30m"
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
-	// OnDeadline is what happens to a node whose deadline has passed. Empty: Continue. It is only there with a Deadline.
+	// OnDeadline is what happens to a node after its deadline, by default Continue. It requires Deadline.
 	OnDeadline OnDeadline `json:"onDeadline,omitempty"`
-	// Plan is in which order the pods of a node move. Empty: all but those of DaemonSets, all at once. Pods that no step
-	// selects move after the last one. DaemonSet pods move only when a step says so. It cannot be changed. No step is there
-	// twice; a step that selects nothing for other reasons, since those before it take all of its pods, is found by Rehome:
-	// Accepted is False, with the reason PlanContradiction.
+	// Plan is the order in which the pods of a node move. Pods that no step selects move after the last step. DaemonSet pods move
+	// only if a step selects them. Without a plan, all pods except DaemonSet pods move together. It is immutable, and its steps
+	// are unique. If an earlier step selects all pods of a later one, Accepted is False with the reason PlanContradiction.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a == b))",message="two steps are the same, and the second one would never select a pod: leave it out"
 	Plan []DrainStep `json:"plan,omitempty"`
-	// Gates must all be open before a node is begun, and while its pods move. No two have the same name.
+	// Gates must all be open before Rehome begins with a node, and while its pods move. Their names are unique.
 	//
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Gates []Gate `json:"gates,omitempty"`
-	// Force lifts guards that would refuse the maintenance. No guard is there twice.
+	// Force disables guards that would refuse the maintenance.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3
 	Force []Guard `json:"force,omitempty"`
 }
 
-// NodeSet is nodes. Exactly one field is set.
+// NodeSet selects nodes, by names or by a selector.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.names) != has(self.selector)",message="must have either names or selector, and not both"
 type NodeSet struct {
-	// Names lists them, each once, at least one and at most 1000. A name that no node has is waited for, with the reason
-	// NoNodes when there is none of them.
+	// Names lists 1 to 1000 nodes. Rehome waits for nodes that do not exist. If none exists, Progressing is False with the
+	// reason NoNodes.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -129,47 +129,47 @@ type NodeSet struct {
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="must list at least one node"
 	Names []string `json:"names,omitempty"`
-	// Selector finds them by their labels. It is never empty. A node that joins later is one of them. What it finds is decided
-	// by Rehome: nothing is waited for (Progressing is False, with the reason NoNodes), and all nodes, the whole control plane
-	// or the only node are not taken unless Force says so (Accepted is False, with the name of the Guard as the reason). A key or
-	// a value that no label can have is found by Rehome, too: Accepted is False, with the reason InvalidSelector.
+	// Selector selects nodes by their labels, including nodes that join later. It must not be empty. If it selects no node,
+	// Progressing is False with the reason NoNodes. If it selects all nodes, the whole control plane, or the only node, Accepted
+	// is False with the name of the Guard as the reason, unless Force disables that guard. If a key or a value is not valid in a
+	// label, Accepted is False with the reason InvalidSelector.
 	//
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) || has(self.matchExpressions)) && (!has(self.matchLabels) || size(self.matchLabels) > 0) && (!has(self.matchExpressions) || size(self.matchExpressions) > 0)",message="must not be empty, which would select every node: set matchLabels, matchExpressions or both"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && !has(e.values))",message="each of matchExpressions must have operator In or NotIn and values, or operator Exists or DoesNotExist without values"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// Window is when nodes may be begun: from Start to End, and if there is a Schedule only within its times. At least one of them
-// is set.
+// Window limits when Rehome begins with nodes: between Start and End, and only during Schedule if it is set. At least one
+// field is required.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.start) || has(self.end) || has(self.schedule)",message="must have start, end or schedule: leave window out to begin at any time"
 // +kubebuilder:validation:XValidation:rule="!has(self.start) || !has(self.end) || self.start < self.end",message="end must be after start",fieldPath=".end"
 type Window struct {
-	// Start is when it opens. Left out: it is open already.
+	// Start is the beginning of the window. Without it the window is open from now on.
 	Start *metav1.Time `json:"start,omitempty"`
-	// End is when it closes, after Start. Left out: never.
+	// End is the end of the window, after Start. Without it the window never ends.
 	End *metav1.Time `json:"end,omitempty"`
-	// Schedule repeats.
+	// Schedule opens the window repeatedly.
 	Schedule *Schedule `json:"schedule,omitempty"`
 }
 
-// Schedule is times that repeat.
+// Schedule is a repeating period of time.
 type Schedule struct {
-	// Cron is when each begins, in the five fields of cron: minute, hour, day of the month, month and day of the week, as
-	// numbers or English names of three letters, with * , - and /. A number beyond its field, and a time that never comes, such
-	// as the 30th of February, are found by Rehome: Accepted is False, with the reason InvalidSchedule.
+	// Cron is the start of each period, in the five fields of cron: minute, hour, day of month, month, and day of week. Fields
+	// are numbers or English names of three letters, with * , - and /. If a number is out of range or the time never occurs, such
+	// as February 30, Accepted is False with the reason InvalidSchedule.
 	//
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^ *[0-9*,/-]+( +[0-9*,/-]+){2}( +([0-9*,/-]|[A-Za-z]{3})+){2} *$')",message="must have the five fields of cron, minute hour day month weekday, such as 0 22 * * 6"
 	Cron string `json:"cron"`
-	// Duration is how long each lasts.
+	// Duration is the length of each period.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?[hms])+$') && duration(self) > duration('0s')",message="must be longer than 0, in hours, minutes and seconds, such as 1h30m"
 	Duration metav1.Duration `json:"duration"`
-	// TimeZone is the IANA name of the time zone in which Cron is meant. Empty: UTC. A name that nobody knows is found by
-	// Rehome: Accepted is False, with the reason InvalidTimeZone.
+	// TimeZone is the IANA name of the time zone of Cron, by default UTC. If the name is unknown, Accepted is False with the
+	// reason InvalidTimeZone.
 	//
 	// +kubebuilder:default=UTC
 	// +kubebuilder:validation:MaxLength=64
@@ -177,64 +177,63 @@ type Schedule struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// OnDeadline is what happens to a node whose deadline has passed.
+// OnDeadline is what happens to a node after its deadline.
 //
 // +kubebuilder:validation:Enum=Continue;Hold;Release
 type OnDeadline string
 
-// What can happen after a deadline.
+// Values of OnDeadline.
 const (
-	Continue OnDeadline = "Continue" // go on, and say that it is late
-	Hold     OnDeadline = "Hold"     // move no more pods off the node, leave it cordoned, and say so
-	Release  OnDeadline = "Release"  // give the node back as it was before, and say so
+	Continue OnDeadline = "Continue" // continue, and report the delay
+	Hold     OnDeadline = "Hold"     // stop, leave the node cordoned, and report it
+	Release  OnDeadline = "Release"  // release the node as it was before, and report it
 )
 
-// PodType tells pods by who runs them.
+// PodType distinguishes DaemonSet pods from other pods.
 //
 // +kubebuilder:validation:Enum=Default;DaemonSet
 type PodType string
 
-// The types of pods. Mirror pods of static pods belong to none of them: they never move.
+// The types of pods. Mirror pods of static pods have neither type and never move.
 const (
 	DefaultPods   PodType = "Default"
 	DaemonSetPods PodType = "DaemonSet"
 )
 
-// DrainStep is a step of a plan. A pod belongs to the first step that selects it. A step begins on a node when the pods of
-// the steps before it are gone from that node. A selector that Kubernetes does not understand is found by Rehome: Accepted of
-// the maintenance is False, with the reason InvalidSelector.
+// DrainStep is a step of a plan. A pod belongs to the first step that selects it. A step begins on a node when the pods of the
+// previous steps have left it. If a selector is invalid, Accepted of the maintenance is False with the reason InvalidSelector.
 type DrainStep struct {
-	// Pods selects by labels. Left out: all. It is never empty.
+	// Pods selects pods by their labels. Without it, the step selects all. It must not be empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) || has(self.matchExpressions)) && (!has(self.matchLabels) || size(self.matchLabels) > 0) && (!has(self.matchExpressions) || size(self.matchExpressions) > 0)",message="must not be empty: leave it out to select every pod"
 	Pods *metav1.LabelSelector `json:"pods,omitempty"`
-	// Namespaces selects by the labels of the namespace. Left out: all. It is never empty.
+	// Namespaces selects pods by the labels of their namespace. Without it, the step selects all. It must not be empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) || has(self.matchExpressions)) && (!has(self.matchLabels) || size(self.matchLabels) > 0) && (!has(self.matchExpressions) || size(self.matchExpressions) > 0)",message="must not be empty: leave it out to select every namespace"
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
-	// Priority selects pods of that priority or a lower one. Left out: any.
+	// Priority selects pods with this priority or a lower one. Without it, the step selects any priority.
 	Priority *int32 `json:"priority,omitempty"`
-	// Type selects by who runs the pods. Empty: Default.
+	// Type selects DaemonSet pods or all other pods, by default Default.
 	//
 	// +kubebuilder:default=Default
 	Type PodType `json:"type,omitempty"`
 }
 
-// Gate is something that has to be true outside of the maintenance. Exactly one of Condition, Annotation and Query is set.
+// Gate is a requirement outside of the maintenance. It has exactly one of Condition, Annotation, and Query.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.condition), has(self.annotation), has(self.query)].exists_one(set, set)",message="must have exactly one of condition, annotation and query"
 type Gate struct {
-	// Name is for people.
+	// Name identifies the gate in messages.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Condition is one of the node that has to have a status.
+	// Condition requires a status of a condition of the node.
 	Condition *ConditionGate `json:"condition,omitempty"`
-	// Annotation is one of the node that has to have a value.
+	// Annotation requires a value of an annotation of the node.
 	Annotation *AnnotationGate `json:"annotation,omitempty"`
-	// Query is asked of the Prometheus of the policy. The gate is open when the answer has at least one sample and all of
-	// them are 1 or more; $node in it stands for the name of the node.
+	// Query is a query to the Prometheus server of the policy. The gate is open if the result has at least one sample and every
+	// sample is 1 or more. $node in the query is replaced by the name of the node.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -243,12 +242,12 @@ type Gate struct {
 
 // ConditionGate is open when the node has the condition with the status.
 type ConditionGate struct {
-	// Type is that of the condition, such as StorageRebalanced.
+	// Type is the type of the condition, such as StorageRebalanced.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	Type string `json:"type"`
-	// Status is the one that opens the gate.
+	// Status is the required status.
 	//
 	// +kubebuilder:validation:Enum="True";"False";Unknown
 	Status metav1.ConditionStatus `json:"status"`
@@ -256,12 +255,12 @@ type ConditionGate struct {
 
 // AnnotationGate is open when the node has the annotation with the value.
 type AnnotationGate struct {
-	// Key is that of the annotation.
+	// Key is the key of the annotation.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="must be the key of an annotation, such as example.com/disks-moved"
 	Key string `json:"key"`
-	// Value is the one that opens the gate.
+	// Value is the required value.
 	//
 	// +kubebuilder:validation:MaxLength=1024
 	Value string `json:"value"`
@@ -274,117 +273,119 @@ type Guard string
 
 // The guards.
 const (
-	AllNodes     Guard = "AllNodes"     // every node of the cluster is meant
-	ControlPlane Guard = "ControlPlane" // every node of the control plane is meant
-	SingleNode   Guard = "SingleNode"   // there is only one node: its pods have nowhere to go
+	AllNodes     Guard = "AllNodes"     // the maintenance selects every node
+	ControlPlane Guard = "ControlPlane" // it selects every node of the control plane
+	SingleNode   Guard = "SingleNode"   // the cluster has one node, so its pods have nowhere to go
 )
 
-// NodeMaintenanceStatus is how far it is.
+// NodeMaintenanceStatus is the observed state of a maintenance.
 type NodeMaintenanceStatus struct {
-	// ObservedGeneration is that of the spec that the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Stages are the stages that were begun, in order.
+	// Stages are the stages that have begun, in order.
 	//
 	// +listType=atomic
 	Stages []StageTime `json:"stages,omitempty"`
-	// Nodes are those that are meant, by name.
+	// Nodes are the selected nodes.
 	//
 	// +listType=map
 	// +listMapKey=name
 	Nodes []NodeStatus `json:"nodes,omitempty"`
-	// Summary is the numbers that kubectl get shows.
+	// Summary has the columns of kubectl get.
 	Summary Summary `json:"summary,omitzero"`
-	// Conditions are Accepted, Progressing, Drained and Completed.
+	// Conditions are Accepted, Progressing, Drained, and Completed.
 	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// The types of the conditions of a maintenance.
+// The condition types of a maintenance.
 const (
-	Accepted    = "Accepted"    // False: refused; nothing is touched; the reason is one of the Refusals
-	Progressing = "Progressing" // False: nothing is to be done, or something has to happen first that the message names
-	Drained     = "Drained"     // every node is drained as the rules want
-	Completed   = "Completed"   // every node was given back
+	Accepted    = "Accepted"    // False: refused, for one of the reasons in the Refusals
+	Progressing = "Progressing" // False: nothing to do, or the message names what it waits for
+	Drained     = "Drained"     // every node is drained according to the rules
+	Completed   = "Completed"   // every node is released
 )
 
-// StageTime is when a stage began.
+// StageTime is the start of a stage.
 type StageTime struct {
 	Stage Stage       `json:"stage"`
 	Start metav1.Time `json:"start"`
 }
 
-// NodeStage is how far one node is.
+// NodeStage is the progress of one node.
 type NodeStage string
 
-// The stages of a node. Claimed to Drained count as worked on at a time.
+// The stages of a node. Nodes from Claimed to Returning count against AtOnce.
 const (
 	Waiting   NodeStage = "Waiting"   // for its turn, its window or a gate
-	Claimed   NodeStage = "Claimed"   // about to be cordoned
-	Cordoned  NodeStage = "Cordoned"  // takes no new pods
+	Claimed   NodeStage = "Claimed"   // before the cordon
+	Cordoned  NodeStage = "Cordoned"  // unschedulable
 	Draining  NodeStage = "Draining"  // its pods move
-	IsDrained NodeStage = "Drained"   // none is left that is to move
-	Held      NodeStage = "Held"      // its deadline has passed, and it is left as it is
-	Returning NodeStage = "Returning" // about to be given back
-	Returned  NodeStage = "Returned"  // as it was before
-	Gone      NodeStage = "Gone"      // it left the cluster, or is not meant any more
+	IsDrained NodeStage = "Drained"   // no pod is left to move
+	Held      NodeStage = "Held"      // stopped after its deadline
+	Returning NodeStage = "Returning" // before the release
+	Returned  NodeStage = "Returned"  // released
+	Gone      NodeStage = "Gone"      // left the cluster, or no longer selected
 )
 
-// NodeStatus is how far one node is.
+// NodeStatus is the status of one node.
 type NodeStatus struct {
 	Name  string    `json:"name"`
 	UID   types.UID `json:"uid,omitempty"`
 	Stage NodeStage `json:"stage"`
-	// Start is when it was claimed, and End when it was given back.
+	// Start is the time of the claim, and End the time of the release.
 	Start *metav1.Time `json:"start,omitempty"`
 	End   *metav1.Time `json:"end,omitempty"`
-	// DrainedAt is when it was drained first.
+	// DrainedAt is when the node was drained for the first time.
 	DrainedAt *metav1.Time `json:"drainedAt,omitempty"`
-	// CordonedBefore: it was cordoned when it was claimed, and stays so.
+	// CordonedBefore reports that the node was cordoned before the claim. It stays cordoned afterwards.
 	CordonedBefore bool `json:"cordonedBefore,omitempty"`
-	// Pods counts its pods while it is worked on.
+	// Pods counts the pods of a node in maintenance.
 	Pods *PodCounts `json:"pods,omitempty"`
-	// Blocked are pods that are to move and cannot, by name, and More is how many others: at most twenty of a node are named, and
-	// at most a thousand of a maintenance.
+	// Blocked lists pods that have to move and cannot, at most 20 per node and 1000 per maintenance. More is the number of
+	// pods that are not listed.
 	//
 	// +listType=atomic
 	Blocked []BlockedPod `json:"blocked,omitempty"`
 	More    int32        `json:"more,omitempty"`
-	// Message says what it waits for.
+	// Message describes what the node waits for.
 	Message string `json:"message,omitempty"`
 }
 
 // PodCounts counts the pods of a node.
 type PodCounts struct {
-	// Moved have left since it was claimed.
+	// Moved is the number of pods that have left since the claim.
 	Moved int32 `json:"moved"`
-	// Left are to move or wait to end, Blocked of which cannot now.
+	// Left is the number of pods that have to move or to end. Blocked is how many of them cannot do so now.
 	Left    int32 `json:"left"`
 	Blocked int32 `json:"blocked"`
-	// Staying are not to move: mirror pods, those of DaemonSets, of rules that skip them, and those that tolerate everything.
+	// Staying is the number of pods that do not move: mirror pods, DaemonSet pods, pods that a rule skips, and pods that tolerate
+	// every taint.
 	Staying int32 `json:"staying"`
 }
 
-// BlockedPod is a pod that is to move and cannot now.
+// BlockedPod is a pod that has to move and cannot now.
 type BlockedPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Reason is the code of a verdict, such as DisruptionBudget, or one of the Blocks.
+	// Reason is a reason code of verdicts, such as DisruptionBudget, or one of the Blocks.
 	Reason string `json:"reason"`
-	// By names what holds it, such as poddisruptionbudget/shop/cart.
+	// By names the blocking object, such as poddisruptionbudget/shop/cart.
 	By string `json:"by,omitempty"`
-	// Message says it in words.
+	// Message describes the reason.
 	Message string       `json:"message,omitempty"`
 	Since   *metav1.Time `json:"since,omitempty"`
 }
 
-// Summary is the numbers that kubectl get shows.
+// Summary has the columns of kubectl get.
 type Summary struct {
-	// Nodes is how many are done of how many, such as 3/30: drained until Complete is wanted, then given back.
+	// Nodes is the number of finished nodes and of all nodes, such as 3/30. Nodes are finished when they are drained, or with the
+	// stage Complete when they are released.
 	Nodes       string `json:"nodes,omitempty"`
 	PodsLeft    int32  `json:"podsLeft"`
 	PodsBlocked int32  `json:"podsBlocked"`
-	// Message is what holds it up most, or what it does now.
+	// Message is the main reason for a delay, or the current activity.
 	Message string `json:"message,omitempty"`
 }

@@ -1,37 +1,37 @@
 package v1alpha1
 
-// The Refusals: the reasons of the condition Accepted when it is False. The guards AllNodes, ControlPlane and SingleNode
-// are reasons too; they alone can be lifted, by spec.force.
+// The Refusals are the reasons of the condition Accepted when it is False. The guards AllNodes, ControlPlane, and SingleNode are
+// reasons too. Only guards can be disabled, with spec.force.
 const (
-	ReasonEmptySelector     = "EmptySelector"     // neither names nor a selector that asks for anything
-	ReasonInvalidSelector   = "InvalidSelector"   // a selector that cannot be read
-	ReasonInvalidSchedule   = "InvalidSchedule"   // a schedule that cannot be read, or never begins
-	ReasonInvalidTimeZone   = "InvalidTimeZone"   // a time zone that is not known
-	ReasonTooManyNodes      = "TooManyNodes"      // more nodes than one maintenance can be about
-	ReasonPlanContradiction = "PlanContradiction" // a step that can select nothing that a step before it does not
-	ReasonWindowPast        = "WindowPast"        // the window was over before a node was begun
+	ReasonEmptySelector     = "EmptySelector"     // no names, and no selector or an empty one
+	ReasonInvalidSelector   = "InvalidSelector"   // an invalid selector
+	ReasonInvalidSchedule   = "InvalidSchedule"   // an invalid schedule, or one that never begins
+	ReasonInvalidTimeZone   = "InvalidTimeZone"   // an unknown time zone
+	ReasonTooManyNodes      = "TooManyNodes"      // more nodes than one maintenance supports
+	ReasonPlanContradiction = "PlanContradiction" // an earlier step selects all pods of a later one
+	ReasonWindowPast        = "WindowPast"        // the window ended before a node was begun
 )
 
-// The reasons of the conditions otherwise.
+// Other reasons of conditions.
 const (
-	ReasonAccepted = "Accepted" // Accepted: nothing speaks against it
+	ReasonAccepted = "Accepted" // Accepted
 
-	ReasonWorking   = "Working"   // Progressing: nodes are cordoned, drained or given back
-	ReasonRefused   = "Refused"   // not Progressing: it is not accepted
-	ReasonIdle      = "Idle"      // not Progressing: nothing is wanted yet
-	ReasonNoNodes   = "NoNodes"   // not Progressing: it means no node that there is; not Drained
-	ReasonWaiting   = "Waiting"   // not Progressing: something has to happen first
-	ReasonBlocked   = "Blocked"   // not Progressing: no pod that is to move can move now
-	ReasonReached   = "Reached"   // not Progressing: what spec.stage wants is reached
-	ReasonCompleted = "Completed" // not Progressing, Completed, and not Drained any more: every node was given back
+	ReasonWorking   = "Working"   // Progressing: nodes are cordoned, drained, or released
+	ReasonRefused   = "Refused"   // not Progressing: not accepted
+	ReasonIdle      = "Idle"      // not Progressing: the stage is Idle
+	ReasonNoNodes   = "NoNodes"   // not Progressing, not Drained: no selected node exists
+	ReasonWaiting   = "Waiting"   // not Progressing: the message names what it waits for
+	ReasonBlocked   = "Blocked"   // not Progressing: no remaining pod can move now
+	ReasonReached   = "Reached"   // not Progressing: spec.stage is reached
+	ReasonCompleted = "Completed" // not Progressing, Completed, no longer Drained: every node is released
 
 	ReasonAllDrained = "AllDrained" // Drained
-	ReasonNodesLeft  = "NodesLeft"  // not Drained, or not Completed: some nodes are left
+	ReasonNodesLeft  = "NodesLeft"  // not Drained or not Completed: some nodes remain
 )
 
-// The Blocks: reasons of a blocked pod besides the codes of verdicts.
+// The Blocks are reasons of a blocked pod that are not reason codes of verdicts.
 const (
-	BlockedProtected   = "Protected"   // a rule of the policy protects it
-	BlockedInvalidRule = "InvalidRule" // a drain rule that may be meant for it cannot be read
-	BlockedTerminating = "Terminating" // it was to be gone more than a minute ago
+	BlockedProtected   = "Protected"   // the policy protects it
+	BlockedInvalidRule = "InvalidRule" // a drain rule that may select it is invalid
+	BlockedTerminating = "Terminating" // it should have terminated more than a minute ago
 )

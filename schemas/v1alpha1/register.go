@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Where the API server serves the kinds.
+// The API group, version, and resources.
 const (
 	Group   = "rehome.dev"
 	Version = "v1alpha1"
@@ -16,14 +16,13 @@ const (
 	ClusterDrainRules = "clusterdrainrules"
 )
 
-// GroupVersion is the group and the version of all kinds of this package. With a name of a resource it is where that is
-// served: GroupVersion().WithResource(NodeMaintenances).
+// GroupVersion returns the group and version of the kinds. GroupVersion().WithResource(NodeMaintenances) is the resource of a
+// kind.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: Group, Version: Version}
 }
 
-// AddToScheme makes the kinds and their lists known to a scheme, so that clients can read and write them as Go types. It may
-// be called again. The error is always nil; it is there because every AddToScheme has one.
+// AddToScheme registers the kinds and their lists in a scheme. It may be called again. The error is always nil.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(),
 		&NodeMaintenance{}, &NodeMaintenanceList{},
