@@ -139,7 +139,7 @@ func ReadRound(ctx context.Context, client kubernetes.Interface, p policy.Policy
 	if err != nil {
 		return simulate.Config{}, nil, err
 	}
-	c := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, TwoNodes: true}
+	c := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}
 	c.Loads.Nodes, c.Loads.Pods, err = watcher.Measure(ctx, client, p)
 	return c, objects, err
 }

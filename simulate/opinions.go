@@ -44,9 +44,6 @@ func Opinions(c Config, objects []metav1.Object, pod types.UID) ([]Opinion, []Gu
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.TwoNodes {
-		offline.NeedTwoNodes()
-	}
 	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}}
 	r.load()
 	if err := r.fill(objects); err != nil {

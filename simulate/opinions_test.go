@@ -61,7 +61,7 @@ func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *test
 	} {
 		t.Run(string(c.pod), func(t *testing.T) {
 			opinions, guards, err := simulate.Opinions(simulate.Config{
-				Policy: p, Functions: functions.All(), Now: at, TwoNodes: true,
+				Policy: p, Functions: functions.All(), Now: at,
 			}, started(t, read(t, "taints.yaml")), c.pod)
 			if err != nil || !reflect.DeepEqual(opinions, c.opinions) || !reflect.DeepEqual(guards, c.guards) {
 				t.Errorf("error %v\ngot  %+v\n     %+v\nwant %+v\n     %+v", err, opinions, guards, c.opinions, c.guards)

@@ -25,9 +25,6 @@ type Config struct {
 	Functions []functions.Function
 	// Now is the clock. It is asked at the beginning of every turn; what always gives the same time decides the same.
 	Now func() time.Time
-	// TwoNodes: as in a real cluster, nothing moves while the policy looks at fewer than two ready nodes. Otherwise one is
-	// enough.
-	TwoNodes bool
 	// NoLimits leaves out how many pods the policy lets be moved.
 	NoLimits bool
 	// Loads are for strategies that go by load.
@@ -55,9 +52,6 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 	offline, err := watcher.NewOffline(c.Policy)
 	if err != nil {
 		return err
-	}
-	if c.TwoNodes {
-		offline.NeedTwoNodes()
 	}
 	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy)}
 	if c.NoLimits {

@@ -154,10 +154,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
 			"counts: 2 evicted, 0 deferred, 3 rejected",
 		}},
-		{"one node alone is decided", "budgets.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", "RemovePodsViolatingNodeTaints {namespaces: {include: [b]}}"))}, []string{
-			header, "b a-one n1" + byTaint + "evicted does not tolerate gone:NoSchedule", "counts: 1 evicted, 0 deferred, 0 rejected",
-		}},
-		{"but not in a real cluster", "budgets.yaml", simulate.Config{TwoNodes: true, Policy: parse(t, profile("p", "{}", taints))}, []string{
+		{"nothing moves off the only node", "alone.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
 			"counts: 0 evicted, 0 deferred, 0 rejected",
 		}},
 		{"nothing to do", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts))}, []string{
@@ -279,7 +276,7 @@ func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
 	}
 	var got []string
 	err := simulate.Run(t.Context(), simulate.Config{
-		Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at, TwoNodes: true, Carry: carry,
+		Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at, Carry: carry,
 	}, read(t, "turns.yaml"), func(list []schemas.Verdict) error {
 		for _, v := range list {
 			got = append(got, fmt.Sprintf("%s %s %s", v.Intent.Pod.Name, v.Outcome, v.Reason))

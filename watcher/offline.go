@@ -26,8 +26,7 @@ type Offline struct {
 	loads *givenLoads
 }
 
-// NewOffline makes one for a policy, without objects. One usable node is enough for it, though a watcher needs two: the pods of a
-// single node are a fair question.
+// NewOffline makes one for a policy, without objects.
 func NewOffline(p policy.Policy) (*Offline, error) {
 	o := &Offline{loads: &givenLoads{nodes: map[string]corev1.ResourceList{}, pods: map[types.NamespacedName]corev1.ResourceList{}}}
 	w := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
@@ -42,14 +41,10 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	}
 	w.addHandlers()
 	o.w, o.s = w, newSession(w, w.active.Load(), newOutbox(nil, w.log, w.metrics))
-	o.s.offline, o.s.scopes.MinNodes, o.s.scopes.Loads = true, 1, o.loads
+	o.s.offline, o.s.scopes.Loads = true, o.loads
 	w.session.Store(o.s)
 	return o, nil
 }
-
-// NeedTwoNodes makes it decide as a watcher does: with fewer than two usable nodes, nothing moves. Call it before the first object
-// is set.
-func (o *Offline) NeedTwoNodes() { o.s.scopes.MinNodes = 2 }
 
 // Set adds or replaces an object of a kind that a [Watcher] watches; it fails for any other. It drops the fields that no decision
 // depends on from the object.

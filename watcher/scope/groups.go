@@ -131,7 +131,7 @@ func (b *Builder) Rebuild(now time.Time) {
 func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := len(b.groups.nodes) < b.MinNodes
+	before := len(b.groups.nodes) < minNodes
 	affected = f(b.groups)
 	for s, keys := range affected {
 		affected[s] = unique(keys)
@@ -139,7 +139,7 @@ func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum 
 	if b.journal != nil {
 		b.journal = append(b.journal, f)
 	}
-	return affected, before != (len(b.groups.nodes) < b.MinNodes)
+	return affected, before != (len(b.groups.nodes) < minNodes)
 }
 
 // NodeChanged takes one change of a node. quorum: there are now enough usable nodes to move pods, or no longer.
@@ -215,7 +215,7 @@ func (b *Builder) Moved(s *Strategy, at time.Time) {
 func (b *build) group() {
 	b.mu.Lock()
 	ix := b.groups.of(b.strategy)
-	b.Empty = len(b.groups.nodes) < b.MinNodes || !ix.has(b.head.Key)
+	b.Empty = len(b.groups.nodes) < minNodes || !ix.has(b.head.Key)
 	scope := ix.read(b.head.Key)
 	b.mu.Unlock()
 	b.Scope = scope(b)

@@ -52,6 +52,9 @@ type Result struct {
 	FitHash uint64
 }
 
+// minNodes is how many usable nodes it takes to move pods, as in kubernetes-sigs/descheduler.
+const minNodes = 2
+
 // Requests builds the scopes of manual requests.
 type Requests interface {
 	Build(schemas.ScopeHead) (scope schemas.Payload, again time.Time)
@@ -61,9 +64,7 @@ type Requests interface {
 type Builder struct {
 	cluster *cluster.Cache
 	policy  *CompiledPolicy
-	// MinNodes is how many usable nodes it takes to move pods: 2, as in kubernetes-sigs/descheduler. Requests may be nil. Both are
-	// set before the builder is used.
-	MinNodes int
+	// Requests may be nil. It is set before the builder is used.
 	Requests Requests
 	Loads    Loads
 
@@ -75,7 +76,7 @@ type Builder struct {
 
 // NewBuilder makes a builder with empty indexes.
 func NewBuilder(c *cluster.Cache, p *CompiledPolicy) *Builder {
-	b := &Builder{cluster: c, policy: p, MinNodes: 2}
+	b := &Builder{cluster: c, policy: p}
 	b.groups = newGroups(b)
 	return b
 }
@@ -183,7 +184,7 @@ func (b *Builder) Unmovable(n *corev1.Node) string {
 func (b *Builder) tooFewNodes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.groups.nodes) < b.MinNodes
+	return len(b.groups.nodes) < minNodes
 }
 
 // ProtectionsOfRequest lists what protects a pod from a request, without the rules that the request overrides.
