@@ -319,11 +319,15 @@ func testBudget(p *place) {
 
 func testTwoBudgets(p *place) {
 	pod := p.pods(3)[0]
-	p.budget("api", 1)
-	p.budget("again", 1)
+	api, again := p.budget("api", 1), p.budget("again", 1)
 	o := p.open(pod)
-	check(p.T, "verdict", p.handle(p.actuator(), o), decidedOn(o, schemas.Failed, schemas.ReasonInvalid,
-		fmt.Sprintf("more than one poddisruptionbudget matches the pod: %[1]s/again, %[1]s/api", p.namespace)))
+	want := decidedOn(o, schemas.Failed, schemas.ReasonInvalid,
+		fmt.Sprintf("more than one poddisruptionbudget matches the pod: %[1]s/again, %[1]s/api", p.namespace))
+	want.Blockers = []schemas.ObjectRef{
+		{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "again", UID: again.UID},
+		{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: api.UID},
+	}
+	check(p.T, "verdict", p.handle(p.actuator(), o), want)
 	if live := p.live(pod.Name); live == nil || live.DeletionTimestamp != nil {
 		p.Errorf("pod %s was evicted", pod.Name)
 	}

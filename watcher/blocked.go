@@ -14,7 +14,7 @@ import (
 // budgetKind is the kind of blocker that the watcher watches. It learns of moves in flight from verdicts.
 const budgetKind = "PodDisruptionBudget"
 
-// blockedPods knows the pods whose moves were deferred, and the objects that block them. After a restart it is empty, until everything
+// blockedPods knows the pods whose moves were deferred or failed, and the objects that block them. After a restart it is empty, until everything
 // is evaluated. Its methods may be called from many goroutines.
 type blockedPods struct {
 	mu   sync.Mutex

@@ -86,6 +86,14 @@ func TestBlockedByAFreeBudget(t *testing.T) {
 	}
 }
 
+func TestBlockedByOverlappingBudgets(t *testing.T) {
+	v := deferral("p", "b")
+	v.Outcome = schemas.Failed
+	if got := newBlockedPods().deferred(v, key("n"), always, at0); got != delivery.FirstRetry {
+		t.Errorf("got %v, want %v: that a budget allows a disruption does not help", got, delivery.FirstRetry)
+	}
+}
+
 func TestBlockedFreedOnce(t *testing.T) {
 	h := newBlockedPods()
 	h.deferred(deferral("p1", "b"), key("n1"), never, at0)

@@ -259,14 +259,24 @@ func TestArgumentsThatAreNotTheStrategysOwnLeaveTheOldPolicy(t *testing.T) {
 	})
 }
 
-func TestAPodIsEvaluatedAgainWhenTheActuatorHasNotReadThePolicyYet(t *testing.T) {
+func TestAPodIsEvaluatedAgainAfterAVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
 		leading(t, s, func(_ *Watcher, bus *collected) {
 			bus.take(t)
-			for _, strategy := range []string{"nodes", "gone"} {
+			for _, c := range []struct {
+				name, strategy string
+				outcome        schemas.Outcome
+				reason         schemas.ReasonCode
+				want           []string
+			}{
+				{"the_actuator_has_not_read_the_policy", "nodes", schemas.Rejected, schemas.ReasonProfileUnknown, []string{"nodes n1"}},
+				{"the_strategy_is_gone", "gone", schemas.Rejected, schemas.ReasonProfileUnknown, nil},
+				{"the_API_server_refuses", "nodes", schemas.Failed, schemas.ReasonInvalid, []string{"nodes n1"}},
+				{"the_pod_is_protected", "nodes", schemas.Rejected, schemas.ReasonProtected, nil},
+			} {
 				v := schemas.Verdict{
-					Outcome: schemas.Rejected, Reason: schemas.ReasonProfileUnknown, Profile: "p", Strategy: strategy,
+					Outcome: c.outcome, Reason: c.reason, Profile: "p", Strategy: c.strategy,
 					Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
 					Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
 				}
@@ -276,15 +286,11 @@ func TestAPodIsEvaluatedAgainWhenTheActuatorHasNotReadThePolicyYet(t *testing.T)
 				}
 				bus.tell(e)
 				if got := bus.take(t); got != nil {
-					t.Errorf("%s: at once: got %q, want nothing", strategy, got)
+					t.Errorf("%s: at once: got %q, want nothing", c.name, got)
 				}
 				time.Sleep(delivery.FirstRetry + 10*time.Millisecond)
-				want := []string{"nodes n1"}
-				if strategy == "gone" {
-					want = nil
-				}
-				if got := bus.take(t); !reflect.DeepEqual(got, want) {
-					t.Errorf("%s: after %v: got %q, want %q", strategy, delivery.FirstRetry, got, want)
+				if got := bus.take(t); !reflect.DeepEqual(got, c.want) {
+					t.Errorf("%s: after %v: got %q, want %q", c.name, delivery.FirstRetry, got, c.want)
 				}
 			}
 		})

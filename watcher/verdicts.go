@@ -60,7 +60,7 @@ func (s *session) followVerdicts(ctx context.Context) {
 	}
 }
 
-// verdict notes the verdict on an intent. A pod is evaluated again later if its move was deferred or taken back, if the intent
+// verdict notes the verdict on an intent. A pod is evaluated again later if its move was deferred, failed, or was taken back, if the intent
 // expired, and if the actuator has not read the policy yet. Any other verdict makes the watcher forget the pod.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
@@ -87,7 +87,7 @@ func (s *session) verdict(e schemas.Event) {
 		if moved && !v.DryRun {
 			s.reserve(v)
 		}
-	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Expired, takenBack, again,
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, takenBack, again,
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
 		pod := v.Intent.Pod
 		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}

@@ -30,7 +30,7 @@ func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string
 		delay = max(v.Again.Sub(now), freedRetry)
 	}
 	for _, by := range v.Blockers {
-		if by.Kind == "PodDisruptionBudget" && free(by.Namespace, by.Name) {
+		if v.Outcome == schemas.Deferred && by.Kind == "PodDisruptionBudget" && free(by.Namespace, by.Name) {
 			delay = min(delay, doubled(freedRetry, attempt))
 		}
 	}

@@ -44,10 +44,14 @@ func Blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schema
 	refs := make([]schemas.ObjectRef, len(holding))
 	words := make([]string, len(holding))
 	for i, b := range holding {
-		refs[i] = schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
+		refs[i] = ref(b)
 		words[i] = fmt.Sprintf("poddisruptionbudget %s/%s: %s", b.Namespace, b.Name, numbers(b))
 	}
 	return refs, strings.Join(words, "; ")
+}
+
+func ref(b policyv1.PodDisruptionBudget) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
 }
 
 // numbers says in words why a budget allows no disruption.

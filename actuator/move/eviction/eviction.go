@@ -225,11 +225,11 @@ func (m *Method) overlapping(ctx context.Context, pod *corev1.Pod) *move.Refusal
 	if err != nil || len(budgets) < 2 {
 		return nil
 	}
-	names := make([]string, len(budgets))
+	names, blockers := make([]string, len(budgets)), make([]schemas.ObjectRef, len(budgets))
 	for i, b := range budgets {
-		names[i] = b.Namespace + "/" + b.Name
+		names[i], blockers[i] = b.Namespace+"/"+b.Name, ref(b)
 	}
-	return &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid,
+	return &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Blockers: blockers,
 		Message: "more than one poddisruptionbudget matches the pod: " + strings.Join(names, ", ")}
 }
 
