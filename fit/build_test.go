@@ -147,6 +147,28 @@ func apart(t corev1.PodAffinityTerm) podChange {
 	}
 }
 
+func preferNear(weight int32, t corev1.PodAffinityTerm) podChange {
+	return func(p *corev1.Pod) {
+		a := affinity(p).PodAffinity
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.WeightedPodAffinityTerm{Weight: weight, PodAffinityTerm: t})
+	}
+}
+
+func preferApart(weight int32, t corev1.PodAffinityTerm) podChange {
+	return func(p *corev1.Pod) {
+		a := affinity(p).PodAntiAffinity
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.WeightedPodAffinityTerm{Weight: weight, PodAffinityTerm: t})
+	}
+}
+
+func ownedBy(set string) podChange {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: set, UID: types.UID(set), Controller: new(true)}}
+	}
+}
+
 func selects(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }

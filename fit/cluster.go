@@ -28,7 +28,7 @@
 // A verdict says so itself, with Judged false, where the answer lies outside the filters: pods of another scheduler, with
 // scheduling gates, in a scheduling group, with resource claims, and replacements that need a new volume which is made
 // before it is known where the pod goes. Nothing is said about preemption: a pod that fits only after evicting others
-// does not fit. Nothing is said about which of the fitting nodes the scheduler takes.
+// does not fit. Package score predicts which of the fitting nodes the scheduler takes.
 //
 // A replacement is judged by the spec of the pod it replaces. What differs between the two is not seen: a changed
 // template, a spec that was resized in place, labels and affinities that admission adds anew. spec.nodeName is where the
@@ -51,6 +51,8 @@
 //	terms.go      pod affinity terms                 affinity.go   InterPodAffinity
 //	tally.go      pods counted by their labels       spread.go     PodTopologySpread
 //	storage.go    volumes and classes                claims.go     VolumeBinding, VolumeZone, NodeVolumeLimits
+//	candidate.go  the nodes on which a pod fits,     wishes.go     preferred affinity between pods
+//	              as score plugins see them
 //
 // # Concurrency
 //
@@ -86,24 +88,29 @@ type Cluster struct {
 	// nominated are pods that wait for room which the scheduler made for them, by UID.
 	nominated map[types.UID]*placed
 	// promised are pods on the move, by the UID that the promise was made for.
-	promised   map[types.UID]*placed
-	cohorts    cohorts
-	repulsions repulsions
-	namespaces map[string]labels.Set
-	storage    storage
+	promised    map[types.UID]*placed
+	cohorts     cohorts
+	repulsions  repulsions
+	controllers controllers
+	// attractions are what pods on nodes wish of pods near them.
+	attractions attractions
+	namespaces  map[string]labels.Set
+	storage     storage
 }
 
 // New is an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		hosts:      map[string]*host{},
-		pods:       map[types.UID]*placed{},
-		nominated:  map[types.UID]*placed{},
-		promised:   map[types.UID]*placed{},
-		cohorts:    cohorts{},
-		repulsions: repulsions{},
-		namespaces: map[string]labels.Set{},
-		storage:    newStorage(),
+		hosts:       map[string]*host{},
+		pods:        map[types.UID]*placed{},
+		nominated:   map[types.UID]*placed{},
+		promised:    map[types.UID]*placed{},
+		cohorts:     cohorts{},
+		repulsions:  repulsions{},
+		attractions: attractions{},
+		controllers: controllers{},
+		namespaces:  map[string]labels.Set{},
+		storage:     newStorage(),
 	}
 }
 
@@ -240,6 +247,8 @@ func (c *Cluster) enter(p *placed) {
 	c.host(p.node).enter(p)
 	c.cohorts.enter(p)
 	c.repulsions.enter(p)
+	c.attractions.enter(p)
+	c.controllers.enter(p)
 	c.storage.enter(p)
 }
 
@@ -250,6 +259,8 @@ func (c *Cluster) leave(p *placed) {
 	c.drop(h)
 	c.cohorts.leave(p)
 	c.repulsions.leave(p)
+	c.attractions.leave(p)
+	c.controllers.leave(p)
 	c.storage.leave(p)
 }
 

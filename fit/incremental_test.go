@@ -70,7 +70,8 @@ func (c *changing) pod(name string) any {
 	for _, change := range []podChange{
 		hostPort("", "", int32(80+c.upTo(2))), apart(term(zone, c.name("app", 2))), uses(c.name("claim", 2)), terminating, ended,
 		volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: c.name("image", 2)}}),
-		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))),
+		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))), ownedBy(c.name("set", 2)),
+		preferNear(int32(1+c.upTo(2)), term(zone, c.name("app", 2))), preferApart(int32(1+c.upTo(2)), term(zone, c.name("app", 2))),
 		spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
 		spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
 	} {

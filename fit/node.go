@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
@@ -92,11 +93,15 @@ type placed struct {
 	nominated bool
 	labels    labels.Set
 	cohort    string
-	holds     amounts
-	ports     []port
+	// controller is the UID of the object that makes the replacement, if there is one.
+	controller types.UID
+	holds      amounts
+	ports      []port
 	// terms are the required anti-affinity terms, repels their keys.
 	terms  []term
 	repels []string
+	// wishes are the affinity terms that score nodes for other pods.
+	wishes []wish
 	claims []claimRef
 	disks  []disk
 }
@@ -123,12 +128,16 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 		claims:      claimRefs(pod),
 		disks:       exclusiveDisks(&pod.Spec),
 	}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.controller = owner.UID
+	}
 	p.cohort = cohortKey(p.namespace, p.labels, p.terminating)
 	// Terms that cannot be read are left out, all of them, as the scheduler does with pods that it finds on nodes.
 	p.terms, _ = newTerms(pod.Namespace, requiredAntiAffinity(&pod.Spec))
 	for i := range p.terms {
 		p.repels = append(p.repels, p.terms[i].key())
 	}
+	p.wishes = wishesOf(pod)
 	return p
 }
 

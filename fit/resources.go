@@ -1,10 +1,12 @@
 package fit
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 )
 
@@ -12,6 +14,9 @@ import (
 type amounts struct {
 	cpu, memory, ephemeral int64
 	others                 map[corev1.ResourceName]int64
+	// scoredCPU and scoredMemory are CPU and memory with a default for each container that requests none. Score plugins
+	// use them, filters do not.
+	scoredCPU, scoredMemory int64
 }
 
 // add adds sign times a list. Names that the scheduler does not count are left out.
@@ -48,6 +53,8 @@ func (a *amounts) merge(b *amounts, sign int64) {
 	a.cpu += sign * b.cpu
 	a.memory += sign * b.memory
 	a.ephemeral += sign * b.ephemeral
+	a.scoredCPU += sign * b.scoredCPU
+	a.scoredMemory += sign * b.scoredMemory
 	for name, value := range b.others {
 		a.addOther(name, sign*value)
 	}
@@ -67,20 +74,78 @@ func isCounted(name corev1.ResourceName) bool {
 }
 
 // wanted is what a pod that is to be placed asks for: its spec and nothing else.
-func wanted(pod *corev1.Pod) amounts {
-	var a amounts
-	a.add(resource.PodRequests(pod, resource.PodResourcesOptions{}), 1)
-	return a
-}
+func wanted(pod *corev1.Pod) amounts { return requested(pod, resource.PodResourcesOptions{}) }
 
 // held is what a pod on a node holds: the larger of its spec and of what the kubelet has given it.
 func held(pod *corev1.Pod) amounts {
-	var a amounts
-	a.add(resource.PodRequests(pod, resource.PodResourcesOptions{
+	return requested(pod, resource.PodResourcesOptions{
 		UseStatusResources: true,
 		InPlacePodLevelResourcesVerticalScalingEnabled: true,
-	}), 1)
+	})
+}
+
+// Score plugins count these requests for a container that has none, so that such pods do not all go to one node.
+const (
+	defaultMilliCPU = 100
+	defaultMemory   = 200 << 20
+)
+
+// requested sums up the requests of a pod.
+func requested(pod *corev1.Pod, options resource.PodResourcesOptions) amounts {
+	var a amounts
+	a.add(resource.PodRequests(pod, options), 1)
+	a.scoredCPU, a.scoredMemory = a.cpu, a.memory
+	options.NonMissingContainerRequests = missing(&pod.Spec)
+	if len(options.NonMissingContainerRequests) > 0 {
+		scored := resource.PodRequests(pod, options)
+		a.scoredCPU, a.scoredMemory = scored.Cpu().MilliValue(), scored.Memory().Value()
+	}
 	return a
+}
+
+// missing lists the defaults that apply to a container of the pod. A request of the whole pod takes the place of all
+// defaults of its resource.
+func missing(spec *corev1.PodSpec) corev1.ResourceList {
+	defaults := corev1.ResourceList{}
+	for name, quantity := range map[corev1.ResourceName]*apiresource.Quantity{
+		corev1.ResourceCPU:    apiresource.NewMilliQuantity(defaultMilliCPU, apiresource.DecimalSI),
+		corev1.ResourceMemory: apiresource.NewQuantity(defaultMemory, apiresource.BinarySI),
+	} {
+		if spec.Resources != nil {
+			if _, ofPod := spec.Resources.Requests[name]; ofPod {
+				continue
+			}
+		}
+		lacks := func(c corev1.Container) bool { _, has := c.Resources.Requests[name]; return !has }
+		if slices.ContainsFunc(spec.Containers, lacks) || slices.ContainsFunc(spec.InitContainers, lacks) {
+			defaults[name] = *quantity
+		}
+	}
+	return defaults
+}
+
+// of is the amount of one resource.
+func (a *amounts) of(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return a.cpu
+	case corev1.ResourceMemory:
+		return a.memory
+	case corev1.ResourceEphemeralStorage:
+		return a.ephemeral
+	}
+	return a.others[name]
+}
+
+// scored is the amount of one resource with the defaults.
+func (a *amounts) scored(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return a.scoredCPU
+	case corev1.ResourceMemory:
+		return a.scoredMemory
+	}
+	return a.of(name)
 }
 
 // wantsDevices says whether a pod asks for a device by the name of its class, as if it were a resource.

@@ -136,12 +136,7 @@ func (w *world) countOnNodes(c *constraint) map[string]int {
 // takesPart says whether the pods on a node count for a constraint: the node has the topology keys of all constraints,
 // and the policies do not leave it out.
 func (q *Question) takesPart(c *constraint, h *host, affine bool) bool {
-	for i := range q.spread {
-		if _, has := h.node.Labels[q.spread[i].topology]; !has {
-			return false
-		}
-	}
-	if c.honorAffinity && !affine {
+	if !hasTopologies(q.spread, h) || c.honorAffinity && !affine {
 		return false
 	}
 	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // cohort are the pods that no selector can tell apart: same namespace, same labels, and terminating or not. Rules
@@ -65,6 +66,29 @@ func (c cohorts) leave(p *placed) {
 	delete(c[p.namespace], p.cohort)
 	if len(c[p.namespace]) == 0 {
 		delete(c, p.namespace)
+	}
+}
+
+// controllers count the pods of each controller by node name, terminating ones left out.
+type controllers map[types.UID]map[string]int
+
+func (c controllers) enter(p *placed) {
+	if p.controller == "" || p.terminating {
+		return
+	}
+	if c[p.controller] == nil {
+		c[p.controller] = map[string]int{}
+	}
+	c[p.controller][p.node]++
+}
+
+func (c controllers) leave(p *placed) {
+	if p.controller == "" || p.terminating {
+		return
+	}
+	decrease(c[p.controller], p.node)
+	if len(c[p.controller]) == 0 {
+		delete(c, p.controller)
 	}
 }
 

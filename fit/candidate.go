@@ -1,0 +1,146 @@
+package fit
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Candidate is a node that fits a pod: without the pod itself, and with all promises.
+type Candidate struct {
+	Node *corev1.Node
+	host *host
+}
+
+// Candidates lists the nodes that fit the pod, by name. The node of the pod may be among them.
+func (q *Question) Candidates() []Candidate {
+	if q.all.Reason != "" {
+		return nil
+	}
+	found := make([]Candidate, 0, len(q.cluster.known))
+	changed := q.last().changed
+	for _, h := range q.cluster.known {
+		if !q.on(h).OK {
+			continue
+		}
+		if now := changed[h.name]; now != nil {
+			h = now
+		}
+		found = append(found, Candidate{Node: h.node, host: h})
+	}
+	return found
+}
+
+// last is the state of the cluster with all promises.
+func (q *Question) last() *world { return q.worlds[len(q.worlds)-1] }
+
+// Pod is the pod of the question.
+func (q *Question) Pod() *corev1.Pod { return q.pod }
+
+// Requests is how much of a resource the pod requests: of CPU in thousandths, of others in whole units.
+func (q *Question) Requests(name corev1.ResourceName) int64 { return q.wants.of(name) }
+
+// ScoredRequests is like [Question.Requests], with 100m of CPU and 200Mi of memory for each container that requests none.
+func (q *Question) ScoredRequests(name corev1.ResourceName) int64 { return q.wants.scored(name) }
+
+// Allocatable is how much of a resource the node has for pods, in the units of [Question.Requests].
+func (c *Candidate) Allocatable(name corev1.ResourceName) int64 { return c.host.allocatable.of(name) }
+
+// Requested is how much of a resource the pods on the node request.
+func (c *Candidate) Requested(name corev1.ResourceName) int64 { return c.host.requested.of(name) }
+
+// ScoredRequested is like [Candidate.Requested], with the defaults of [Question.ScoredRequests].
+func (c *Candidate) ScoredRequested(name corev1.ResourceName) int64 {
+	return c.host.requested.scored(name)
+}
+
+// Preference is the weight of the pod's preferred node affinity for a node, see [Preference].
+func (q *Question) Preference(node *corev1.Node) int64 { return q.preference(node) }
+
+// Avoids counts the taints of a node with effect PreferNoSchedule that the pod does not tolerate.
+func (q *Question) Avoids(node *corev1.Node) int64 {
+	count := int64(0)
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(q.pod.Spec.Tolerations, t) {
+			count++
+		}
+	}
+	return count
+}
+
+// Spread counts the pods that a topology spread constraint selects.
+type Spread struct {
+	// OnNode is by node, of all nodes.
+	OnNode map[string]int
+	// InDomain is by the value of the topology key, of the nodes that the policies of the constraint include.
+	InDomain map[string]int
+}
+
+// Spread counts pods for constraints, each by its selector, or with siblings all pods of the same controller. With all, a
+// node that lacks the topology key of one constraint counts for none. ok is false if a selector is not valid.
+func (q *Question) Spread(constraints []corev1.TopologySpreadConstraint, siblings, all bool) (counts []Spread, ok bool) {
+	read := make([]constraint, len(constraints))
+	for i := range constraints {
+		if read[i], ok = newConstraint(q.pod, &constraints[i]); !ok {
+			return nil, false
+		}
+	}
+	counts = make([]Spread, len(read))
+	w := q.last()
+	for i := range read {
+		c := &read[i]
+		if siblings {
+			counts[i].OnNode = w.siblings()
+		} else {
+			counts[i].OnNode = w.countOnNodes(c)
+		}
+		counts[i].InDomain = map[string]int{}
+		for name, n := range counts[i].OnNode {
+			h := q.cluster.hosts[name]
+			if h == nil || h.node == nil || all && !hasTopologies(read, h) || !q.includes(c, h) {
+				continue
+			}
+			if value, has := h.node.Labels[c.topology]; has {
+				counts[i].InDomain[value] += n
+			}
+		}
+	}
+	return counts, true
+}
+
+// siblings counts the pods of the same controller by node.
+func (w *world) siblings() map[string]int {
+	owner := metav1.GetControllerOfNoCopy(w.question.pod)
+	if owner == nil {
+		return nil
+	}
+	counts := maps.Clone(w.question.cluster.controllers[owner.UID])
+	if counts == nil {
+		counts = map[string]int{}
+	}
+	w.adjust(func(p *placed, n int) {
+		if p.controller == owner.UID && !p.terminating {
+			counts[p.node] += n
+		}
+	})
+	return counts
+}
+
+// includes says whether the policies of a constraint include a node.
+func (q *Question) includes(c *constraint, h *host) bool {
+	if c.honorAffinity && !q.nodes.matches(h.node) {
+		return false
+	}
+	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
+}
+
+func hasTopologies(constraints []constraint, h *host) bool {
+	for i := range constraints {
+		if _, has := h.node.Labels[constraints[i].topology]; !has {
+			return false
+		}
+	}
+	return true
+}

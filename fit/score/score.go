@@ -1,0 +1,169 @@
+// Package score predicts the node that the kube-scheduler chooses for a pod.
+//
+// # Usage
+//
+//	cluster.Ask(pod, func(q *fit.Question) {
+//		nodes := score.Predict(q, score.Default())
+//		...
+//	})
+//
+// Package fit finds the nodes that fit the pod, or the replacement of a running pod. This package scores these nodes like the
+// score plugins of Kubernetes 1.36, and returns the nodes with the best score. The scheduler takes one of them at random. A
+// test asks the real scheduler to place the same pods.
+//
+// # Plugins
+//
+// NodeResourcesFit, NodeResourcesBalancedAllocation, TaintToleration, NodeAffinity, PodTopologySpread, and InterPodAffinity,
+// with the weights and arguments of a [Profile]. Room that is promised to other pods counts as used, see [fit.Cluster.Promise].
+//
+// # Limits
+//
+// ImageLocality is left out, because the cache drops the images of nodes. It has a weight of 1 out of 12, and no effect if all
+// nodes have the image. The default topology spread constraints count
+// the pods of the same ReplicaSet, StatefulSet, or ReplicationController. The scheduler also
+// looks at Services: it skips pods that they do not select, and it spreads the pods of a Service that have no such controller. In a cluster with more than 100 nodes the
+// scheduler stops looking after it has found enough nodes, so it may take a node with a lower score.
+// With the feature gate StorageCapacityScoring, VolumeBinding scores nodes; that is not predicted.
+//
+// # Files
+//
+//	score.go      Predict, Rank, the plugins in order    resources.go  NodeResourcesFit, NodeResourcesBalancedAllocation
+//	profile.go    Profile, KubeSchedulerConfiguration    spread.go     PodTopologySpread
+package score
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/fit"
+)
+
+// Node is a node that fits the pod, with its score.
+type Node struct {
+	Name  string
+	Score int64
+	// Plugins are the parts of Score, weights included. A plugin that gives all nodes the same score may be missing.
+	Plugins map[Plugin]int64
+}
+
+// Predict names the nodes with the best score, by name. Empty: the pod fits nowhere, or cannot be judged.
+func Predict(q *fit.Question, p *Profile) []string {
+	nodes := q.Candidates()
+	totals, _ := scores(q, p, nodes)
+	if len(nodes) == 0 {
+		return nil
+	}
+	highest := slices.Max(totals)
+	var found []string
+	for i := range nodes {
+		if totals[i] == highest {
+			found = append(found, nodes[i].Node.Name)
+		}
+	}
+	return found
+}
+
+// Rank lists the nodes that fit the pod, by score and then by name, the best first.
+func Rank(q *fit.Question, p *Profile) []Node {
+	nodes := q.Candidates()
+	totals, parts := scores(q, p, nodes)
+	ranked := make([]Node, len(nodes))
+	for i := range nodes {
+		ranked[i] = Node{Name: nodes[i].Node.Name, Score: totals[i], Plugins: map[Plugin]int64{}}
+		for plugin, part := range parts {
+			ranked[i].Plugins[plugin] = part[i]
+		}
+	}
+	slices.SortStableFunc(ranked, func(a, b Node) int { return cmp.Compare(b.Score, a.Score) })
+	return ranked
+}
+
+// scores returns the sum of the weighted scores of each node, and its parts.
+func scores(q *fit.Question, p *Profile, nodes []fit.Candidate) (totals []int64, parts map[Plugin][]int64) {
+	totals, parts = make([]int64, len(nodes)), map[Plugin][]int64{}
+	if len(nodes) < 2 {
+		return totals, parts // the scheduler scores nothing
+	}
+	for plugin, weight := range p.Weights {
+		part := p.score(plugin, q, nodes)
+		for i := range part {
+			part[i] *= weight
+			totals[i] += part[i]
+		}
+		if part != nil {
+			parts[plugin] = part
+		}
+	}
+	return totals, parts
+}
+
+// score returns the scores of one plugin, from 0 to 100. nil: all nodes have the same score.
+func (p *Profile) score(plugin Plugin, q *fit.Question, nodes []fit.Candidate) []int64 {
+	switch plugin {
+	case NodeResourcesFit:
+		return resources(q, nodes, &p.Strategy)
+	case NodeResourcesBalancedAllocation:
+		return balanced(q, nodes, p.Balanced)
+	case TaintToleration:
+		return tolerated(q, nodes)
+	case NodeAffinity:
+		return preferred(q, nodes)
+	case PodTopologySpread:
+		return spread(q, nodes, p)
+	case InterPodAffinity:
+		return affinity(q, nodes, p)
+	}
+	return nil
+}
+
+// tolerated scores nodes by their taints with effect PreferNoSchedule that the pod does not tolerate: the fewer, the better.
+func tolerated(q *fit.Question, nodes []fit.Candidate) []int64 {
+	return scaled(nodes, q.Avoids, func(n, highest int64) int64 { return best - n*best/highest })
+}
+
+// preferred scores nodes by the preferred node affinity of the pod.
+func preferred(q *fit.Question, nodes []fit.Candidate) []int64 {
+	return scaled(nodes, q.Preference, func(n, highest int64) int64 { return n * best / highest })
+}
+
+// affinity scores nodes by the pods that are near.
+func affinity(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
+	near := q.Affinity(p.RequiredAffinity, p.OwnAffinity)
+	if len(near) == 0 {
+		return nil
+	}
+	sums := make([]int64, len(nodes))
+	for i := range nodes {
+		for key, values := range near {
+			if value, has := nodes[i].Node.Labels[key]; has {
+				sums[i] += values[value]
+			}
+		}
+	}
+	lowest, highest := slices.Min(sums), slices.Max(sums)
+	if lowest == highest {
+		return nil
+	}
+	for i, sum := range sums {
+		sums[i] = int64(best * (float64(sum-lowest) / float64(highest-lowest)))
+	}
+	return sums
+}
+
+// scaled brings a number of each node to the scale of scores. nil: it is 0 for all nodes.
+func scaled(nodes []fit.Candidate, of func(*corev1.Node) int64, scale func(n, highest int64) int64) []int64 {
+	numbers, highest := make([]int64, len(nodes)), int64(0)
+	for i := range nodes {
+		numbers[i] = of(nodes[i].Node)
+		highest = max(highest, numbers[i])
+	}
+	if highest == 0 {
+		return nil
+	}
+	for i, n := range numbers {
+		numbers[i] = scale(n, highest)
+	}
+	return numbers
+}
