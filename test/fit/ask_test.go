@@ -10,12 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-)
 
-// patience is how long the scheduler may take for one answer.
-const patience = time.Minute
+	"github.com/rehome-dev/rehome/test/schedulertest"
+)
 
 // answer is what the scheduler did with a pod.
 type answer struct {
@@ -35,7 +33,7 @@ type asker struct {
 	t      *testing.T
 	ctx    context.Context
 	client kubernetes.Interface
-	pods   watch.Interface
+	pods   *schedulertest.Pods
 }
 
 // candidateLabel marks the pods that are asked about. Selectors of the tests do not use it.
@@ -43,20 +41,7 @@ const candidateLabel = "test.rehome.dev/candidate"
 
 func newAsker(ctx context.Context, t *testing.T, client kubernetes.Interface) *asker {
 	t.Helper()
-	a := &asker{t: t, ctx: ctx, client: client}
-	a.watch()
-	t.Cleanup(func() { a.pods.Stop() })
-	return a
-}
-
-// watch watches the pods that are asked about, beginning with the state of those that are there.
-func (a *asker) watch() {
-	a.t.Helper()
-	var err error
-	a.pods, err = a.client.CoreV1().Pods("").Watch(a.ctx, metav1.ListOptions{LabelSelector: candidateLabel})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	return &asker{t: t, ctx: ctx, client: client, pods: schedulertest.WatchPods(ctx, t, client, candidateLabel)}
 }
 
 // ask creates a pod, waits for what the scheduler says, and deletes the pod. The scheduler hears of that before it hears
@@ -89,7 +74,7 @@ func (a *asker) settle(made *corev1.Pod) answer {
 	node := ""
 	for {
 		pod := a.next(made)
-		switch message, refused := refusal(pod); {
+		switch message, refused := schedulertest.Refusal(pod); {
 		case pod.Spec.NodeName != "":
 			return answer{node: pod.Spec.NodeName, spoilt: node != ""}
 		case node != "" && refused:
@@ -106,30 +91,16 @@ func (a *asker) settle(made *corev1.Pod) answer {
 // next waits for the next change of a pod.
 func (a *asker) next(made *corev1.Pod) *corev1.Pod {
 	a.t.Helper()
-	late := time.After(patience)
+	late := time.After(schedulertest.Patience)
 	for {
-		select {
-		case event, open := <-a.pods.ResultChan():
-			if !open { // the API server ends it when nobody reads for a while, as when a large scene is made
-				a.watch()
-				continue
-			}
-			if pod, ok := event.Object.(*corev1.Pod); ok && pod.UID == made.UID && event.Type != watch.Deleted {
-				return pod
-			}
-		case <-late:
-			a.t.Fatalf("no answer in %v about\n%s", patience, toYAML(made))
+		pod := a.pods.Next(late)
+		if pod == nil {
+			a.t.Fatalf("no answer in %v about\n%s", schedulertest.Patience, toYAML(made))
+		}
+		if pod.UID == made.UID {
+			return pod
 		}
 	}
-}
-
-func refusal(pod *corev1.Pod) (string, bool) {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return condition.Reason + ": " + condition.Message, true
-		}
-	}
-	return "", false
 }
 
 // selectedNode is the scheduler's order to make a volume for a node.
@@ -166,7 +137,7 @@ func (a *asker) ordered(namespace, name string) bool {
 		a.t.Fatal(err)
 	}
 	defer w.Stop()
-	late := time.After(patience)
+	late := time.After(schedulertest.Patience)
 	for {
 		select {
 		case event := <-w.ResultChan():

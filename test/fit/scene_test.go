@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"sync"
-	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -22,7 +20,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
 // nodeCount is how many nodes every scene has.
@@ -57,23 +55,8 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopKubelets(t, c)
+	schedulertest.StopKubelets(t, c)
 	return j
-}
-
-// stopKubelets keeps pods as they are: terminating ones terminate until they are removed by force. The nodes stay Ready
-// for five minutes after [judge.renewLeases].
-func stopKubelets(t *testing.T, c *cluster.Cluster) {
-	t.Helper()
-	pid := c.Pids()[binaries.Kwok]
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // renewLeases says for the nodes that they live, as their kubelets would. All scenes together can take longer than a node
@@ -133,22 +116,7 @@ func (j *judge) set(number int) *scene {
 // each does something with all objects, some at the same time.
 func each[T any](s *scene, objects []T, do func(context.Context, *T) error) {
 	s.t.Helper()
-	var group sync.WaitGroup
-	errs := make([]error, len(objects))
-	slots := make(chan struct{}, 8)
-	for i := range objects {
-		slots <- struct{}{}
-		group.Go(func() {
-			errs[i] = do(s.ctx, &objects[i])
-			<-slots
-		})
-	}
-	group.Wait()
-	for _, err := range errs {
-		if err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	schedulertest.Each(s.ctx, s.t, objects, do)
 }
 
 func (s *scene) makeStorage(want state) {
