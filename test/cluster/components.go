@@ -184,6 +184,18 @@ func (c components) writeConfigs() error {
 		"podInitialBackoffSeconds": 1,
 		"podMaxBackoffSeconds":     2,
 	}
+	if strategy := c.options.ScoringStrategy; strategy != "" {
+		scheduler["profiles"] = []any{map[string]any{
+			"schedulerName": "default-scheduler",
+			"pluginConfig": []any{map[string]any{
+				"name": "NodeResourcesFit",
+				"args": map[string]any{"scoringStrategy": map[string]any{
+					"type":      strategy,
+					"resources": []any{map[string]any{"name": "cpu", "weight": 1}, map[string]any{"name": "memory", "weight": 1}},
+				}},
+			}},
+		}}
+	}
 	kwok := map[string]any{
 		"apiVersion": "config.kwok.x-k8s.io/v1alpha1",
 		"kind":       "KwokConfiguration",

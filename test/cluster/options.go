@@ -35,6 +35,9 @@ type Options struct {
 	// FeatureGates are switched in the API server, the controller manager and the
 	// scheduler alike.
 	FeatureGates map[string]bool
+	// ScoringStrategy is how the scheduler scores nodes by their requests, such as MostAllocated. Default: LeastAllocated, as
+	// in Kubernetes.
+	ScoringStrategy string
 	// Durable lets etcd sync each write to the disk, as in production. Without it, tests are faster.
 	Durable bool
 	// Parallelism bounds the requests that one helper has under way. Default: 16.
