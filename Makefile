@@ -11,6 +11,8 @@ CLUSTER := go run ./test/cluster/cmd/cluster
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 # How long make fuzz searches for each property.
 FUZZTIME := 60s
+# How many worlds make converge makes for each strategy.
+WORLDS := 200
 # How many pods make limits drains.
 PODS := 300
 # How long make faults breaks things, and the seed that says what is broken when; without one it takes another each time.
@@ -24,7 +26,7 @@ CHART := deploy/helm/rehome
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test unit e2e limits faults bench fuzz check format vet lint walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test unit e2e limits faults converge bench fuzz check format vet lint walls chart demo cluster-up cluster-down clean
 
 help: ## List what there is.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,7 +147,7 @@ UNIT_LIMIT = 40m
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
 	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
-	  $$(go list ./... | grep -vE '/test/(e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
+	  $$(go list ./... | grep -vE '/test/(converge|e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 unit-whole:
@@ -173,6 +175,9 @@ limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, a
 
 faults: controlplane ## Kill and restart everything for MINUTES=10 while pods are moved, and see that nothing is lost.
 	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
+
+converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
+	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))
 
 bench: ## Measure Rehome at scale and print each figure beside its target.
 	go run ./test/bench $(ARGS)

@@ -1,0 +1,245 @@
+// Package converge applies each strategy to random small clusters until nothing moves. The kube-scheduler of a test control
+// plane places the replacement of each pod.
+//
+//	make converge WORLDS=200
+//	go test ./test/converge -v -args -strategy RemoveDuplicates -seed 7 -world 3
+package converge
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/schedulertest"
+)
+
+var (
+	worlds       = flag.Int("worlds", 10, "how many worlds for each strategy")
+	seed         = flag.Uint64("seed", 0, "the seed of the worlds; 0 for another one in each run")
+	only         = flag.Int("world", -1, "only the world of this number")
+	onlyStrategy = flag.String("strategy", "", "only strategies whose name contains this")
+)
+
+const (
+	// mostRounds is how often the policy is applied to one world.
+	mostRounds = 10
+	// mostReturns is the share of moves whose replacement may come back to its node.
+	mostReturns = 0.01
+	// printed is how many of the worlds that fail are printed for each strategy.
+	printed = 3
+)
+
+// TestConverge fails when the moves of a strategy lead back to a state that was there before, when they do not end, when a
+// replacement finds no node, and when more than one in a hundred comes back to its node. Strategies that renew pods wherever
+// they run may bring them back.
+func TestConverge(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("repeat with: -args -worlds %d -seed %d", *worlds, *seed)
+	t.Run("LeastAllocated", func(t *testing.T) { converge(t, "", func(name string) bool { return name != high }) })
+	t.Run("MostAllocated", func(t *testing.T) { converge(t, "MostAllocated", func(name string) bool { return name == high }) })
+}
+
+// converge runs the worlds of some strategies on one control plane with this scoring strategy.
+func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
+	var chosen []functions.Function
+	for _, f := range functions.All() {
+		if takes(f.Strategy.Name) && strings.Contains(f.Strategy.Name, *onlyStrategy) {
+			chosen = append(chosen, f)
+		}
+	}
+	if len(chosen) == 0 {
+		return
+	}
+	s := newStage(t, cluster.Options{ScoringStrategy: scoring})
+	var table strings.Builder
+	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(rows, "strategy\tworlds\twith moves\tevictions\tpending\tback\trounds\tat most\tloops\ttime\t")
+	for _, f := range chosen {
+		t.Run(f.Strategy.Name, func(t *testing.T) {
+			began := time.Now()
+			sum := tally{}
+			for number := range *worlds {
+				if *only < 0 || *only == number {
+					s.t = t
+					sum.world(t, s, f, number)
+				}
+			}
+			fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
+				sum.back, sum.rounds, sum.mostRounds, sum.loops, time.Since(began).Round(time.Second))
+			if share := float64(sum.back) / float64(max(sum.evictions, 1)); share > mostReturns && !f.Strategy.Traits.RenewsPods {
+				t.Errorf("%d of %d replacements came back to their node, want at most %.0f %%", sum.back, sum.evictions, 100*mostReturns)
+			}
+		})
+	}
+	rows.Flush()
+	t.Logf("\n%s", &table)
+}
+
+// tally sums up the worlds of one strategy.
+type tally struct {
+	worlds, moving, evictions, pending, back, rounds, mostRounds, loops, failed int
+}
+
+// world runs one world and reports what is wrong with it.
+func (sum *tally) world(t *testing.T, s *stage, f functions.Function, number int) {
+	t.Helper()
+	w := random(f.Strategy, *seed, number)
+	s.set(w)
+	defer s.clear()
+	r := s.settle(w)
+	sum.worlds++
+	if r.evictions > 0 {
+		sum.moving++
+	}
+	sum.evictions += r.evictions
+	sum.pending += r.pending
+	sum.back += r.back
+	sum.rounds += r.rounds
+	sum.mostRounds = max(sum.mostRounds, r.rounds)
+	var wrong []string
+	if r.loop != "" {
+		sum.loops++
+		wrong = append(wrong, r.loop)
+	}
+	if r.pending > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d pods are Pending because of a move", r.pending))
+	}
+	if r.back > 0 && !f.Strategy.Traits.RenewsPods {
+		wrong = append(wrong, fmt.Sprintf("%d replacements came back to their node", r.back))
+	}
+	report := fmt.Sprintf("world %d: %s\n%s%s", number, strings.Join(wrong, ", "), w, strings.Join(r.moves, "\n"))
+	switch {
+	case len(wrong) == 0:
+		if *only >= 0 {
+			t.Log(report)
+		}
+	case sum.failed == printed:
+		t.Errorf("world %d: %s", number, strings.Join(wrong, ", "))
+	default:
+		sum.failed++
+		t.Error(report)
+	}
+}
+
+// result counts the moves in one world.
+type result struct {
+	evictions int
+	// pending and back count replacements: without a node, and on the node that a pod of their workload left in the same round.
+	pending, back int
+	// rounds is how many rounds had a move.
+	rounds int
+	// loop says why the moves do not end. Empty: they do.
+	loop string
+	// moves are lines about the rounds.
+	moves []string
+}
+
+// settle applies the policy until nothing moves.
+func (s *stage) settle(w *world) result {
+	s.t.Helper()
+	p, err := w.policy()
+	s.must(err)
+	var r result
+	seen := map[string]int{}
+	for round := 1; round <= mostRounds; round++ {
+		objects, pods := s.objects()
+		state := s.state(pods, w.strategy.Traits.RenewsPods)
+		if before, repeats := seen[state]; repeats {
+			r.loop = fmt.Sprintf("the state after round %d is that before round %d", round-1, before)
+			return r
+		}
+		seen[state] = round
+		var evicted []schemas.Verdict
+		err := simulate.Run(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, TwoNodes: true}, objects,
+			func(verdicts []schemas.Verdict) error {
+				for _, v := range verdicts {
+					if v.Outcome == schemas.Evicted {
+						evicted = append(evicted, v)
+					}
+				}
+				return nil
+			})
+		s.must(err)
+		if len(evicted) == 0 {
+			return r
+		}
+		r.rounds = round
+		s.move(w, evicted, &r)
+	}
+	r.loop = fmt.Sprintf("the moves do not end in %d rounds", mostRounds)
+	return r
+}
+
+// state is how many pods of each workload each node has. A renewed pod differs from a pod of the beginning.
+func (s *stage) state(pods []corev1.Pod, renews bool) string {
+	var all []string
+	for i := range pods {
+		text := pods[i].Labels[workloadLabel] + "@" + pods[i].Spec.NodeName
+		if _, old := s.beginning[pods[i].UID]; old && renews {
+			text += " of the beginning"
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// move deletes the pods, makes their replacements in the same order, and waits until the scheduler has decided about each.
+func (s *stage) move(w *world, evicted []schemas.Verdict, r *result) {
+	s.t.Helper()
+	pods := s.client.CoreV1().Pods(namespace)
+	for _, v := range evicted {
+		options := now()
+		options.Preconditions = &metav1.Preconditions{UID: &v.Intent.Pod.UID}
+		s.must(pods.Delete(s.ctx, v.Intent.Pod.Name, options))
+	}
+	replaces := map[types.UID]schemas.Verdict{}
+	for _, v := range evicted {
+		name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
+		made, err := pods.Create(s.ctx, s.newPod(w.find(name)), metav1.CreateOptions{})
+		s.must(err)
+		replaces[made.UID] = v
+	}
+	left, arrived := map[string]int{}, map[string]int{}
+	late := time.After(schedulertest.Patience)
+	for len(replaces) > 0 {
+		p := s.pods.Next(late)
+		if p == nil {
+			s.t.Fatalf("the scheduler does not decide about %d pods of\n%s", len(replaces), w)
+		}
+		v, mine := replaces[p.UID]
+		message, refused := schedulertest.Refusal(p)
+		if !mine || p.Spec.NodeName == "" && !refused {
+			continue
+		}
+		delete(replaces, p.UID)
+		to := p.Spec.NodeName
+		if to == "" {
+			r.pending++
+			to, _, _ = strings.Cut(message, " no new claims")
+		}
+		name := p.Labels[workloadLabel]
+		left[name+" "+v.Intent.Node]++
+		arrived[name+" "+p.Spec.NodeName]++
+		r.moves = append(r.moves, fmt.Sprintf("round %d: %s from %s to %s: %s", r.rounds, v.Intent.Pod.Name, v.Intent.Node, to, v.Intent.Reason))
+	}
+	r.evictions += len(evicted)
+	for at, count := range left {
+		r.back += min(count, arrived[at])
+	}
+}
