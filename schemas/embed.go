@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Files is the contract as files, for readers that are not Go programs:
+// Files has the contract as files, for programs in other languages:
 //
 //	v1/NAME.schema.json   the JSON Schema of the data of each event type, and of the envelope in event.schema.json
-//	v1/examples/*.json    complete events in structured mode: one causal chain, a scope of every kind, a request, and maintenances
-//	asyncapi.yaml         the NATS subjects, and who publishes and receives what on them
+//	v1/examples/*.json    complete events in structured mode: a causal chain, a scope of every kind, a request, and maintenances
+//	asyncapi.yaml         the NATS subjects, and the publisher and subscribers of each
 //
 //go:embed v1/*.schema.json v1/examples/*.json asyncapi.yaml
 var Files embed.FS
 
-// Schema returns the JSON Schema of the data of events of that type, as it is published: unknown fields are allowed. It
-// fails with an error that wraps [ErrInvalid] when there is no such type.
+// Schema returns the published JSON Schema of the data of an event type, which allows unknown fields. Its error wraps
+// [ErrInvalid] if there is no such type.
 func Schema(eventType string) ([]byte, error) {
 	noun, version, ok := strings.Cut(strings.TrimPrefix(eventType, typePrefix), ".")
 	if !ok || !strings.HasPrefix(eventType, typePrefix) {
@@ -29,10 +29,10 @@ func Schema(eventType string) ([]byte, error) {
 	return schema, nil
 }
 
-// EventTypes lists every type of event, in the order of a chain: those of requests and of maintenances last.
+// EventTypes returns every event type in the order of a chain, then requests and maintenances.
 func EventTypes() []string {
 	return []string{DeltaType, ScopeType, IntentsType, VerdictType, RequestType, ReceiptType, MaintenanceType}
 }
 
-// typePrefix is what the CloudEvents types of Rehome begin with; the noun and the major version follow.
+// typePrefix begins every CloudEvents type of Rehome. The name and the major version follow.
 const typePrefix = "dev.rehome."

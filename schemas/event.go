@@ -10,68 +10,65 @@ import (
 	"time"
 )
 
-// ErrInvalid is wrapped by every error that says an event is not what the contract promises. Such an event will not
-// become valid by being read again: it belongs in the dead-letter stream.
+// ErrInvalid is wrapped by every error about an event that violates the contract. Retrying does not help: such an event belongs
+// in the dead-letter stream.
 var ErrInvalid = errors.New("invalid event")
 
-// Event is one CloudEvent: the attributes that Rehome uses, and the data as JSON.
-//
-// The zero value is not a valid event; [NewEvent] makes one.
+// Event is a CloudEvent with the attributes that Rehome uses and JSON data. The zero value is not valid. Use [NewEvent] to make
+// one.
 type Event struct {
 	// ID is unique within Source.
 	ID string
-	// Source is a URI reference to the emitter, such as /clusters/default/watcher.
+	// Source is a URI reference of the publisher, such as /clusters/default/watcher.
 	Source string
-	// Type names the schema of Data, such as dev.rehome.delta.v1.
+	// Type identifies the schema of Data, such as dev.rehome.delta.v1.
 	Type string
-	// Subject names what the event is about, such as nodes/worker-1 or namespaces/web/pods/api-0.
+	// Subject is the path of an object or scope, such as nodes/worker-1 or namespaces/web/pods/api-0.
 	Subject string
-	// Time is when it happened, by the emitter's clock.
+	// Time is when the event happened, by the clock of the publisher.
 	Time time.Time
-	// Expires is when the event stops being of use. Zero: never. Carried as the extension expirytime.
+	// Expires is when the event becomes useless. Zero means never. It is the extension expirytime.
 	Expires time.Time
 	// CorrelationID is the ID of the first event of the chain.
 	CorrelationID string
-	// CausationID is the ID of the event that led to this one. Empty for the first of a chain.
+	// CausationID is the ID of the event that caused this one. It is empty for the first event of a chain.
 	CausationID string
-	// TraceParent is the W3C trace context: one trace a chain, one span an event.
+	// TraceParent is the W3C trace context, with one trace per chain and one span per event.
 	TraceParent string
-	// Installation tells installations and clusters apart: the UID of the namespace kube-system, a slash, and the name of the
-	// installation. Empty: unknown. Carried as the extension installation.
+	// Installation identifies the cluster and the installation: the UID of the namespace kube-system, a slash, and the name of
+	// the installation. Empty means unknown. It is the extension installation.
 	Installation string
 	// Data is the payload as JSON.
 	Data json.RawMessage
 
-	// Channel is the NATS subject that the event is published on. It is not part of the CloudEvent.
+	// Channel is the NATS subject of the event. It is not part of the CloudEvent.
 	Channel string
-	// Sequence is the number that the stream gave the event when it was stored, higher for a later event of the same
-	// stream. Zero for an event that does not come from a stream. It is not part of the CloudEvent.
+	// Sequence is the stream sequence, which increases within a stream. It is zero for an event that does not come from a
+	// stream. It is not part of the CloudEvent.
 	Sequence uint64
 
-	// What follows is for traces. It is known to the process that made or read the event, and not part of the CloudEvent.
+	// The following fields are for traces and known only in this process. They are not part of the CloudEvent.
 
-	// Parent is the TraceParent of the event that led to this one. Empty for the first of a chain, and for an event that was
-	// read.
+	// Parent is the TraceParent of the cause. It is empty for the first event of a chain, and for an event that was received.
 	Parent string
-	// Began is when the emitter had the event that led to this one, by its own clock: when it took it up, or made it itself.
-	// Zero where Parent is empty.
+	// Began is when the publisher received or made the cause, by its own clock. It is zero if Parent is empty.
 	Began time.Time
-	// Taken is when the reader took the event up, by its own clock. Zero: it was made here, or nobody asked.
+	// Taken is when this process received the event, by its own clock. It is zero for an event that was made here.
 	Taken time.Time
 }
 
-// Payload is the data of an event. All types of this package that travel on the bus implement it.
+// Payload is the data of an event. All event types of this package implement it.
 type Payload interface {
-	// EventType is the CloudEvents type.
+	// EventType returns the CloudEvents type.
 	EventType() string
-	// About is the CloudEvents subject.
+	// About returns the CloudEvents subject.
 	About() string
-	// Channel is the NATS subject.
+	// Channel returns the NATS subject.
 	Channel() string
 }
 
-// NewEvent makes the event that carries p, emitted by source at the time now. cause is the event that led to it; the
-// zero Event starts a new chain. It fails only when p cannot be written as JSON.
+// NewEvent returns an event with the data p. cause is the event that led to it; the zero Event starts a new chain. It fails only
+// if p cannot be encoded as JSON.
 func NewEvent(source string, p Payload, now time.Time, cause Event) (Event, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -94,8 +91,8 @@ func NewEvent(source string, p Payload, now time.Time, cause Event) (Event, erro
 	return e, nil
 }
 
-// Decode reads the data of e as a P. It fails with an error that wraps [ErrInvalid] when e is of another type or its
-// data is not JSON of that shape. Unknown fields are ignored.
+// Decode returns the data of e as a P. It ignores unknown fields. Its error wraps [ErrInvalid] if e has another type, or if its
+// data is not such JSON.
 func Decode[P Payload](e Event) (P, error) {
 	var p P
 	if want := p.EventType(); e.Type != want {
@@ -107,11 +104,11 @@ func Decode[P Payload](e Event) (P, error) {
 	return p, nil
 }
 
-// childSpan returns a trace context of the same trace as parent with a new span, or of a new trace when parent is not
-// a version 00 trace context.
+// childSpan returns a trace context with a new span in the trace of parent, or in a new trace if parent is not a version 00 trace
+// context.
 func childSpan(parent string) string {
 	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand.Read promises it
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
 	trace, span := hex.EncodeToString(b[:16]), hex.EncodeToString(b[16:])
 	if len(parent) == 55 && strings.HasPrefix(parent, "00-") {
 		trace = parent[3:35]

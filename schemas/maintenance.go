@@ -12,29 +12,29 @@ import (
 // MaintenanceStrategy is the strategy in the intents and verdicts of maintenances, which the maintenance role publishes.
 const MaintenanceStrategy = "Maintenance"
 
-// AnnotationMaintenance is the annotation by which a node says which maintenance cordoned it, a [CordonMark] as JSON. It is
-// put there and taken away by the same patch as the cordon.
+// AnnotationMaintenance is the node annotation with the maintenance that cordoned the node, a [CordonMark] as JSON. The patch
+// that changes the cordon also sets or removes the annotation.
 const AnnotationMaintenance = "rehome.dev/maintenance"
 
-// AnnotationMaintained is the annotation by which people and programs say that the work on a node is done: its value is the
-// name of the maintenance. A node that is drained or held is then given back, whatever the stage. It counts from the cordon
-// on: the patches that cordon and that give back take it away, so that none is left over for a later maintenance of that name.
+// AnnotationMaintained on a node reports that the work on it is done; users and programs set it. Its value
+// is the name of the maintenance. A drained or held node is then released, whatever the stage. The patches that cordon and
+// release a node remove the annotation, so it never applies to a later maintenance with the same name.
 const AnnotationMaintained = "rehome.dev/maintained"
 
-// MaintenanceFinalizer keeps a maintenance until its nodes are given back and what it said on them is taken back.
+// MaintenanceFinalizer keeps a maintenance until its nodes are released and its conditions and marks are removed from them.
 const MaintenanceFinalizer = "rehome.dev/maintenance"
 
-// CordonMark says who cordoned a node, and how it was before.
+// CordonMark names the maintenance that cordoned a node, and the previous state of the node.
 type CordonMark struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// CordonedBefore: the node was cordoned already, and stays so.
+	// CordonedBefore reports that the node was cordoned before. It stays cordoned.
 	CordonedBefore bool `json:"cordonedBefore"`
-	// At is when it was done.
+	// At is the time of the cordon.
 	At time.Time `json:"at"`
 }
 
-// MarkOn says which maintenance cordoned a node. nil: none did. A mark that cannot be read counts as none.
+// MarkOn returns the mark on a node, or nil if there is none or it is not valid.
 func MarkOn(n *corev1.Node) *CordonMark {
 	text, set := n.Annotations[AnnotationMaintenance]
 	var mark CordonMark
@@ -44,32 +44,31 @@ func MarkOn(n *corev1.Node) *CordonMark {
 	return &mark
 }
 
-// NodeAction is what is done to a node.
+// NodeAction is a change of a node.
 type NodeAction string
 
 // The actions.
 const (
-	NodeCordon NodeAction = "cordon" // no new pods, with the mark
-	NodeReturn NodeAction = "return" // as it was before, without the mark
-	NodeMark   NodeAction = "mark"   // only the conditions
+	NodeCordon NodeAction = "cordon" // cordon the node and set the mark
+	NodeReturn NodeAction = "return" // restore the node and remove the mark
+	NodeMark   NodeAction = "mark"   // set conditions only
 )
 
-// What the names of maintenances begin with that are no objects of the API server but entries of a table of the bus, each of
-// which is about one node: node/NODE was asked for by a request, and sign/NODE by a sign on the node that the policy names. No
-// object of the API server can have a slash in its name.
+// Prefixes of maintenances that are entries of a table of the bus and not objects of the API server, each for one node: node/NODE
+// comes from a request, and sign/NODE from a drain trigger of the policy. Names of API objects have no slash.
 const (
 	requestedPrefix = "node/"
 	signPrefix      = "sign/"
 )
 
-// RequestedMaintenance is the name of the maintenance of a node that requests ask for.
+// RequestedMaintenance returns the name of the maintenance of a node for requests.
 func RequestedMaintenance(node string) string { return requestedPrefix + node }
 
-// SignMaintenance is the name of the maintenance of a node that a sign on it asks for.
+// SignMaintenance returns the name of the maintenance of a node for drain triggers.
 func SignMaintenance(node string) string { return signPrefix + node }
 
-// InTable says whether the maintenance of that name is an entry of the table, and of which node. A name with a slash that is
-// none of [RequestedMaintenance] and [SignMaintenance] of a name that a node can have is no name of a maintenance at all.
+// InTable reports whether the maintenance with this name is an entry of the table, and returns its node. Any other name with a
+// slash is invalid.
 func InTable(maintenance string) (node string, is bool) {
 	node, is = strings.CutPrefix(maintenance, requestedPrefix)
 	if !is {
@@ -81,8 +80,7 @@ func InTable(maintenance string) (node string, is bool) {
 	return node, true
 }
 
-// isNodeName says whether s is a name of a node as the API server takes it: words of a-z, 0-9 and - with dots between them,
-// none of which begins or ends with a -.
+// isNodeName reports whether s is a valid node name: words of a-z, 0-9 and - separated by dots, without - at their ends.
 func isNodeName(s string) bool {
 	const plain = "abcdefghijklmnopqrstuvwxyz0123456789"
 	for word := range strings.SplitSeq(s, ".") {

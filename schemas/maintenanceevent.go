@@ -10,68 +10,67 @@ import (
 // MaintenanceType is the CloudEvents type of a [Maintenance].
 const MaintenanceType = "dev.rehome.maintenance.v1"
 
-// MaxMaintenanceNodes is how many nodes one event of a maintenance tells of at most.
+// MaxMaintenanceNodes is the largest number of nodes in one maintenance event.
 const MaxMaintenanceNodes = 100
 
-// Maintenance says what is new about a node maintenance, after its status was stored. Everything but Nodes is as in the status
-// that was stored; of the nodes there are those about which anything has changed. Who reads all events of a maintenance in
-// their order, and keeps the last of each node, has its whole status: see Whole, Forgotten and More.
+// Maintenance is a change in the status of a maintenance, published after the status was stored. Nodes has only the nodes that
+// changed; the other fields are as in the status. A subscriber that processes all events of a maintenance in order, and keeps the
+// newest entry of each node, has the complete status: see Whole, Forgotten, and More.
 //
-// What is promised:
+// Guarantees:
 //
-//   - The events of one maintenance are published one after the other, in the order in which the statuses were stored, each
-//     after what the status wanted of nodes was done, or tried, and before any pod moves for it.
-//   - A status that says nothing new has no event. Two statuses that were stored shortly one after the other can have one
-//     event if the process was replaced in between; then it has all that both said in the end.
-//   - An event can come again. The same source and id is about the same status; the second one can list more nodes than the
-//     first. A process that takes over tells of each maintenance once more, with Whole, when it is evaluated next; so does
-//     one that has not evaluated it for two hours.
+//   - The events of a maintenance are published one at a time, in the order of its statuses, after the changes of nodes in the
+//     status were tried, and before any pod moves because of them.
+//   - A status without changes has no event. If the process is replaced between two statuses, they may share one event with the
+//     changes of both.
+//   - An event can be repeated. Events with the same source and ID describe the same status, but the second one can list more
+//     nodes. A process that takes over publishes each maintenance once more, with Whole, at its next evaluation. So does a
+//     process that has not evaluated the maintenance for two hours.
 //
-// What is not: a change in Changes is lost when the process ends between the change and the event. A maintenance that is
-// deleted before a node was begun has no last event. What was stored by somebody else than Rehome has none.
+// An entry of Changes is lost if the process ends between the change and the event. A maintenance that is deleted before a node
+// was begun has no final event. A status that another program stored has no event.
 type Maintenance struct {
-	// Name is that of the NodeMaintenance, and UID tells those apart that had the name one after the other.
+	// Name is the name of the NodeMaintenance. UID distinguishes maintenances that had the same name.
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// Generation is that of the spec that this is about, and Stage and Reason are of that spec.
+	// Generation is the generation of the spec, and Stage and Reason come from that spec.
 	Generation int64          `json:"generation"`
 	Stage      v1alpha1.Stage `json:"stage"`
 	Reason     string         `json:"reason"`
-	// Accepted: nothing speaks against it. If not, Refusal says why.
+	// Accepted is false if the maintenance is refused for the reason in Refusal.
 	Accepted bool     `json:"accepted"`
 	Refusal  *Refusal `json:"refusal,omitempty"`
-	// Stages are those that were begun, in order. A maintenance that is being deleted has begun Complete, whatever Stage says.
+	// Stages are the stages that have begun, in order. A maintenance that is being deleted has begun Complete, whatever Stage is.
 	Stages     []v1alpha1.StageTime `json:"stages,omitempty"`
 	Summary    v1alpha1.Summary     `json:"summary"`
 	Conditions []metav1.Condition   `json:"conditions,omitempty"`
-	// Nodes are those about which anything has changed, by name, at most [MaxMaintenanceNodes].
+	// Nodes are the changed nodes by name, at most [MaxMaintenanceNodes].
 	Nodes []v1alpha1.NodeStatus `json:"nodes,omitempty"`
-	// More is how many other nodes have changed with the same status. The events that follow tell of them.
+	// More is the number of changed nodes that are not in Nodes. The next events have them.
 	More int `json:"more,omitempty"`
-	// Forgotten are the names of nodes that the status has no more.
+	// Forgotten are the names of nodes that are no longer in the status.
 	Forgotten []string `json:"forgotten,omitempty"`
-	// Whole: Nodes, with those of the events that follow because of More, are all that the status has. What was known of other
-	// nodes does not count any more.
+	// Whole reports that Nodes, together with the next events if More is set, is the complete status. Earlier nodes are obsolete.
 	Whole bool `json:"whole,omitempty"`
-	// Changes are what was done to nodes and no status tells, by the order in which it was done.
+	// Changes are changes of nodes that the status does not show, in order.
 	Changes []NodeChange `json:"changes,omitempty"`
-	// DryRun: this is what would have been stored; nothing was changed.
+	// DryRun reports that nothing was changed or stored.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// Refusal is why a maintenance is not accepted.
+// Refusal is the reason why a maintenance is not accepted.
 type Refusal struct {
-	// Reason is one of those of the condition Accepted, such as AllNodes.
+	// Reason is a reason of the condition Accepted, such as AllNodes.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 
-// NodeChange is what was done to a node.
+// NodeChange is a change of a node.
 type NodeChange struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// Action is [NodeCordon] for a node that was cordoned once more, since somebody had uncordoned it, and [NodeReturn] for one
-	// that was given back otherwise than it was claimed.
+	// Action is [NodeCordon] for a node that was cordoned again because somebody had uncordoned it, and [NodeReturn] for a
+	// node that was released in another state than before its claim.
 	Action  NodeAction `json:"action"`
 	Message string     `json:"message"`
 }
@@ -79,8 +78,8 @@ type NodeChange struct {
 // EventType returns [MaintenanceType].
 func (Maintenance) EventType() string { return MaintenanceType }
 
-// About is maintenances/NAME.
+// About returns maintenances/NAME.
 func (m Maintenance) About() string { return "maintenances/" + m.Name }
 
-// Channel is rehome.maintenance.NAME.
+// Channel returns rehome.maintenance.NAME.
 func (m Maintenance) Channel() string { return channel("maintenance", m.Name) }

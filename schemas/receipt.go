@@ -5,90 +5,90 @@ import "time"
 // ReceiptType is the CloudEvents type of a [Receipt].
 const ReceiptType = "dev.rehome.receipt.v1"
 
-// ReceiptState says how far a request has come.
+// ReceiptState is the state of a request.
 type ReceiptState string
 
-// The states. A request is rejected or accepted; when it was accepted, it is finished later.
+// The states. A request is either rejected, or accepted and later finished.
 const (
-	RequestAccepted ReceiptState = "accepted" // it is being worked on
-	RequestRejected ReceiptState = "rejected" // nothing is done
-	RequestFinished ReceiptState = "finished" // nothing more is done
+	RequestAccepted ReceiptState = "accepted" // in progress
+	RequestRejected ReceiptState = "rejected" // not executed
+	RequestFinished ReceiptState = "finished" // no further action
 )
 
-// ReceiptStates lists every state.
+// ReceiptStates returns every state.
 func ReceiptStates() []ReceiptState {
 	return []ReceiptState{RequestAccepted, RequestRejected, RequestFinished}
 }
 
-// ReceiptReason says for machines why a request is in its state.
+// ReceiptReason is the reason of a state.
 type ReceiptReason string
 
-// The reasons, by the state they belong to.
+// The reasons. Each comment begins with the state.
 const (
 	ReceiptAccepted ReceiptReason = "Accepted" // accepted
 
-	ReceiptMalformed       ReceiptReason = "Malformed"       // rejected: it is not what the contract asks for
-	ReceiptNotAllowed      ReceiptReason = "NotAllowed"      // rejected: not to this sender by the policy, or in a dry run
-	ReceiptUnknownTarget   ReceiptReason = "UnknownTarget"   // rejected: there is nothing of that name
-	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than one request may have
-	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: the sender asks too often, or has too many open
-	ReceiptPolicyUnknown   ReceiptReason = "PolicyUnknown"   // rejected: the policy has no such profile, strategy or rule
-	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the node is past that stage, or another request has the name
+	ReceiptMalformed       ReceiptReason = "Malformed"       // rejected: it violates the contract
+	ReceiptNotAllowed      ReceiptReason = "NotAllowed"      // rejected: not allowed by the policy, or Rehome runs as a dry run
+	ReceiptUnknownTarget   ReceiptReason = "UnknownTarget"   // rejected: the target does not exist
+	ReceiptTooManyPods     ReceiptReason = "TooManyPods"     // rejected: more pods than a request may have
+	ReceiptTooManyRequests ReceiptReason = "TooManyRequests" // rejected: too many requests of the sender per minute, or open
+	ReceiptPolicyUnknown   ReceiptReason = "PolicyUnknown"   // rejected: the policy has no such profile, strategy, or rule
+	ReceiptConflict        ReceiptReason = "Conflict"        // rejected: the node is past this stage, or the name is in use
 
-	ReceiptDone             ReceiptReason = "Done"             // finished: every pod has a last word, the node is as far as wanted
-	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: there was no pod to move, or no request to cancel
-	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: it was given up
-	ReceiptDeadlineExceeded ReceiptReason = "DeadlineExceeded" // finished: its time is over
-	ReceiptRefused          ReceiptReason = "Refused"          // finished: a guard refused the maintenance, and nothing was done
+	ReceiptDone             ReceiptReason = "Done"             // finished: all pods are gone or final, or the stage is reached
+	ReceiptNothingToDo      ReceiptReason = "NothingToDo"      // finished: no pod to move, or no request to cancel
+	ReceiptCancelled        ReceiptReason = "Cancelled"        // finished: it was canceled
+	ReceiptDeadlineExceeded ReceiptReason = "DeadlineExceeded" // finished: its deadline has passed
+	ReceiptRefused          ReceiptReason = "Refused"          // finished: a guard refused the maintenance
 	ReceiptHeldByAnother    ReceiptReason = "HeldByAnother"    // finished: another maintenance holds the node, which stays cordoned
 )
 
-// Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted one is finished. An
-// evaluation and a cancellation are finished at once. Its cause is the event of the request.
+// Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted request is finished.
+// Evaluations and cancellations are finished at once. The event of the request is its cause.
 type Receipt struct {
-	// Sender and Name are those of the NATS subject of the request.
+	// Sender and Name are the words of the NATS subject of the request.
 	Sender  string        `json:"sender"`
 	Name    string        `json:"name"`
 	State   ReceiptState  `json:"state"`
 	Reason  ReceiptReason `json:"reason"`
 	Message string        `json:"message"`
-	// Action and Target are those of the request, where it could be read.
+	// Action and Target are copied from the request, if it is readable.
 	Action RequestAction `json:"action,omitempty"`
 	Target *Target       `json:"target,omitempty"`
-	// Maintenance is that of the request, with the name of the node also where the request has its provider ID alone.
+	// Maintenance is copied from the request. It has the node name even if the request has only a provider ID.
 	Maintenance *NodeRequest `json:"maintenance,omitempty"`
-	// Profile is the one whose protections hold.
+	// Profile is the profile whose protections apply.
 	Profile string `json:"profile,omitempty"`
-	// Deadline is when what is left is given up, of an accepted request to deschedule or to maintain.
+	// Deadline is when Rehome stops working on an accepted request to deschedule or to maintain.
 	Deadline time.Time `json:"deadline,omitzero"`
 	DryRun   bool      `json:"dryRun,omitempty"`
-	// Fingerprint is a hash of the user and the content of a request over HTTP, without its deadline. It tells a repeated request
-	// from another one of the same name. Empty: the request came over the bus, or could not be read.
+	// Fingerprint is a hash of the user and the content of a request over HTTP, without its deadline. It distinguishes a repeated
+	// request from another one with the same name. It is empty if the request came over the bus or is not readable.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Pods are those that were found when the request was accepted, in the order of namespaces and names. Later ones are not
-	// moved. Only in the accepted receipt.
+	// Pods are the pods of the target at the time of acceptance, sorted by namespace and name. Later pods are not moved. Only in
+	// the accepted receipt.
 	Pods []RequestedPod `json:"pods,omitempty"`
-	// Missing are those that the request names and that were not there, or run on no node. Only in the accepted receipt.
+	// Missing are the named pods that do not exist or have no node. Only in the accepted receipt.
 	Missing []PodTarget `json:"missing,omitempty"`
-	// Gone is how many of the pods are no longer there under their UIDs. Only in the finished receipt.
+	// Gone is the number of pods whose UID no longer exists. Only in the finished receipt.
 	Gone int `json:"gone,omitempty"`
-	// Remaining are the pods that are still there, protected ones included. Only in the finished receipt.
+	// Remaining are the pods that still exist, including protected ones. Only in the finished receipt.
 	Remaining []RemainingPod `json:"remaining,omitempty"`
 }
 
-// RequestedPod is a pod that was found for a request.
+// RequestedPod is a pod of the target of a request.
 type RequestedPod struct {
 	Pod  PodRef `json:"pod"`
 	Node string `json:"node"`
-	// Protected lists what forbids to move the pod, without the rules that the request overrides. Empty: it is to be moved.
+	// Protected lists the rules that protect the pod, except the overridden ones. A pod without any has to move.
 	Protected []Protection `json:"protected,omitempty"`
 }
 
-// RemainingPod is a pod that is still there when its request is finished, with the last verdict on it.
+// RemainingPod is a pod that still exists when its request is finished, with its last verdict.
 type RemainingPod struct {
 	Pod  PodRef `json:"pod"`
 	Node string `json:"node"`
-	// Outcome, Reason and Message are those of the last verdict. Empty: there was none.
+	// Outcome, Reason, and Message are from the last verdict. They are empty if there was none.
 	Outcome Outcome    `json:"outcome,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
@@ -97,8 +97,8 @@ type RemainingPod struct {
 // EventType returns [ReceiptType].
 func (Receipt) EventType() string { return ReceiptType }
 
-// About is requests/SENDER/NAME.
+// About returns requests/SENDER/NAME.
 func (r Receipt) About() string { return "requests/" + r.Sender + "/" + r.Name }
 
-// Channel is rehome.receipt.SENDER.NAME.
+// Channel returns rehome.receipt.SENDER.NAME.
 func (r Receipt) Channel() string { return channel("receipt", r.Sender, r.Name) }

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Prefix is the first token of every NATS subject of Rehome.
 const Prefix = "rehome"
 
-// Subjects lists the NATS subjects that events of a type are published on, with what stands for a name in capitals, each
-// such name written by [Token]. nil: there is no such type.
+// Subjects returns the NATS subjects for events of a type, with capital letters in place of names, which [Token] encodes. It
+// returns nil for an unknown type.
 func Subjects(eventType string) []string {
 	switch eventType {
 	case DeltaType:
@@ -31,9 +30,9 @@ func Subjects(eventType string) []string {
 	return nil
 }
 
-// Token writes s as one token of a NATS subject, readable for names that Kubernetes allows: a dot becomes an
-// underscore, which no Kubernetes name contains. Every other byte outside A-Z a-z 0-9 - becomes = and two hexadecimal
-// digits, and the empty string becomes "=", so that different strings are different tokens.
+// Token encodes s as one token of a NATS subject. Names of Kubernetes stay readable: a dot becomes an underscore, which they
+// never contain. Every other byte outside of A-Z a-z 0-9 - becomes = and two hexadecimal digits, and the empty string becomes
+// "=", so different strings have different tokens.
 func Token(s string) string {
 	if s == "" {
 		return "="
@@ -55,7 +54,7 @@ func Token(s string) string {
 	return b.String()
 }
 
-// FromToken reads back what [Token] wrote. ok is false for what Token does not write.
+// FromToken decodes a token of [Token]. ok is false for any other token.
 func FromToken(token string) (s string, ok bool) {
 	if token == "=" {
 		return "", true
@@ -85,7 +84,7 @@ func plain(c rune) bool {
 	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// channel joins the prefix, fixed words, and names to a NATS subject. Names go through [Token].
+// channel joins the prefix, words, and names to a NATS subject. It encodes names with [Token].
 func channel(words string, names ...string) string {
 	tokens := []string{Prefix, words}
 	for _, n := range names {

@@ -11,8 +11,8 @@ import (
 const (
 	FirstRetry = 15 * time.Second
 	lastRetry  = 10 * time.Minute
-	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status can
-	// differ from the state that the API server enforces.
+	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status
+	// can differ from the state that the API server enforces.
 	freedRetry = 250 * time.Millisecond
 	// outageRetry is the first delay if the API server was busy or away, or the intent expired: nothing tells when that is over.
 	outageRetry = time.Second
