@@ -9,15 +9,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The rules of AsyncAPI 3.0 that readers of the document rest on are checked here by hand.
+// These tests check the rules of AsyncAPI 3.0 that readers of the document depend on.
 
 func asyncAPI(t *testing.T) place {
 	t.Helper()
 	return open(t, "asyncapi.yaml")
 }
 
-// The channels that no event is published on: one carries messages that went wrong, two what is asked and replied outside of the
-// subjects of Rehome.
+// Channels without events: dead letters, and requests and replies outside of the subjects of Rehome.
 const (
 	deadLetters = "deadLetters"
 	questions   = "questions"
@@ -34,7 +33,7 @@ func published(t *testing.T) []entry {
 
 var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
 
-func TestAsyncAPIIsVersion3AndEveryReferenceInItLeadsSomewhere(t *testing.T) {
+func TestAsyncAPIReferences(t *testing.T) {
 	d := asyncAPI(t)
 	if got := d.get("asyncapi").text(); got != "3.0.0" {
 		t.Errorf("asyncapi is %q, want 3.0.0", got)
@@ -57,7 +56,7 @@ func TestAsyncAPIIsVersion3AndEveryReferenceInItLeadsSomewhere(t *testing.T) {
 	}
 }
 
-func TestEveryChannelDescribesTheParametersOfItsAddress(t *testing.T) {
+func TestAsyncAPIChannelParameters(t *testing.T) {
 	for _, c := range asyncAPI(t).get("channels").each() {
 		var inAddress []string
 		for _, m := range parameter.FindAllStringSubmatch(c.get("address").text(), -1) {
@@ -78,7 +77,7 @@ func TestEveryChannelDescribesTheParametersOfItsAddress(t *testing.T) {
 	}
 }
 
-func TestTheParametersThatAreWordsAreThoseOfTheGoConstants(t *testing.T) {
+func TestAsyncAPIParameterValues(t *testing.T) {
 	parameters := asyncAPI(t).get("components").get("parameters")
 	aspects := map[string][]string{}
 	for _, kind := range schemas.DeltaKinds() {
@@ -91,7 +90,7 @@ func TestTheParametersThatAreWordsAreThoseOfTheGoConstants(t *testing.T) {
 	sameSet(t, "kinds of scopes", parameters.get("kind").enum(t), valuesOf(t, "ScopeKind"))
 }
 
-// matches says whether a NATS subject is one of a channel.
+// matches reports whether a NATS subject belongs to a channel.
 func matches(t *testing.T, channel place, subject string) bool {
 	t.Helper()
 	pattern := regexp.QuoteMeta(channel.get("address").text())
@@ -105,7 +104,7 @@ func matches(t *testing.T, channel place, subject string) bool {
 	return regexp.MustCompile("^" + pattern + "$").MatchString(subject)
 }
 
-func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T) {
+func TestAsyncAPIChannelsOfTheExamples(t *testing.T) {
 	channels := published(t)
 	var used, want []string
 	for _, e := range exampleEvents(t) {
@@ -131,11 +130,11 @@ func TestEveryExampleTravelsOnOneChannelAndEveryChannelHasAnExample(t *testing.T
 	sameSet(t, "channels with an example", slices.Compact(used), want)
 }
 
-func TestEveryEventTypeHasAMessageWithItsSchemaAndHeaders(t *testing.T) {
+func TestAsyncAPIMessages(t *testing.T) {
 	var names []string
 	for _, m := range asyncAPI(t).get("components").get("messages").each() {
 		if slices.Contains([]string{"deadLetter", "nothing", "refusal"}, m.name) {
-			continue // it is no event
+			continue // not an event
 		}
 		typ := m.get("name").text()
 		names = append(names, typ)
@@ -161,7 +160,7 @@ func TestEveryEventTypeHasAMessageWithItsSchemaAndHeaders(t *testing.T) {
 	sameSet(t, "messages", names, eventTypes(t))
 }
 
-func TestTheHeadersAreTheAttributesOfTheEnvelope(t *testing.T) {
+func TestAsyncAPIHeaders(t *testing.T) {
 	headers := asyncAPI(t).get("components").get("messageTraits").get("cloudEvent").get("headers")
 	envelope := schemaOf(t, "event")
 	withPrefix := func(attributes []string) []string {
@@ -182,7 +181,7 @@ func TestTheHeadersAreTheAttributesOfTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
+func TestAsyncAPIOperations(t *testing.T) {
 	d := asyncAPI(t)
 	senders, receivers := map[string]int{}, map[string]int{}
 	want := map[string]int{}
@@ -209,21 +208,21 @@ func TestEveryOperationIsOneRolesOnOneChannel(t *testing.T) {
 		sameSet(t, "NATS binding of "+o.name, o.get("bindings").follow(t).get("nats").names(), []string{"bindingVersion"})
 	}
 	for _, c := range d.get("channels").each() {
-		if c.name == replies { // which are part of what is asked
+		if c.name == replies { // part of a request
 			continue
 		}
 		ref := "#/channels/" + c.name
 		want[ref] = 1
 		if receivers[ref] == 0 {
-			t.Errorf("%s: nobody receives", c.name)
+			t.Errorf("%s: no receiver", c.name)
 		}
 	}
-	want["#/channels/"+deadLetters] = 3                            // all roles that take something off a queue
+	want["#/channels/"+deadLetters] = 3                            // all roles with a consumer
 	want["#/channels/intents"], want["#/channels/receipts"] = 2, 2 // maintenance, too
 	same(t, "roles that send", senders, want)
 }
 
-func TestTheSubjectsInGoAreTheChannels(t *testing.T) {
+func TestSubjectsMatchTheChannels(t *testing.T) {
 	var got, want []string
 	for _, typ := range schemas.EventTypes() {
 		for _, subject := range schemas.Subjects(typ) {
@@ -241,7 +240,7 @@ func TestTheSubjectsInGoAreTheChannels(t *testing.T) {
 	sameSet(t, "subjects", got, want)
 }
 
-func TestAQuestionOverNATSIsAScopeAndItsReplyIntentsNothingOrARefusal(t *testing.T) {
+func TestAsyncAPIRequestReply(t *testing.T) {
 	d := asyncAPI(t)
 	type exchange struct {
 		action, role string
@@ -266,7 +265,7 @@ func TestAQuestionOverNATSIsAScopeAndItsReplyIntentsNothingOrARefusal(t *testing
 	for _, o := range d.get("operations").each() {
 		if o.get("channel").get("$ref").text() != "#/channels/"+questions {
 			if o.get("reply").at != nil {
-				t.Errorf("%s has a reply, and nobody replies on its channel", o.name)
+				t.Errorf("%s has a reply, but its channel has no message", o.name)
 			}
 			continue
 		}

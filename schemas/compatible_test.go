@@ -14,19 +14,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas/validation"
 )
 
-// released is the contract of the last release.
+// released returns the contract of the last release.
 func released() fs.FS { return os.DirFS("testdata/released") }
 
-// needsV2 ends every message about a break.
-const needsV2 = "this breaks who reads or writes v1: take it back, or make a new type with v2 beside the old one"
+// needsV2 ends every message about an incompatible change.
+const needsV2 = "this is incompatible with v1: undo it, or add a new type with v2"
 
-func TestTheContractIsCompatibleWithTheLastRelease(t *testing.T) {
+func TestCompatibleWithTheLastRelease(t *testing.T) {
 	for _, sentence := range breaks(schemasIn(t, released()), schemasIn(t, schemas.Files)) {
 		t.Errorf("%s; %s", sentence, needsV2)
 	}
 }
 
-func TestExamplesOfTheLastReleaseAndOfThisOneAreValidByTheSchemasOfBoth(t *testing.T) {
+func TestExamplesAreValidInBothReleases(t *testing.T) {
 	for _, schemasOf := range []struct {
 		name  string
 		files fs.FS
@@ -42,7 +42,7 @@ func TestExamplesOfTheLastReleaseAndOfThisOneAreValidByTheSchemasOfBoth(t *testi
 			for name, event := range jsonIn(t, examplesOf.files, "v1/examples/*.json") {
 				err := v.Validate(event)
 				if schemasOf.name != examplesOf.name && isNews(t, event) && errors.Is(err, validation.ErrUnknownType) {
-					continue // a reader passes over types that it does not know
+					continue // readers ignore unknown types
 				}
 				if err != nil {
 					t.Errorf("%s of %s is not valid by the schemas of %s: %v; %s", name, examplesOf.name, schemasOf.name, err, needsV2)
@@ -52,19 +52,19 @@ func TestExamplesOfTheLastReleaseAndOfThisOneAreValidByTheSchemasOfBoth(t *testi
 	}
 }
 
-func TestWhatTheLastReleaseSentIsWhatThisVersionMaySend(t *testing.T) {
+func TestEventsOfTheLastReleaseAreStillValid(t *testing.T) {
 	v, err := validation.NewClosed(schemas.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, event := range jsonIn(t, released(), "v1/examples/*.json") {
 		if err := v.Validate(event); err != nil {
-			t.Errorf("%s of the last release says what this version does not know: %v; %s", name, err, needsV2)
+			t.Errorf("%s of the last release is unknown to this version: %v; %s", name, err, needsV2)
 		}
 	}
 }
 
-// isNews says whether the last release has no schema for the type of an event.
+// isNews reports whether the last release has no schema for the type of an event.
 func isNews(t *testing.T, event []byte) bool {
 	t.Helper()
 	var head struct {
@@ -78,7 +78,7 @@ func isNews(t *testing.T, event []byte) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// jsonIn reads the files that match, by their names.
+// jsonIn reads the matching files.
 func jsonIn(t *testing.T, files fs.FS, pattern string) map[string][]byte {
 	t.Helper()
 	names, err := fs.Glob(files, pattern)
@@ -94,7 +94,7 @@ func jsonIn(t *testing.T, files fs.FS, pattern string) map[string][]byte {
 	return all
 }
 
-// schemasIn parses the schemas, by the names of their files.
+// schemasIn parses the schemas by file name.
 func schemasIn(t *testing.T, files fs.FS) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -108,7 +108,7 @@ func schemasIn(t *testing.T, files fs.FS) map[string]any {
 	return all
 }
 
-// schemaBefore is a small schema to break.
+// schemaBefore is the schema to change.
 const schemaBefore = `{
 	"type": "object", "title": "Thing", "required": ["kind", "name"],
 	"properties": {
@@ -120,7 +120,7 @@ const schemaBefore = `{
 	"$defs": {"later": {}, "entry": {"type": "object", "properties": {"n": {"type": "integer"}}}}
 }`
 
-func TestWhatBreaksAReaderOrAWriterIsFoundAndWhatDoesNotIsNot(t *testing.T) {
+func TestBreaks(t *testing.T) {
 	parse := func(document string) map[string]any {
 		var v any
 		if err := json.Unmarshal([]byte(document), &v); err != nil {

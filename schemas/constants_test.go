@@ -13,12 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// constant is a string constant of the package's source.
+// constant is a string constant in the source.
 type constant struct {
 	typ, name, value, comment string
 }
 
-// constants reads the string constants of the package from its source, so that nobody can forget to list one here.
+// constants reads all string constants of the package from its source.
 func constants(t *testing.T) []constant {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -69,7 +69,7 @@ func specConstants(spec *ast.ValueSpec) []constant {
 	return all
 }
 
-// valuesOf lists the values of the constants of one type.
+// valuesOf returns the values of the constants of a type.
 func valuesOf(t *testing.T, typ string) []string {
 	t.Helper()
 	var values []string
@@ -84,7 +84,7 @@ func valuesOf(t *testing.T, typ string) []string {
 	return values
 }
 
-// eventTypes lists the values of the constants that name event types.
+// eventTypes returns the values of the constants with event types.
 func eventTypes(t *testing.T) []string {
 	t.Helper()
 	var types []string
@@ -107,7 +107,7 @@ func asStrings[T ~string](values []T) []string {
 	return all
 }
 
-func TestEveryConstantIsInItsEnumAndTheOtherWayRound(t *testing.T) {
+func TestConstantsMatchTheEnums(t *testing.T) {
 	causes := append(valuesOf(t, "CauseKind"), valuesOf(t, "DeltaKind")...)
 	for _, test := range []struct {
 		what string
@@ -129,7 +129,7 @@ func TestEveryConstantIsInItsEnumAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
-func TestTheListsInGoAreComplete(t *testing.T) {
+func TestListsAreComplete(t *testing.T) {
 	sameSet(t, "DeltaKinds()", asStrings(schemas.DeltaKinds()), valuesOf(t, "DeltaKind"))
 	sameSet(t, "EventTypes()", schemas.EventTypes(), eventTypes(t))
 	sameSet(t, "Outcomes()", asStrings(schemas.Outcomes()), valuesOf(t, "Outcome"))
@@ -138,7 +138,7 @@ func TestTheListsInGoAreComplete(t *testing.T) {
 	sameSet(t, "ReceiptStates()", asStrings(schemas.ReceiptStates()), valuesOf(t, "ReceiptState"))
 }
 
-// reasonsByComment groups the constants of a type by what their comments begin with.
+// reasonsByComment groups the constants of a type by the first word of their comments.
 func reasonsByComment(t *testing.T, typ string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -152,7 +152,7 @@ func reasonsByComment(t *testing.T, typ string) map[string][]string {
 }
 
 // The comment of a reason code begins with the outcome that it belongs to.
-func TestEveryReasonCodeIsAllowedForItsOutcomeAlone(t *testing.T) {
+func TestReasonCodesOfOutcomes(t *testing.T) {
 	want := reasonsByComment(t, "ReasonCode")
 	verdict := schemaOf(t, "verdict")
 	for _, outcome := range valuesOf(t, "Outcome") {
@@ -165,7 +165,7 @@ func TestEveryReasonCodeIsAllowedForItsOutcomeAlone(t *testing.T) {
 }
 
 // The comment of a reason of a receipt begins with the state that it belongs to.
-func TestEveryReasonOfAReceiptIsAllowedForItsStateAlone(t *testing.T) {
+func TestReceiptReasonsOfStates(t *testing.T) {
 	want, got := reasonsByComment(t, "ReceiptReason"), map[string][]string{}
 	for _, condition := range schemaOf(t, "receipt").get("allOf").each() {
 		state := condition.get("if").get("properties").get("state").get("const").text()
@@ -174,7 +174,7 @@ func TestEveryReasonOfAReceiptIsAllowedForItsStateAlone(t *testing.T) {
 	same(t, "reasons of receipts", got, want)
 }
 
-// reasonsFor finds the condition of the verdict schema for an outcome and lists the reasons that it allows.
+// reasonsFor returns the reasons that the verdict schema allows for an outcome.
 func reasonsFor(t *testing.T, verdict place, outcome string) []string {
 	t.Helper()
 	for _, condition := range verdict.get("allOf").each() {
@@ -206,7 +206,7 @@ func TestDescriptionsOfEnumsExplainEveryValue(t *testing.T) {
 	for _, e := range enums {
 		var values []string
 		for _, alternative := range e.get("anyOf").each() {
-			values = append(values, alternative.get("enum").strings()...) // those of references are described there
+			values = append(values, alternative.get("enum").strings()...) // references are described at their target
 		}
 		if len(values) == 0 {
 			t.Errorf("%s: no values beside %q", e.file, e.get("description").text())
@@ -219,7 +219,7 @@ func TestDescriptionsOfEnumsExplainEveryValue(t *testing.T) {
 	}
 }
 
-func TestEveryEventTypeHasASchemaAndAnExampleAndTheEnvelopeLeadsToIt(t *testing.T) {
+func TestEveryEventTypeHasASchemaAndAnExample(t *testing.T) {
 	var described, led []string
 	for _, name := range schemaFiles() {
 		if name != "event" {

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestEveryReasonCodeIsExplainedToPeopleUnderItsOutcome(t *testing.T) {
+func TestVerdictsPageExplainsEveryReasonCode(t *testing.T) {
 	page, err := os.ReadFile("../docs/verdicts.md")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func listed(section, mark string) []string {
 	return words
 }
 
-func TestThePageAboutEventsListsTheTypesAndTheirSubjects(t *testing.T) {
+func TestEventsPageListsTypesAndSubjects(t *testing.T) {
 	got, want := map[string][]string{}, map[string][]string{}
 	for title, text := range sections(t) {
 		if subjects := listed(text, "-"); len(subjects) > 0 {
@@ -74,7 +74,7 @@ func TestThePageAboutEventsListsTheTypesAndTheirSubjects(t *testing.T) {
 	same(t, "subjects", got, want)
 }
 
-func TestThePageAboutEventsSaysHowToReadEveryType(t *testing.T) {
+func TestEventsPageHasACommandForEveryType(t *testing.T) {
 	all := sections(t)
 	for _, typ := range eventTypes(t) {
 		noun := strings.Split(typ, ".")[2]
@@ -86,7 +86,7 @@ func TestThePageAboutEventsSaysHowToReadEveryType(t *testing.T) {
 	}
 }
 
-func TestThePageAboutEventsListsTheExtensionsAndTheHeadersOfDeadLetters(t *testing.T) {
+func TestEventsPageListsExtensionsAndHeaders(t *testing.T) {
 	core := []string{"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data"}
 	extensions := slices.DeleteFunc(schemaOf(t, "event").get("properties").names(), func(attribute string) bool {
 		return slices.Contains(core, attribute)
@@ -119,7 +119,7 @@ func partOf(part, whole any) bool {
 	return reflect.DeepEqual(part, whole)
 }
 
-func TestTheExamplesOnThePageAboutEventsArePartsOfThePublishedOnes(t *testing.T) {
+func TestEventsPageExamples(t *testing.T) {
 	block := regexp.MustCompile(`(?m)^    \{(?:.*\n    )*.*$`)
 	var got []string
 	for title, text := range sections(t) {
@@ -149,7 +149,7 @@ func TestTheExamplesOnThePageAboutEventsArePartsOfThePublishedOnes(t *testing.T)
 	})
 }
 
-func TestTheNoticeOnThePageAboutRequestsIsThePublishedExample(t *testing.T) {
+func TestAskingPageExample(t *testing.T) {
 	text, err := os.ReadFile("../docs/requests.md")
 	if err != nil {
 		t.Fatal(err)

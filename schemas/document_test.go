@@ -154,7 +154,7 @@ func sameSet(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// schemaFiles are the published schemas, by the name of what they describe.
+// schemaFiles returns the names of the published schemas.
 func schemaFiles() []string {
 	return []string{"delta", "event", "intents", "maintenance", "receipt", "request", "scope", "verdict"}
 }

@@ -20,7 +20,7 @@ func newEvent(t testing.TB, p schemas.Payload, cause schemas.Event) schemas.Even
 	return e
 }
 
-func TestAnEventContinuesTheChainOfItsCause(t *testing.T) {
+func TestNewEventContinuesTheChain(t *testing.T) {
 	_, delta := example[schemas.Delta](t, "delta")
 	_, scope := example[schemas.NodeScope](t, "scope")
 	_, intents := example[schemas.Intents](t, "intents")
@@ -45,7 +45,7 @@ func TestAnEventContinuesTheChainOfItsCause(t *testing.T) {
 	}
 }
 
-func TestAnEventKnowsWhereItsSpanHangsAndWhenThatBegan(t *testing.T) {
+func TestNewEventSpan(t *testing.T) {
 	_, payload := example[schemas.Delta](t, "delta")
 	first := newEvent(t, payload, schemas.Event{})
 	read := first
@@ -61,7 +61,7 @@ func TestAnEventKnowsWhereItsSpanHangsAndWhenThatBegan(t *testing.T) {
 	})
 }
 
-func TestATraceContextThatCannotBeReadStartsANewTrace(t *testing.T) {
+func TestInvalidTraceContextStartsANewTrace(t *testing.T) {
 	delta, payload := example[schemas.Delta](t, "delta")
 	for _, parent := range []string{"", "00-1-2-01", "ff-" + delta.TraceParent[3:]} {
 		cause := delta
@@ -74,7 +74,7 @@ func TestATraceContextThatCannotBeReadStartsANewTrace(t *testing.T) {
 	}
 }
 
-func TestDecodeIgnoresFieldsItDoesNotKnow(t *testing.T) {
+func TestDecodeIgnoresUnknownFields(t *testing.T) {
 	e, want := example[schemas.Delta](t, "delta")
 	got, err := schemas.Decode[schemas.Delta](with(t, e, "news", "unknown"))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestDecodeIgnoresFieldsItDoesNotKnow(t *testing.T) {
 	same(t, "delta", got, want)
 }
 
-func TestDecodeRefusesWhatIsNotTheTypeAskedFor(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	e, _ := example[schemas.Delta](t, "delta")
 	other := e
 	other.Type = schemas.VerdictType

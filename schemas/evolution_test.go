@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// breaks lists what in the schemas of now would break who rests on those of before, one sentence each, in order.
+// breaks returns a sorted list of incompatible changes between two sets of schemas.
 func breaks(before, now map[string]any) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -24,7 +24,7 @@ func breaks(before, now map[string]any) []string {
 	return found
 }
 
-// words lists all that the schema names: values of enums and consts. What is not among them is new.
+// words returns the values of all enums and consts of a schema.
 func words(schema any) map[string]bool {
 	all := map[string]bool{}
 	switch s := schema.(type) {
@@ -48,7 +48,7 @@ func words(schema any) map[string]bool {
 	return all
 }
 
-// evolution compares one schema with what became of it.
+// evolution compares two versions of a schema.
 type evolution struct {
 	file  string
 	known map[string]bool
@@ -59,8 +59,8 @@ func (c *evolution) say(at, what string) {
 	c.found = append(c.found, fmt.Sprintf("v1/%s %s: %s", c.file, at, what))
 }
 
-// schema compares what the schemas at one place say. Words for people may change; fields, definitions, values and
-// conditions about new values may be added; all else stays as it is.
+// schema compares one location of both versions. Descriptions may change. Fields, definitions, values, and conditions about new
+// values may be added. Everything else must stay.
 func (c *evolution) schema(at string, before, now any) {
 	was, wasObject := before.(map[string]any)
 	is, isObject := now.(map[string]any)
@@ -99,7 +99,7 @@ func (c *evolution) keyword(at, keyword string, before, now any) {
 	}
 }
 
-// named compares fields or definitions. New ones are no break.
+// named compares fields or definitions. New ones are compatible.
 func (c *evolution) named(at string, before, now any) {
 	was, _ := before.(map[string]any)
 	is, _ := now.(map[string]any)
@@ -112,7 +112,7 @@ func (c *evolution) named(at string, before, now any) {
 	}
 }
 
-// required compares the fields that must be there: a reader rests on each, and a writer that leaves out a new one is wrong.
+// required compares required fields: readers depend on the old ones, and old writers do not set new ones.
 func (c *evolution) required(at string, before, now any) {
 	was, is := texts(before), texts(now)
 	for _, name := range was {
@@ -139,7 +139,7 @@ func (c *evolution) values(at string, before, now any) {
 	}
 }
 
-// alternatives compares alternatives in their order. Further ones are no break.
+// alternatives compares alternatives in their order. More of them are compatible.
 func (c *evolution) alternatives(at string, before, now any) {
 	was, _ := before.([]any)
 	is, _ := now.([]any)
@@ -158,14 +158,14 @@ func (c *evolution) alternatives(at string, before, now any) {
 	}
 }
 
-// sameKind says whether two alternatives are the same one: the same reference, or both without one.
+// sameKind reports whether two alternatives have the same reference, or both have none.
 func sameKind(a, b any) bool {
 	x, _ := a.(map[string]any)
 	y, _ := b.(map[string]any)
 	return reflect.DeepEqual(x["$ref"], y["$ref"])
 }
 
-// conditions compares conditions by their if. A further one is no break when it is about a value that is new.
+// conditions compares conditions by their if. A new condition about a new value is compatible.
 func (c *evolution) conditions(at string, before, now any) {
 	was, _ := before.([]any)
 	is, _ := now.([]any)
@@ -186,11 +186,10 @@ func (c *evolution) conditions(at string, before, now any) {
 	}
 }
 
-// about is the if of a condition.
+// about returns the if of a condition.
 func about(condition any) any { return condition.(map[string]any)["if"] }
 
-// aboutNews says whether a condition can only hold when one field has one value that the schema did not name before, and
-// says nothing of all others.
+// aboutNews reports whether a condition applies only if a field has a value that the old schema does not have.
 func (c *evolution) aboutNews(condition any) bool {
 	s := condition.(map[string]any)
 	when, _ := s["if"].(map[string]any)

@@ -52,11 +52,11 @@ func canonical(t *testing.T, document []byte) string {
 	return string(b)
 }
 
-func TestEveryExampleIsWhatTheContractPromises(t *testing.T) {
+func TestExamplesAreValid(t *testing.T) {
 	schematest.Check(t, exampleEvents(t)...)
 }
 
-func TestEveryExampleIsNamedAfterItsSchema(t *testing.T) {
+func TestExampleNames(t *testing.T) {
 	for _, e := range schematest.Examples(t) {
 		noun, _, _ := strings.Cut(e.Name, "-")
 		if want := "dev.rehome." + noun + ".v1"; e.Event.Type != want {
@@ -65,7 +65,7 @@ func TestEveryExampleIsNamedAfterItsSchema(t *testing.T) {
 	}
 }
 
-func TestEveryKindOfScopeHasAnExampleThatIsNamedAfterIt(t *testing.T) {
+func TestEveryScopeKindHasAnExample(t *testing.T) {
 	got, want := map[string]string{}, map[string]string{"scope": "node"}
 	for _, kind := range valuesOf(t, "ScopeKind") {
 		if kind != "node" && kind != string(schemas.MaintenanceKind) { // which intents have, and no scope
@@ -85,7 +85,7 @@ func TestEveryKindOfScopeHasAnExampleThatIsNamedAfterIt(t *testing.T) {
 	same(t, "kinds of the scopes", got, want)
 }
 
-func TestEveryExampleIsTheSameAfterItWasReadAndWritten(t *testing.T) {
+func TestExamplesRoundTrip(t *testing.T) {
 	for _, e := range schematest.Examples(t) {
 		p, err := schematest.Payload(e.Event)
 		if err != nil {
@@ -105,7 +105,7 @@ func TestEveryExampleIsTheSameAfterItWasReadAndWritten(t *testing.T) {
 	}
 }
 
-func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
+func TestExamplesOfAMoveAreOneChain(t *testing.T) {
 	delta, change := example[schemas.Delta](t, "delta")
 	scope, question := example[schemas.NodeScope](t, "scope")
 	intents, answer := example[schemas.Intents](t, "intents")
@@ -159,7 +159,7 @@ func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
 	}
 	same(t, "pods to move", moved, movable)
 
-	end := done // the same of the same pod, but for what came of it
+	end := done // the same pod, except for the result
 	end.Outcome, end.Reason, end.Message, end.Settlement = over.Outcome, over.Reason, over.Message, over.Settlement
 	same(t, "the move that is settled", over, end)
 	if took := settled.Time.Sub(evicted.Time).Seconds(); over.Outcome != schemas.Settled || over.Settlement.Seconds != took {
@@ -167,7 +167,7 @@ func TestTheExamplesAreOneChainFromATaintToTheEndOfAMove(t *testing.T) {
 	}
 }
 
-func TestTheExamplesOfARequestAreOneChainFromTheRequestToItsEnd(t *testing.T) {
+func TestExamplesOfARequestAreOneChain(t *testing.T) {
 	asked, request := example[schemas.Request](t, "request")
 	accepted, receipt := example[schemas.Receipt](t, "receipt")
 	scope, question := example[schemas.RequestScope](t, "scope-request")

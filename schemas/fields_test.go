@@ -15,13 +15,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// field is a struct field as JSON sees it.
+// field is a JSON field of a struct.
 type field struct {
 	typ      reflect.Type
 	optional bool
 }
 
-// fields lists the JSON fields of a struct, those of embedded structs included.
+// fields returns the JSON fields of a struct, including embedded structs.
 func fields(typ reflect.Type) map[string]field {
 	all := map[string]field{}
 	for _, f := range reflect.VisibleFields(typ) {
@@ -35,7 +35,7 @@ func fields(typ reflect.Type) map[string]field {
 	return all
 }
 
-// underName says whether a field belongs to an embedded struct that JSON writes as a field of its own.
+// underName reports whether an embedded struct has a JSON name.
 func underName(typ reflect.Type, index []int) bool {
 	for i := 1; i < len(index); i++ {
 		if name, _, _ := strings.Cut(typ.FieldByIndex(index[:i]).Tag.Get("json"), ","); name != "" {
@@ -45,12 +45,12 @@ func underName(typ reflect.Type, index []int) bool {
 	return false
 }
 
-// comparison walks a Go type and the schema of what it is written as, side by side.
+// comparison compares a Go type with its schema.
 type comparison struct {
 	*testing.T
 }
 
-// value compares one Go type with the schema of its values.
+// value compares a Go type with a schema.
 func (c comparison) value(path string, typ reflect.Type, schema place) {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -94,7 +94,7 @@ func scalar(kind reflect.Kind) string {
 	return "integer"
 }
 
-// is checks what type of JSON a schema describes. Of alternatives every one must describe it, but what keeps them open.
+// is checks the JSON type of a schema, or of each of its alternatives except the one that keeps it open.
 func (c comparison) is(path string, schema place, want string) {
 	schema = schema.follow(c.T)
 	for _, alternative := range schema.get("anyOf").each() {
@@ -108,8 +108,8 @@ func (c comparison) is(path string, schema place, want string) {
 	}
 }
 
-// structure compares the fields of a struct with the properties of an object. Of a Kubernetes object the schema
-// describes a part; what it describes must exist.
+// structure compares the fields of a struct with the properties of an object. The schema of a Kubernetes object may have fewer
+// properties.
 func (c comparison) structure(path string, typ reflect.Type, schema place) {
 	c.is(path, schema, "object")
 	properties, required := properties(typ.Name(), schema)
@@ -142,8 +142,8 @@ func (c comparison) structure(path string, typ reflect.Type, schema place) {
 	}
 }
 
-// properties lists the properties and the required ones of the schema of a Go type, with those that apply to this type
-// only: a condition of the schema whose title is the type's name.
+// properties returns the properties and the required ones of the schema of a Go type, including a condition whose title is the
+// name of the type.
 func properties(typ string, schema place) (map[string]place, []string) {
 	all := map[string]place{}
 	required := schema.get("required").strings()
@@ -162,7 +162,7 @@ func properties(typ string, schema place) (map[string]place, []string) {
 	return all, required
 }
 
-func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
+func TestGoFieldsMatchTheSchemas(t *testing.T) {
 	for _, test := range []struct {
 		schema string
 		typ    reflect.Type
@@ -185,14 +185,14 @@ func TestEveryFieldOfTheGoTypesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
-func TestTheScopeSchemaAllowsAsManyCausesAsGoKeeps(t *testing.T) {
+func TestScopeSchemaLimit(t *testing.T) {
 	got := schemaOf(t, "scope").get("properties").get("causes").get("maxItems").at
 	if got != float64(schemas.MaxCauses) {
 		t.Errorf("maxItems of causes is %v, want MaxCauses, %d", got, schemas.MaxCauses)
 	}
 }
 
-func TestTheSchemasOfRequestsAllowAsMuchAsGoDoes(t *testing.T) {
+func TestRequestSchemaLimits(t *testing.T) {
 	request := schemaOf(t, "request")
 	target := request.get("$defs").get("target").get("properties")
 	receipt := schemaOf(t, "receipt").get("properties")
@@ -207,14 +207,14 @@ func TestTheSchemasOfRequestsAllowAsMuchAsGoDoes(t *testing.T) {
 	})
 }
 
-func TestTheSchemaOfMaintenancesAllowsAsManyNodesAsGoTellsOf(t *testing.T) {
+func TestMaintenanceSchemaLimit(t *testing.T) {
 	got := schemaOf(t, "maintenance").get("properties").get("nodes").get("maxItems").at
 	if got != float64(schemas.MaxMaintenanceNodes) {
 		t.Errorf("maxItems of nodes is %v, want MaxMaintenanceNodes, %d", got, schemas.MaxMaintenanceNodes)
 	}
 }
 
-func TestEverySchemaSaysWhatItIs(t *testing.T) {
+func TestSchemaHeads(t *testing.T) {
 	for _, name := range schemaFiles() {
 		s := schemaOf(t, name)
 		got := []string{s.get("$schema").text(), s.get("$id").text()}

@@ -14,8 +14,8 @@ import (
 
 var legalSubject = regexp.MustCompile(`^rehome(\.[A-Za-z0-9_=-]+)+$`)
 
-// FuzzDecode: whatever data an event of any type has, it is an invalid event, or what is read from it can be written and
-// read again, is about something, and is published on one NATS subject that takes in no other.
+// FuzzDecode checks that any data is either invalid, or can be encoded and decoded again and has a valid subject on one NATS
+// subject without wildcards.
 func FuzzDecode(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
 		f.Add(e.Event.Type, []byte(e.Event.Data))
@@ -45,7 +45,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || !bytes.Equal(written, again.Data) {
 			t.Errorf("written as\n%s\nand after reading it, %v:\n%s", again.Data, err, written)
 		}
-		if _, delta := p.(schemas.Delta); !delta && !legalSubject.MatchString(p.Channel()) { // a kind of delta is no name
+		if _, delta := p.(schemas.Delta); !delta && !legalSubject.MatchString(p.Channel()) { // a delta kind is not encoded
 			t.Errorf("the NATS subject is %q", p.Channel())
 		}
 		if scope, ok := second.(schemas.Scope); ok {

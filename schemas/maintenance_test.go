@@ -7,7 +7,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestANameOfAMaintenanceWithASlashIsThatOfANodeInTheTableOrNone(t *testing.T) {
+func TestInTable(t *testing.T) {
 	type answer struct {
 		node string
 		is   bool

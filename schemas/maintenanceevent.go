@@ -69,7 +69,7 @@ type Refusal struct {
 type NodeChange struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// Action is [NodeCordon] for a node that was cordoned again because somebody had uncordoned it, and [NodeReturn] for a
+	// Action is [NodeCordon] if another program had uncordoned the node, and [NodeReturn] for a
 	// node that was released in another state than before its claim.
 	Action  NodeAction `json:"action"`
 	Message string     `json:"message"`

@@ -11,13 +11,12 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// isLater says whether a schema is the reference that keeps others open.
+// isLater reports whether a schema is the reference that keeps others open.
 func isLater(schema place) bool {
 	return strings.HasSuffix(schema.get("$ref").text(), "#/$defs/"+validation.Later)
 }
 
-// closing lists what keeps a reader of the published schema from reading on when something is added: an enum without an
-// alternative, and fields that are forbidden.
+// closing returns the parts of a published schema that reject additions: enums without an alternative, and forbidden fields.
 func closing(path string, schema place) []string {
 	var found []string
 	for _, keyword := range []string{"additionalProperties", "unevaluatedProperties", "unevaluatedItems"} {
@@ -49,7 +48,7 @@ func closing(path string, schema place) []string {
 	return found
 }
 
-func TestNoPublishedSchemaKeepsAReaderFromWhatIsAddedLater(t *testing.T) {
+func TestPublishedSchemasAreOpen(t *testing.T) {
 	for _, name := range schemaFiles() {
 		for _, sentence := range closing("#", schemaOf(t, name)) {
 			t.Errorf("v1/%s.schema.json: %s", name, sentence)
@@ -57,7 +56,7 @@ func TestNoPublishedSchemaKeepsAReaderFromWhatIsAddedLater(t *testing.T) {
 	}
 }
 
-func TestASchemaThatWouldRefuseWhatIsAddedIsFound(t *testing.T) {
+func TestClosedSchemasAreFound(t *testing.T) {
 	later := map[string]any{"$ref": "delta.schema.json#/$defs/later"}
 	words := map[string]any{"type": "string", "enum": []any{"a"}}
 	got := closing("#", place{at: map[string]any{
@@ -78,7 +77,7 @@ func TestASchemaThatWouldRefuseWhatIsAddedIsFound(t *testing.T) {
 	same(t, "found", got, want)
 }
 
-func TestAnUnknownValueIsAnErrorForProducersOnly(t *testing.T) {
+func TestUnknownValues(t *testing.T) {
 	closed, err := schematest.New()
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestSchemaGivesTheSchemaOfEveryEventType(t *testing.T) {
+func TestSchema(t *testing.T) {
 	for _, typ := range eventTypes(t) {
 		got, err := schemas.Schema(typ)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestSchemaGivesTheSchemaOfEveryEventType(t *testing.T) {
 	}
 }
 
-func TestSchemaOfATypeThatDoesNotExistIsAnError(t *testing.T) {
+func TestSchemaOfAnUnknownType(t *testing.T) {
 	for _, typ := range []string{
 		"", "delta", "dev.rehome.delta", "dev.rehome.delta.v2", "dev.rehome.nothing.v1", "com.example.delta.v1",
 		"dev.rehome.../v1/delta.v1", "dev.rehome.delta.v1.more",
@@ -70,7 +70,7 @@ func with(t *testing.T, e schemas.Event, value any, path ...any) schemas.Event {
 	return e
 }
 
-func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
+func TestUnknownFields(t *testing.T) {
 	closed, err := schematest.New()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAnUnknownFieldIsAnErrorForProducersOnly(t *testing.T) {
 	}
 }
 
-func TestFieldsOfKubernetesObjectsAreNotRehomesToForbid(t *testing.T) {
+func TestKubernetesObjectsMayHaveOtherFields(t *testing.T) {
 	delta, _ := example[schemas.Delta](t, "delta")
 	scope, _ := example[schemas.NodeScope](t, "scope")
 	schematest.Check(t,
@@ -135,7 +135,7 @@ func instead(method, reason string) map[string]any {
 	return map[string]any{"method": method, "reason": reason, "message": "m"}
 }
 
-func TestAnEvictionMaySayWhatItIsInsteadOf(t *testing.T) {
+func TestEvictionWithInstead(t *testing.T) {
 	evicted, _ := example[schemas.Verdict](t, "verdict")
 	schematest.Check(t,
 		with(t, evicted, instead("rollout-restart", "RestartVolume"), "instead"),
@@ -143,7 +143,7 @@ func TestAnEvictionMaySayWhatItIsInsteadOf(t *testing.T) {
 	)
 }
 
-func TestWhatTheContractForbidsIsAnError(t *testing.T) {
+func TestInvalidEvents(t *testing.T) {
 	delta, _ := example[schemas.Delta](t, "delta")
 	gone, _ := example[schemas.Delta](t, "delta-pod")
 	scope, _ := example[schemas.NodeScope](t, "scope")

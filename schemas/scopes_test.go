@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestThePodsOfAScopeOfEveryKindAreThoseThatItLists(t *testing.T) {
+func TestPodsOfEveryScopeKind(t *testing.T) {
 	named := func(name string) schemas.ScopedPod {
 		return schemas.ScopedPod{Pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}}
 	}
@@ -47,7 +47,7 @@ func TestThePodsOfAScopeOfEveryKindAreThoseThatItLists(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoScopeOfAKnownKindIsInvalid(t *testing.T) {
+func TestInvalidScopes(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind      schemas.ScopeKind
 		eventType string

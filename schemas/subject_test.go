@@ -111,7 +111,7 @@ func FuzzTokenCanBeReadBack(f *testing.F) {
 	f.Fuzz(checkToken)
 }
 
-func TestEveryPayloadHasOneSubjectForOneThing(t *testing.T) {
+func TestSubjectsAreUnique(t *testing.T) {
 	node := schemas.ObjectRef{Kind: "Node", Name: "worker.7"}
 	pod := schemas.PodRef{Namespace: "shop", Name: "cart-0", UID: "u1"}
 	for _, test := range []struct {

@@ -1,16 +1,15 @@
-// Package cloudevent reads and writes the events of Rehome as CloudEvents, whatever carries them: what the bindings of
-// CloudEvents to NATS and to HTTP have in common, and files.
+// Package cloudevent reads and writes the events of Rehome as CloudEvents. It has the common part of the NATS and HTTP bindings.
 //
-// # The modes
+// # Modes
 //
-// In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the
-// data travels as it is, and each attribute in a header of its own: [WriteAttributes], and [ReadAttributes] before
-// [ReadBinary]. Only the header of the content type has another name in each binding, so that is the caller's.
+// In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the data is the
+// body and each attribute a header: [WriteAttributes], [ReadAttributes], and [ReadBinary]. The header of the content type has
+// another name in each binding, so the caller sets it.
 //
-// # What is valid
+// # Validity
 //
-// The SDK of CloudEvents decides that, for reading and for writing. Beyond it, data is JSON. Attributes that Rehome does
-// not use are not kept. Every error wraps [schemas.ErrInvalid].
+// The CloudEvents SDK validates events when they are read and written. In addition, data must be JSON. Unknown attributes are
+// dropped. Every error wraps [schemas.ErrInvalid].
 package cloudevent
 
 import (
@@ -35,10 +34,10 @@ const (
 	BatchJSON      = event.ApplicationCloudEventsBatchJSON
 )
 
-// HeaderPrefix begins the name of a header that holds an attribute.
+// HeaderPrefix begins the name of a header with an attribute.
 const HeaderPrefix = "ce-"
 
-// The extension attributes of Rehome's events.
+// The extension attributes of Rehome.
 const (
 	correlationID = "correlationid"
 	causationID   = "causationid"
@@ -88,7 +87,7 @@ func fromCloudEvent(ce event.Event) (schemas.Event, error) {
 	if !json.Valid(ce.Data()) {
 		return schemas.Event{}, errors.New("data is not JSON")
 	}
-	// The SDK takes no spaces around these when it writes them, and leaves those that it reads in structured mode.
+	// The SDK trims these attributes when it writes them, but not when it reads them in structured mode.
 	e := schemas.Event{
 		ID: strings.TrimSpace(ce.ID()), Source: ce.Source(), Type: strings.TrimSpace(ce.Type()),
 		Subject: strings.TrimSpace(ce.Subject()), Data: ce.Data(),
@@ -112,11 +111,10 @@ func fromCloudEvent(ce event.Event) (schemas.Event, error) {
 	return e, nil
 }
 
-// writable says whether a time in UTC can be written so that it is read again. The time of another zone can leave the years
-// that have four digits when it becomes one of UTC.
+// writable reports whether a time can be written in UTC with a year of four digits.
 func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
-// extension is the value as text, whatever type it had in structured mode. Empty: there is none.
+// extension returns an extension as text, or "" if it is missing.
 func extension(ce event.Event, name string) string {
 	value, ok := ce.Extensions()[name]
 	if !ok {
@@ -129,7 +127,7 @@ func extension(ce event.Event, name string) string {
 	return text
 }
 
-// IsJSON says whether a content type is one of JSON. None counts as JSON.
+// IsJSON reports whether a content type is JSON. The empty content type counts as JSON.
 func IsJSON(contentType string) bool {
 	if contentType == "" {
 		return true
@@ -138,20 +136,19 @@ func IsJSON(contentType string) bool {
 	return err == nil && (media == JSON || media == "text/json" || strings.HasSuffix(media, "+json"))
 }
 
-// schemaOf is the URL of the JSON Schema of dev.rehome.NOUN.vN, and empty for any other type.
+// schemaOf returns the URL of the JSON Schema of dev.rehome.NOUN.vN, or "" for any other type.
 func schemaOf(eventType string) string {
 	rest, ours := strings.CutPrefix(eventType, "dev.rehome.")
 	noun, version, two := strings.Cut(rest, ".")
 	number, versioned := strings.CutPrefix(version, "v")
 	plain := strings.Trim(noun, "abcdefghijklmnopqrstuvwxyz") == "" && strings.Trim(number, "0123456789") == ""
 	if !ours || !two || !versioned || noun == "" || number == "" || !plain {
-		return "" // not every type can stand in a URL
+		return "" // not a valid URL
 	}
 	return "https://rehome.dev/schemas/" + version + "/" + noun + ".schema.json"
 }
 
-// oneLine is the text of an error of the SDK, which writes one line for each attribute that is wrong, in an order that
-// changes.
+// oneLine returns the text of an SDK error on one line. The SDK reports one line per wrong attribute in random order.
 func oneLine(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	slices.Sort(lines)

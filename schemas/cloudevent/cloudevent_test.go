@@ -24,7 +24,7 @@ var full = schemas.Event{
 // least has no more than an event needs.
 var least = schemas.Event{ID: "1", Source: "a", Type: "t", Data: json.RawMessage(`{}`)}
 
-func TestAnEventReadsBackAsItWasWrittenInBothModes(t *testing.T) {
+func TestRoundTripInBothModes(t *testing.T) {
 	for _, want := range []schemas.Event{full, least} {
 		headers := map[string][]string{}
 		if err := WriteAttributes(want, func(name, value string) { headers["CE-"+name] = []string{value} }); err != nil {
@@ -47,7 +47,7 @@ func TestAnEventReadsBackAsItWasWrittenInBothModes(t *testing.T) {
 	}
 }
 
-func TestTheAttributesAreWrittenAsValuesOfHeaders(t *testing.T) {
+func TestWriteAttributes(t *testing.T) {
 	got := map[string]string{}
 	if err := WriteAttributes(full, func(name, value string) { got[name] = value }); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestTheAttributesAreWrittenAsValuesOfHeaders(t *testing.T) {
 	}
 }
 
-func TestAnIncompleteEventIsNotWrittenInStructuredMode(t *testing.T) {
+func TestIncompleteEventIsNotWritten(t *testing.T) {
 	for name, change := range map[string]func(*schemas.Event){
 		"no id":         func(e *schemas.Event) { e.ID = "" },
 		"no source":     func(e *schemas.Event) { e.Source = "" },
@@ -83,7 +83,7 @@ func TestAnIncompleteEventIsNotWrittenInStructuredMode(t *testing.T) {
 	}
 }
 
-func TestEverythingThatIsMissingIsNamedAlwaysInTheSameOrder(t *testing.T) {
+func TestMissingAttributesAreSorted(t *testing.T) {
 	want := `read CloudEvent "": invalid event: id: MUST be a non-empty string; source: REQUIRED; type: MUST be a non-empty string`
 	for range 50 {
 		if got, err := ReadStructured([]byte(`{"specversion":"1.0"}`)); err == nil || err.Error() != want {
@@ -92,7 +92,7 @@ func TestEverythingThatIsMissingIsNamedAlwaysInTheSameOrder(t *testing.T) {
 	}
 }
 
-func TestTheSchemaOfAnEventFollowsFromItsType(t *testing.T) {
+func TestSchemaOfAnEvent(t *testing.T) {
 	for eventType, want := range map[string]string{
 		"dev.rehome.verdict.v1":      "https://rehome.dev/schemas/v1/verdict.schema.json",
 		"dev.rehome.scope.v2":        "https://rehome.dev/schemas/v2/scope.schema.json",

@@ -9,14 +9,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// CheckExtension says whether an attribute of this name can be given to an event besides those that every CloudEvent may
-// have: lower-case letters and digits, and none of the names that the standard uses itself.
+// CheckExtension returns an error unless the name is valid for an extension attribute: lower-case letters and digits, and not the
+// name of a standard attribute.
 func CheckExtension(name string) error {
 	own := []string{
 		"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data", "data_base64",
 	}
 	if slices.Contains(own, name) {
-		return fmt.Errorf("attribute %q: want an extension, got an attribute that every event may have", name)
+		return fmt.Errorf("attribute %q: want an extension, got a standard attribute", name)
 	}
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 		return fmt.Errorf("attribute %q: want lower-case letters and digits", name)
@@ -24,8 +24,8 @@ func CheckExtension(name string) error {
 	return nil
 }
 
-// Extend writes attributes into an event in structured mode, in place of those of the same names. The values are text. Its
-// error wraps [schemas.ErrInvalid]: the document is no JSON object.
+// Extend sets attributes of an event in structured mode. The values are text. Its error wraps [schemas.ErrInvalid] if the
+// document is not a JSON object.
 func Extend(document []byte, attributes map[string]string) ([]byte, error) {
 	var event map[string]json.RawMessage
 	if err := json.Unmarshal(document, &event); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestAnEventInStructuredModeGetsExtensionsInPlaceOfItsOwn(t *testing.T) {
+func TestExtend(t *testing.T) {
 	document, err := WriteStructured(full)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestAnEventInStructuredModeGetsExtensionsInPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnExtensionIsNamedAsTheStandardWantsIt(t *testing.T) {
+func TestCheckExtension(t *testing.T) {
 	for _, name := range []string{"team", "team2", "correlationid", "7"} {
 		if err := CheckExtension(name); err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -44,8 +44,8 @@ func TestAnExtensionIsNamedAsTheStandardWantsIt(t *testing.T) {
 		"":       `attribute "": want lower-case letters and digits`,
 		"Team":   `attribute "Team": want lower-case letters and digits`,
 		"my-key": `attribute "my-key": want lower-case letters and digits`,
-		"id":     `attribute "id": want an extension, got an attribute that every event may have`,
-		"data":   `attribute "data": want an extension, got an attribute that every event may have`,
+		"id":     `attribute "id": want an extension, got a standard attribute`,
+		"data":   `attribute "data": want an extension, got a standard attribute`,
 	} {
 		if err := CheckExtension(name); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", name, err, want)

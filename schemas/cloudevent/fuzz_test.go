@@ -10,8 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// FuzzReadStructured: whatever a document is, it is an invalid event, or one that reads back in both modes as it was read,
-// with data that is of its type or says that it is not.
+// FuzzReadStructured checks that any document is either invalid, or an event that both modes write and read unchanged.
 func FuzzReadStructured(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
 		f.Add(e.Document)
@@ -28,7 +27,7 @@ func FuzzReadStructured(f *testing.F) {
 	})
 }
 
-// FuzzReadBinary: the same for attributes in headers.
+// FuzzReadBinary does the same for headers.
 func FuzzReadBinary(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
 		f.Add("ce-id", e.Event.ID, e.Event.Type, e.Event.Subject, JSON, []byte(e.Event.Data))
@@ -53,7 +52,7 @@ func FuzzReadBinary(f *testing.F) {
 	})
 }
 
-// check holds what was read against what reading promises.
+// check checks the result of reading an event.
 func check(t *testing.T, e schemas.Event, err error) {
 	t.Helper()
 	if err != nil {

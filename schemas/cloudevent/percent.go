@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// HeaderValue writes s as the value of a header: printable ASCII except space, quote, and percent sign; all else as %XX.
+// HeaderValue encodes s as a header value: printable ASCII except space, quote, and percent sign; other bytes become %XX.
 func HeaderValue(s string) string {
 	encoded := func(c rune) bool { return c < 0x21 || c > 0x7E || c == '"' || c == '%' }
 	if strings.IndexFunc(s, encoded) < 0 {
@@ -25,7 +25,7 @@ func HeaderValue(s string) string {
 	return b.String()
 }
 
-// percentDecode reverses HeaderValue. A percent sign without two hexadecimal digits stands for itself: some publishers do not
+// percentDecode reverses HeaderValue. A percent sign without two hexadecimal digits is literal, because some publishers do not
 // encode it.
 func percentDecode(s string) (string, error) {
 	var b strings.Builder

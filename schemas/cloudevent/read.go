@@ -13,8 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ReadStructured reads an event in structured mode. Channel and Sequence are left empty.
-// Every error wraps [schemas.ErrInvalid].
+// ReadStructured reads an event in structured mode. It does not set Channel and Sequence. Its error wraps [schemas.ErrInvalid].
 func ReadStructured(document []byte) (schemas.Event, error) {
 	ce, err := parseStructured(document)
 	if err != nil {
@@ -23,8 +22,8 @@ func ReadStructured(document []byte) (schemas.Event, error) {
 	return convert(ce)
 }
 
-// ReadBinary reads an event in binary mode: the attributes as [ReadAttributes] returns them, with the content type of the
-// data as datacontenttype, and the data. Channel and Sequence are left empty. Every error wraps [schemas.ErrInvalid].
+// ReadBinary reads an event in binary mode from the attributes of [ReadAttributes], with the content type as datacontenttype, and
+// the data. It does not set Channel and Sequence. Its error wraps [schemas.ErrInvalid].
 func ReadBinary(attributes map[string]string, data []byte) (schemas.Event, error) {
 	ce, err := parseBinary(attributes, data)
 	if err != nil {
@@ -33,8 +32,8 @@ func ReadBinary(attributes map[string]string, data []byte) (schemas.Event, error
 	return convert(ce)
 }
 
-// ReadAttributes returns the attributes that headers hold, by their names in lower case. The names of headers may have any
-// case, and empty values count as absent. nil: there are none. Every error wraps [schemas.ErrInvalid].
+// ReadAttributes returns the attributes in headers by their lower-case names, or nil if there are none. Header names are not case
+// sensitive, and empty values count as missing. Its error wraps [schemas.ErrInvalid].
 func ReadAttributes(headers map[string][]string) (attributes map[string]string, err error) {
 	for key, values := range headers {
 		name, isAttribute := strings.CutPrefix(strings.ToLower(key), HeaderPrefix)
@@ -56,8 +55,8 @@ func ReadAttributes(headers map[string][]string) (attributes map[string]string, 
 	return attributes, nil
 }
 
-// ReadHeaders reads an event in binary mode over HTTP, where the content type of the data has no header of its own. Channel and
-// Sequence are left empty. Every error wraps [schemas.ErrInvalid].
+// ReadHeaders reads an event in binary mode over HTTP. It does not set Channel and Sequence. Its error wraps
+// [schemas.ErrInvalid].
 func ReadHeaders(h http.Header, data []byte) (schemas.Event, error) {
 	attributes, err := ReadAttributes(h)
 	if err != nil {
@@ -84,7 +83,7 @@ func convert(ce event.Event) (schemas.Event, error) {
 
 func parseStructured(body []byte) (event.Event, error) {
 	var ce event.Event
-	// The decoder of the SDK is lenient, so that what it accepts is not always JSON.
+	// The decoder of the SDK also accepts some invalid JSON.
 	if !json.Valid(body) {
 		return ce, errors.New("body is not JSON")
 	}

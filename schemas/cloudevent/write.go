@@ -10,10 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// WriteAttributes calls set with the name of each attribute of e that has a value, and with the value as one of a header.
-// The content type of the data is among them, as datacontenttype. The data is to be sent as it is.
-//
-// It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
+// WriteAttributes calls set with the name and the header value of each attribute of e, including the content type of the data as
+// datacontenttype. Send the data unchanged. Its error wraps [schemas.ErrInvalid] if e is not a valid CloudEvent with JSON data.
 func WriteAttributes(e schemas.Event, set func(name, value string)) error {
 	ce := toCloudEvent(e)
 	if err := ce.Validate(); err != nil {
@@ -47,18 +45,18 @@ func WriteAttributes(e schemas.Event, set func(name, value string)) error {
 	return nil
 }
 
-// SetHeaders sets the headers of e in binary mode over HTTP. The body is e.Data. It fails as [WriteAttributes] does.
+// SetHeaders sets the headers of e in binary mode over HTTP. The body is e.Data. Its error is as for [WriteAttributes].
 func SetHeaders(e schemas.Event, header http.Header) error {
 	header.Set("Content-Type", JSON)
 	return WriteAttributes(e, func(name, value string) {
-		if name != "datacontenttype" { // over HTTP it is the Content-Type
+		if name != "datacontenttype" { // which is the Content-Type over HTTP
 			header.Set(HeaderPrefix+name, value)
 		}
 	})
 }
 
-// WriteStructured writes e as a CloudEvent in structured mode: one JSON object on one line. It fails with an error that
-// wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON data.
+// WriteStructured encodes e in structured mode as JSON on one line. Its error wraps [schemas.ErrInvalid] if e is not a valid
+// CloudEvent with JSON data.
 func WriteStructured(e schemas.Event) ([]byte, error) {
 	ce := toCloudEvent(e)
 	if err := ce.Validate(); err != nil {

@@ -1,16 +1,15 @@
-// Package delivery names what can come of handing an event to another program, whatever carried it there: the kinds of
-// errors that who sends, asks and tries again have to tell apart.
+// Package delivery defines the errors of sending an event to another program over any transport.
 //
-//	nil                      it arrived
-//	[schemas.ErrInvalid]     the other side will never take it, or what it answered is not what was asked for
-//	[ErrUnauthorized]        the other side does not know who asks: a matter of configuration, not of this event
-//	[ErrUnreachable]         nobody was there, or nobody answered in time: a matter of the other side, not of this event
-//	[Later]                  the other side asks to be tried again with this event
+//	nil                      delivered
+//	[schemas.ErrInvalid]     the receiver rejects the event permanently, or its answer is invalid
+//	[ErrUnauthorized]        the receiver rejects the sender: a matter of configuration, not of this event
+//	[ErrUnreachable]         no receiver, or no response in time: a matter of the receiver, not of this event
+//	[Later]                  the receiver requests a retry of this event
 //
-// An error is of at most one of these kinds, but for a gateway that says that nobody is behind it, which is [Later] and wraps
-// [ErrUnreachable]. One that is of none, such as that of a context that ended, says nothing about the other side.
+// An error has at most one of these kinds. The exception is a gateway without a server behind it, which is a [Later] that wraps
+// [ErrUnreachable]. Any other error, such as the end of a context, says nothing about the receiver.
 //
-// [RetryDelay] is when a pod is tried again whose intent arrived, and whose verdict began no move.
+// [RetryDelay] is the delay before a pod is evaluated again after a verdict that began no move.
 package delivery
 
 import (
@@ -24,22 +23,21 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// MaxAfter bounds how long the other side can ask to be left alone. What it is sent is kept for an hour, and what is decided
-// about a cluster is old before that.
+// MaxAfter limits the delay that a receiver can request. Scopes are kept for an hour and become outdated earlier.
 const MaxAfter = 5 * time.Minute
 
 var (
-	// ErrUnauthorized is wrapped by the error for an event that was refused because of who sent it.
+	// ErrUnauthorized is wrapped by errors for events whose sender was rejected.
 	ErrUnauthorized = errors.New("not authorized")
-	// ErrUnreachable is wrapped by the error for an event that nobody answered.
+	// ErrUnreachable is wrapped by errors for events without a response.
 	ErrUnreachable = errors.New("unreachable")
 )
 
-// Later is the error for an event that may be taken when it is sent again.
+// Later is the error for an event that the receiver may accept later.
 type Later struct {
-	// After is how long the other side asks to be left alone. Zero: it did not say.
+	// After is the delay that the receiver requests. Zero means none.
 	After time.Duration
-	// Err says why.
+	// Err is the reason.
 	Err error
 }
 
@@ -54,12 +52,11 @@ func (l *Later) Error() string {
 // Unwrap returns Err.
 func (l *Later) Unwrap() error { return l.Err }
 
-// Undelivered is the error for one of several events that were handed over together. What comes of them all is one error that
-// joins those of the events that did not arrive.
+// Undelivered is the error for one of several events that were sent together. Their errors are joined.
 type Undelivered struct {
-	// ID is that of the event.
+	// ID is the ID of the event.
 	ID string
-	// Err says why.
+	// Err is the reason.
 	Err error
 }
 
@@ -69,9 +66,8 @@ func (u *Undelivered) Error() string { return u.Err.Error() }
 // Unwrap returns Err.
 func (u *Undelivered) Unwrap() error { return u.Err }
 
-// Refused takes apart what came of several events. refused are the errors, by the IDs of their events, of those that will never
-// be taken, each of which wraps [schemas.ErrInvalid]; nil: there are none. rest is all else, which is worth another try; nil:
-// there is nothing else.
+// Refused splits the error for several events. refused has the errors of rejected events by event ID, each of which wraps
+// [schemas.ErrInvalid]. rest is the error of all other events, which can be sent again. Both are nil if there are none.
 func Refused(err error) (refused map[string]error, rest error) {
 	refused = map[string]error{}
 	var left []error
@@ -88,7 +84,7 @@ func Refused(err error) (refused map[string]error, rest error) {
 	return refused, errors.Join(left...)
 }
 
-// each returns the errors that err joins. It does not look at what they wrap, which errors.As would do.
+// each returns the errors that err joins, but, unlike errors.As, not the errors that they wrap.
 func each(err error) []error {
 	joined, ok := any(err).(interface{ Unwrap() []error })
 	if !ok {
@@ -101,7 +97,7 @@ func each(err error) []error {
 	return all
 }
 
-// After is how long the other side asks to be left alone, as far as err says so. Zero: it did not say.
+// After returns the delay that the receiver requested, or zero.
 func After(err error) time.Duration {
 	if later, ok := errors.AsType[*Later](err); ok {
 		return later.After
@@ -109,8 +105,8 @@ func After(err error) time.Duration {
 	return 0
 }
 
-// ReadAfter reads a header Retry-After, in seconds or as a date, as the time to wait from now on, at most [MaxAfter]. Zero:
-// it is in neither form, or is over.
+// ReadAfter parses a Retry-After header in seconds or as a date, and returns the delay, at most [MaxAfter]. It returns zero for
+// an invalid header or a past date.
 func ReadAfter(text string, now time.Time) time.Duration {
 	text = strings.TrimSpace(text)
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {

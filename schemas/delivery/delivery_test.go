@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-func TestTheTimeToWaitIsFoundInAnErrorThatWrapsIt(t *testing.T) {
+func TestAfter(t *testing.T) {
 	full := errors.New("all hands are busy")
 	for name, c := range map[string]struct {
 		err   error
@@ -33,7 +33,7 @@ func TestTheTimeToWaitIsFoundInAnErrorThatWrapsIt(t *testing.T) {
 	}
 }
 
-func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
+func TestReadAfter(t *testing.T) {
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for name, c := range map[string]struct {
 		text string
@@ -56,7 +56,7 @@ func TestHowLongToWaitIsSecondsOrADate(t *testing.T) {
 	}
 }
 
-func TestOfSeveralEventsThoseThatAreRefusedAreToldFromThoseThatAreWorthAnotherTry(t *testing.T) {
+func TestRefused(t *testing.T) {
 	large := fmt.Errorf("publish: %w: %w", schemas.ErrInvalid, errors.New("too large"))
 	wrong := fmt.Errorf("publish: %w: wrong", schemas.ErrInvalid)
 	refused := func(id string, err error) error { return &delivery.Undelivered{ID: id, Err: err} }

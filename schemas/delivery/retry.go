@@ -6,20 +6,21 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// A pod that did not move is tried again after FirstRetry at the latest. Each attempt doubles the delay, up to lastRetry. The
-// blocker usually changes earlier, except for causes that no watch shows, such as a quota of another system.
+// The longest delays before a pod that did not move is evaluated again. Each attempt doubles the delay, up to lastRetry. Most
+// blockers are watched and change earlier, but not all, such as the quota of another system.
 const (
 	FirstRetry = 15 * time.Second
 	lastRetry  = 10 * time.Minute
 	// freedRetry is the first delay if the budget that blocked the pod allows a disruption by the time of the verdict. Its status
 	// can differ from the state that the API server enforces.
 	freedRetry = 250 * time.Millisecond
-	// outageRetry is the first delay if the API server was busy or away, or the intent expired: nothing tells when that is over.
+	// outageRetry is the first delay if the API server was busy or unavailable, or if the intent expired, because no event ends
+	// that.
 	outageRetry = time.Second
 )
 
-// RetryDelay is the delay after a verdict that began no move, until the pod is tried again at the latest. attempt counts such
-// verdicts on the pod, from 1. free says whether a PodDisruptionBudget allows a disruption now.
+// RetryDelay returns the longest delay after a verdict that began no move. attempt is the number of such verdicts on the pod,
+// from 1. free reports whether a PodDisruptionBudget allows a disruption now.
 func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string) bool, now time.Time) time.Duration {
 	first := FirstRetry
 	if v.Outcome == schemas.Expired || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
@@ -37,7 +38,7 @@ func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string
 	return delay
 }
 
-// doubled is first, doubled for every attempt after the first, at most lastRetry.
+// doubled returns first, doubled for each attempt after the first, at most lastRetry.
 func doubled(first time.Duration, attempt int) time.Duration {
 	return min(first<<min(attempt-1, 20), lastRetry)
 }

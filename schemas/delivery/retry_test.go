@@ -27,7 +27,7 @@ func TestRetryDelay(t *testing.T) {
 		{"begins at a second after a throttled call", schemas.Verdict{Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled}, false,
 			[]int{1}, []time.Duration{time.Second}},
 		{"begins at a second after an expiry", schemas.Verdict{Outcome: schemas.Expired}, false, []int{1}, []time.Duration{time.Second}},
-		{"is what the verdict says", schemas.Verdict{Outcome: schemas.Deferred, Again: now.Add(time.Hour)}, false,
+		{"time in the verdict", schemas.Verdict{Outcome: schemas.Deferred, Again: now.Add(time.Hour)}, false,
 			[]int{1, 9}, []time.Duration{time.Hour, time.Hour}},
 		{"is never in the past", schemas.Verdict{Outcome: schemas.Deferred, Again: now.Add(-time.Hour)}, false,
 			[]int{1}, []time.Duration{freedRetry}},

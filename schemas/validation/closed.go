@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Later is the name of the definition by which a published schema stays open: it stands beside the values that are known
-// and in the place of fields that are not sent yet, and takes anything.
+// Later is the definition that keeps a published schema open. It is an alternative to known values and stands for unknown fields,
+// and allows any value.
 const Later = "later"
 
-// Closed derives from a published schema the form that producers are tested with: what the schema does not describe is
-// an error, be it a field of an object of Rehome or a value beside those that are known. It fails when schema is not JSON.
+// Closed returns the form of a published schema for producers, where undescribed fields and values are errors. It fails if
+// schema is not JSON.
 //
-// An object is closed when it says "type": "object" and lists properties. An object that says something about
-// additionalProperties itself is left as it is, with everything inside: that is how the schemas mark objects of the
-// Kubernetes API, which are described in part only, and maps. The definition named [Later] becomes false.
+// It closes an object that has "type": "object" and properties. An object with its own additionalProperties stays unchanged,
+// including everything inside. The schemas mark maps and partly described Kubernetes objects in this way. The definition [Later]
+// becomes false.
 func Closed(schema []byte) ([]byte, error) {
 	var root any
 	if err := json.Unmarshal(schema, &root); err != nil {
@@ -24,9 +24,8 @@ func Closed(schema []byte) ([]byte, error) {
 	return json.Marshal(root)
 }
 
-// closeObjects closes schema and the schemas of everything that can be inside a value of it. Schemas that only add
-// conditions to the same value (allOf, if, then) see a part of its fields and say no type: they stay open, and what is
-// inside them is closed.
+// closeObjects closes schema and the schemas of nested values. Schemas that add conditions to the same value (allOf, if, then)
+// describe only some of its fields and have no type. They stay open, but nested schemas are closed.
 func closeObjects(schema any) {
 	s, ok := schema.(map[string]any)
 	if _, says := s["additionalProperties"]; !ok || says {

@@ -13,20 +13,20 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Problem is one field of an event that is wrong, in words for the person who made the event.
+// Problem is a wrong field of an event, described for the author of the event.
 type Problem struct {
-	// Field is the JSON pointer of the field in the event, such as /data/outcome. Empty: the event as a whole.
+	// Field is the JSON pointer of the field, such as /data/outcome. Empty means the whole event.
 	Field string `json:"field"`
-	// Got is the value that stands there, as JSON. nil: there is none.
+	// Got is the value as JSON, or nil if there is none.
 	Got json.RawMessage `json:"got,omitempty"`
-	// Want says what would be right.
+	// Want describes a valid value.
 	Want string `json:"want"`
 }
 
-// longest is how much of a value is shown on a line.
+// longest is the length of a value on a line.
 const longest = 80
 
-// String is FIELD: got VALUE, want what would be right. A long value is cut.
+// String returns FIELD: got VALUE, want DESCRIPTION. It cuts long values.
 func (p Problem) String() string {
 	got := string(p.Got)
 	if len(got) > longest {
@@ -35,10 +35,10 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: got %s, want %s", cmp.Or(p.Field, "the event"), cmp.Or(got, "nothing"), p.Want)
 }
 
-// Problems is everything that is wrong with an event, one for each field, by field. It is never empty as an error.
+// Problems has one problem per wrong field, sorted by field. As an error it is never empty.
 type Problems []Problem
 
-// Error is one line a problem.
+// Error returns one line per problem.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i := range p {
@@ -47,20 +47,20 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// finding is what one keyword of a schema says about one field.
+// finding is the result of one keyword of a schema for one field.
 type finding struct {
 	at    []string
 	value any
 	has   bool
 	want  string
-	// known are the values that would be right, when the keyword lists them.
+	// known are the valid values, if the keyword lists them.
 	known []string
-	// never: nothing would be right there.
+	// never means that no value is valid.
 	never bool
 }
 
-// problemsOf makes of the error of a schema what is wrong with the event: of several things that are wrong with one field
-// the one that says best what would be right. nil is nil.
+// problemsOf converts the error of a schema. For each field it keeps the finding that describes a valid value best. It returns
+// nil for nil.
 func problemsOf(err error, event any) error {
 	if err == nil {
 		return nil
@@ -88,8 +88,7 @@ func problemsOf(err error, event any) error {
 	return all
 }
 
-// better says whether f tells more than other: a list of values more than anything else, a shorter list more than a
-// longer one.
+// better reports whether f is more useful than other. A list of values is best, and a shorter one better than a longer one.
 func (f finding) better(other finding) bool {
 	if len(f.known) > 0 && len(other.known) > 0 {
 		return len(f.known) < len(other.known)
@@ -97,7 +96,7 @@ func (f finding) better(other finding) bool {
 	return len(f.known) > 0 || other.never && !f.never
 }
 
-// findings lists what the keywords say that failed.
+// findings returns the keywords that failed.
 func findings(e *jsonschema.ValidationError, event any) []finding {
 	if required, ok := e.ErrorKind.(*kind.Required); ok {
 		var all []finding
@@ -123,10 +122,10 @@ func findings(e *jsonschema.ValidationError, event any) []finding {
 	return all
 }
 
-// either joins what alternatives say about the value at one place: every value that one of them lists would be right.
+// either merges the alternatives for a value: every listed value is valid.
 func either(at []string, all []finding) []finding {
 	var joined []finding
-	lists := -1 // where in joined the values are listed
+	lists := -1 // index of the list of values in joined
 	for _, f := range all {
 		switch listed := len(f.known) > 0 && slices.Equal(f.at, at); {
 		case listed && lists >= 0:
@@ -145,7 +144,7 @@ func either(at []string, all []finding) []finding {
 	return joined
 }
 
-// wanted says what a keyword that failed wants: in words, with the values that it lists, and whether it is nothing at all.
+// wanted describes what a failed keyword requires, with its listed values, and whether no value is valid.
 func wanted(k jsonschema.ErrorKind) (want string, known []string, never bool) {
 	switch k := k.(type) {
 	case *kind.FalseSchema:
@@ -182,7 +181,7 @@ func oneOf(known []string) string {
 	return "one of " + strings.Join(known, ", ")
 }
 
-// withArticles writes types of JSON as words.
+// withArticles returns JSON types as words.
 func withArticles(types []string) string {
 	var words []string
 	for _, t := range types {
@@ -198,7 +197,7 @@ func withArticles(types []string) string {
 	return strings.Join(words, " or ")
 }
 
-// ofFormat says what a string of a format looks like.
+// ofFormat describes a string format.
 func ofFormat(format string) string {
 	switch format {
 	case "date-time":
@@ -211,7 +210,7 @@ func ofFormat(format string) string {
 	return "a string of the format " + format
 }
 
-// word writes a value as people do: a string without quotes.
+// word returns a value for a sentence: strings have no quotes.
 func word(value any) string {
 	if s, ok := value.(string); ok {
 		return s
@@ -219,7 +218,7 @@ func word(value any) string {
 	return string(asJSON(value))
 }
 
-// valueAt is the value at a place in a document.
+// valueAt returns the value at a location in a document.
 func valueAt(document any, at []string) (any, bool) {
 	for _, step := range at {
 		switch container := document.(type) {
@@ -242,7 +241,7 @@ func valueAt(document any, at []string) (any, bool) {
 	return document, true
 }
 
-// pointer writes a place as a JSON pointer.
+// pointer returns a location as a JSON pointer.
 func pointer(at []string) string {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder

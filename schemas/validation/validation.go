@@ -1,15 +1,14 @@
-// Package validation holds events against the JSON Schemas of the contract.
+// Package validation validates events with the JSON Schemas of the contract.
 //
 // # Two forms
 //
-// The schemas are published open: a field or a value that they do not know is no error, so that whoever reads events with
-// an older schema goes on reading. [New] makes a validator of that form. Producers are held against the closed form,
-// which is derived from the published one: [NewClosed], see [Closed].
+// The published schemas are open: unknown fields and values are valid, so readers with an older schema continue to work. [New]
+// uses this form. Tests of producers use the closed form, which [NewClosed] derives, see [Closed].
 //
-// # What is not checked
+// # Limits
 //
-// A schema cannot say that the subject of an event is the one that its data asks for, or that the first event of a chain
-// correlates with itself. Package schematest checks that, too.
+// A schema cannot compare the subject of an event with its data, or check that the first event of a chain is its own correlation
+// ID. Package schematest does that.
 package validation
 
 import (
@@ -25,28 +24,25 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ErrUnknownType is wrapped by the error about an event whose type the contract does not know. Whether it is right
-// cannot be said.
+// ErrUnknownType is wrapped by the error for an event type without a schema.
 var ErrUnknownType = errors.New("unknown event type")
 
-// Validator holds the compiled schemas. Make one with [New] or [NewClosed]. It may be used by many goroutines at once.
+// Validator has the compiled schemas. It is safe for concurrent use. Use [New] or [NewClosed] to make one.
 type Validator struct {
 	envelope *jsonschema.Schema
 	types    map[string]bool
 }
 
-// New compiles the schemas of files as they are published. files has them where [schemas.Files] has them. Nothing is read
-// from elsewhere: a reference to a schema that is not among them is an error.
+// New compiles the published schemas in files, which has the layout of [schemas.Files]. References to other schemas are errors.
 func New(files fs.FS) (*Validator, error) {
 	return compile(files, func(schema []byte) ([]byte, error) { return schema, nil })
 }
 
-// NewClosed is New with the closed form of the schemas.
+// NewClosed compiles the closed form of the schemas.
 func NewClosed(files fs.FS) (*Validator, error) { return compile(files, Closed) }
 
-// Validate says what is wrong with an event in the structured mode of CloudEvents. It fails with an error of type
-// [Problems], by field; or with one that wraps [ErrUnknownType] when the event names a type and there is no schema for
-// that; or with one that wraps [schemas.ErrInvalid] when event is not one JSON value.
+// Validate validates an event in the structured mode of CloudEvents. Its error is a [Problems], or wraps [ErrUnknownType] if
+// there is no schema for the type, or wraps [schemas.ErrInvalid] if event is not one JSON value.
 func (v *Validator) Validate(event []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(event))
 	if err != nil {
@@ -59,7 +55,7 @@ func (v *Validator) Validate(event []byte) error {
 	return problemsOf(v.envelope.Validate(value), value)
 }
 
-// compile makes a validator of the schemas after form was applied to each of them.
+// compile compiles the schemas after applying form to each.
 func compile(files fs.FS, form func([]byte) ([]byte, error)) (*Validator, error) {
 	names, err := fs.Glob(files, "v1/*.schema.json")
 	if err != nil {
@@ -67,13 +63,13 @@ func compile(files fs.FS, form func([]byte) ([]byte, error)) (*Validator, error)
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	c.UseLoader(jsonschema.SchemeURLLoader{}) // no scheme: a reference to anything but these files is an error
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // has no schemes, so references to other files are errors
 	for _, name := range names {
 		if err := add(c, files, name, form); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
 	}
-	for _, name := range names { // also those that no event leads to
+	for _, name := range names { // including schemas that no event refers to
 		if _, err := c.Compile(address(name)); err != nil {
 			return nil, err
 		}
@@ -90,7 +86,7 @@ func compile(files fs.FS, form func([]byte) ([]byte, error)) (*Validator, error)
 	return v, nil
 }
 
-// typeOf is the event type that a condition of the envelope is about.
+// typeOf returns the event type of a condition of the envelope.
 func typeOf(condition *jsonschema.Schema) (string, bool) {
 	if condition.If == nil || condition.If.Properties["type"] == nil || condition.If.Properties["type"].Const == nil {
 		return "", false
@@ -115,10 +111,10 @@ func add(c *jsonschema.Compiler, files fs.FS, name string, form func([]byte) ([]
 	return c.AddResource(address(name), document)
 }
 
-// address is the $id of the schema in the file of that name.
+// address returns the $id of the schema in a file.
 func address(name string) string { return "https://rehome.dev/schemas/" + path.Clean(name) }
 
-// asJSON writes a value on one line, with its numbers as they were.
+// asJSON encodes a value on one line and keeps its numbers unchanged.
 func asJSON(value any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -27,7 +27,7 @@ func validators(t *testing.T) (published, closed *validation.Validator) {
 	return published, closed
 }
 
-// changed is a published example with a piece of its text replaced.
+// changed returns a published example after replacing a part of its text.
 func changed(t *testing.T, name, old, now string) []byte {
 	t.Helper()
 	document, err := schemas.Files.ReadFile("v1/examples/" + name + ".json")
@@ -55,7 +55,7 @@ func problem(field, got, want string) validation.Problem {
 	return p
 }
 
-func TestAProblemNamesTheFieldTheValueAndWhatWouldBeRight(t *testing.T) {
+func TestProblems(t *testing.T) {
 	published, closed := validators(t)
 	for _, c := range []struct {
 		name              string
@@ -107,7 +107,7 @@ func TestAProblemNamesTheFieldTheValueAndWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestALongValueIsCutOnALine(t *testing.T) {
+func TestLongValueIsCut(t *testing.T) {
 	published, _ := validators(t)
 	causes := strings.Repeat(`{"kind":"due","time":"2026-11-20T09:30:00Z"},`, 16)
 	err := published.Validate(changed(t, "scope", `"causes": [`, `"causes": [`+causes))
@@ -118,7 +118,7 @@ func TestALongValueIsCutOnALine(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsSaidAsAWhole(t *testing.T) {
+func TestInvalidDocuments(t *testing.T) {
 	published, _ := validators(t)
 	for _, c := range []struct{ name, document, want string }{
 		{"a list", "[{}]", "the event: got [{}], want an object"},
@@ -133,7 +133,7 @@ func TestWhatIsNoEventIsSaidAsAWhole(t *testing.T) {
 	}
 }
 
-func TestErrorsAreToldApart(t *testing.T) {
+func TestErrorKinds(t *testing.T) {
 	published, _ := validators(t)
 	is := func(document string) [3]bool {
 		err := published.Validate([]byte(document))
@@ -147,7 +147,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestAReferenceThatLeadsOutOfTheFilesIsAnError(t *testing.T) {
+func TestReferenceOutsideOfTheFiles(t *testing.T) {
 	files := fstest.MapFS{"v1/event.schema.json": {Data: []byte(`{"$ref":"https://example.com/other.json"}`)}}
 	if _, err := validation.New(files); err == nil {
 		t.Error("got no error")
@@ -157,13 +157,12 @@ func TestAReferenceThatLeadsOutOfTheFilesIsAnError(t *testing.T) {
 	}
 }
 
-// TestEveryKeywordOfTheSchemasHasWords walks the published schemas: a keyword that is used there and that problems have no
-// words for would be said by its name only.
-func TestEveryKeywordOfTheSchemasHasWords(t *testing.T) {
+// Problems must have a text for every keyword of the published schemas.
+func TestEveryKeywordIsDescribed(t *testing.T) {
 	said := map[string]bool{
 		"type": true, "enum": true, "const": true, "format": true, "pattern": true, "minLength": true, "minimum": true,
 		"maxItems": true, "maxLength": true, "required": true,
-		// These hold others, or say nothing about values.
+		// These contain schemas, or have no rules for values.
 		"properties": true, "additionalProperties": true, "items": true, "allOf": true, "anyOf": true, "if": true, "then": true,
 		"else": true, "$ref": true, "$defs": true, "$id": true, "$schema": true, "title": true, "description": true,
 	}
@@ -207,7 +206,7 @@ func TestEveryKeywordOfTheSchemasHasWords(t *testing.T) {
 	}
 }
 
-func TestTheClosedFormDiffersInWhatItForbids(t *testing.T) {
+func TestClosed(t *testing.T) {
 	got, err := validation.Closed([]byte(`{
 		"type": "object", "properties": {
 			"word": {"anyOf": [{"enum": ["a"]}, {"$ref": "#/$defs/later"}]},
@@ -229,6 +228,6 @@ func TestTheClosedFormDiffersInWhatItForbids(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if _, err := validation.Closed([]byte("{")); err == nil {
-		t.Error("what is not JSON: got no error")
+		t.Error("not JSON: got no error")
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// mostText bounds what is quoted of the answer of a server, in bytes.
+// mostText is the longest quotation of a response, in bytes.
 const mostText = 200
 
-// answer is what a server sent back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	beyond int64 // how many bytes were read of a longer body; 0: all
+	beyond int64 // bytes that were read of a body beyond the limit; 0 for a complete body
 }
 
-// verdict is the one place that says what came of a post: nil when the event was taken. failed is why there is no whole
-// answer. The table is in the comment of the package.
+// verdict returns the meaning of a response, or nil if the server accepted the event. failed is the error of an incomplete
+// response. The table is in the package comment.
 func verdict(a answer, failed error, now time.Time) error {
 	switch {
 	case failed != nil:
@@ -51,7 +51,7 @@ func verdict(a answer, failed error, now time.Time) error {
 	return fmt.Errorf("%w: %w", schemas.ErrInvalid, said)
 }
 
-// say is the status with the first words of the body.
+// say returns the status with the first words of the body.
 func (a answer) say() string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(a.body[:min(len(a.body), 4*mostText)]), "")), " ")
 	if len(text) > mostText {
@@ -64,14 +64,13 @@ func (a answer) say() string {
 	return status + ": " + text
 }
 
-// event reads the event of an answer. has is false when there is none, which an answer without a body says. Its error
-// wraps [schemas.ErrInvalid].
+// event reads the event in a response. has is false if the body is empty. Its error wraps [schemas.ErrInvalid].
 func (a answer) event() (e schemas.Event, has bool, err error) {
 	if a.beyond > 0 {
-		return schemas.Event{}, false, fmt.Errorf("%w: it has more than %d bytes, which is the most", schemas.ErrInvalid, a.beyond)
+		return schemas.Event{}, false, fmt.Errorf("%w: it has more than %d bytes, which is the limit", schemas.ErrInvalid, a.beyond)
 	}
 	content := a.header.Get("Content-Type")
-	media, _, _ := mime.ParseMediaType(content) // one that cannot be parsed is none of those that are wanted
+	media, _, _ := mime.ParseMediaType(content) // a malformed type does not match below
 	switch {
 	case media == cloudevent.StructuredJSON:
 		e, err = cloudevent.ReadStructured(a.body)

@@ -16,7 +16,7 @@ import (
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// meaning is what an error says to who asks with errors.Is and errors.As.
+// meaning is the kind of an error.
 type meaning struct {
 	invalid, unauthorized, unreachable, later bool
 	after                                     time.Duration
@@ -30,7 +30,7 @@ func meaningOf(err error) meaning {
 	}
 }
 
-func TestEveryStatusHasOneMeaning(t *testing.T) {
+func TestStatusCodes(t *testing.T) {
 	again := map[int]bool{404: true, 408: true, 409: true, 425: true, 429: true}
 	nobody := map[int]bool{502: true, 503: true, 504: true}
 	for status := 100; status < 600; status++ {
@@ -55,7 +55,7 @@ func TestEveryStatusHasOneMeaning(t *testing.T) {
 	}
 }
 
-func TestWhatBreaksBeforeTheAnswerIsWholeIsNobodyThere(t *testing.T) {
+func TestIncompleteAnswerIsUnreachable(t *testing.T) {
 	for name, failed := range map[string]error{
 		"refused":     errors.New("connection refused"),
 		"no such":     errors.New("no such host"),
@@ -68,12 +68,12 @@ func TestWhatBreaksBeforeTheAnswerIsWholeIsNobodyThere(t *testing.T) {
 	}
 }
 
-func TestAnErrorQuotesTheFirstWordsOfTheAnswerOnOneLine(t *testing.T) {
+func TestErrorQuotesTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
-		"nothing":      {"", "status 400 Bad Request"},
-		"lines":        {"scope is\n  not mine\r\n", "status 400 Bad Request: scope is not mine"},
-		"no text":      {"a\xff\xfeb", "status 400 Bad Request: ab"},
-		"a long story": {strings.Repeat("x", 5000), "status 400 Bad Request: " + strings.Repeat("x", mostText) + "…"},
+		"nothing":   {"", "status 400 Bad Request"},
+		"lines":     {"scope is\n  not mine\r\n", "status 400 Bad Request: scope is not mine"},
+		"no text":   {"a\xff\xfeb", "status 400 Bad Request: ab"},
+		"long text": {strings.Repeat("x", 5000), "status 400 Bad Request: " + strings.Repeat("x", mostText) + "…"},
 	} {
 		if got := (answer{status: 400, body: []byte(c.body)}).say(); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -84,7 +84,7 @@ func TestAnErrorQuotesTheFirstWordsOfTheAnswerOnOneLine(t *testing.T) {
 	}
 }
 
-func TestAnAnswerHoldsAnEventOrNoneOrIsWrong(t *testing.T) {
+func TestAnswerEvents(t *testing.T) {
 	binary := http.Header{
 		"Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/f"}, "Ce-Type": {"t"},
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// FuzzAnswer: whatever a server answers, only a status of success is one, what is said about it is one line of bounded
-// length, and its event is missing, invalid, or reads back as it was read.
+// FuzzAnswer checks any response: only a status of success is a success, the error is one line of limited length, and the event
+// is missing, invalid, or can be written and read unchanged.
 func FuzzAnswer(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
 		f.Add(200, cloudevent.StructuredJSON, "", "", e.Document)

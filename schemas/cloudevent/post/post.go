@@ -1,21 +1,20 @@
-// Package post sends events to a URL, after the binding of CloudEvents to HTTP, and says what came of it in errors of
-// package delivery.
+// Package post sends events to a URL in the HTTP binding of CloudEvents. Its errors are those of package delivery.
 //
-// # What the status means
+// # Status codes
 //
 //	200 with an event                     the answer
-//	200 without a body, 202, other 2xx    taken; there is no answer
-//	404, 408, 409, 425, 429, 5xx          try again: [delivery.Later], after what Retry-After says
-//	  of these 502, 503, 504              nobody is there: [delivery.ErrUnreachable], too
+//	200 without a body, 202, other 2xx    accepted without an answer
+//	404, 408, 409, 425, 429, 5xx          [delivery.Later]: retry after Retry-After
+//	502, 503, 504                         also [delivery.ErrUnreachable]
 //	401, 403                              [delivery.ErrUnauthorized]
-//	every other one                       refused for good: [schemas.ErrInvalid]
-//	none: no connection, no answer        [delivery.ErrUnreachable]
+//	any other status                      [schemas.ErrInvalid]: rejected permanently
+//	no connection or no response          [delivery.ErrUnreachable]
 //
-// Redirects are not followed: an event goes where it was sent or nowhere.
+// The client does not follow redirects, so an event never goes to another server.
 //
-// # What travels
+// # Encoding
 //
-// A body is sent as it is, never compressed. An answer may be in binary or in structured mode, and compressed if it says so.
+// Requests are not compressed. A response may be in binary or structured mode, and may be compressed.
 package post
 
 import (
@@ -42,56 +41,56 @@ import (
 // The defaults of [Config].
 const (
 	DefaultTimeout = 10 * time.Second
-	// DefaultMaxReply is what a message on the embedded bus may have at most.
+	// DefaultMaxReply is the largest message on the embedded bus.
 	DefaultMaxReply    = 8 << 20
 	DefaultConnections = 8
 )
 
-// idleFor is how long a connection that nobody uses is kept: less than most servers and balancers keep it.
+// idleFor is how long an idle connection is kept: less than most servers and load balancers keep it.
 const idleFor = 50 * time.Second
 
-// Mode is how an event is written.
+// Mode is the encoding of an event.
 type Mode int
 
 const (
-	// Binary is one header for each attribute, and the data as the body.
+	// Binary has one header per attribute, and the data as the body.
 	Binary Mode = iota
-	// Structured is the whole event as the body.
+	// Structured has the whole event as the body.
 	Structured
 )
 
-// Config is what a [Client] is made of.
+// Config configures a [Client].
 type Config struct {
-	// URL is where events are posted.
+	// URL receives the events.
 	URL string
-	// Mode is how. The zero value is [Binary].
+	// Mode is the encoding of requests. The zero value is [Binary].
 	Mode Mode
-	// Timeout bounds one post, from the connection to the last byte of the answer. 0: [DefaultTimeout].
+	// Timeout limits one post, including the response. 0 means [DefaultTimeout].
 	Timeout time.Duration
-	// TokenFile holds the bearer token of each request; it is read anew for each, since tokens are replaced. Empty: none.
+	// TokenFile has a bearer token. It is read for each request, because tokens rotate. Empty means no token.
 	TokenFile string
-	// Header is added to each request, but for what the event and TokenFile set themselves. Names are in canonical form.
+	// Header is added to each request, except for headers of the event and of TokenFile. Names are in canonical form.
 	Header http.Header
-	// Extensions are attributes that each event gets, in place of its own of these names, in both modes. Each name is one
-	// that [cloudevent.CheckExtension] lets through.
+	// Extensions replace attributes of each event in both modes. [cloudevent.CheckExtension] must accept their
+	// names.
 	Extensions map[string]string
-	// MaxReply bounds what is read of an answer, in bytes as it is unpacked. 0: [DefaultMaxReply]. An event that came back
-	// in more is refused; whatever else comes back may be longer.
+	// MaxReply is the largest response with an event, in uncompressed bytes. 0 means [DefaultMaxReply]. A larger event is an
+	// error. Responses without an event may be longer.
 	MaxReply int64
-	// Connections is how many connections are kept when nobody uses them. 0: [DefaultConnections].
+	// Connections is the number of idle connections to keep. 0 means [DefaultConnections].
 	Connections int
-	// Authorities are those that may vouch for an https server. nil: those that the machine trusts.
+	// Authorities are the trusted certificate authorities. nil means the authorities of the system.
 	Authorities *x509.CertPool
 }
 
-// Client posts events to one URL. [New] makes it. Its methods may be called from many goroutines.
+// Client posts events to one URL. It is safe for concurrent use. Use [New] to make one.
 type Client struct {
 	config Config
-	name   string // of the URL, without what is secret
+	name   string // the URL without secrets
 	client *http.Client
 }
 
-// New makes a client. It fails when the URL is none of http or https; it does not look whether anybody is there.
+// New returns a client. It fails if the URL is not an http or https URL. It does not connect.
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -113,7 +112,7 @@ func New(c Config) (*Client, error) {
 	}}, nil
 }
 
-// withoutSecrets is the URL without its password and its query, which often holds a token.
+// withoutSecrets returns the URL without its password and its query, which often has a token.
 func withoutSecrets(u *url.URL) string {
 	shown := *u
 	if shown.RawQuery != "" {
@@ -122,7 +121,7 @@ func withoutSecrets(u *url.URL) string {
 	return shown.Redacted()
 }
 
-// withoutURL is an error without the URL, which holds secrets.
+// withoutURL returns an error without the URL, which may have secrets.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
@@ -130,18 +129,17 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
-// Send posts e, and does not look at what comes back with a status of success, however much that is. Its errors are those
-// of the package; when ctx ended, its own.
+// Send posts e and ignores the body of a successful response. Its errors are listed in the package comment, or come from ctx.
 func (c *Client) Send(ctx context.Context, e schemas.Event) error {
 	_, err := c.post(ctx, e)
 	return err
 }
 
-// Ask posts e and returns the event that came back, if there was one. Its errors are those of the package; when ctx ended,
-// its own. An answer that is no event, or has more than MaxReply bytes, is an error that wraps [schemas.ErrInvalid].
+// Ask posts e and returns the event in the response, if any. Its errors are listed in the package comment, or come from ctx. A
+// response that is not an event, or that exceeds MaxReply, is an error that wraps [schemas.ErrInvalid].
 func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event, has bool, err error) {
 	a, err := c.post(ctx, e)
 	if err != nil || a.status != http.StatusOK {
@@ -153,7 +151,7 @@ func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event,
 	return reply, has, nil
 }
 
-// post sends e and returns the answer, if its status is one of success.
+// post sends e and returns a successful response.
 func (c *Client) post(ctx context.Context, e schemas.Event) (answer, error) {
 	within, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -174,13 +172,13 @@ func (c *Client) post(ctx context.Context, e schemas.Event) (answer, error) {
 	return a, nil
 }
 
-// do sends a request and reads all of the answer.
+// do sends a request and reads the response.
 func (c *Client) do(r *http.Request) (answer, error) {
 	response, err := c.client.Do(r)
 	if err != nil {
 		return answer{}, withoutURL(err)
 	}
-	defer func() { _ = response.Body.Close() }() // all of it that matters has been read
+	defer func() { _ = response.Body.Close() }() // the body has been read
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(io.LimitReader(response.Body, c.config.MaxReply+1))
 	if int64(len(a.body)) > c.config.MaxReply {
@@ -189,7 +187,7 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	return a, err
 }
 
-// request writes e in the mode of the client.
+// request encodes e in the mode of the client.
 func (c *Client) request(ctx context.Context, e schemas.Event) (*http.Request, error) {
 	header := make(http.Header, 16)
 	maps.Copy(header, c.config.Header)
@@ -204,8 +202,8 @@ func (c *Client) request(ctx context.Context, e schemas.Event) (*http.Request, e
 		}
 		header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	// To ask twice does no harm. Without a value the header is not sent, and tells the client that it may use another
-	// connection when the server has just closed the one it took.
+	// Retries are safe. The nil value is not sent, but allows net/http to retry on a new connection when the server has just
+	// closed an idle one.
 	header["Idempotency-Key"] = nil
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.config.URL, bytes.NewReader(body))
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// question has a value for every attribute.
 var question = schemas.Event{
 	ID: "1234", Source: "/clusters/default/watcher", Type: schemas.ScopeType, Subject: `node/naïve "x" 100%`,
 	Time: time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC), Expires: time.Date(2026, 3, 4, 5, 16, 7, 0, time.UTC),
@@ -32,10 +31,9 @@ var question = schemas.Event{
 	Data:        json.RawMessage(`{"kind":"node","key":"worker-1"}`),
 }
 
-// reply is what the servers of these tests answer.
 var reply = schemas.Event{ID: "9", Source: "/f", Type: "t", CausationID: "1234", Data: json.RawMessage(`{"b":2}`)}
 
-// request is what a server was asked.
+// request is a request as the server receives it.
 type request struct {
 	method string
 	header http.Header
@@ -43,7 +41,7 @@ type request struct {
 	event  schemas.Event
 }
 
-// serving serves one handler, and returns where.
+// serving starts a server and returns its URL.
 func serving(t *testing.T, f http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(f)
@@ -61,7 +59,7 @@ func client(t *testing.T, c post.Config) *post.Client {
 	return p
 }
 
-// read takes a request apart as a server would.
+// read decodes a request.
 func read(t *testing.T, r *http.Request) request {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -82,7 +80,7 @@ func read(t *testing.T, r *http.Request) request {
 	return q
 }
 
-func TestAnEventArrivesWholeInBothModesAndSoDoesTheAnswer(t *testing.T) {
+func TestAskInBothModes(t *testing.T) {
 	var got request
 	s := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		got = read(t, r)
@@ -107,12 +105,12 @@ func TestAnEventArrivesWholeInBothModesAndSoDoesTheAnswer(t *testing.T) {
 			t.Errorf("%s: headers %q, want %q", content, headers, want)
 		}
 		if _, sent := got.header["Idempotency-Key"]; sent || got.header.Get("Ce-Datacontenttype") != "" {
-			t.Errorf("%s: headers that nobody asked for: %v", content, got.header)
+			t.Errorf("%s: unexpected headers: %v", content, got.header)
 		}
 	}
 }
 
-func TestAnEventGetsTheExtensionsOfItsClientInBothModes(t *testing.T) {
+func TestExtensionsInBothModes(t *testing.T) {
 	var got request
 	s := serving(t, func(_ http.ResponseWriter, r *http.Request) { got = read(t, r) })
 	want := question
@@ -136,7 +134,7 @@ func TestAnEventGetsTheExtensionsOfItsClientInBothModes(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsCompressedIsUnpacked(t *testing.T) {
+func TestCompressedAnswer(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", cloudevent.JSON)
 		w.Header().Set("Content-Encoding", "gzip")
@@ -153,7 +151,7 @@ func TestAnAnswerThatIsCompressedIsUnpacked(t *testing.T) {
 	}
 }
 
-func TestOnlyAnAnswerWithStatus200CanHoldAnEvent(t *testing.T) {
+func TestOnlyStatus200HasAnEvent(t *testing.T) {
 	for status, want := range map[int]bool{200: true, 201: false, 202: false, 204: false} {
 		s := serving(t, func(w http.ResponseWriter, r *http.Request) {
 			if err := cloudevent.WriteAttributes(reply, func(name, value string) { w.Header().Set("ce-"+name, value) }); err != nil {
@@ -171,18 +169,18 @@ func TestOnlyAnAnswerWithStatus200CanHoldAnEvent(t *testing.T) {
 	}
 }
 
-func TestWhatComesBackWithSuccessDoesNotMatterToWhoOnlySends(t *testing.T) {
+func TestSendIgnoresTheBody(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") })
 	c := client(t, post.Config{URL: s.URL})
 	if err := c.Send(t.Context(), question); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := c.Ask(t.Context(), question); !errors.Is(err, schemas.ErrInvalid) {
-		t.Errorf("who asks got %v, want an error that is ErrInvalid", err)
+		t.Errorf("Ask returned %v, want an error that is ErrInvalid", err)
 	}
 }
 
-func TestTheTokenIsReadAnewForEachRequest(t *testing.T) {
+func TestTokenIsReadForEachRequest(t *testing.T) {
 	var got string
 	s := serving(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") })
 	file := filepath.Join(t.TempDir(), "token")
@@ -200,7 +198,7 @@ func TestTheTokenIsReadAnewForEachRequest(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestRedirectsAreNotFollowed(t *testing.T) {
 	var reached atomic.Int32
 	elsewhere := serving(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	s := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -212,17 +210,17 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAnEventThatComesBackBeyondTheMostIsRefused(t *testing.T) {
+func TestMaxReply(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1001)) })
 	_, has, err := client(t, post.Config{URL: s.URL, MaxReply: 1000}).Ask(t.Context(), question)
-	want := "answer of " + s.URL + ": invalid event: it has more than 1000 bytes, which is the most"
+	want := "answer of " + s.URL + ": invalid event: it has more than 1000 bytes, which is the limit"
 	if has || !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 		t.Errorf("got %v, %v\nwant %s", has, err, want)
 	}
 }
 
-// TestHowLongAnAnswerIsDoesNotChangeWhatItsStatusSays: a proxy may say with a page of any length that nobody is there.
-func TestHowLongAnAnswerIsDoesNotChangeWhatItsStatusSays(t *testing.T) {
+// A proxy may report an unavailable server with a page of any length.
+func TestStatusOfLongAnswers(t *testing.T) {
 	var status atomic.Int32
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(int(status.Load()))
@@ -232,18 +230,18 @@ func TestHowLongAnAnswerIsDoesNotChangeWhatItsStatusSays(t *testing.T) {
 	for code, kind := range map[int]error{200: nil, 202: nil, 400: schemas.ErrInvalid, 401: delivery.ErrUnauthorized, 503: delivery.ErrUnreachable} {
 		status.Store(int32(code))
 		if err := c.Send(t.Context(), question); !errors.Is(err, kind) || (err == nil) != (kind == nil) {
-			t.Errorf("%d: who sends got %v, want %v", code, err, kind)
+			t.Errorf("%d: Send returned %v, want %v", code, err, kind)
 		}
 		if code == http.StatusOK {
 			continue // which could hold an event
 		}
 		if _, has, err := c.Ask(t.Context(), question); has || !errors.Is(err, kind) || (err == nil) != (kind == nil) {
-			t.Errorf("%d: who asks got %v, %v; want %v", code, has, err, kind)
+			t.Errorf("%d: Ask returned %v, %v; want %v", code, has, err, kind)
 		}
 	}
 }
 
-func TestNobodyThereIsToldFromBeingToldToStop(t *testing.T) {
+func TestUnreachableAndCanceled(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -275,14 +273,14 @@ func TestNobodyThereIsToldFromBeingToldToStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if err := client(t, post.Config{URL: hangs.URL}).Send(ctx, question); !errors.Is(err, context.Canceled) || errors.Is(err, delivery.ErrUnreachable) {
-		t.Errorf("told to stop: got %v, want an error that is context.Canceled only", err)
+		t.Errorf("canceled: got %v, want an error that is context.Canceled only", err)
 	}
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "an answer that nobody reads")
+		_, _ = io.WriteString(w, "an unread response")
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -302,7 +300,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-func TestAURLThatCannotBePostedToIsRefusedWithoutItsSecrets(t *testing.T) {
+func TestInvalidURLErrorHasNoSecrets(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"nats://me:secret@host/a?token=secret", `url "nats://me:xxxxx@host/a?…": want http://HOST/PATH or https://HOST/PATH`},
 		{"host/a", `url "host/a": want http://HOST/PATH or https://HOST/PATH`},
@@ -315,7 +313,7 @@ func TestAURLThatCannotBePostedToIsRefusedWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-func TestAnErrorNamesTheURLWithoutItsSecrets(t *testing.T) {
+func TestErrorHasNoSecrets(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	address := strings.Replace(s.URL, "http://", "http://me:secret@", 1) + "/f?token=secret"
 	err := client(t, post.Config{URL: address}).Send(t.Context(), question)

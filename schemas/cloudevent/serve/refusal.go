@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// mostText bounds the text of a refusal, in bytes: it quotes the client.
+// mostText is the longest text of a refusal, in bytes. It can quote the request.
 const mostText = 1000
 
 // Refusal is a response with an error for the client.
@@ -19,7 +19,7 @@ type Refusal struct {
 	header http.Header
 }
 
-// Refuse makes a refusal. format is one of [fmt.Errorf].
+// Refuse returns a refusal. format is as in [fmt.Errorf].
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, err: fmt.Errorf(format, args...), header: http.Header{}}
 }

@@ -1,10 +1,10 @@
-// Package serve is the server side of the HTTP binding of CloudEvents: it reads the events of a request and writes those of the
-// response. Package post is the client side.
+// Package serve is the server side of the HTTP binding of CloudEvents: it reads the events of a request and writes the
+// events of the response. Package post is the client side.
 //
 //	ModeOf ──▶ ReadBody ──▶ Read ──▶ Write      serve.go
 //	Refuse ──▶ Refusal.Write                    refusal.go
 //
-// Texts of refusals name what would be right.
+// The text of a refusal names valid alternatives.
 package serve
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// Mode is how a request and its response hold events.
+// Mode is the encoding of events in a request and its response.
 type Mode int
 
 // The modes of CloudEvents.
@@ -33,7 +33,7 @@ const (
 	Batched
 )
 
-// wanted names the content types that are read.
+// wanted lists the supported content types.
 const wanted = "want " + cloudevent.StructuredJSON + ", " + cloudevent.BatchJSON + ", or " + cloudevent.JSON +
 	" with the attributes in headers that begin with ce-"
 
@@ -61,7 +61,8 @@ func ModeOf(h http.Header) (Mode, error) {
 	return Binary, nil
 }
 
-// ReadBody returns the uncompressed body. Compressed and uncompressed, it may have most bytes. Its error is a *[Refusal].
+// ReadBody returns the uncompressed body, which may have at most most bytes, also before decompression. Its error is a
+// *[Refusal].
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -90,11 +91,11 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 }
 
 func tooLarge(most int64) *Refusal {
-	return Refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the most", most).
+	return Refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes, which is the limit", most).
 		With("Connection", "close")
 }
 
-// unreadable is the refusal of a body that cannot be read.
+// unreadable returns the refusal of a body that cannot be read.
 func unreadable(err error, most int64) *Refusal {
 	var beyond *http.MaxBytesError
 	switch {
@@ -103,10 +104,10 @@ func unreadable(err error, most int64) *Refusal {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return Refuse(http.StatusRequestTimeout, "the request did not arrive in time").With("Connection", "close")
 	}
-	return Refuse(http.StatusBadRequest, "the body cannot be read: %w", err)
+	return Refuse(http.StatusBadRequest, "cannot read the body: %w", err)
 }
 
-// Read reads the events of a request: one, or any number of a batch. Its error wraps [schemas.ErrInvalid].
+// Read returns the event or the batch of events in a request. Its error wraps [schemas.ErrInvalid].
 func Read(m Mode, h http.Header, body []byte) ([]schemas.Event, error) {
 	switch m {
 	case Batched:
@@ -137,7 +138,7 @@ func readBatch(body []byte) ([]schemas.Event, error) {
 	return events, nil
 }
 
-// Write sends a response with events in a mode. It returns an error only before it sends anything.
+// Write sends a response with events in a mode. It returns an error only if it has sent nothing.
 func Write(w http.ResponseWriter, status int, m Mode, events []schemas.Event) error {
 	var body []byte
 	var err error
