@@ -458,7 +458,7 @@ func TestAnAnswerThatCannotBeMovesNothingAndIsADeadLetter(t *testing.T) {
 		},
 		"no-event":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") }, "no CloudEvent"},
 		"no-JSON":        {lying(func(body string) string { return body[1:] }), "data is not JSON"},
-		"without-an-end": {lying(func(string) string { return strings.Repeat("x", 9<<20) }), "which is the most"},
+		"without-an-end": {lying(func(string) string { return strings.Repeat("x", 9<<20) }), "which is the limit"},
 	}
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lies[nodeOf(r)].tell(w, r)

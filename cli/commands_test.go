@@ -176,7 +176,7 @@ func TestWhatKnativeAddsToEventsHasToBeAMapOfExtensions(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
 		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,
-		`{"extensions": {"id": "1"}}`:    `K_CE_OVERRIDES: attribute "id": want an extension, got an attribute that every event may have`,
+		`{"extensions": {"id": "1"}}`:    `K_CE_OVERRIDES: attribute "id": want an extension, got a standard attribute`,
 	} {
 		t.Setenv("K_CE_OVERRIDES", text)
 		_, err := execute(t, "forward", "--to", "http://a")

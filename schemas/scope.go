@@ -158,8 +158,8 @@ type Scope interface {
 	ScopedPods() []ScopedPod
 }
 
-// DecodeScope reads the data of e as a scope of a kind, as its head says. It fails with an error that wraps [ErrInvalid] when e
-// is no such scope, or when this version does not know the kind.
+// DecodeScope reads the data of e as a scope of a kind, as its head says. It fails with an error that wraps [ErrInvalid] when e is
+// no such scope, or when this version does not know the kind.
 func DecodeScope(e Event, kind ScopeKind) (Scope, error) {
 	switch kind {
 	case NodeKind:

@@ -71,11 +71,11 @@ func TestRefusals(t *testing.T) {
 			refusal{415, `Content-Encoding is "br", want gzip or none`, "Accept-Encoding: gzip"},
 		},
 		"not gzip despite the header": {
-			structured.with("Content-Encoding", "gzip"), refusal{400, "the body cannot be read: gzip: invalid header", ""},
+			structured.with("Content-Encoding", "gzip"), refusal{400, "cannot read the body: gzip: invalid header", ""},
 		},
 		"truncated gzip": {
 			structured.with("Content-Encoding", "gzip").saying(zipped(t, s.Data)[:40]),
-			refusal{400, "the body cannot be read: unexpected EOF", ""},
+			refusal{400, "cannot read the body: unexpected EOF", ""},
 		},
 		"JSON without attributes": {
 			request{http.Header{"Content-Type": {"application/json"}}, structured.body},
@@ -145,11 +145,11 @@ func TestRefusals(t *testing.T) {
 		},
 		"one byte over the limit": {
 			structured.saying(padded(structured.body, most+1)),
-			refusal{413, "the request has more than 65536 bytes, which is the most", ""},
+			refusal{413, "the request has more than 65536 bytes, which is the limit", ""},
 		},
 		"over the limit when decompressed": {
 			structured.with("Content-Encoding", "gzip").saying(zipped(t, make([]byte, 100*most))),
-			refusal{413, "the request has more than 65536 bytes, which is the most", ""},
+			refusal{413, "the request has more than 65536 bytes, which is the limit", ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
