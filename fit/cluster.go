@@ -50,6 +50,7 @@
 //	verdict.go    Verdict and its Reasons            exclusive.go  NodePorts, VolumeRestrictions: one pod on a node
 //	terms.go      pod affinity terms                 affinity.go   InterPodAffinity
 //	tally.go      pods counted by their labels       spread.go     PodTopologySpread
+//	slots.go      how many pods like one fit
 //	storage.go    volumes and classes                claims.go     VolumeBinding, VolumeZone, NodeVolumeLimits
 //	candidate.go  the nodes on which a pod fits,     wishes.go     preferred affinity between pods
 //	              as score plugins see them

@@ -77,18 +77,20 @@ func unevenSpread(key string, domains, pods int) schemas.SpreadScope {
 		Namespace: "web", Constraint: constraint,
 	}
 	value := func(i int) string { return fmt.Sprintf("domain-%04d", i) }
-	var empty []string
+	room, empty := make([]int, domains), 0
 	for i := 2; i < domains; i += 3 {
-		empty = append(empty, value(i))
+		room[i] = pods
+		empty++
 	}
-	each := pods / (domains - len(empty))
+	s.Room = [][]int{room}
+	each := pods / (domains - empty)
 	for i := range domains {
 		d := schemas.Domain{Value: value(i), Eligible: true}
 		if i%3 != 2 {
 			for range each {
 				p := typicalPod(d.Count+i*each, value(i))
 				p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{constraint}
-				d.Pods = append(d.Pods, schemas.SpreadPod{ScopedPod: schemas.ScopedPod{Pod: p}, Fits: empty})
+				d.Pods = append(d.Pods, schemas.SpreadPod{ScopedPod: schemas.ScopedPod{Pod: p}})
 				d.Count++
 			}
 		}

@@ -28,35 +28,59 @@ type NodeGroup struct {
 	Names []string `json:"names"`
 }
 
-// SpreadScope is one topology spread constraint of the pods of one namespace, and the domains that it spreads over. Two
-// pods have the same constraint when everything is equal that decides which pods and domains count.
+// SpreadScope is the topology spread constraints that some pods of one namespace have in common, and the domains that they spread
+// over. All constraints with DoNotSchedule of a pod are in one scope, because a node has to suit all of them; a constraint with
+// ScheduleAnyway has a scope of its own. Two pods have the same constraint when everything is equal that decides which pods and
+// domains count.
 type SpreadScope struct {
 	ScopeHead
 	Namespace string `json:"namespace"`
-	// Constraint is what the pods say. Its selector includes the values of its matchLabelKeys.
+	// Constraint is the first constraint. Its selector includes the values of its matchLabelKeys.
 	Constraint corev1.TopologySpreadConstraint `json:"constraint"`
-	// Domains are in the order of their values.
+	// Domains are those of Constraint, in the order of their values.
+	Domains []Domain `json:"domains"`
+	// Others are the other constraints. A pod that leaves its domain leaves a domain of each.
+	Others []OtherConstraint `json:"others,omitempty"`
+	// Places are the combinations of domains that have a node, in their order. Empty without Others: each domain is a place.
+	Places []Place `json:"places,omitempty"`
+	// Room says how many replacements the scheduler would place in each place, by the index of the place: one list for each kind
+	// of pods. The constraints of the scope are left out of account, and a list has no larger numbers than can be needed. Empty:
+	// the strategy does not ask for it.
+	Room [][]int `json:"room,omitempty"`
+}
+
+// OtherConstraint is a further constraint, and its domains.
+type OtherConstraint struct {
+	Constraint corev1.TopologySpreadConstraint `json:"constraint"`
+	// Domains are in the order of their values, without pods.
 	Domains []Domain `json:"domains"`
 }
+
+// Place is the nodes with one value of each topology key: the index of the domain of each constraint, Constraint first.
+type Place []int
 
 // Domain is the nodes with one value of a topology key, and the pods that the constraint counts there.
 type Domain struct {
 	Value string `json:"value"`
 	// Eligible: pods with the constraint can be placed in the domain, by the constraint's policies for affinity and taints.
 	Eligible bool `json:"eligible"`
-	// Count is how many pods there are that the constraint counts: those in the namespace that its selector matches and
-	// that are not terminating.
+	// Count is how many pods the constraint counts there, as the scheduler does: those in the namespace that its selector matches,
+	// that are not terminating, and whose nodes its policies do not leave out.
 	Count int `json:"count"`
-	// Pods are those that are counted, in the order of their names; left out in a domain that has at most one more than the
-	// emptiest eligible one, since to move one from there makes nothing more even.
+	// Pods are those that all constraints of the scope count, in the order of their names; left out where every constraint has at
+	// most one pod more than in its emptiest domain, since to move one from there makes nothing more even.
 	Pods []SpreadPod `json:"pods,omitempty"`
 }
 
-// SpreadPod is a pod with the domains that it could move to.
+// SpreadPod is a pod with its place and the room for its replacement.
 type SpreadPod struct {
 	ScopedPod
-	// Fits lists the other eligible domains in which the scheduler would place its replacement now, in their order, of those
-	// with at least two pods fewer than the fullest.
+	// Place is the index of its place; 0 if the scope has no places.
+	Place int `json:"place,omitempty"`
+	// Room is the index of its list in the room of the scope; 0 if the scope has no room. Pods with the same list share it.
+	Room int `json:"room,omitempty"`
+	// Fits lists the other domains of Constraint that have room for its replacement, in their order. Only functions outside of
+	// Rehome get it.
 	Fits []string `json:"fits,omitempty"`
 }
 

@@ -33,9 +33,11 @@ func TestContractHasEveryScopeKind(t *testing.T) {
 		schemas.SpreadScope{
 			ScopeHead: of(schemas.SpreadKind, "shop/topology.kubernetes.io/zone/1"), Namespace: "shop", Constraint: zone,
 			Domains: []schemas.Domain{
-				{Value: "a", Eligible: true, Count: 2, Pods: []schemas.SpreadPod{{ScopedPod: pod, Fits: []string{"b"}}}},
+				{Value: "a", Eligible: true, Count: 2, Pods: []schemas.SpreadPod{{ScopedPod: pod, Place: 1, Room: 1, Fits: []string{"b"}}}},
 				{Value: "b", Eligible: true},
 			},
+			Others: []schemas.OtherConstraint{{Constraint: zone, Domains: []schemas.Domain{{Value: "c", Eligible: true, Count: 2}}}},
+			Places: []schemas.Place{{0, 0}, {1, 0}}, Room: [][]int{{0, 0}, {0, 1}},
 		},
 		schemas.DomainScope{
 			ScopeHead: of(schemas.DomainKind, "kubernetes.io/hostname=worker-1"), TopologyKey: corev1.LabelHostname,

@@ -2,6 +2,7 @@ package topologyspread
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,198 +10,259 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// balance plans moves between domains. It names domains by their index.
+// balance is the pods of a scope by place, with the moves so far. Places and domains have the indexes of the scope.
 type balance struct {
-	domains []domain // ascending by value
+	spreads []*spread
+	places  []place
+	order   []int   // the places, ascending by the values of their domains
+	givers  []int   // those of them with pods that may move
+	room    [][]int // how many more pods each place takes, by list; nil: any number
+	moves   []move
+}
+
+// spread is one constraint.
+type spread struct {
+	*corev1.TopologySpreadConstraint
+	domains []schemas.Domain
+	now     []int // how many pods the domains have, with the moves so far
 	maxSkew int
 	// strict: the scheduler refuses to place a pod where it would be more than maxSkew above the least.
 	strict bool
-	// eligible are the domains that are, by their values, and everywhere all of them in order.
-	eligible   map[string]int
-	everywhere []int
 	// tooFew: the constraint asks for more eligible domains than there are, so that the least is 0.
-	tooFew bool
-	moves  []move
+	tooFew      bool
+	eligible    []bool
+	least, most int // of now, in eligible domains
 }
 
-// domain is a domain with the moves so far.
-type domain struct {
-	*schemas.Domain
-	now    int // how many pods it has, with the moves so far
-	groups []group
+// place is the nodes with one value of each topology key.
+type place struct {
+	domains  []int // the domain of each constraint
+	eligible bool  // all of them are: else no constraint counts its pods, and it takes none
+	groups   []group
 }
 
-// group is pods of one domain that fit into the same others.
+// group is the pods of a place that share their room.
 type group struct {
-	fits []int
-	pods []*schemas.SpreadPod // at least one, the first to move first
+	room int
+	pods []*schemas.SpreadPod // the first moves first
+	gone int                  // how many of them have moved
 }
 
-// move is a pod that leaves a domain.
+func (g *group) empty() bool { return g.gone == len(g.pods) }
+
+func (g *group) next() *schemas.SpreadPod { return g.pods[g.gone] }
+
+// move is a pod that leaves a place for another.
 type move struct {
-	pod  *schemas.SpreadPod
-	from int
+	pod             *schemas.SpreadPod
+	from, group, to int
 }
 
-// newBalance arranges the domains of a scope. No pod may move yet; see offer.
-func newBalance(scope schemas.SpreadScope) *balance {
-	c := scope.Constraint
-	b := &balance{
-		domains: make([]domain, len(scope.Domains)), eligible: map[string]int{}, maxSkew: int(c.MaxSkew),
-		strict: c.WhenUnsatisfiable != corev1.ScheduleAnyway,
+// newBalance arranges the pods that may move, in the order in which they should; nil if the scope contradicts itself.
+func newBalance(scope *schemas.SpreadScope, movable func([]schemas.SpreadPod) []*schemas.SpreadPod, needRoom bool) *balance {
+	b := &balance{spreads: []*spread{newSpread(&scope.Constraint, scope.Domains)}}
+	for i := range scope.Others {
+		b.spreads = append(b.spreads, newSpread(&scope.Others[i].Constraint, scope.Others[i].Domains))
 	}
-	for i := range scope.Domains {
-		b.domains[i] = domain{Domain: &scope.Domains[i], now: scope.Domains[i].Count}
-	}
-	slices.SortFunc(b.domains, func(x, y domain) int { return cmp.Compare(x.Value, y.Value) })
-	for i, d := range b.domains {
-		if d.Eligible {
-			b.eligible[d.Value] = i
-			b.everywhere = append(b.everywhere, i)
+	places := scope.Places
+	if len(scope.Others) == 0 {
+		places = make([]schemas.Place, len(scope.Domains))
+		for i := range places {
+			places[i] = schemas.Place{i}
 		}
 	}
-	b.tooFew = c.MinDomains != nil && len(b.eligible) < int(*c.MinDomains)
+	for i, domains := range places {
+		if !b.knows(domains) {
+			return nil
+		}
+		b.places, b.order = append(b.places, place{domains: domains, eligible: b.eligible(domains)}), append(b.order, i)
+	}
+	slices.SortFunc(b.order, b.compareValues)
+	if needRoom {
+		b.room = [][]int{}
+		for _, list := range scope.Room {
+			if len(list) != len(places) {
+				return nil
+			}
+			b.room = append(b.room, slices.Clone(list))
+		}
+	}
+	for i := range scope.Domains {
+		for _, p := range movable(scope.Domains[i].Pods) {
+			at := i
+			if len(scope.Others) > 0 {
+				at = p.Place
+			}
+			if at >= len(places) || b.places[at].eligible && !b.offer(at, p) {
+				return nil
+			}
+		}
+	}
+	b.givers = slices.DeleteFunc(slices.Clone(b.order), func(i int) bool { return len(b.places[i].groups) == 0 })
 	return b
 }
 
-// offer lets pods of the domain move, the first of them first: each to the domains that it fits into, or if that does not
-// matter, to all that are eligible.
-func (b *balance) offer(from int, pods []*schemas.SpreadPod, needRoom bool) {
-	d := &b.domains[from]
-	if !needRoom {
-		if len(pods) > 0 {
-			d.groups = []group{{fits: b.everywhere, pods: pods}}
-		}
-		return
+func newSpread(c *corev1.TopologySpreadConstraint, domains []schemas.Domain) *spread {
+	s := &spread{
+		TopologySpreadConstraint: c, domains: domains, now: make([]int, len(domains)), maxSkew: int(c.MaxSkew),
+		strict: c.WhenUnsatisfiable != corev1.ScheduleAnyway, eligible: make([]bool, len(domains)),
 	}
-	for _, p := range pods {
-		same := func(g group) bool { return slices.Equal(g.pods[0].Fits, p.Fits) }
-		if i := slices.IndexFunc(d.groups, same); i >= 0 {
-			d.groups[i].pods = append(d.groups[i].pods, p)
-		} else {
-			d.groups = append(d.groups, group{fits: b.indexes(p.Fits), pods: []*schemas.SpreadPod{p}})
-		}
+	for i := range domains {
+		s.now[i], s.eligible[i] = domains[i].Count, domains[i].Eligible
 	}
+	s.tooFew = c.MinDomains != nil && s.targets() < int(*c.MinDomains)
+	s.measure()
+	return s
 }
 
-// indexes finds domains by their values. Those that are not eligible take no pods, so they are left out.
-func (b *balance) indexes(values []string) []int {
-	found := make([]int, 0, len(values))
-	for _, value := range values {
-		if i, ok := b.eligible[value]; ok {
-			found = append(found, i)
+// targets is how many domains are eligible.
+func (s *spread) targets() (n int) {
+	for _, eligible := range s.eligible {
+		if eligible {
+			n++
 		}
 	}
-	return found
+	return n
 }
 
-// plan returns the moves that bring the domains as close together as they have to be, or as far as pods can move. At least
-// one domain must be eligible.
-//
-// First only domains give that are too full themselves. If that is not enough, because such a domain keeps its pods, others
-// help to fill the emptiest, provided that it leads to the goal.
-func (b *balance) plan() []move {
-	if b.level(b.maxSkew) {
-		return b.moves
-	}
-	own := len(b.moves)
-	if b.maxSkew > 1 && b.level(1) {
-		return b.moves
-	}
-	return b.moves[:own]
-}
-
-// level moves one pod after the other, from the fullest domain that can give one, until no domain has more than maxSkew
-// more pods than the least, and says whether that is reached. Only domains give that are more than above over the least.
-func (b *balance) level(above int) bool {
-	least := b.least()
-	stuck := make([]bool, len(b.domains))
-	for b.domains[b.fullest()].now-least > b.maxSkew {
-		from := b.giver(least+above, stuck)
-		if from < 0 {
+func (b *balance) knows(domains []int) bool {
+	for i, d := range domains {
+		if i >= len(b.spreads) || d < 0 || d >= len(b.spreads[i].domains) {
 			return false
 		}
-		if !b.give(from, least) {
-			stuck[from] = true
-			continue
-		}
-		if now := b.least(); now != least {
-			least = now
-			clear(stuck) // more is allowed now
+	}
+	return len(domains) == len(b.spreads)
+}
+
+func (b *balance) eligible(domains []int) bool {
+	for i, d := range domains {
+		if !b.spreads[i].eligible[d] {
+			return false
 		}
 	}
 	return true
 }
 
-// giver is the fullest domain with more than floor pods, of which some may move; the last of several, -1 for none.
-func (b *balance) giver(floor int, stuck []bool) int {
-	found := -1
-	for i, d := range b.domains {
-		if d.now > floor && len(d.groups) > 0 && !stuck[i] && (found < 0 || d.now >= b.domains[found].now) {
-			found = i
+func (b *balance) compareValues(i, j int) int {
+	for k, s := range b.spreads {
+		if c := cmp.Compare(s.domains[b.places[i].domains[k]].Value, s.domains[b.places[j].domains[k]].Value); c != 0 {
+			return c
 		}
 	}
-	return found
+	return 0
 }
 
-// give moves a pod from the domain to the emptiest domain that takes one of its pods: the first pod that fits there. It
-// reports whether there is one.
-func (b *balance) give(from, least int) bool {
-	d := &b.domains[from]
-	most := d.now - 2 // in the one that takes: else the two would only swap their places; so it is not this one either
-	if b.strict {
-		most = min(most, least+b.maxSkew-1)
-	}
-	to, of := -1, -1
-	for i, g := range d.groups {
-		if len(g.fits) == 0 {
-			continue
-		}
-		t := slices.MinFunc(g.fits, b.compare)
-		if b.domains[t].now > most {
-			continue
-		}
-		if of < 0 || cmp.Or(b.compare(t, to), order(g.pods[0], d.groups[of].pods[0])) < 0 {
-			to, of = t, i
-		}
-	}
-	if of < 0 {
+// offer lets a pod move after those that were offered before it. It reports whether there is such a room.
+func (b *balance) offer(at int, p *schemas.SpreadPod) bool {
+	room := p.Room
+	if b.room == nil {
+		room = 0
+	} else if room < 0 || room >= len(b.room) {
 		return false
 	}
-	g := &d.groups[of]
-	b.moves = append(b.moves, move{g.pods[0], from})
-	g.pods = g.pods[1:]
-	if len(g.pods) == 0 {
-		d.groups = slices.Delete(d.groups, of, of+1)
+	groups := &b.places[at].groups
+	i := slices.IndexFunc(*groups, func(g group) bool { return g.room == room })
+	if i < 0 {
+		i = len(*groups)
+		*groups = append(*groups, group{room: room})
 	}
-	d.now--
-	b.domains[to].now++
+	(*groups)[i].pods = append((*groups)[i].pods, p)
 	return true
 }
 
-// compare is negative when domain i is emptier than domain j, or as empty and before it.
-func (b *balance) compare(i, j int) int {
-	return cmp.Or(cmp.Compare(b.domains[i].now, b.domains[j].now), cmp.Compare(i, j))
+// do moves the next pod of a group.
+func (b *balance) do(from, group, to int) {
+	g := &b.places[from].groups[group]
+	b.moves = append(b.moves, move{g.next(), from, group, to})
+	g.gone++
+	b.shift(g.room, from, to, 1)
 }
 
-// least is how many pods the emptiest eligible domain has, and 0 with fewer eligible domains than minDomains.
-func (b *balance) least() int {
-	if b.tooFew {
-		return 0
+// undo takes back all moves but the first n.
+func (b *balance) undo(n int) {
+	for len(b.moves) > n {
+		m := b.moves[len(b.moves)-1]
+		b.moves = b.moves[:len(b.moves)-1]
+		g := &b.places[m.from].groups[m.group]
+		g.gone--
+		b.shift(g.room, m.from, m.to, -1)
 	}
-	return b.domains[b.emptiest()].now
 }
 
-// emptiest is the emptiest eligible domain. There must be one.
-func (b *balance) emptiest() int { return slices.MinFunc(b.everywhere, b.compare) }
-
-// fullest is the fullest domain, eligible or not. There must be one.
-func (b *balance) fullest() int {
-	found := 0
-	for i, d := range b.domains {
-		if d.now > b.domains[found].now {
-			found = i
+// shift counts n pods, 1 or -1, of a room from one place to another.
+func (b *balance) shift(room, from, to, n int) {
+	if b.room != nil {
+		b.room[room][to] -= n
+	}
+	for i, s := range b.spreads {
+		if f, t := b.places[from].domains[i], b.places[to].domains[i]; f != t {
+			s.now[f] -= n
+			s.now[t] += n
+			s.measure()
 		}
 	}
-	return found
+}
+
+// hasRoom says whether a place takes another pod of a room.
+func (b *balance) hasRoom(room, to int) bool {
+	return b.places[to].eligible && (b.room == nil || b.room[room][to] > 0)
+}
+
+func (b *balance) skewed() bool { return slices.ContainsFunc(b.spreads, (*spread).skewed) }
+
+// skewed says whether the constraint does not hold.
+func (s *spread) skewed() bool { return s.most-s.least > s.maxSkew }
+
+// measure sets least and most.
+func (s *spread) measure() {
+	s.least, s.most = math.MaxInt, 0
+	for i, n := range s.now {
+		if s.eligible[i] {
+			s.least, s.most = min(s.least, n), max(s.most, n)
+		}
+	}
+	if s.tooFew {
+		s.least = 0
+	}
+}
+
+// leastWithout is the least when one pod has left a domain.
+func (s *spread) leastWithout(from int) int {
+	if s.tooFew {
+		return s.least
+	}
+	return min(s.least, s.now[from]-1)
+}
+
+// admits says whether the scheduler places a pod that has left a domain in another one, or back in the same.
+func (s *spread) admits(from, to int) bool {
+	n := s.now[to] + 1
+	if from == to {
+		n--
+	}
+	return !s.strict || n-s.leastWithout(from) <= s.maxSkew
+}
+
+// fewest is how many moves it takes at least until the constraint holds.
+func (s *spread) fewest() int {
+	if !s.skewed() {
+		return 0
+	}
+	best := math.MaxInt
+	for least := s.least; ; least++ {
+		surplus, missing := 0, 0
+		for i, n := range s.now {
+			if s.eligible[i] {
+				surplus += max(0, n-least-s.maxSkew)
+				missing += max(0, least-n)
+			}
+		}
+		if s.tooFew {
+			return surplus
+		}
+		best = min(best, max(surplus, missing))
+		if missing >= surplus {
+			return best
+		}
+	}
 }

@@ -35,7 +35,7 @@ func hosts(picky bool) schemas.SpreadScope {
 		d.Count = len(d.Pods)
 		s.Domains = append(s.Domains, d)
 	}
-	return s
+	return roomy(s)
 }
 
 // zones is 5,000 pods in three zones, the last of which was lost for a while.

@@ -106,7 +106,7 @@ func (c cluster) scope() schemas.SpreadScope {
 		}
 		s.Domains[p.home].Pods = append(s.Domains[p.home].Pods, p.pod)
 	}
-	return s
+	return roomy(s)
 }
 
 // targets are the domains that a pod of the scope can be placed in.
@@ -136,7 +136,13 @@ func (c cluster) least(counts []int) int {
 
 // even says whether the counts are within maxSkew. Without an eligible domain there is nothing to be even with.
 func (c cluster) even(counts []int) bool {
-	return !slices.Contains(c.eligible, true) || slices.Max(counts)-c.least(counts) <= int(c.constraint.MaxSkew)
+	most := 0
+	for i, count := range counts {
+		if c.eligible[i] {
+			most = max(most, count)
+		}
+	}
+	return !slices.Contains(c.eligible, true) || most-c.least(counts) <= int(c.constraint.MaxSkew)
 }
 
 // apply moves pods one after the other, each to the emptiest domain that it can be placed in, and returns the cluster then.
@@ -169,7 +175,7 @@ func (c cluster) apply(s schemas.SpreadScope, moves []schemas.Intent) (cluster, 
 func (c cluster) movable(d schemas.Domain) []schemas.SpreadPod {
 	var found []schemas.SpreadPod
 	for _, p := range d.Pods {
-		if len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && p.Pod.Namespace != "left-out" {
+		if d.Eligible && len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && p.Pod.Namespace != "left-out" {
 			found = append(found, p)
 		}
 	}
@@ -210,22 +216,11 @@ func (c cluster) fewest(s schemas.SpreadScope) int {
 		for i := range list {
 			list[i] = int(counts[i])
 		}
-		if c.even(list) && !c.drained(start[:], list) && (best < 0 || moves < best) {
+		if c.even(list) && (best < 0 || moves < best) {
 			best = moves
 		}
 	}
 	return best
-}
-
-// drained says whether a domain gave so many pods that it has fewer than the emptiest.
-func (c cluster) drained(before []int8, counts []int) bool {
-	least := c.least(counts)
-	for i, count := range counts {
-		if count < least && count < int(before[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 // subsetDoes says whether some of the moves, and not all, would have been enough.
@@ -393,10 +388,10 @@ func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
 		d := &s.Domains[i]
 		d.Pods = test.Shuffled(r, d.Pods)
 		for j := range d.Pods {
-			d.Pods[j].Fits = test.Shuffled(r, d.Pods[j].Fits)
+			slices.Sort(d.Pods[j].Fits)
 		}
 	}
-	return s
+	return roomy(s)
 }
 
 func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {

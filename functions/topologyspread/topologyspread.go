@@ -67,35 +67,32 @@ func (a Args) takes(action corev1.UnsatisfiableConstraintAction) bool {
 // NeedsRoom says whether a pod moves only if it fits where fewer are.
 func (a Args) NeedsRoom() bool { return a.TopologyBalanceNodeFit == nil || *a.TopologyBalanceNodeFit }
 
-// Decide returns the fewest pods that have to move so that no domain has more than maxSkew pods more than the emptiest
-// one, each taken from the domain that is the fullest by then. If that cannot be reached, it comes as near as pods can
-// move.
+// Decide returns the fewest pods that have to move so that all constraints of the scope hold: no domain has more than maxSkew pods
+// more than the emptiest one. Each is taken from the place that is the fullest by then. If that cannot be reached, it comes as near
+// as pods can move. A larger scope can take a move more than necessary.
 //
-// The emptiest domain is an eligible one: no pod can be placed in the others, so they only give. Within a domain, pods
-// without a node selector and node affinity move first, since they are easier to place; then by [candidate.Compare].
-// Protected pods, and pods that the arguments leave out, are counted and stay.
+// The emptiest domain is an eligible one: no pod can be placed in the others, so they only give. Within a place, pods without a
+// node selector and node affinity move first, since they are easier to place; then by [candidate.Compare]. Protected pods, and pods
+// that the arguments leave out, are counted and stay.
 //
-// With NeedsRoom a pod moves only to a domain that is among those it fits into; one that fits nowhere stays and does not
-// count as moved, and the next one is asked. Without, it is taken to fit into every eligible domain.
+// With NeedsRoom a pod moves only to a place that has room for it, and takes this room from the pods after it; a pod that has room
+// nowhere stays and does not count as moved, and the next one is asked. Without, every eligible place takes any number.
 //
-// Under DoNotSchedule, no pod moves for which the scheduler would not find a place by this very constraint: not to a
-// domain that would then have more than maxSkew pods more than the emptiest, even if that one has to stay empty.
+// Under DoNotSchedule, no pod moves for which the scheduler would not find a place by these very constraints: not to a domain that
+// would then have more than maxSkew pods more than the emptiest, even if that one has to stay empty.
 //
 // With fewer eligible domains than minDomains, the scheduler takes the least count for 0, so no domain should have more
 // than maxSkew pods. The domains that are missing cannot be moved to. Pods beyond maxSkew move to a domain that has fewer
 // than maxSkew, and stay when there is none: evicted, they would only wait for a domain that may never come.
 func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
-	b := newBalance(scope)
-	if len(b.eligible) == 0 {
+	b := newBalance(&scope, a.movable, a.NeedsRoom())
+	if b == nil || slices.ContainsFunc(b.spreads, func(s *spread) bool { return s.targets() == 0 }) {
 		return nil
 	}
-	for i := range b.domains {
-		b.offer(i, a.movable(b.domains[i].Pods), a.NeedsRoom())
-	}
-	explain := explanation(scope.Constraint, b)
+	explain := b.explanation()
 	var intents []schemas.Intent
 	for _, m := range b.plan() {
-		intents = append(intents, m.pod.Move(explain(m.from)))
+		intents = append(intents, m.pod.Move(explain(m)))
 	}
 	return intents
 }
@@ -127,28 +124,58 @@ func choosy(pod *corev1.Pod) int {
 	return 0
 }
 
-// explanation returns what says why pods leave a domain of b, in the figures of the scope:
+// explanation returns a function that says why a pod moves, in the figures of the scope:
 //
 //	zone eu-1a has 7 pods, eu-1c has 3: more than 1 apart (topology.kubernetes.io/zone)
 //	zone eu-1a has 5 pods: more than 3 while there are 2 of at least 3 domains (topology.kubernetes.io/zone)
 //	zone eu-1b keeps 10 pods, eu-1c has 7: more than 2 apart (topology.kubernetes.io/zone)
 //
-// The last is for a domain that is not too full itself.
-func explanation(c corev1.TopologySpreadConstraint, b *balance) func(from int) string {
-	word := c.TopologyKey[strings.LastIndex(c.TopologyKey, "/")+1:]
-	emptiest, fullest := b.emptiest(), b.fullest()
-	return func(from int) string {
-		d := b.domains[from]
-		has := fmt.Sprintf("%s %s has %d pods", word, d.Value, d.Count)
-		if b.tooFew {
-			return fmt.Sprintf("%s: more than %d while there are %d of at least %d domains (%s)",
-				has, c.MaxSkew, len(b.eligible), *c.MinDomains, c.TopologyKey)
+// The last is for a domain that is not too full itself. Of several constraints it names the first that the pod violates.
+func (b *balance) explanation() func(move) string {
+	texts := map[*schemas.Domain]string{} // of the domains that are too full
+	helps := ""
+	for _, s := range b.spreads {
+		if !s.skewed() {
+			continue
 		}
-		low := b.domains[emptiest]
-		if d.Count-low.Count <= b.maxSkew { // it helps out for a domain that cannot give
-			high := b.domains[fullest]
-			has = fmt.Sprintf("%s %s keeps %d pods", word, high.Value, high.Count)
+		word := s.TopologyKey[strings.LastIndex(s.TopologyKey, "/")+1:]
+		low, high := s.extremes()
+		apart := fmt.Sprintf("pods, %s has %d: more than %d apart (%s)", low.Value, low.Count, s.maxSkew, s.TopologyKey)
+		if s.tooFew {
+			apart = fmt.Sprintf("pods: more than %d while there are %d of at least %d domains (%s)",
+				s.maxSkew, s.targets(), *s.MinDomains, s.TopologyKey)
 		}
-		return fmt.Sprintf("%s, %s has %d: more than %d apart (%s)", has, low.Value, low.Count, c.MaxSkew, c.TopologyKey)
+		for i := range s.domains {
+			if d := &s.domains[i]; d.Eligible && d.Count-s.least > s.maxSkew {
+				texts[d] = fmt.Sprintf("%s %s has %d %s", word, d.Value, d.Count, apart)
+			}
+		}
+		helps = cmp.Or(helps, fmt.Sprintf("%s %s keeps %d %s", word, high.Value, high.Count, apart))
 	}
+	return func(m move) string {
+		for i, s := range b.spreads {
+			if text := texts[&s.domains[b.places[m.from].domains[i]]]; text != "" {
+				return text
+			}
+		}
+		return helps
+	}
+}
+
+// extremes are the emptiest and the fullest eligible domain of the scope, the first by value of several.
+func (s *spread) extremes() (low, high *schemas.Domain) {
+	before := func(a, b *schemas.Domain) bool { return a.Value < b.Value }
+	for i := range s.domains {
+		d := &s.domains[i]
+		if !d.Eligible {
+			continue
+		}
+		if low == nil || d.Count < low.Count || d.Count == low.Count && before(d, low) {
+			low = d
+		}
+		if high == nil || d.Count > high.Count || d.Count == high.Count && before(d, high) {
+			high = d
+		}
+	}
+	return low, high
 }

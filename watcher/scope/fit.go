@@ -39,41 +39,10 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	return &found
 }
 
-// domainsThatFit returns a function that lists the eligible domains in which the replacement of a pod fits, of the domains with at
-// least two pods fewer than the fullest. It asks once for all pods that the scheduler cannot tell apart.
-func (b *build) domainsThatFit(
-	eligible map[string][]*corev1.Node, domains []spreadDomain, most int,
-) func(*corev1.Pod) []string {
-	below := map[string][]*corev1.Node{}
-	for _, d := range domains {
-		if d.eligible && len(d.pods) < most-1 {
-			below[d.value] = eligible[d.value]
-		}
-	}
-	known := map[string][]string{}
-	return func(p *corev1.Pod) []string {
-		class := schedulingClass(p)
-		if fits, asked := known[class]; asked && class != "" || len(below) == 0 {
-			return fits
-		}
-		var fits []string
-		b.cluster.Ask(p, func(q *fit.Question) {
-			for value, nodes := range below {
-				if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return q.On(n.Name).OK }) {
-					fits = append(fits, value)
-				}
-			}
-		})
-		slices.Sort(fits)
-		known[class] = fits
-		return fits
-	}
-}
-
 // schedulingClass is equal for pods that the scheduler cannot tell apart: pods of one owner with the same labels and requests. Empty:
-// the pod has volumes of its own, or it matters which of the pods leaves its place.
+// the pod has volumes of its own, or it matters which of the pods leaves its place. Spread constraints are without ScheduleAnyway.
 func schedulingClass(p *corev1.Pod) string {
-	if len(p.OwnerReferences) == 0 || len(p.Spec.TopologySpreadConstraints) > 1 {
+	if len(p.OwnerReferences) == 0 || len(p.Spec.TopologySpreadConstraints) > 0 {
 		return ""
 	}
 	if a := p.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {

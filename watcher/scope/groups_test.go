@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func (w *world) pod() *corev1.Pod {
 			Requests: corev1.ResourceList{"cpu": resource.MustParse(pick(w, "100m", "1"))},
 		}}}},
 	}
-	if w.IntN(2) == 0 {
+	for range pick(w, 0, 0, 1, 1, 2) {
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, w.constraint(app))
 	}
 	if w.IntN(3) == 0 {
@@ -206,14 +207,17 @@ func contents(b *Builder) map[string]string {
 			case *workloads:
 				content = fmt.Sprint(names(sorted(v.groups[key].pods)), places(v, key))
 			case *spreads:
-				g := v.groups[key]
-				content = g.spec.String()
-				for _, d := range g.domains() {
-					content += fmt.Sprint(" ", d.value, d.eligible, names(d.pods))
+				namespace, _, _ := strings.Cut(key, "/")
+				c := v.copyOf(v.groups[key], namespace)
+				for i, spec := range c.specs {
+					content += fmt.Sprint(spec.String(), c.domains[i])
 				}
-				for value, nodes := range inOrder(v.eligibleNodes(g)) {
+				for _, p := range c.pods {
+					content += fmt.Sprint(" ", p.Name, "@", p.place)
+				}
+				for i, nodes := range c.nodes {
 					for _, n := range nodes {
-						content += fmt.Sprint(" ", value, "/", n.Name)
+						content += fmt.Sprint(" ", c.places[i], "/", n.Name)
 					}
 				}
 			case *domains:

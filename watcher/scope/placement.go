@@ -17,15 +17,18 @@ import (
 type requirement struct {
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil: any node
 	tolerations []corev1.Toleration
-	taints      bool // taints count
+	taints      bool     // taints count
+	keys        []string // labels that the node has
 }
 
 // hash identifies equal values.
 type hash = [sha256.Size]byte
 
-// newRequirement returns the requirement of a pod, with its hash. affinity and taints select the parts that count.
-func newRequirement(p *corev1.Pod, affinity, taints bool) (r requirement, id hash) {
-	var values []any
+// newRequirement returns the requirement of a pod, with its hash. affinity and taints select the parts that count; keys are labels
+// that a node must have.
+func newRequirement(p *corev1.Pod, affinity, taints bool, keys []string) (r requirement, id hash) {
+	values := []any{keys}
+	r.keys = keys
 	if affinity {
 		required := nodeaffinity.GetRequiredNodeAffinity(p)
 		r.affinity = &required
@@ -122,6 +125,10 @@ func (p *placement) domain(n *corev1.Node) (value string, in bool) {
 	value, in = n.Name, true
 	if p.topologyKey != "" {
 		value, in = n.Labels[p.topologyKey]
+	}
+	for _, key := range p.keys {
+		_, has := n.Labels[key]
+		in = in && has
 	}
 	if in && p.affinity != nil {
 		match, err := p.affinity.Match(n)

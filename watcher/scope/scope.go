@@ -4,7 +4,7 @@
 //	key   ───────────▶ Builder.Build ──▶ index: copy the group ──▶ protections, fit ──▶ Result      (scope.go, fit.go)
 //
 // There is one file for each kind of scope: node.go, pod.go, workload.go, spread.go, domain.go, usage.go. The last four hold an
-// index and its builder together; all implement the interface index. An index is updated with each change, so that a change costs
+// index and its builder together, but the builder of spread.go is in places.go; all implement the interface index. An index is updated with each change, so that a change costs
 // what its group costs, and not what the cluster costs. [Builder.Rebuild] makes all indexes from the cache again.
 package scope
 

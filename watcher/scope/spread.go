@@ -12,26 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/schemas"
 )
 
-// spreads groups the pods of a namespace that one topology spread constraint counts. The key is NAMESPACE/TOPOLOGYKEY/HASH.
+// spreads groups the pods of a namespace by their topology spread constraints: the constraints with DoNotSchedule of a pod make one
+// group, since a node has to suit all of them, and each constraint with ScheduleAnyway makes a group of its own. The key is
+// NAMESPACE/TOPOLOGYKEY/HASH.
 type spreads struct {
 	constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint
 	groups      map[string]*spread
+	tallies     map[string]*tally
 	namespaces  map[string]*spreadNamespace
 	nodes       map[string]*corev1.Node
 	placements  placements
 }
 
-// spreadNamespace is the pods and the groups of one namespace.
-type spreadNamespace struct {
-	members   map[types.UID]member
-	selectors selectors // by the key of the group
+// spread is a group of pods with the same constraints.
+type spread struct {
+	tallies  []*tally // in the order of their keys
+	carriers int      // pods with the constraints
 }
 
 // constraint is what decides which pods a topology spread constraint counts, and on which nodes. Two pods of a namespace for which
-// all of it is equal are in one group.
+// all of it is equal share a tally.
 type constraint struct {
 	key         string
 	spec        corev1.TopologySpreadConstraint
@@ -40,18 +42,24 @@ type constraint struct {
 	place       hash // equal for constraints that count the same nodes
 }
 
-// spread is the group of one constraint.
-type spread struct {
+// tally is the pods that one constraint counts.
+type tally struct {
 	constraint
-	*placement         // shared with the groups that count the same nodes
-	carriers   int     // pods with the constraint
-	pods       podSets // the counted pods by domain
+	*placement                // shared with the tallies that count the same nodes
+	groups     map[string]int // pods with the constraint, by group
+	pods       podSets        // the counted pods by domain
+}
+
+// spreadNamespace is the pods and the tallies of one namespace.
+type spreadNamespace struct {
+	members   map[types.UID]member
+	selectors selectors // by the key of the tally
 }
 
 func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint) *spreads {
 	return &spreads{
-		constraints: constraints, groups: map[string]*spread{}, namespaces: map[string]*spreadNamespace{},
-		nodes: map[string]*corev1.Node{}, placements: placements{},
+		constraints: constraints, groups: map[string]*spread{}, tallies: map[string]*tally{},
+		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, placements: placements{},
 	}
 }
 
@@ -63,18 +71,28 @@ func (s *spreads) add(m member) []string {
 	}
 	ns.members[m.pod.UID] = m
 	var keys []string
-	for _, c := range s.constraintsOf(m.pod) {
-		g := s.groups[c.key]
+	for key, constraints := range s.constraintsOf(m.pod) {
+		g := s.groups[key]
 		if g == nil {
-			g = s.newGroup(c, ns, m.pod.UID)
+			g = &spread{}
+			s.groups[key] = g
+			for _, c := range constraints {
+				if s.tallies[c.key] == nil {
+					s.newTally(c, ns, m.pod.UID)
+				}
+				g.tallies = append(g.tallies, s.tallies[c.key])
+			}
 		}
 		g.carriers++
-		keys = append(keys, c.key)
+		for _, t := range g.tallies {
+			t.groups[key]++
+		}
+		keys = append(keys, key)
 	}
-	s.matching(m.pod, func(g *spread) {
-		if value, counted := g.counts(m); counted {
-			g.pods.add(value, m.pod.UID, m.pod)
-			keys = append(keys, g.constraint.key)
+	s.matching(m.pod, func(t *tally) {
+		if value, counted := t.counts(m); counted {
+			t.pods.add(value, m.pod.UID, m.pod)
+			keys = slices.AppendSeq(keys, maps.Keys(t.groups))
 		}
 	})
 	return unique(keys)
@@ -87,23 +105,24 @@ func (s *spreads) remove(m member) []string {
 	}
 	delete(ns.members, m.pod.UID)
 	var keys []string
-	s.matching(m.pod, func(g *spread) {
-		if value, counted := g.counts(m); counted {
-			g.pods.remove(value, m.pod.UID)
-			keys = append(keys, g.constraint.key)
+	s.matching(m.pod, func(t *tally) {
+		if value, counted := t.counts(m); counted {
+			t.pods.remove(value, m.pod.UID)
+			keys = slices.AppendSeq(keys, maps.Keys(t.groups))
 		}
 	})
-	for _, c := range s.constraintsOf(m.pod) {
-		g := s.groups[c.key]
+	for key := range s.constraintsOf(m.pod) {
+		g := s.groups[key]
 		if g == nil {
 			continue
 		}
-		if g.carriers--; g.carriers == 0 {
-			ns.selectors.remove(labelOf(fit.RequiredLabel(g.selector)), c.key)
-			delete(s.groups, c.key)
-			s.placements.remove(g.place, c.key)
+		for _, t := range g.tallies {
+			s.release(t, key, ns)
 		}
-		keys = append(keys, c.key)
+		if g.carriers--; g.carriers == 0 {
+			delete(s.groups, key)
+		}
+		keys = append(keys, key)
 	}
 	if len(ns.members) == 0 {
 		delete(s.namespaces, m.pod.Namespace)
@@ -111,28 +130,39 @@ func (s *spreads) remove(m member) []string {
 	return unique(keys)
 }
 
-// newGroup makes the group of a constraint, with all members but the pod that is added.
-func (s *spreads) newGroup(c constraint, ns *spreadNamespace, adding types.UID) *spread {
-	g := &spread{
-		constraint: c, pods: podSets{},
+// newTally counts all members of a namespace but the pod that is added.
+func (s *spreads) newTally(c constraint, ns *spreadNamespace, adding types.UID) {
+	t := &tally{
+		constraint: c, groups: map[string]int{}, pods: podSets{},
 		placement: s.placements.add(c.place, c.requirement, c.spec.TopologyKey, c.key, s.nodes),
 	}
 	for uid, m := range ns.members {
-		if value, counted := g.counts(m); counted && uid != adding {
-			g.pods.add(value, uid, m.pod)
+		if value, counted := t.counts(m); counted && uid != adding {
+			t.pods.add(value, uid, m.pod)
 		}
 	}
-	s.groups[c.key] = g
+	s.tallies[c.key] = t
 	ns.selectors.add(labelOf(fit.RequiredLabel(c.selector)), c.key, true)
-	return g
 }
 
-// matching calls f for the groups whose selector matches a pod.
-func (s *spreads) matching(p *corev1.Pod, f func(*spread)) {
+// release drops a tally with the last pod of its last group.
+func (s *spreads) release(t *tally, group string, ns *spreadNamespace) {
+	if t.groups[group]--; t.groups[group] == 0 {
+		delete(t.groups, group)
+	}
+	if len(t.groups) == 0 {
+		ns.selectors.remove(labelOf(fit.RequiredLabel(t.selector)), t.constraint.key)
+		delete(s.tallies, t.constraint.key)
+		s.placements.remove(t.place, t.constraint.key)
+	}
+}
+
+// matching calls f for the tallies whose selector matches a pod.
+func (s *spreads) matching(p *corev1.Pod, f func(*tally)) {
 	if ns := s.namespaces[p.Namespace]; ns != nil {
 		ns.selectors.each(p.Labels, func(key string) {
-			if g := s.groups[key]; g.selector.Matches(labels.Set(p.Labels)) {
-				f(g)
+			if t := s.tallies[key]; t.selector.Matches(labels.Set(p.Labels)) {
+				f(t)
 			}
 		})
 	}
@@ -140,13 +170,19 @@ func (s *spreads) matching(p *corev1.Pod, f func(*spread)) {
 
 func (s *spreads) setNode(before, after *corev1.Node) (keys []string) {
 	setNode(s.nodes, before, after)
-	s.placements.setNode(before, after, func(group string) { keys = append(keys, group) })
+	s.placements.setNode(before, after, func(key string) {
+		keys = slices.AppendSeq(keys, maps.Keys(s.tallies[key].groups))
+	})
 	return keys
 }
 
 func (s *spreads) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
 	stays := true
-	s.matching(p, func(g *spread) { stays = stays && sameLabel(before, after, g.spec.TopologyKey) })
+	s.matching(p, func(t *tally) {
+		was, wasIn := t.domain(before)
+		is, isIn := t.domain(after)
+		stays = stays && was == is && wasIn == isIn
+	})
 	if !stays {
 		return unique(append(s.remove(member{p, before}), s.add(member{p, after})...))
 	}
@@ -164,16 +200,16 @@ func sameLabel(a, b *corev1.Node, key string) bool {
 func (s *spreads) namespaceChanged(string) []string { return nil }
 
 func (s *spreads) keysOf(m member) (keys []string) {
-	s.matching(m.pod, func(g *spread) { keys = append(keys, g.constraint.key) })
-	return keys
+	s.matching(m.pod, func(t *tally) { keys = slices.AppendSeq(keys, maps.Keys(t.groups)) })
+	return unique(keys)
 }
 
 // cooldownKeys includes the groups that the pod makes once it has a node.
 func (s *spreads) cooldownKeys(p *corev1.Pod) []string {
 	keys := s.keysOf(member{pod: p})
-	for _, c := range s.constraintsOf(p) {
-		if c.selector.Matches(labels.Set(p.Labels)) {
-			keys = append(keys, c.key)
+	for key, constraints := range s.constraintsOf(p) {
+		if slices.ContainsFunc(constraints, func(c constraint) bool { return c.selector.Matches(labels.Set(p.Labels)) }) {
+			keys = append(keys, key)
 		}
 	}
 	return unique(keys)
@@ -185,19 +221,42 @@ func (s *spreads) keys() []string {
 
 func (s *spreads) has(key string) bool {
 	g := s.groups[key]
-	return g != nil && g.skewed()
+	return g != nil && slices.ContainsFunc(g.tallies, (*tally).skewed)
 }
 
-// constraintsOf reads the valid constraints of a pod, each once.
-func (s *spreads) constraintsOf(p *corev1.Pod) []constraint {
-	var all []constraint
+// constraintsOf reads the constraints of a pod by the key of their group, each once and in the order of their keys. It leaves out
+// constraints that are not valid, and those that never keep a pod away: the scheduler counts no pods for a selector of all pods.
+func (s *spreads) constraintsOf(p *corev1.Pod) map[string][]constraint {
+	var hard []constraint
+	groups := map[string][]constraint{}
 	for _, c := range s.constraints(p) {
 		read, ok := newConstraint(p, c)
-		if ok && !slices.ContainsFunc(all, func(other constraint) bool { return other.key == read.key }) {
-			all = append(all, read)
+		switch {
+		case !ok || read.selector.Empty():
+		case c.WhenUnsatisfiable == corev1.ScheduleAnyway:
+			groups[read.key] = []constraint{read}
+		case !slices.ContainsFunc(hard, func(other constraint) bool { return other.key == read.key }):
+			hard = append(hard, read)
 		}
 	}
-	return all
+	if len(hard) == 0 {
+		return groups
+	}
+	slices.SortFunc(hard, func(a, b constraint) int { return strings.Compare(a.key, b.key) })
+	key := hard[0].key
+	if len(hard) > 1 {
+		all := make([]string, len(hard))
+		for i, c := range hard {
+			all[i] = c.key
+		}
+		key = groupKey(p.Namespace, hard[0].spec.TopologyKey, hashOf(all))
+	}
+	groups[key] = hard
+	return groups
+}
+
+func groupKey(namespace, topologyKey string, id hash) string {
+	return namespace + "/" + topologyKey + "/" + hex.EncodeToString(id[:5])
 }
 
 // newConstraint reads a constraint of a pod. ok is false if its selector is not valid.
@@ -214,11 +273,22 @@ func newConstraint(p *corev1.Pod, c corev1.TopologySpreadConstraint) (constraint
 	taints := spec.NodeTaintsPolicy != nil && *spec.NodeTaintsPolicy == honor
 	read := constraint{spec: spec, selector: selector}
 	var id hash
-	read.requirement, id = newRequirement(p, affinity, taints)
+	read.requirement, id = newRequirement(p, affinity, taints, topologyKeys(p, c.WhenUnsatisfiable))
 	read.place = hashOf(spec.TopologyKey, id)
-	sum := hashOf(spec, id)
-	read.key = p.Namespace + "/" + spec.TopologyKey + "/" + hex.EncodeToString(sum[:5])
+	read.key = groupKey(p.Namespace, spec.TopologyKey, hashOf(spec, id))
 	return read, true
+}
+
+// topologyKeys lists the keys of the constraints of a pod with the same action, sorted: the scheduler counts only pods on nodes that
+// have all of them.
+func topologyKeys(p *corev1.Pod, action corev1.UnsatisfiableConstraintAction) []string {
+	var keys []string
+	for i := range p.Spec.TopologySpreadConstraints {
+		if c := &p.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == action {
+			keys = append(keys, c.TopologyKey)
+		}
+	}
+	return unique(keys)
 }
 
 // withValues adds to a selector the pod's values of some label keys. A key that the pod does not have adds nothing.
@@ -233,119 +303,29 @@ func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *m
 	return s
 }
 
-// counts says whether the group counts a pod, and in which domain. A terminating pod does not count.
-func (g *spread) counts(m member) (value string, counted bool) {
-	value, has := m.node.Labels[g.spec.TopologyKey]
-	return value, has && m.pod.DeletionTimestamp == nil && g.selector.Matches(labels.Set(m.pod.Labels))
+// counts says whether the constraint counts a pod, and in which domain. A terminating pod does not count, and neither does a pod on a
+// node that the policies of the constraint leave out.
+func (t *tally) counts(m member) (value string, counted bool) {
+	value, in := t.domain(m.node)
+	return value, in && m.pod.DeletionTimestamp == nil && t.selector.Matches(labels.Set(m.pod.Labels))
 }
 
 // skewed says whether the domains differ by more than the constraint allows.
-func (g *spread) skewed() bool {
-	least, most := -1, 0
-	for value := range g.values() {
-		n := len(g.pods[value])
-		if most = max(most, n); least < 0 || n < least {
-			least = n
-		}
-	}
-	if g.spec.MinDomains != nil && len(g.eligible) < int(*g.spec.MinDomains) {
-		least = 0
-	}
-	return least >= 0 && most-least > int(g.spec.MaxSkew)
+func (t *tally) skewed() bool {
+	least, most := t.bounds()
+	return most-least > int(t.spec.MaxSkew)
 }
 
-// values are the domains with eligible nodes or counted pods.
-func (g *spread) values() map[string]bool {
-	values := make(map[string]bool, len(g.eligible))
-	for value := range g.eligible {
-		values[value] = true
-	}
-	for value := range g.pods {
-		values[value] = true
-	}
-	return values
-}
-
-// spreadDomain is one domain of a group, with the counted pods by name.
-type spreadDomain struct {
-	value    string
-	eligible bool
-	pods     []*corev1.Pod
-}
-
-func (g *spread) domains() []spreadDomain {
-	var all []spreadDomain
-	for _, value := range slices.Sorted(maps.Keys(g.values())) {
-		all = append(all, spreadDomain{value, g.eligible[value] > 0, sorted(g.pods[value])})
-	}
-	return all
-}
-
-// eligibleNodes are the nodes that meet the requirement of a group, sorted by name, by their domain.
-func (s *spreads) eligibleNodes(g *spread) map[string][]*corev1.Node {
-	nodes := map[string][]*corev1.Node{}
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if value, in := g.domain(s.nodes[name]); in {
-			nodes[value] = append(nodes[value], s.nodes[name])
+// bounds are the pods in the emptiest domain, 0 while there are too few domains, and in the fullest domain.
+func (t *tally) bounds() (least, most int) {
+	first := true
+	for value := range t.eligible {
+		n := len(t.pods[value])
+		if most = max(most, n); first || n < least {
+			least, first = n, false
 		}
 	}
-	return nodes
-}
-
-func (s *spreads) read(key string) func(*build) schemas.Payload {
-	namespace, topologyKey, _ := strings.Cut(key, "/")
-	topologyKey = topologyKey[:max(0, strings.LastIndex(topologyKey, "/"))]
-	spec := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: topologyKey, WhenUnsatisfiable: corev1.DoNotSchedule}
-	var domains []spreadDomain
-	var eligible map[string][]*corev1.Node
-	if g := s.groups[key]; g != nil {
-		spec = g.spec
-		if g.skewed() {
-			domains, eligible = g.domains(), s.eligibleNodes(g)
-		}
-	}
-	return func(b *build) schemas.Payload {
-		scope := schemas.SpreadScope{ScopeHead: b.head, Namespace: namespace, Constraint: spec, Domains: []schemas.Domain{}}
-		if b.Empty {
-			return scope
-		}
-		least, most := bounds(spec, domains)
-		fits := func(*corev1.Pod) []string { return nil }
-		if b.strategy.Spreading.NeedsRoom() {
-			fits = b.domainsThatFit(eligible, domains, most)
-		}
-		for _, d := range domains {
-			domain := schemas.Domain{Value: d.value, Eligible: d.eligible, Count: len(d.pods)}
-			for _, p := range d.pods {
-				if len(d.pods) <= least+1 {
-					break // none has to leave
-				}
-				pod := schemas.SpreadPod{ScopedPod: b.scoped(b.current(p))}
-				if len(pod.Protected) == 0 {
-					pod.Fits = fits(&pod.Pod)
-					b.hash(pod.Pod.UID, pod.Fits)
-				}
-				domain.Pods = append(domain.Pods, pod)
-			}
-			scope.Domains = append(scope.Domains, domain)
-		}
-		return scope
-	}
-}
-
-// bounds are the pods in the emptiest eligible domain, 0 while there are too few domains, and in the fullest domain.
-func bounds(c corev1.TopologySpreadConstraint, domains []spreadDomain) (least, most int) {
-	eligible := 0
-	for _, d := range domains {
-		most = max(most, len(d.pods))
-		if d.eligible {
-			if eligible == 0 || len(d.pods) < least {
-				least = len(d.pods)
-			}
-			eligible++
-		}
-	}
-	if c.MinDomains != nil && eligible < int(*c.MinDomains) {
+	if t.spec.MinDomains != nil && len(t.eligible) < int(*t.spec.MinDomains) {
 		least = 0
 	}
 	return least, most

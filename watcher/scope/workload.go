@@ -89,14 +89,14 @@ func (w *workloads) remove(m member) []string {
 // require counts the requirements of pods of a group with duplicates: only these groups look at nodes without their pods.
 func (w *workloads) require(group string, pods ...*corev1.Pod) {
 	for _, p := range pods {
-		r, id := newRequirement(p, true, true)
+		r, id := newRequirement(p, true, true, nil)
 		w.placements.add(id, r, "", group, w.nodes)
 	}
 }
 
 func (w *workloads) release(group string, pods ...*corev1.Pod) {
 	for _, p := range pods {
-		_, id := newRequirement(p, true, true)
+		_, id := newRequirement(p, true, true, nil)
 		w.placements.remove(id, group)
 	}
 }

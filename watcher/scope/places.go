@@ -1,0 +1,227 @@
+package scope
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// spreadCopy is a copy of a group of pods with the same spread constraints.
+type spreadCopy struct {
+	specs       []corev1.TopologySpreadConstraint
+	keys        []string           // of the constraints
+	least, most []int              // by constraint
+	domains     [][]schemas.Domain // by constraint, without pods
+	places      []schemas.Place
+	nodes       [][]*corev1.Node // by place, sorted by name
+	pods        []placedPod      // those that all constraints count, by their domain of the first constraint, then by name
+}
+
+// placedPod is a pod with the index of its place.
+type placedPod struct {
+	*corev1.Pod
+	place int
+}
+
+// copyOf copies a group.
+func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
+	c := &spreadCopy{}
+	domains := make([]map[string]int, len(g.tallies)) // indexes by value
+	for i, t := range g.tallies {
+		least, most := t.bounds()
+		c.specs, c.keys = append(c.specs, t.spec), append(c.keys, t.constraint.key)
+		c.least, c.most = append(c.least, least), append(c.most, most)
+		domains[i] = make(map[string]int, len(t.eligible))
+		list := make([]schemas.Domain, 0, len(t.eligible))
+		for _, value := range slices.Sorted(maps.Keys(t.eligible)) {
+			domains[i][value] = len(list)
+			list = append(list, schemas.Domain{Value: value, Eligible: true, Count: len(t.pods[value])})
+		}
+		c.domains = append(c.domains, list)
+	}
+	of := func(n *corev1.Node) schemas.Place {
+		place := make(schemas.Place, len(g.tallies))
+		for i, t := range g.tallies {
+			value, in := t.domain(n)
+			if !in {
+				return nil
+			}
+			place[i] = domains[i][value]
+		}
+		return place
+	}
+	byPlace := map[string][]*corev1.Node{}
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		if place := of(s.nodes[name]); place != nil {
+			id := fmt.Sprint(place)
+			if byPlace[id] == nil {
+				c.places = append(c.places, place)
+			}
+			byPlace[id] = append(byPlace[id], s.nodes[name])
+		}
+	}
+	slices.SortFunc(c.places, slices.Compare[schemas.Place])
+	indexes := make(map[string]int, len(c.places))
+	for i, place := range c.places {
+		id := fmt.Sprint(place)
+		indexes[id] = i
+		c.nodes = append(c.nodes, byPlace[id])
+	}
+	members := s.namespaces[namespace].members
+	for _, d := range c.domains[0] {
+		for _, p := range sorted(g.tallies[0].pods[d.Value]) {
+			if place := of(members[p.UID].node); place != nil && g.counts(members[p.UID]) {
+				c.pods = append(c.pods, placedPod{p, indexes[fmt.Sprint(place)]})
+			}
+		}
+	}
+	return c
+}
+
+// counts says whether all constraints of the group count a pod.
+func (g *spread) counts(m member) bool {
+	return !slices.ContainsFunc(g.tallies, func(t *tally) bool { _, counted := t.counts(m); return !counted })
+}
+
+// read copies a group if it is skewed.
+func (s *spreads) read(key string) func(*build) schemas.Payload {
+	namespace, topologyKey, _ := strings.Cut(key, "/")
+	topologyKey = topologyKey[:max(0, strings.LastIndex(topologyKey, "/"))]
+	spec := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: topologyKey, WhenUnsatisfiable: corev1.DoNotSchedule}
+	var c *spreadCopy
+	if g := s.groups[key]; g != nil {
+		spec = g.tallies[0].spec
+		if s.has(key) {
+			c = s.copyOf(g, namespace)
+		}
+	}
+	return func(b *build) schemas.Payload {
+		scope := schemas.SpreadScope{ScopeHead: b.head, Namespace: namespace, Constraint: spec, Domains: []schemas.Domain{}}
+		if !b.Empty {
+			b.spread(&scope, c)
+		}
+		return scope
+	}
+}
+
+// spread fills in the scope of a skewed group.
+func (b *build) spread(scope *schemas.SpreadScope, c *spreadCopy) {
+	scope.Domains = c.domains[0]
+	for i := 1; i < len(c.specs); i++ {
+		scope.Others = append(scope.Others, schemas.OtherConstraint{Constraint: c.specs[i], Domains: c.domains[i]})
+	}
+	if len(scope.Others) > 0 {
+		scope.Places = c.places
+	}
+	r := &room{build: b, copy: c, classes: map[string]int{}, equal: map[string]int{}}
+	for _, p := range c.pods {
+		if !c.any(p.place, func(i, count int) bool { return count > c.least[i]+1 }) {
+			continue // it does not have to leave
+		}
+		pod := schemas.SpreadPod{ScopedPod: b.scoped(b.current(p.Pod)), Place: p.place}
+		if b.strategy.Spreading.NeedsRoom() {
+			pod.Room = r.of(&pod.Pod)
+			if b.strategy.Opaque {
+				pod.Fits = r.domains(p.place, pod.Room)
+			}
+		}
+		if len(scope.Others) == 0 {
+			pod.Place = 0 // it follows from the domain
+		}
+		domain := &scope.Domains[c.places[p.place][0]]
+		domain.Pods = append(domain.Pods, pod)
+	}
+	if scope.Room = r.list; len(r.list) > 0 {
+		b.hash("", r.list)
+	}
+}
+
+// any says whether a condition holds for the count of one of the domains of a place.
+func (c *spreadCopy) any(place int, holds func(constraint, count int) bool) bool {
+	for i, domain := range c.places[place] {
+		if holds(i, c.domains[i][domain].Count) {
+			return true
+		}
+	}
+	return false
+}
+
+// room says how many replacements of pods each place takes, as [schemas.SpreadScope.Room]. It asks once for all pods that the
+// scheduler cannot tell apart.
+type room struct {
+	*build
+	copy    *spreadCopy
+	list    [][]int
+	classes map[string]int // indexes of the list
+	equal   map[string]int // indexes of the list by content
+}
+
+// of returns the index of the list for a pod.
+func (r *room) of(p *corev1.Pod) int {
+	replacement := *p
+	replacement.Spec.TopologySpreadConstraints = slices.DeleteFunc(slices.Clone(p.Spec.TopologySpreadConstraints),
+		func(c corev1.TopologySpreadConstraint) bool {
+			read, _ := newConstraint(p, c)
+			return c.WhenUnsatisfiable == corev1.ScheduleAnyway || slices.Contains(r.copy.keys, read.key)
+		})
+	class := schedulingClass(&replacement)
+	if at, asked := r.classes[class]; asked && class != "" {
+		return at
+	}
+	slots := make([]int, len(r.copy.places))
+	r.cluster.Ask(&replacement, func(q *fit.Question) { r.count(q, slots) })
+	id := fmt.Sprint(slots)
+	at, known := r.equal[id]
+	if !known {
+		at = len(r.list)
+		r.list = append(r.list, slots)
+		r.equal[id] = at
+	}
+	r.classes[class] = at
+	return at
+}
+
+// count counts the replacements that the places take, and no more than can be needed, so that a scope does not change whenever a
+// node has a little more capacity.
+func (r *room) count(q *fit.Question, slots []int) {
+	taken := map[string]bool{} // domains in which a pod repels others like it
+	for place := range r.copy.places {
+		needed := 0
+		r.copy.any(place, func(i, count int) bool {
+			needed = max(needed, r.copy.most[i]-1-count)
+			return false
+		})
+		for _, n := range r.copy.nodes[place] {
+			if slots[place] >= needed {
+				break
+			}
+			found := q.Slots(n.Name, needed-slots[place])
+			for _, key := range q.RepelsItself() {
+				if domain := domainOf(key, n); found > 0 && !taken[domain] {
+					found, taken[domain] = 1, true
+				} else {
+					found = 0
+				}
+			}
+			slots[place] += found
+		}
+	}
+}
+
+// domains lists the domains of the first constraint in which a pod has room, but not its own.
+func (r *room) domains(from, at int) []string {
+	var found []string
+	for place, slots := range r.list[at] {
+		domain := r.copy.places[place][0]
+		if slots > 0 && domain != r.copy.places[from][0] {
+			found = append(found, r.copy.domains[0][domain].Value)
+		}
+	}
+	return slices.Compact(found)
+}
