@@ -13,18 +13,22 @@ type Candidate struct {
 	host *host
 }
 
-// Candidates lists the nodes that fit the pod, by name. The node of the pod may be among them.
-func (q *Question) Candidates() []Candidate {
+// Candidates lists the nodes that fit the pod and that allowed selects, nil all of them, by name. The node of the pod may be
+// among them.
+func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 	if q.all.Reason != "" {
 		return nil
 	}
 	found := make([]Candidate, 0, len(q.cluster.known))
-	changed := q.last().changed
+	w := q.last()
 	for _, h := range q.cluster.known {
-		if !q.on(h).OK {
+		if allowed != nil && !allowed(h.node) || q.node(h).Reason != "" || !w.on(h).OK {
 			continue
 		}
-		if now := changed[h.name]; now != nil {
+		if first := q.nominated[h.name]; len(first) > 0 && !q.newWorld(w, first).on(h).OK {
+			continue
+		}
+		if now := w.changed[h.name]; now != nil {
 			h = now
 		}
 		found = append(found, Candidate{Node: h.node, host: h})

@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,33 +94,43 @@ func requested(pod *corev1.Pod, options resource.PodResourcesOptions) amounts {
 	var a amounts
 	a.add(resource.PodRequests(pod, options), 1)
 	a.scoredCPU, a.scoredMemory = a.cpu, a.memory
-	options.NonMissingContainerRequests = missing(&pod.Spec)
-	if len(options.NonMissingContainerRequests) > 0 {
+	spec := &pod.Spec
+	cpu, memory := lackingContainers(spec, corev1.ResourceCPU), lackingContainers(spec, corev1.ResourceMemory)
+	switch {
+	case cpu+memory == 0:
+	case len(spec.InitContainers) == 0 && len(pod.Status.ContainerStatuses) == 0:
+		a.scoredCPU += cpu * defaultMilliCPU
+		a.scoredMemory += memory * defaultMemory
+	default:
+		options.NonMissingContainerRequests = corev1.ResourceList{}
+		if cpu > 0 {
+			options.NonMissingContainerRequests[corev1.ResourceCPU] = *apiresource.NewMilliQuantity(defaultMilliCPU, apiresource.DecimalSI)
+		}
+		if memory > 0 {
+			options.NonMissingContainerRequests[corev1.ResourceMemory] = *apiresource.NewQuantity(defaultMemory, apiresource.BinarySI)
+		}
 		scored := resource.PodRequests(pod, options)
 		a.scoredCPU, a.scoredMemory = scored.Cpu().MilliValue(), scored.Memory().Value()
 	}
 	return a
 }
 
-// missing lists the defaults that apply to a container of the pod. A request of the whole pod takes the place of all
-// defaults of its resource.
-func missing(spec *corev1.PodSpec) corev1.ResourceList {
-	defaults := corev1.ResourceList{}
-	for name, quantity := range map[corev1.ResourceName]*apiresource.Quantity{
-		corev1.ResourceCPU:    apiresource.NewMilliQuantity(defaultMilliCPU, apiresource.DecimalSI),
-		corev1.ResourceMemory: apiresource.NewQuantity(defaultMemory, apiresource.BinarySI),
-	} {
-		if spec.Resources != nil {
-			if _, ofPod := spec.Resources.Requests[name]; ofPod {
-				continue
-			}
-		}
-		lacks := func(c corev1.Container) bool { _, has := c.Resources.Requests[name]; return !has }
-		if slices.ContainsFunc(spec.Containers, lacks) || slices.ContainsFunc(spec.InitContainers, lacks) {
-			defaults[name] = *quantity
+// lackingContainers counts the containers without a request of a resource. A request of the whole pod counts for all.
+func lackingContainers(spec *corev1.PodSpec, name corev1.ResourceName) int64 {
+	if spec.Resources != nil {
+		if _, ofPod := spec.Resources.Requests[name]; ofPod {
+			return 0
 		}
 	}
-	return defaults
+	count := int64(0)
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			if _, has := containers[i].Resources.Requests[name]; !has {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // of is the amount of one resource.

@@ -67,6 +67,11 @@ func MostAllocated() *Profile {
 	return p
 }
 
+// PrefersEmptyNodes reports whether NodeResourcesFit prefers the nodes with the least allocated resources.
+func (p *Profile) PrefersEmptyNodes() bool {
+	return p.Weights[NodeResourcesFit] > 0 && p.Strategy.Type == config.LeastAllocated
+}
+
 // Read reads the profile default-scheduler of a KubeSchedulerConfiguration, in YAML or JSON. An unknown field is an error,
 // and so is a setting that changes which node the scheduler takes and cannot be predicted: an extender, a score plugin that
 // is not one of the scheduler's own, or addedAffinity.

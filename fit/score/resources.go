@@ -84,7 +84,7 @@ func shaped(used, of int64, points []config.UtilizationShapePoint) int64 {
 	return int64(points[len(points)-1].Score) * scale
 }
 
-// balanced scores nodes by how evenly their resources are used with the pod on the node. nil: the pod requests none of them.
+// balanced scores nodes by the effect of the pod on how evenly their resources are used. nil: the pod requests none of them.
 func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) []int64 {
 	requested := false
 	for _, r := range of {
@@ -94,18 +94,21 @@ func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) 
 		return nil
 	}
 	scores := make([]int64, len(nodes))
-	shares := make([]float64, 0, len(of))
+	without, with := make([]float64, 0, len(of)), make([]float64, 0, len(of))
 	for i := range nodes {
-		shares = shares[:0]
+		without, with = without[:0], with[:0]
 		for _, r := range of {
 			name := corev1.ResourceName(r.Name)
 			own, has := q.Requests(name), nodes[i].Allocatable(name)
 			if has == 0 || own == 0 && extended(name) {
 				continue
 			}
-			shares = append(shares, min(float64(nodes[i].Requested(name)+own)/float64(has), 1))
+			used := nodes[i].Requested(name)
+			without = append(without, min(float64(used)/float64(has), 1))
+			with = append(with, min(float64(used+own)/float64(has), 1))
 		}
-		scores[i] = int64((1 - deviation(shares)) * best)
+		// A deviation is at most a half, so the score is between 50 and 100.
+		scores[i] = int64(best * (0.75 + (deviation(without)-deviation(with))/2))
 	}
 	return scores
 }

@@ -3,7 +3,7 @@
 // # Usage
 //
 //	cluster.Ask(pod, func(q *fit.Question) {
-//		nodes := score.Predict(q, score.Default())
+//		nodes := score.Predict(q, score.Default(), nil)
 //		...
 //	})
 //
@@ -48,9 +48,10 @@ type Node struct {
 	Plugins map[Plugin]int64
 }
 
-// Predict names the nodes with the best score, by name. Empty: the pod fits nowhere, or cannot be judged.
-func Predict(q *fit.Question, p *Profile) []string {
-	nodes := q.Candidates()
+// Predict names the nodes with the best score, by name, among those that allowed selects, nil all of them. Empty: the pod fits
+// nowhere, or cannot be judged.
+func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []string {
+	nodes := q.Candidates(allowed)
 	totals, _ := scores(q, p, nodes)
 	if len(nodes) == 0 {
 		return nil
@@ -65,9 +66,9 @@ func Predict(q *fit.Question, p *Profile) []string {
 	return found
 }
 
-// Rank lists the nodes that fit the pod, by score and then by name, the best first.
-func Rank(q *fit.Question, p *Profile) []Node {
-	nodes := q.Candidates()
+// Rank lists these nodes with their scores, by score and then by name, the best first.
+func Rank(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []Node {
+	nodes := q.Candidates(allowed)
 	totals, parts := scores(q, p, nodes)
 	ranked := make([]Node, len(nodes))
 	for i := range nodes {

@@ -167,7 +167,7 @@ func TestRank(t *testing.T) {
 		},
 		{
 			"balanced", only(score.NodeResourcesBalancedAllocation), three(pod("p", "a", "cpu", "2"), pod("q", "b", "memory", "4000Mi")),
-			pod("new", "", "cpu", "2", "memory", "1000Mi"), "b 93, c 81, a 56",
+			pod("new", "", "cpu", "2", "memory", "1000Mi"), "b 84, a 65, c 65",
 		},
 		{"balanced_for_a_pod_without_requests", only(score.NodeResourcesBalancedAllocation), three(), pod("new", ""), "a 0, b 0, c 0"},
 		{
@@ -218,7 +218,7 @@ func TestRank(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, n := range score.Rank(cluster(test.cluster...).Ask(test.pod), test.profile) {
+			for _, n := range score.Rank(cluster(test.cluster...).Ask(test.pod), test.profile, nil) {
 				got = append(got, fmt.Sprint(n.Name, " ", n.Score))
 			}
 			if got := strings.Join(got, ", "); got != test.want {
@@ -230,13 +230,13 @@ func TestRank(t *testing.T) {
 
 func TestRankOfPlugins(t *testing.T) {
 	c := cluster(avoided(node("a", "one"), 1), node("b", "two"), with(pod("p", "b"), near(0, "web")))
-	got := score.Rank(c.Ask(pod("new", "", "cpu", "1", "memory", "2000Mi")), score.Default())
+	got := score.Rank(c.Ask(pod("new", "", "cpu", "1", "memory", "2000Mi")), score.Default(), nil)
 	want := []score.Node{
-		{Name: "b", Score: 672, Plugins: map[score.Plugin]int64{
-			score.NodeResourcesFit: 72, score.NodeResourcesBalancedAllocation: 100, score.TaintToleration: 300, score.InterPodAffinity: 200,
+		{Name: "b", Score: 647, Plugins: map[score.Plugin]int64{
+			score.NodeResourcesFit: 72, score.NodeResourcesBalancedAllocation: 75, score.TaintToleration: 300, score.InterPodAffinity: 200,
 		}},
-		{Name: "a", Score: 175, Plugins: map[score.Plugin]int64{
-			score.NodeResourcesFit: 75, score.NodeResourcesBalancedAllocation: 100, score.TaintToleration: 0, score.InterPodAffinity: 0,
+		{Name: "a", Score: 150, Plugins: map[score.Plugin]int64{
+			score.NodeResourcesFit: 75, score.NodeResourcesBalancedAllocation: 75, score.TaintToleration: 0, score.InterPodAffinity: 0,
 		}},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -267,7 +267,7 @@ func TestPredict(t *testing.T) {
 			if test.promise != "" {
 				c.Promise(moving, test.promise)
 			}
-			if got := score.Predict(c.Ask(test.pod), score.Default()); !reflect.DeepEqual(got, test.want) {
+			if got := score.Predict(c.Ask(test.pod), score.Default(), nil); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
@@ -287,6 +287,7 @@ func BenchmarkPredict(b *testing.B) {
 		c.Set(p)
 	}
 	plain := with(pod("pod-7", "node-7", "cpu", "100m", "memory", "100Mi"), ownedBy("ReplicaSet", "app-7"))
+	profile := score.Default()
 	for _, bench := range []struct {
 		name string
 		pod  *corev1.Pod
@@ -298,7 +299,7 @@ func BenchmarkPredict(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				score.Predict(c.Ask(bench.pod), score.Default())
+				score.Predict(c.Ask(bench.pod), profile, nil)
 			}
 		})
 	}
