@@ -22,8 +22,8 @@
 // These run only by name, or with --parts all:
 //
 //	roles       processor time and memory of one process a role and of a NATS server that syncs every write
-//	decisions   what one decision costs, by Go benchmarks: each strategy on a scope as large as they get, where a pod fits in
-//	            a cluster of 5,000 nodes, the scope of a node, and all strategies on a whole cluster from a file
+//	decisions   what one decision costs, by Go benchmarks: each strategy on a scope as large as they get, each strategy with its
+//	            scope in a cluster of 1,000 nodes and 5,000 pods, where a pod fits in a cluster of 5,000 nodes, the scope of a node, and all strategies on a whole cluster from a file
 //	dispatcher  scopes a second that are taken from a bus which syncs every write, asked over HTTP, and answered there
 //
 // Rehome and the bare calls take turns in the same run, so other work on the machine disturbs both. The head of the report says how
