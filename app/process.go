@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -35,7 +36,6 @@ import (
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
@@ -109,7 +109,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		defer requests.Close()
 	}
 	if p.spans, err = trace.New(settings.Version, p.log); err != nil {
-		return usage.Wrap(err)
+		return err
 	}
 	defer p.spans.Close()
 	stop, err := p.openBus()
@@ -166,7 +166,7 @@ func (p *process) openBus() (stop func(), err error) {
 	stopServer := func() {}
 	if p.settings.NATSURL == "" {
 		if !p.roles.Embedded {
-			return nil, usage.Errorf("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")
+			return nil, fmt.Errorf("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")
 		}
 		server, err := settings.StartServer(p.settings)
 		if err != nil {
@@ -181,7 +181,7 @@ func (p *process) openBus() (stop func(), err error) {
 	}
 	if p.bus, err = bus.Connect(options); err != nil {
 		stopServer()
-		return nil, usage.Wrap(err)
+		return nil, err
 	}
 	p.check(p.identified)
 	p.check(func(context.Context) error { return p.bus.Ready() })

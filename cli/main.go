@@ -13,7 +13,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,7 +22,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/act"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/cli/dead"
@@ -31,12 +29,6 @@ import (
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/cli/try"
-)
-
-// The exit codes of every command.
-const (
-	exitFailure = 1 // it did not work
-	exitUsage   = 2 // it was asked for something that cannot be: a wrong flag, setting or policy
 )
 
 // Main runs the command line until it is done or the process is told to end, and returns the exit code.
@@ -48,16 +40,9 @@ func Main() int {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return exitCode(err)
+		return 1
 	}
 	return 0
-}
-
-func exitCode(err error) int {
-	if _, ok := errors.AsType[usage.Error](err); ok {
-		return exitUsage
-	}
-	return exitFailure
 }
 
 func newRoot() *cobra.Command {
@@ -72,7 +57,6 @@ func newRoot() *cobra.Command {
 		Args: command.KnownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Wrap(err) })
 	root.AddCommand(run.RoleCommands()...)
 	root.AddCommand(
 		run.ServeCommand(), run.ForwardCommand(), run.ReadyCommand(),

@@ -19,7 +19,7 @@ func said(t *testing.T, stdin string, arguments ...string) (out, err string, cod
 	root.SetErr(&bytes.Buffer{})
 	root.SetIn(strings.NewReader(stdin))
 	if e := root.ExecuteContext(t.Context()); e != nil {
-		return b.String(), e.Error(), exitCode(e)
+		return b.String(), e.Error(), 1
 	}
 	return b.String(), "", 0
 }
@@ -57,7 +57,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 			"a file that is wrong is a line for each problem, and the others are checked all the same",
 			[]string{"testdata/broken.yaml", "testdata/policy.yaml", "nope.yaml"}, "",
 			brokenProblems + "testdata/policy.yaml: " + right + "nope.yaml: cannot be read: no such file or directory\n",
-			"2 of 3 policy files cannot be used", exitUsage,
+			"2 of 3 policy files cannot be used", 1,
 		},
 		{"in JSON a file that is right is nothing", []string{"-o", "json", "testdata/policy.yaml"}, "", "", "", 0},
 		{
@@ -66,10 +66,10 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 				`"right":"write apiVersion: descheduler/v1alpha2 or rehome.dev/v1alpha1"}
 {"file":"stdin","line":2,"field":"rates","wrong":"unknown field","right":"did you mean rate?"}
 {"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
-`, "2 of 2 policy files cannot be used", exitUsage,
+`, "2 of 2 policy files cannot be used", 1,
 		},
-		{"without a file there is nothing to check", nil, "", "", "rehome policy check: name a policy file, or - for standard input", exitUsage},
-		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `--output: want text or json, got "yaml"`, exitUsage},
+		{"without a file there is nothing to check", nil, "", "", "rehome policy check: name a policy file, or - for standard input", 1},
+		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `--output: want text or json, got "yaml"`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, c.stdin, append([]string{"policy", "check"}, c.arguments...)...)
@@ -109,15 +109,15 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, "", append([]string{"policy", "explain"}, c.arguments...)...)
-			if out != "" || err != c.err || code != exitUsage {
-				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q", code, err, out, exitUsage, c.err)
+			if out != "" || err != c.err || code != 1 {
+				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q", code, err, out, 1, c.err)
 			}
 		})
 	}
 }
 
 func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
-	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek"; did you mean check?` || code != exitUsage {
+	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek"; did you mean check?` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}
 }
@@ -161,16 +161,16 @@ profiles:
 		},
 		{
 			"not to one that there is not", []string{"--to", "v1", "-"}, older, "",
-			`--to: want rehome.dev/v1alpha1 or descheduler/v1alpha2, got "v1"`, exitUsage,
+			`--to: want rehome.dev/v1alpha1 or descheduler/v1alpha2, got "v1"`, 1,
 		},
 		{
 			"not to one that cannot say it", []string{"--to", "descheduler/v1alpha2", "-"},
 			"apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\ndeltas: All\n", "",
-			"stdin: deltas: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1", exitUsage,
+			"stdin: deltas: is not part of descheduler/v1alpha2; convert to rehome.dev/v1alpha1", 1,
 		},
 		{
 			"not when it is wrong", []string{"testdata/broken.yaml"}, "", "",
-			strings.TrimSuffix(brokenProblems, "\n"), exitUsage,
+			strings.TrimSuffix(brokenProblems, "\n"), 1,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

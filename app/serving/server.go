@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // Server serves HTTP at one address. [Listen] makes it. The handler and, where the defaults are too short, timeouts are set before
@@ -52,7 +51,7 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s.ReadHeaderTimeout, s.IdleTimeout = 5*time.Second, time.Minute
 	if s.Listener, err = net.Listen("tcp", address); err != nil {
-		return nil, usage.Errorf("%s: cannot listen on %s: %w", variable, address, err)
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w", variable, address, err)
 	}
 	return s, nil
 }
@@ -63,9 +62,9 @@ func ListenForRequests(s settings.Settings, log *slog.Logger) (*Server, error) {
 	if s.RequestAddress != "" {
 		switch {
 		case s.RequestTLS == "" && (s.RequestCertFile == "") != (s.RequestKeyFile == ""):
-			return nil, usage.Errorf("REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them")
+			return nil, fmt.Errorf("REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them")
 		case with.Mode == settings.TLSOff && !isLoopback(s.RequestAddress):
-			return nil, usage.Errorf("REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, "+
+			return nil, fmt.Errorf("REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, "+
 				"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643", s.RequestAddress)
 		}
 		if err := with.Check(); err != nil {

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // Check returns why a part of the process cannot do its work, or nil.
@@ -55,10 +55,10 @@ func NewStatus(
 	switch {
 	case address == "":
 	case s.Profiles && !s.HTTPAuth && !isLoopback(address):
-		return nil, usage.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
+		return nil, fmt.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
 			"127.0.0.1:8642, got %s", address)
 	case s.HTTPAuth && client == nil:
-		return nil, usage.Errorf("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
+		return nil, fmt.Errorf("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
 			"only one with the watcher or the actuator can ask who may read")
 	case s.HTTPAuth:
 		status.guard = NewGuard(client, time.Now, log)

@@ -18,7 +18,6 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // tlsConfig returns the configuration that the settings ask for; nil means plain HTTP. A certificate in files is read again by the
@@ -39,10 +38,10 @@ func tlsConfig(with settings.TLS, log *slog.Logger) (*tls.Config, *certwatcher.C
 			if p.Path == with.Key && p.Path != with.Cert {
 				variable = with.Variable + "_KEY_FILE"
 			}
-			return nil, nil, usage.Errorf("%s: %w", variable, err)
+			return nil, nil, fmt.Errorf("%s: %w", variable, err)
 		}
 		if err != nil {
-			return nil, nil, usage.Errorf("%s_CERT_FILE: %s with %s: %w", with.Variable, with.Cert, with.Key, err)
+			return nil, nil, fmt.Errorf("%s_CERT_FILE: %s with %s: %w", with.Variable, with.Cert, with.Key, err)
 		}
 		return &tls.Config{MinVersion: minVersion, GetCertificate: w.GetCertificate}, w, nil
 	}

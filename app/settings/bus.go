@@ -2,9 +2,9 @@ package settings
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -31,7 +31,7 @@ func StartServer(s Settings) (*bus.Server, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, usage.Errorf("REHOME_STORE_DIR: %w", err)
+		return nil, fmt.Errorf("REHOME_STORE_DIR: %w", err)
 	}
 	socket, err := s.socket()
 	if err != nil {
@@ -42,10 +42,10 @@ func StartServer(s Settings) (*bus.Server, error) {
 		Listen: bus.Listen{Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth},
 	})
 	if errors.Is(err, bus.ErrListen) {
-		return nil, usage.Errorf("REHOME_LISTEN: %w", err)
+		return nil, fmt.Errorf("REHOME_LISTEN: %w", err)
 	}
 	if err != nil { // it is in use, or not writable
-		return nil, usage.Errorf("REHOME_STORE_DIR: %w", err)
+		return nil, fmt.Errorf("REHOME_STORE_DIR: %w", err)
 	}
 	return server, nil
 }

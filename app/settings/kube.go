@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
@@ -46,7 +45,7 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 		return client, err
 	}
 	if client, err = make(config); err != nil {
-		return client, usage.Errorf("client of %s: %w", config.Host, err)
+		return client, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
 	return client, nil
 }
@@ -59,7 +58,7 @@ func clusterConfig(s Settings) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: s.Context}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, usage.Errorf("no cluster to connect to: %w", err)
+		return nil, fmt.Errorf("no cluster to connect to: %w", err)
 	}
 	config.UserAgent = "rehome/" + Version
 	config.QPS = -1

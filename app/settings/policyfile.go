@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
@@ -15,15 +14,15 @@ import (
 // ReadPolicy reads and checks a policy file. The content is what it was read from.
 func ReadPolicy(file string) (policy.Policy, Content, error) {
 	if file == "" {
-		return policy.Policy{}, Content{}, usage.Errorf("no policy: name a file with --policy or REHOME_POLICY")
+		return policy.Policy{}, Content{}, fmt.Errorf("no policy: name a file with --policy or REHOME_POLICY")
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return policy.Policy{}, Content{}, usage.Errorf("policy: %w", err)
+		return policy.Policy{}, Content{}, fmt.Errorf("policy: %w", err)
 	}
 	p, err := policy.Parse(file, data, Strategies())
 	if err != nil {
-		return policy.Policy{}, Content{}, usage.Wrap(err)
+		return policy.Policy{}, Content{}, err
 	}
 	return p, ContentOf(data, nil), nil
 }

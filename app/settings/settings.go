@@ -14,7 +14,6 @@ import (
 	"github.com/kelseyhightower/envconfig"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 )
 
@@ -79,7 +78,7 @@ type Settings struct {
 func Read() (Settings, error) {
 	var s Settings
 	if err := envconfig.Process("rehome", &s); err != nil {
-		return s, usage.Wrap(unreadable(err))
+		return s, unreadable(err)
 	}
 	return s, nil
 }
@@ -111,27 +110,27 @@ func (s Settings) Check() error {
 	}
 	switch {
 	case s.LogFormat != "text" && s.LogFormat != "json":
-		return usage.Errorf("REHOME_LOG_FORMAT: want text or json, got %q", s.LogFormat)
+		return fmt.Errorf("REHOME_LOG_FORMAT: want text or json, got %q", s.LogFormat)
 	case s.NATSReplicas != 1 && s.NATSReplicas != 3 && s.NATSReplicas != 5:
-		return usage.Errorf("REHOME_NATS_REPLICAS: want 1, 3 or 5, got %d", s.NATSReplicas)
+		return fmt.Errorf("REHOME_NATS_REPLICAS: want 1, 3 or 5, got %d", s.NATSReplicas)
 	case s.LeaseDuration < 3*time.Second:
-		return usage.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)
+		return fmt.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)
 	case s.Parallel < 1:
-		return usage.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)
+		return fmt.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)
 	case s.ServeBytes < 1:
-		return usage.Errorf("REHOME_SERVE_BYTES: want at least 1, got %d", s.ServeBytes)
+		return fmt.Errorf("REHOME_SERVE_BYTES: want at least 1, got %d", s.ServeBytes)
 	case s.ServeParallel < 1:
-		return usage.Errorf("REHOME_SERVE_PARALLEL: want at least 1, got %d", s.ServeParallel)
+		return fmt.Errorf("REHOME_SERVE_PARALLEL: want at least 1, got %d", s.ServeParallel)
 	case s.Resync < time.Minute:
-		return usage.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)
+		return fmt.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)
 	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):
-		return usage.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
+		return fmt.Errorf("REHOME_CLUSTER: want a name that can stand in a URI, got %q", s.Cluster)
 	case len(validation.IsDNS1123Label(s.Installation)) > 0:
-		return usage.Errorf("REHOME_INSTALLATION: want lower-case letters, digits, and hyphens, at most 63, got %q", s.Installation)
+		return fmt.Errorf("REHOME_INSTALLATION: want lower-case letters, digits, and hyphens, at most 63, got %q", s.Installation)
 	case bus.Prefix(s.BusPrefix).Check() != nil:
-		return usage.Errorf("REHOME_BUS_PREFIX: %w", bus.Prefix(s.BusPrefix).Check())
+		return fmt.Errorf("REHOME_BUS_PREFIX: %w", bus.Prefix(s.BusPrefix).Check())
 	case s.LeaseNamespace == "":
-		return usage.Errorf("REHOME_LEASE_NAMESPACE: want the name of a namespace, got nothing")
+		return fmt.Errorf("REHOME_LEASE_NAMESPACE: want the name of a namespace, got nothing")
 	}
 	return nil
 }
@@ -145,14 +144,14 @@ func (s Settings) checkListen() error {
 	}
 	for _, n := range needed {
 		if s.Listen != "" && n.value == "" {
-			return usage.Errorf("%s: want %s, since REHOME_LISTEN is set, got nothing", n.variable, n.what)
+			return fmt.Errorf("%s: want %s, since REHOME_LISTEN is set, got nothing", n.variable, n.what)
 		}
 		if s.Listen == "" && n.value != "" {
-			return usage.Errorf("%s: want it with REHOME_LISTEN, got no REHOME_LISTEN", n.variable)
+			return fmt.Errorf("%s: want it with REHOME_LISTEN, got no REHOME_LISTEN", n.variable)
 		}
 	}
 	if s.Listen != "" && s.NATSURL != "" {
-		return usage.Errorf("REHOME_LISTEN: want it without REHOME_NATS_URL: a server elsewhere listens by itself")
+		return fmt.Errorf("REHOME_LISTEN: want it without REHOME_NATS_URL: a server elsewhere listens by itself")
 	}
 	return nil
 }
@@ -175,7 +174,7 @@ func (s Settings) storeDir() (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", usage.Errorf("REHOME_STORE_DIR is not set and there is no cache directory: %w", err)
+		return "", fmt.Errorf("REHOME_STORE_DIR is not set and there is no cache directory: %w", err)
 	}
 	return filepath.Join(cache, "rehome"), nil
 }

@@ -3,8 +3,7 @@ package settings
 import (
 	"cmp"
 	"errors"
-
-	"github.com/rehome-dev/rehome/app/usage"
+	"fmt"
 )
 
 // How something is served, as REHOME_HTTP_TLS and REHOME_REQUEST_TLS say it.
@@ -41,10 +40,10 @@ func (s Settings) checkServing() error {
 	}
 	switch off := s.HTTPTLS == TLSOff; {
 	case s.HTTPAuth && off:
-		return usage.Errorf("REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
+		return fmt.Errorf("REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
 			"tokens would travel in the open")
 	case s.HTTP2 && off && (s.RequestAddress == "" || requests.Mode == TLSOff):
-		return usage.Errorf("REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, " +
+		return fmt.Errorf("REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, " +
 			"got off: HTTP/2 is offered over TLS only")
 	}
 	return nil
@@ -52,7 +51,7 @@ func (s Settings) checkServing() error {
 
 func (t TLS) checkMode() error {
 	if t.Mode != TLSOff && t.Mode != TLSSelfSigned && t.Mode != TLSFiles {
-		return usage.Errorf("%s_TLS: want off, self-signed or files, got %q", t.Variable, t.Mode)
+		return fmt.Errorf("%s_TLS: want off, self-signed or files, got %q", t.Variable, t.Mode)
 	}
 	return nil
 }
@@ -67,10 +66,10 @@ func (t TLS) Check() error {
 	} {
 		switch {
 		case t.Mode == TLSFiles && file.value == "":
-			return usage.Errorf("%s%s: want the file with %s, since %s_TLS is files, got nothing",
+			return fmt.Errorf("%s%s: want the file with %s, since %s_TLS is files, got nothing",
 				t.Variable, file.suffix, file.what, t.Variable)
 		case t.Mode != TLSFiles && file.value != "":
-			return usage.Errorf("%s%s: want it with %s_TLS=files, got %s_TLS=%s",
+			return fmt.Errorf("%s%s: want it with %s_TLS=files, got %s_TLS=%s",
 				t.Variable, file.suffix, t.Variable, t.Variable, t.Mode)
 		}
 	}

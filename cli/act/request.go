@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -33,8 +32,7 @@ func RequestCommand() *cobra.Command {
 			"until the deadline.\n\n" +
 			"With --wait, the default, each verdict is a line, and at the end there is a table of all pods. Ctrl-C leaves the\n" +
 			"request open. The exit code is 0 if all pods were moved and their replacements are ready, 1 if some remain, were not\n" +
-			"replaced, or the request was rejected, and 2 if the command is wrong or there is no bus. With -o json each event is\n" +
-			"a line, and there is no table.",
+			"replaced, or the request was rejected. With -o json each event is a line, and there is no table.",
 		Example: "  rehome request pod shop/api-1 --reason 'it hangs'\n" +
 			"  rehome request node worker-9 --drain --reason 'its fan is replaced' --deadline 4h\n" +
 			"  rehome request cancel drain-worker-9 --reason 'the fan is still good'",
@@ -74,11 +72,11 @@ func requestThe(c *cobra.Command, pods bool, fill func(r *schemas.Request, argum
 			err = fill(&r, arguments)
 		}
 		if err != nil {
-			return usage.Wrap(err)
+			return err
 		}
 		return command.WithSettings(c, s, func(s settings.Settings) error {
 			if s.DryRun && r.Action != schemas.ActionDeschedule {
-				return usage.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN, which are for pods", c.CommandPath())
+				return fmt.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN, which are for pods", c.CommandPath())
 			}
 			r.DryRun = s.DryRun
 			return sendRequest(c, s, r, f.wait, f.Output == "json")

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/cli/look"
@@ -69,7 +68,7 @@ func (s *sending) send(ctx context.Context) error {
 	if _, err := s.bus.Publish(ctx, s.event); err != nil {
 		switch {
 		case errors.Is(err, schemas.ErrInvalid):
-			return usage.Wrap(err)
+			return err
 		case errors.Is(err, bus.ErrOpen):
 			return fmt.Errorf("%w; name another with --name, or cancel it", err)
 		}

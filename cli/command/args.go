@@ -2,6 +2,7 @@ package command
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// NoArguments refuses arguments, as an error of usage.
+// NoArguments refuses arguments.
 func NoArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)
+		return fmt.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)
 	}
 	return nil
 }
@@ -31,7 +31,7 @@ func PodNamedIn(namespace, text string) (types.NamespacedName, error) {
 	case namespace == "":
 		return PodNamed(text)
 	case strings.Contains(text, "/"):
-		return types.NamespacedName{}, usage.Errorf("--namespace: want it with a name such as api-1, got %q", text)
+		return types.NamespacedName{}, fmt.Errorf("--namespace: want it with a name such as api-1, got %q", text)
 	}
 	return PodNamed(namespace + "/" + text)
 }
@@ -49,7 +49,7 @@ func PodNamed(text string) (types.NamespacedName, error) {
 func Parts(text string, n int, want string) ([]string, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != n || slices.Contains(parts, "") {
-		return nil, usage.Errorf("want %s, got %q", want, text)
+		return nil, fmt.Errorf("want %s, got %q", want, text)
 	}
 	return parts, nil
 }
@@ -63,7 +63,7 @@ func Choose(all []functions.Function, names []string) ([]functions.Function, err
 	for _, name := range names {
 		i := slices.Index(Known(all), name)
 		if i < 0 {
-			return nil, usage.Errorf("no strategy %q; there are: %v", name, Known(all))
+			return nil, fmt.Errorf("no strategy %q; there are: %v", name, Known(all))
 		}
 		chosen = append(chosen, all[i])
 	}
@@ -122,9 +122,9 @@ func Files(most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, names []string) error {
 		switch {
 		case len(names) == 0:
-			return usage.Errorf("%s: name a policy file, or - for standard input", c.CommandPath())
+			return fmt.Errorf("%s: name a policy file, or - for standard input", c.CommandPath())
 		case most > 0 && len(names) > most:
-			return usage.Errorf("%s takes one policy file, got %q", c.CommandPath(), names)
+			return fmt.Errorf("%s takes one policy file, got %q", c.CommandPath(), names)
 		}
 		return nil
 	}

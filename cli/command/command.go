@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 )
 
@@ -39,7 +38,7 @@ func KnownCommand(c *cobra.Command, args []string) error {
 	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(similar, " or "))
 	}
-	return usage.Wrap(err)
+	return err
 }
 
 // BindFlags gives c the flags of the settings of a process that serves HTTP.
@@ -93,7 +92,7 @@ func WithSettings(c *cobra.Command, flags *settings.Settings, run func(settings.
 // Reader is how a command that changes nothing connects to the bus.
 var Reader = bus.Participant{Role: bus.RoleReader}
 
-// WithBus connects to the bus as a participant and calls use. A missing bus is an error of usage.
+// WithBus connects to the bus as a participant and calls use.
 func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) error {
 	o, err := settings.BusOptions(s, p.String())
 	if err != nil {
@@ -103,11 +102,11 @@ func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) e
 	o.Log = s.Logger(os.Stderr)
 	b, err := bus.Connect(o)
 	if err != nil {
-		return usage.Wrap(err)
+		return err
 	}
 	defer b.Close()
 	if err = use(b); errors.Is(err, bus.ErrNotConnected) {
-		return usage.Wrap(err)
+		return err
 	}
 	return err
 }
@@ -115,7 +114,7 @@ func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) e
 // NotDryRun refuses a dry run of a command that changes something.
 func NotDryRun(s settings.Settings, what, instead string) error {
 	if s.DryRun {
-		return usage.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN%s", what, instead)
+		return fmt.Errorf("%s: want it without --dry-run and REHOME_DRY_RUN%s", what, instead)
 	}
 	return nil
 }
@@ -123,7 +122,7 @@ func NotDryRun(s settings.Settings, what, instead string) error {
 // Since refuses a negative duration of --since.
 func Since(d time.Duration) error {
 	if d < 0 {
-		return usage.Errorf("--since: want a duration such as 1h, got %v", d)
+		return fmt.Errorf("--since: want a duration such as 1h, got %v", d)
 	}
 	return nil
 }
@@ -133,7 +132,7 @@ func OutputFlag(c *cobra.Command, human, help string) (asJSON func() (bool, erro
 	output := c.Flags().StringP("output", "o", human, help)
 	return func() (bool, error) {
 		if *output != human && *output != "json" {
-			return false, usage.Errorf("--output: want %s or json, got %q", human, *output)
+			return false, fmt.Errorf("--output: want %s or json, got %q", human, *output)
 		}
 		return *output == "json", nil
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 )
@@ -23,7 +22,7 @@ func retryCommand() *cobra.Command {
 			"A letter stays when its message was too large and was cut, when a newer message has taken its place, when it belongs\n" +
 			"to a request or a maintenance, and when its writer could not have published it there. A retry that was interrupted\n" +
 			"can be repeated at once: nothing is published twice.\n\n" +
-			"The exit code is 0 when all were published, 1 when one was not, and 2 when the command is wrong or there is no bus.",
+			"The exit code is 0 when all were published.",
 		Example: "  rehome dead retry 3 5\n" +
 			"  rehome dead retry --all --by PodLifeTime --since 1h    # what one strategy failed on in the last hour",
 	}, func(ctx context.Context, b *bus.Bus, number uint64) (string, error) {
@@ -37,7 +36,7 @@ func dropCommand() *cobra.Command {
 		Use:   "drop NUMBER... | --all",
 		Short: "Remove dead letters for good",
 		Long: "Remove dead letters for good.\n\n" +
-			"The exit code is 0 when all were removed, 1 when one was not, and 2 when the command is wrong or there is no bus.",
+			"The exit code is 0 when all were removed.",
 		Example: "  rehome dead drop 3 5\n" +
 			"  rehome dead drop --all --stream REHOME_INTENTS\n" +
 			"  rehome dead drop --all --yes",
@@ -81,13 +80,13 @@ func (d *choice) read(arguments []string) error {
 	filtered := d.filter != letterFilter{}
 	switch {
 	case d.all && len(arguments) > 0:
-		return usage.Errorf("--all: want it alone or numbers, got both, %q", arguments)
+		return fmt.Errorf("--all: want it alone or numbers, got both, %q", arguments)
 	case d.all && !filtered && !d.yes:
-		return usage.Errorf("--all: want --since, --stream or --by to say which, or --yes for every single one")
+		return fmt.Errorf("--all: want --since, --stream or --by to say which, or --yes for every single one")
 	case !d.all && len(arguments) == 0:
-		return usage.Errorf("want numbers of dead letters, or --all, got none")
+		return fmt.Errorf("want numbers of dead letters, or --all, got none")
 	case !d.all && (filtered || d.yes):
-		return usage.Errorf("--since, --stream, --by and --yes: want them with --all, got numbers")
+		return fmt.Errorf("--since, --stream, --by and --yes: want them with --all, got numbers")
 	}
 	for _, text := range arguments {
 		n, err := numberOf(text)

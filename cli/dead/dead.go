@@ -8,6 +8,7 @@ package dead
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 )
@@ -49,7 +49,7 @@ func (f letterFilter) query(now time.Time) (q bus.DeadQuery, err error) {
 		return q, err
 	}
 	if strings.ContainsAny(f.stream, " \t\r\n.*>") {
-		return q, usage.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)
+		return q, fmt.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, f.stream)
 	}
 	q = bus.DeadQuery{Stream: f.stream, By: f.by}
 	if f.since > 0 {
@@ -76,7 +76,7 @@ func listCommand() *cobra.Command {
 	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
 	return command.Show(c, func(c *cobra.Command, s settings.Settings) (shown command.Shown, err error) {
 		if limit < 0 {
-			return nil, usage.Errorf("--limit: want at least 0, got %d", limit)
+			return nil, fmt.Errorf("--limit: want at least 0, got %d", limit)
 		}
 		now := time.Now()
 		query, err := filter.query(now)
@@ -129,7 +129,7 @@ func showCommand() *cobra.Command {
 			"  rehome dead show 3 -o json | jq .event.data    # what the event says",
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
-				return usage.Errorf("want one number of a dead letter, got %q", arguments)
+				return fmt.Errorf("want one number of a dead letter, got %q", arguments)
 			}
 			_, err := numberOf(arguments[0])
 			return err
@@ -154,7 +154,7 @@ func showCommand() *cobra.Command {
 func numberOf(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return 0, usage.Errorf("want the number of a dead letter as `rehome dead list` shows it, got %q", text)
+		return 0, fmt.Errorf("want the number of a dead letter as `rehome dead list` shows it, got %q", text)
 	}
 	return n, nil
 }

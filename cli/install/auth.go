@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/cli/command"
@@ -39,10 +38,10 @@ func (a *authFlags) bind(c *cobra.Command) {
 // check refuses flags that need --auth or --secrets.
 func (a authFlags) check() error {
 	if a.prefix != secretPrefix && !a.manifests {
-		return usage.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
+		return fmt.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
 	}
 	if a.dir == "" && (a.manifests || len(a.functions)+len(a.httpFunctions)+len(a.senders)+len(a.forwarders)+len(a.hosts) > 0) {
-		return usage.Errorf("--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth")
+		return fmt.Errorf("--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth")
 	}
 	return nil
 }
@@ -55,7 +54,7 @@ func (a authFlags) config() (credentials.Config, error) {
 	for _, text := range a.functions {
 		name, subject, ok := strings.Cut(text, "=")
 		if !ok {
-			return c, usage.Errorf("--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got %q", text)
+			return c, fmt.Errorf("--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got %q", text)
 		}
 		c.Functions = append(c.Functions, bus.Participant{Role: bus.RoleFunction, Name: name, Subject: subject})
 	}
@@ -94,7 +93,7 @@ func (a authFlags) write(out, notes io.Writer) error {
 func (a authFlags) writeFiles(c credentials.Config, w io.Writer) error {
 	r, err := credentials.Write(a.dir, c)
 	if err != nil {
-		return usage.Errorf("--auth: %w", err)
+		return fmt.Errorf("--auth: %w", err)
 	}
 	fmt.Fprintf(w, "%s: %s made, %d kept; %s says what goes where\n",
 		a.dir, command.Count(len(r.Made), "key"), len(r.Kept), filepath.Join(a.dir, credentials.Readme))

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
@@ -64,7 +63,7 @@ func SetupCommand() *cobra.Command {
 
 func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, takeOver bool) error {
 	if s.NATSURL == "" {
-		return usage.Errorf("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")
+		return fmt.Errorf("no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own")
 	}
 	var p policy.Policy
 	if s.Policy != "" {

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/cli/command"
@@ -81,7 +80,7 @@ type eventsQuery struct {
 func (q eventsQuery) check() error {
 	for _, noun := range []string{filter.Scope, filter.Request} {
 		if q.filter.Wants(noun) && !q.follow {
-			return usage.Errorf("--type: %ss have no history: use --follow", noun)
+			return fmt.Errorf("--type: %ss have no history: use --follow", noun)
 		}
 	}
 	return command.Since(q.since)
@@ -356,14 +355,14 @@ func (f *FilterFlags) Read() (filter.Filter, error) {
 	for _, text := range f.pods {
 		p, err := filter.ParsePod(text)
 		if err != nil {
-			return filter.Filter{}, usage.Errorf("--pod: %w", err)
+			return filter.Filter{}, fmt.Errorf("--pod: %w", err)
 		}
 		chosen.Pods = append(chosen.Pods, p)
 	}
 	if err := chosen.Check(); errors.Is(err, filter.ErrNothing) {
-		return filter.Filter{}, usage.Wrap(err)
+		return filter.Filter{}, err
 	} else if err != nil {
-		return filter.Filter{}, usage.Errorf("--%w", err)
+		return filter.Filter{}, fmt.Errorf("--%w", err)
 	}
 	return chosen, nil
 }

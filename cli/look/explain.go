@@ -19,7 +19,6 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/explain"
@@ -49,15 +48,14 @@ func explainPodCommand() *cobra.Command {
 			"  what protects it      protections by profile, PodDisruptionBudgets, the actuator's records that hold it, and why a\n" +
 			"                        maintenance of its node cannot move it\n\n" +
 			"A pod that is gone still has its history. Without a bus there is no history, and without a cluster or a policy there\n" +
-			"is nothing about now; the output says so. The exit code is 0 if something is known of the pod, 1 if nothing is, and\n" +
-			"2 if the command is wrong or neither a bus nor a cluster answers.",
+			"is nothing about now; the output says so. The exit code is 0 if something is known of the pod.",
 		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
 			"  rehome explain pod api-1 -n shop                 # the same pod, as kubectl names it\n" +
 			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +
 			"  rehome explain pod shop/api-1 -o json | jq .opinions",
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
-				return usage.Errorf("want one pod such as shop/api-1, got %q", arguments)
+				return fmt.Errorf("want one pod such as shop/api-1, got %q", arguments)
 			}
 			_, err := command.PodNamedIn(namespace, arguments[0])
 			return err
@@ -166,7 +164,7 @@ func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedNa
 	}
 	switch {
 	case noCluster != nil && noHistory != nil:
-		return x, usage.Wrap(errors.Join(noHistory, noCluster))
+		return x, errors.Join(noHistory, noCluster)
 	case len(x.History) == 0 && (x.Pod.There == nil || !*x.Pod.There):
 		return x, fmt.Errorf("pod %s: nothing is known of it: %s", pod, x.nothing())
 	}

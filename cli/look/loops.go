@@ -14,7 +14,6 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/command"
 )
@@ -85,11 +84,11 @@ func loopsClearCommand() *cobra.Command {
 func checkWorkload(arguments []string, all bool) error {
 	switch {
 	case all && len(arguments) > 0:
-		return usage.Errorf("--all: want it alone or a workload, got both, %q", arguments)
+		return fmt.Errorf("--all: want it alone or a workload, got both, %q", arguments)
 	case all:
 		return nil
 	case len(arguments) != 1:
-		return usage.Errorf("want one workload such as shop/deployment/api, or --all, got %q", arguments)
+		return fmt.Errorf("want one workload such as shop/deployment/api, or --all, got %q", arguments)
 	}
 	_, err := command.Parts(arguments[0], 3, "a workload such as shop/deployment/api")
 	return err

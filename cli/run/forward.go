@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/cli/command"
@@ -117,17 +116,17 @@ func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
 		return p, err
 	}
 	if err := f.check(p.filter); err != nil {
-		return p, usage.Wrap(err)
+		return p, err
 	}
 	p.post = post.Config{URL: f.url(), Timeout: f.timeout, TokenFile: f.tokenFile, Connections: f.parallel}
 	if f.mode == "structured" {
 		p.post.Mode = post.Structured
 	}
 	if p.post.Extensions, err = Overrides(f.overridesText); err != nil {
-		return p, usage.Errorf("K_CE_OVERRIDES: %w", err)
+		return p, fmt.Errorf("K_CE_OVERRIDES: %w", err)
 	}
 	if p.post.Authorities, err = authorities(f.authoritiesText); err != nil {
-		return p, usage.Errorf("K_CA_CERTS: %w", err)
+		return p, fmt.Errorf("K_CA_CERTS: %w", err)
 	}
 	p.listener = bus.Listener{
 		Name: f.listener(), Channels: p.filter.Channels(), Parallel: f.parallel, Tries: f.tries,
@@ -228,7 +227,7 @@ func addForward(c *cobra.Command, s settings.Settings, l bus.Listener) error {
 func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error {
 	name := f.listener()
 	if name == "" {
-		return usage.Errorf("--remove: want --name, or --to with the URL that the name is made of")
+		return fmt.Errorf("--remove: want --name, or --to with the URL that the name is made of")
 	}
 	if err := command.NotDryRun(s, "--remove", ""); err != nil {
 		return err

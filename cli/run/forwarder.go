@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas"
@@ -49,7 +49,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	}
 	sink, err := post.New(p.post)
 	if err != nil {
-		return usage.Errorf("--to: %w", err)
+		return fmt.Errorf("--to: %w", err)
 	}
 	defer sink.Close()
 	options, err := settings.BusOptions(s, bus.Participant{Role: bus.RoleForwarder, Name: p.listener.Name}.String())
@@ -65,7 +65,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	defer web.Close()
 	b, err := bus.Connect(options)
 	if err != nil {
-		return usage.Wrap(err)
+		return err
 	}
 	defer b.Close()
 	f := &forwarder{

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 )
 
 // longestAnswer limits what is read of an answer, in bytes.
@@ -36,7 +35,7 @@ func ReadyCommand() *cobra.Command {
 			"  rehome ready https://rehome.rehome.svc:8642/readyz --ca-file ca.crt",
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) > 1 {
-				return usage.Errorf("want one URL at most, got %q", arguments)
+				return fmt.Errorf("want one URL at most, got %q", arguments)
 			}
 			return nil
 		},
@@ -68,7 +67,7 @@ func ReadyURL(arguments []string) (*url.URL, error) {
 		}
 		host, port, err := net.SplitHostPort(s.HTTPAddress)
 		if err != nil {
-			return nil, usage.Errorf("REHOME_HTTP_ADDRESS: want HOST:PORT, got %q; or give a URL", s.HTTPAddress)
+			return nil, fmt.Errorf("REHOME_HTTP_ADDRESS: want HOST:PORT, got %q; or give a URL", s.HTTPAddress)
 		}
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
@@ -81,7 +80,7 @@ func ReadyURL(arguments []string) (*url.URL, error) {
 	}
 	u, err := url.Parse(arguments[0])
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usage.Errorf("want a URL such as http://127.0.0.1:8642/readyz, got %q", arguments[0])
+		return nil, fmt.Errorf("want a URL such as http://127.0.0.1:8642/readyz, got %q", arguments[0])
 	}
 	return u, nil
 }
@@ -95,10 +94,10 @@ func readyClient(target *url.URL, authority string) (*http.Client, error) {
 	if authority != "" {
 		text, err := os.ReadFile(authority)
 		if err != nil {
-			return nil, usage.Errorf("--ca-file: %w", err)
+			return nil, fmt.Errorf("--ca-file: %w", err)
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, usage.Errorf("--ca-file: want certificates in PEM, got none in %s", authority)
+			return nil, fmt.Errorf("--ca-file: want certificates in PEM, got none in %s", authority)
 		}
 	}
 	return &http.Client{
@@ -111,7 +110,7 @@ func readyClient(target *url.URL, authority string) (*http.Client, error) {
 func askReady(ctx context.Context, client *http.Client, target *url.URL) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return usage.Errorf("%s: %w", target, err)
+		return fmt.Errorf("%s: %w", target, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
@@ -45,7 +45,7 @@ func ServeCommand() *cobra.Command {
 	c.Flags().StringVar(&address, "address", "", "where to listen, such as :8080 (PORT)")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if len(names) != 1 {
-			return usage.Errorf("want the name of one strategy, got %q; there are: %v", names, command.Known(functions.All()))
+			return fmt.Errorf("want the name of one strategy, got %q; there are: %v", names, command.Known(functions.All()))
 		}
 		chosen, err := command.Choose(functions.All(), names)
 		if err != nil {
@@ -96,7 +96,7 @@ func Listen(s settings.Settings, address, port string, log *slog.Logger) (*servi
 	source := "--address"
 	if address == "" && port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, usage.Errorf("PORT: want a number from 1 to 65535, got %q", port)
+			return nil, fmt.Errorf("PORT: want a number from 1 to 65535, got %q", port)
 		}
 		source, address = "PORT", ":"+port
 	}

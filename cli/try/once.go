@@ -21,7 +21,7 @@ func OnceCommand() *cobra.Command {
 			"The output is that of rehome simulate. With --dry-run the API server is called with dryRun=All, and evictions count\n" +
 			"against budgets as if they had happened.\n\n" +
 			"It takes the lease of the actuator, so it does not run beside `rehome run`; a dry run takes none. The exit code is 0\n" +
-			"if everything was decided and no call failed, 1 if one did, and 2 if the policy or a setting is wrong.",
+			"if everything was decided and no call failed.",
 		Example: "  # What would it evict, in the cluster that kubectl talks to?\n" +
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # Evict it, and keep what became of each pod:\n" +

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/words"
@@ -36,7 +35,7 @@ func policyExplainCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, names []string) error {
 			_, p, err := command.ReadPolicy(names[0], c.InOrStdin())
 			if err != nil {
-				return usage.Wrap(err)
+				return err
 			}
 			_, err = io.WriteString(c.OutOrStdout(), words.Text(p))
 			return err
@@ -77,15 +76,15 @@ func policyConvertCommand() *cobra.Command {
 	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.Version+" or "+policy.DeschedulerVersion)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if to != policy.Version && to != policy.DeschedulerVersion {
-			return usage.Errorf("--to: want %s or %s, got %q", policy.Version, policy.DeschedulerVersion, to)
+			return fmt.Errorf("--to: want %s or %s, got %q", policy.Version, policy.DeschedulerVersion, to)
 		}
 		s, p, err := command.ReadPolicy(names[0], c.InOrStdin())
 		if err != nil {
-			return usage.Wrap(err)
+			return err
 		}
 		data, err := p.Format(to)
 		if err != nil {
-			return usage.Errorf("%s: %w", s.Name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		_, err = c.OutOrStdout().Write(data)
 		return err
@@ -99,7 +98,7 @@ func policyCheckCommand() *cobra.Command {
 		Short: "Check policy files and print all problems",
 		Long: "Say everything that is wrong with policy files, one problem a line:\n" +
 			"FILE:LINE: FIELD: what is wrong; what would be right.\n" +
-			"- reads standard input. The exit code is 0 when all files are right, and 2 when one is not.\n" +
+			"- reads standard input. The exit code is 0 when all files are right, and 1 when one is not.\n" +
 			"With -o json each problem is an object with the fields file, line, field, wrong, got and right; no output means that\n" +
 			"all is right.",
 		Example: "  rehome policy check deploy/policy.yaml\n" +
@@ -143,7 +142,7 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 		}
 	}
 	if wrong > 0 {
-		return usage.Errorf("%d of %s cannot be used", wrong, command.Count(len(names), "policy file"))
+		return fmt.Errorf("%d of %s cannot be used", wrong, command.Count(len(names), "policy file"))
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -105,7 +104,7 @@ func schemasPrintCommand() *cobra.Command {
 	c.Flags().BoolVar(&example, "example", example, "print an example instead of the schema")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if len(names) != 1 {
-			return usage.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, publishedNames(example))
+			return fmt.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, publishedNames(example))
 		}
 		document, err := published(names[0], example)
 		if err != nil {
@@ -129,7 +128,7 @@ func published(name string, example bool) ([]byte, error) {
 	}
 	document, err := schemas.Files.ReadFile(file)
 	if err != nil {
-		return nil, usage.Errorf("no %s %q; there are: %s", what, name, publishedNames(example))
+		return nil, fmt.Errorf("no %s %q; there are: %s", what, name, publishedNames(example))
 	}
 	return document, nil
 }
@@ -177,8 +176,7 @@ func schemasValidateCommand() *cobra.Command {
 			"FILE[INDEX]: TYPE: JSON POINTER: got the value, want what would be right.\n\n" +
 			"The schemas are open: they allow unknown fields and values, since a newer version of Rehome may send them. --strict,\n" +
 			"for programs that write events, reports these too, in events without other problems.\n\n" +
-			"The exit code is 0 if all events are valid, 1 if one is not, and 2 if a file is not readable or there is no schema\n" +
-			"for the type of an event. With -o json each problem is an object with the fields file, index, type, field, got and\n" +
+			"The exit code is 0 if all events are valid. With -o json each problem is an object with the fields file, index, type, field, got and\n" +
 			"want; no output means that all is valid.",
 		Example: "  rehome events --since 1h -o json | rehome schemas validate\n" +
 			"  rehome schemas validate --strict answer.json    # what a function of your own answers\n" +
@@ -217,7 +215,7 @@ func eventSources(names []string, stdin io.Reader) ([]command.Source, error) {
 		sources, unreadable = append(sources, s), append(unreadable, problems...)
 	}
 	if len(unreadable) > 0 {
-		return nil, usage.Wrap(unreadable)
+		return nil, unreadable
 	}
 	return sources, nil
 }
@@ -262,7 +260,7 @@ func (c *eventCheck) all(sources []command.Source) error {
 	}
 	switch {
 	case c.unknown > 0:
-		return usage.Errorf("%d of %s of an unknown type, %d not valid", c.unknown, command.Count(c.events, "event"), c.invalid)
+		return fmt.Errorf("%d of %s of an unknown type, %d not valid", c.unknown, command.Count(c.events, "event"), c.invalid)
 	case c.invalid > 0:
 		return fmt.Errorf("%d of %s not valid", c.invalid, command.Count(c.events, "event"))
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/app/usage"
 	"github.com/rehome-dev/rehome/cli/command"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
@@ -46,8 +45,7 @@ func SimulateCommand() *cobra.Command {
 			"            here that it would not have chosen first.\n" +
 			"The same input gives the same output.\n\n" +
 			"With -o json each pod is an object on a line of its own with the fields pod, node, strategy, profile, outcome, reason\n" +
-			"and message. The exit code is 0 when it is decided, whether or not something would move, 1 when it could not be, and\n" +
-			"2 when the policy or an object cannot be read.",
+			"and message. The exit code is 0 when it is decided, whether or not something would move.",
 		Example: "  # A policy before it is applied:\n" +
 			"  kubectl get nodes,pods,pdb,ns,pvc,pv,sc,priorityclasses -A -o yaml |\n" +
 			"    rehome simulate --policy deploy/policy.yaml --objects -\n\n" +
@@ -91,12 +89,12 @@ func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, note
 		return err
 	}
 	if len(q.Objects) == 0 {
-		return usage.Errorf("no objects: name a file, a directory or - with --objects")
+		return fmt.Errorf("no objects: name a file, a directory or - with --objects")
 	}
 	now := time.Now()
 	if q.Now != "" {
 		if now, err = time.Parse(time.RFC3339, q.Now); err != nil {
-			return usage.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.Now)
+			return fmt.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.Now)
 		}
 	}
 	p, _, err := settings.ReadPolicy(q.Policy)
@@ -105,7 +103,7 @@ func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, note
 	}
 	found, err := readObjects(q.Objects, stdin, notes)
 	if err != nil {
-		return usage.Wrap(err)
+		return err
 	}
 	found, loads := apartLoads(found)
 	err = simulate.Run(ctx, simulate.Config{
@@ -123,7 +121,7 @@ func OutputOf(name string, w io.Writer, title string) (simulate.Output, error) {
 	case "json":
 		return simulate.NewJSON(w), nil
 	}
-	return nil, usage.Errorf("--output: want table or json, got %q", name)
+	return nil, fmt.Errorf("--output: want table or json, got %q", name)
 }
 
 // readObjects reads the objects that decisions need, and warns about unexpected ones.

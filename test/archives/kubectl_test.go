@@ -72,7 +72,7 @@ func TestKubectlRunsTheProgramOfTheArchiveAsItsPlugin(t *testing.T) {
 	}{
 		{"its version", []string{"rehome", "version"}, 0, version},
 		{"help says what is typed", []string{"rehome", "status", "--help"}, 0, "~Usage:\n  kubectl rehome status [flags]\n\nExamples:\n  kubectl rehome status\n"},
-		{"a mistake is one of usage", []string{"rehome", "version", "x"}, 2, "kubectl rehome version takes no arguments, got [\"x\"]\n"},
+		{"a mistake", []string{"rehome", "version", "x"}, 1, "kubectl rehome version takes no arguments, got [\"x\"]\n"},
 		{"the flags that everybody knows from kubectl are there", []string{"rehome", "once", "--help"}, 0, "~      --kubeconfig string "},
 		{"and this one", []string{"rehome", "once", "--help"}, 0, "~      --context string "},
 		{"kubectl knows the plugin", []string{"plugin", "list"}, 0, "~/kubectl-rehome\n"},

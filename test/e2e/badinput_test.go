@@ -253,7 +253,7 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 			s.must(os.WriteFile(file, []byte(c.text), 0o600))
 			got := s.run([]string{"run", "--policy", file}, "REHOME_STORE_DIR="+filepath.Join(dir, "store"))
 			got.stderr = strings.ReplaceAll(got.stderr, dir+"/", "")
-			if want := (result{stderr: c.want, code: 2}); got != want {
+			if want := (result{stderr: c.want, code: 1}); got != want {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "store")); err == nil {
@@ -324,7 +324,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 			environment := append([]string{"REHOME_STORE_DIR=" + store(t), "REHOME_HTTP_ADDRESS="}, c.environment...)
 			got := s.run(c.arguments, environment...)
 			got.stderr = connected.ReplaceAllString(got.stderr, "")
-			if want := (result{stderr: c.want + "\n", code: 2}); got != want {
+			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
 		})
@@ -339,7 +339,7 @@ func TestASecondProcessOnTheSameStoreIsRefused(t *testing.T) {
 	s.rehome(policy, dir)
 	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=")
 	want := result{
-		stderr: "REHOME_STORE_DIR: bus server: socket " + dir + "/bus.sock: another rehome is running and uses this store\n", code: 2,
+		stderr: "REHOME_STORE_DIR: bus server: socket " + dir + "/bus.sock: another rehome is running and uses this store\n", code: 1,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

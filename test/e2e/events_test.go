@@ -126,7 +126,7 @@ func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
 	} {
 		t.Run(c.arguments, func(t *testing.T) {
 			got := s.run(append([]string{"events"}, strings.Fields(c.arguments)...))
-			if want := (result{stderr: c.want + "\n", code: 2}); got != want {
+			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
 		})
