@@ -96,6 +96,8 @@ type Config struct {
 	Room restart.Room
 	// Facts are other objects that the protections of the policy ask about. nil: such protections are not checked again.
 	Facts policy.Facts
+	// Capacity reserves capacity for replacements. nil: none is reserved, and the nodeFit of the policy is not checked again.
+	Capacity Capacity
 	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each eviction call
 	// and each step of a move. nil: always.
 	LeaseValid func() bool

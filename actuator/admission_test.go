@@ -37,7 +37,7 @@ func most(share string) *intstr.IntOrString {
 
 // heldForNow is the hold that a rule should come to.
 func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, message string) parked {
-	return parked{by: by, blockers: []schemas.ObjectRef{ref}, why: Rejection{schemas.Deferred, reason, message}}
+	return parked{by: by, why: Rejection{schemas.Deferred, reason, message, []schemas.ObjectRef{ref}}}
 }
 
 func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
@@ -75,15 +75,16 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 		want parked // the zero value: nothing holds
 	}{
 		{"as many pods on the move as may be at all", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(2) }},
-			parked{by: blocker{kind: "everything"}, why: Rejection{schemas.Deferred, schemas.ReasonMovingTotal,
-				"2 pods are on the move, as many as may be"}}},
+			parked{by: blocker{kind: "everything"}, why: Rejection{
+				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are on the move, as many as may be",
+			}}},
 		{"fewer than that", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(3) }}, parked{}},
 		{"without limits in flight nothing holds", nil, parked{}},
 		{"a node of which as many pods are on the move as may be", []func(*admission){nodeFull}, byNode},
 		{"a node of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
 		{"another node", []func(*admission){nodeFull, func(c *admission) { c.at.node = "worker-2" }}, parked{}},
 		{"a limit of one is told as one", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(1) }},
-			heldForNow(byNode.by, byNode.blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, as many as may be")},
+			heldForNow(byNode.by, byNode.why.Blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, as many as may be")},
 		{"a namespace of which as many are on the move as may be", []func(*admission){namespaceFull}, byNamespace},
 		{"a namespace of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
 		{"a workload of which as many are on the move as may be", []func(*admission){workloadFull}, moving},

@@ -27,11 +27,9 @@ func workloadBlocker(workload types.UID) blocker { return blocker{"workload", st
 // parked is why an entry waits beside the queue.
 type parked struct {
 	by  blocker
-	why Rejection
+	why Rejection // with the objects that block it
 	// until is when it may be over without a change of what blocks it. Zero: a change ends it.
 	until time.Time
-	// blockers are named by the verdict.
-	blockers []schemas.ObjectRef
 }
 
 // admission is the input of the rules of admission.
@@ -66,7 +64,7 @@ func tooManyInFlight(c admission) (parked, bool) {
 		if most == 1 {
 			words = of + "1 pod is on the move, as many as may be"
 		}
-		return parked{by: by, why: Rejection{schemas.Deferred, reason, words}, blockers: refs}, true
+		return parked{by: by, why: Rejection{schemas.Deferred, reason, words, refs}}, true
 	}
 	w := c.moves.workloads[c.at.workload]
 	switch {
@@ -126,10 +124,8 @@ func unavailable(c admission) (parked, bool) {
 // byWorkload parks under the workload, whose name takes the place of %s in the message.
 func (c admission) byWorkload(reason schemas.ReasonCode, message string) parked {
 	ref := c.workload()
-	return parked{
-		by: workloadBlocker(c.at.workload), blockers: []schemas.ObjectRef{ref},
-		why: Rejection{schemas.Deferred, reason, fmt.Sprintf(message, ref)},
-	}
+	why := Rejection{schemas.Deferred, reason, fmt.Sprintf(message, ref), []schemas.ObjectRef{ref}}
+	return parked{by: workloadBlocker(c.at.workload), why: why}
 }
 
 func (c admission) workload() schemas.ObjectRef {
@@ -144,8 +140,10 @@ func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
 		return parked{
-			by: blocker{"namespace", at.namespace}, until: now.Add(rate),
-			why: Rejection{schemas.Deferred, schemas.ReasonNamespaceRate, "namespace " + at.namespace + " has used up its rate"},
+			by: blocker{"namespace", at.namespace}, until: now.Add(rate), why: Rejection{
+				Outcome: schemas.Deferred, Reason: schemas.ReasonNamespaceRate,
+				Message: "namespace " + at.namespace + " has used up its rate",
+			},
 		}, true
 	}
 	return p, blocks
@@ -172,7 +170,7 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 		return why, time.Time{}, true
 	}
 	deferred := func(reason schemas.ReasonCode, message string, again time.Time) (Rejection, time.Time, bool) {
-		return Rejection{schemas.Deferred, reason, message}, again, true
+		return Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message}, again, true
 	}
 	if open := s.cluster.Open(); len(open) > 0 {
 		return deferred(open[0].Reason, open[0].Message, now.Add(policy.ClusterBreakerPause))
@@ -248,7 +246,7 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 // giveUp defers an entry that was parked for too long.
 func (s *session) giveUp(e *entry, p parked) {
 	v := e.intent.Verdict(p.why.Outcome, p.why.Reason, p.why.Message)
-	v.Blockers = p.blockers
+	v.Blockers = p.why.Blockers
 	s.entries.settle(e, v)
 }
 

@@ -47,7 +47,7 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 		pod, lookErr := a.look(ctx, i.Pod, version)
 		switch {
 		case apierrors.IsForbidden(lookErr):
-			return a.verdict(i, Rejection{schemas.Failed, schemas.ReasonForbidden, lookErr.Error()}), nil
+			return a.verdict(i, Rejection{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: lookErr.Error()}), nil
 		case lookErr != nil:
 			return v, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, lookErr)
 		}
@@ -106,6 +106,7 @@ func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string)
 
 func (a *Actuator) verdict(i Intent, r Rejection) schemas.Verdict {
 	v := i.Verdict(r.Outcome, r.Reason, r.Message)
+	v.Blockers = r.Blockers
 	v.DryRun = a.isDryRun(i)
 	return v
 }
@@ -172,14 +173,14 @@ func (c choice) givesWay(p move.Progress) (why *schemas.Instead, next bool) {
 // started returns the verdict on an intent whose move was started or refused.
 func (a *Actuator) started(i Intent, p move.Progress, instead *schemas.Instead) schemas.Verdict {
 	if r := p.Refusal; r != nil {
-		v := a.verdict(i, Rejection{r.Outcome, r.Reason, r.Message})
-		if v.Blockers = r.Blockers; p.Method == schemas.MethodEviction {
+		v := a.verdict(i, Rejection{r.Outcome, r.Reason, r.Message, r.Blockers})
+		if p.Method == schemas.MethodEviction {
 			v.Instead = instead
 		}
 		return v
 	}
 	outcome, reason := move.Accepted(p.Method)
-	v := a.verdict(i, Rejection{outcome, reason, p.Message})
+	v := a.verdict(i, Rejection{Outcome: outcome, Reason: reason, Message: p.Message})
 	v.Method, v.Instead, v.Workload = p.Method, instead, p.Workload
 	return v
 }

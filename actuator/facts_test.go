@@ -42,7 +42,7 @@ func TestFactProtections(t *testing.T) {
 		want   []string // rules
 		reason schemas.ReasonCode
 	}{
-		{"node_fit", policy.EvictorArgs{NodeFit: true}, []*corev1.Node{node("worker-1", "4"), node("worker-2", "1")}, []string{policy.NodeFitRule}, schemas.ReasonOutdated},
+		{"node_fit", policy.EvictorArgs{NodeFit: true}, []*corev1.Node{node("worker-1", "4"), node("worker-2", "1")}, []string{policy.NodeFitRule}, schemas.ReasonNodeFit},
 		{"node_fit_with_room", policy.EvictorArgs{NodeFit: true}, []*corev1.Node{node("worker-1", "4"), node("worker-2", "4")}, nil, ""},
 		{"min_replicas", policy.EvictorArgs{MinReplicas: 2}, nil, []string{policy.MinReplicasRule}, schemas.ReasonProtected},
 		{"none_asked_for", policy.EvictorArgs{}, nil, nil, ""},
@@ -67,7 +67,7 @@ func TestFactProtections(t *testing.T) {
 				t.Fatal(err)
 			}
 			open := wish()
-			a := New(Config{Facts: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
+			a := New(Config{Facts: cache, Capacity: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
 				Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: open.Strategy}}},
 			}}}})
 			o, _ := a.judge(open, pod, noon)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -29,6 +31,8 @@ type Rejection struct {
 	Outcome schemas.Outcome
 	Reason  schemas.ReasonCode
 	Message string
+	// Blockers are the objects to wait for.
+	Blockers []schemas.ObjectRef
 }
 
 // Gate returns a rejection, and whether there is one. It is a pure function.
@@ -48,25 +52,63 @@ func Gates() []Gate {
 	}
 }
 
-// judge asks the gates about an intent and its live pod, nil when there is none. It returns the first rejection, and whether there
-// is one.
+// judge asks the gates about an intent and its live pod, nil when there is none, and then reserves capacity for its replacement. It
+// returns the first rejection, and whether there is one.
 func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, bool) {
 	p := a.policy.Load()
 	profile, ok := enables(p, i)
+	rules := profile.EvictorFor(i.Strategy)
 	s := Situation{Now: now, Intent: i, Pod: pod, Enabled: ok}
 	switch {
 	case !ok || pod == nil:
 	case i.Strategy == schemas.MaintenanceStrategy:
+		rules = policy.Evictor{}
 		s.Protections = p.Maintenance.Protects(pod, now)
 	default:
-		s.Protections = profile.Evictor.ProtectsBut(i.asked().Override, pod, now, a.cfg.Facts)
+		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve asks that
+		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
 	}
 	for _, gate := range Gates() {
 		if r, rejected := gate(s); rejected {
 			return r, true
 		}
 	}
-	return Rejection{}, false
+	if a.cfg.Capacity == nil || !p.NeedsCapacity() {
+		return Rejection{}, false
+	}
+	return Reserve(a.cfg.Capacity, rules, i.asked().Override, pod)
+}
+
+// Capacity reserves capacity for the replacements of pods, such as [cluster.Cache].
+type Capacity interface {
+	// Reserve reserves capacity for the replacement of a pod, on another node that is ready and that nodes selects, nil all of
+	// them. If there is none, why says so, and by names what may free some. judged is false if the pod cannot be judged.
+	Reserve(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string, by []schemas.ObjectRef)
+	// ReserveMoved reserves capacity for the replacement of a pod that was moved already.
+	ReserveMoved(pod types.UID) bool
+	// Release ends a reservation. Without one it does nothing.
+	Release(pod types.UID)
+}
+
+// Reserve reserves capacity for the replacement of a pod that passed the gates. It returns a rejection, and whether there is one, if
+// there is no capacity and the rules ask for it.
+func Reserve(c Capacity, rules policy.Evictor, overridden []string, pod *corev1.Pod) (Rejection, bool) {
+	holds, nodes := rules.NodeFit()
+	if holds = holds && !slices.Contains(overridden, policy.NodeFitRule); !holds {
+		nodes = nil
+	}
+	fits, judged, why, by := c.Reserve(pod, nodes)
+	if !holds || !rules.Refuses(fits, judged) {
+		return Rejection{}, false
+	}
+	if len(by) > 0 {
+		names := make([]string, len(by))
+		for i, p := range by {
+			names[i] = p.Namespace + "/" + p.Name
+		}
+		why += ", while capacity is reserved for the replacements of " + strings.Join(names, ", ")
+	}
+	return Rejection{schemas.Deferred, schemas.ReasonNodeFit, policy.NodeFitRule + ": " + why, by}, true
 }
 
 // enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name every
@@ -83,7 +125,7 @@ func enables(p *policy.Policy, i Intent) (policy.Profile, bool) {
 }
 
 func rejected(reason schemas.ReasonCode, format string, args ...any) (Rejection, bool) {
-	return Rejection{schemas.Rejected, reason, fmt.Sprintf(format, args...)}, true
+	return Rejection{Outcome: schemas.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}, true
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -92,7 +134,8 @@ func notExpired(s Situation) (Rejection, bool) {
 	if !s.Intent.expired(s.Now) {
 		return Rejection{}, false
 	}
-	return Rejection{schemas.Expired, schemas.ReasonExpired, "expired at " + clock(s.Intent.Expires) + " before its turn came"}, true
+	message := "expired at " + clock(s.Intent.Expires) + " before its turn came"
+	return Rejection{Outcome: schemas.Expired, Reason: schemas.ReasonExpired, Message: message}, true
 }
 
 func enabled(s Situation) (Rejection, bool) {
@@ -141,10 +184,6 @@ func notProtected(s Situation) (Rejection, bool) {
 	rules := make([]string, len(s.Protections))
 	for i, p := range s.Protections {
 		rules[i] = p.Rule + ": " + p.Detail
-	}
-	if len(s.Protections) == 1 && s.Protections[0].Rule == policy.NodeFitRule {
-		// Another node may have capacity again soon: the strategy decides anew.
-		return Rejection{schemas.Deferred, schemas.ReasonOutdated, rules[0]}, true
 	}
 	return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
 }

@@ -137,7 +137,7 @@ func TestAPodThatHadEndedWhenTheStrategyDecidedIsRemoved(t *testing.T) {
 }
 
 func TestAVerdictOfADryRunSaysSo(t *testing.T) {
-	got := New(Config{DryRun: true}).verdict(wish(), Rejection{schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted"})
+	got := New(Config{DryRun: true}).verdict(wish(), Rejection{Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Message: "evicted"})
 	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
 	want.DryRun = true
 	if !reflect.DeepEqual(got, want) {

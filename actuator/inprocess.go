@@ -82,7 +82,7 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 				err = fmt.Errorf("pods wait for their turn: %w", ctx.Err())
 			}
 		}
-		verdicts[i] = b.a.verdict(intent, Rejection{schemas.Deferred, schemas.ReasonAPIUnavailable, err.Error()})
+		verdicts[i] = b.a.verdict(intent, Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()})
 	}
 	return verdicts, err
 }

@@ -341,7 +341,7 @@ func (d departures) stale(m *message, workload types.UID) (Rejection, bool) {
 	for _, g := range groupsOf(of, workload) {
 		for _, x := range d[g] {
 			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.scope.Event != of.Event && !m.lists[x.uid()] {
-				return Rejection{schemas.Deferred, schemas.ReasonOutdated, fmt.Sprintf(
+				return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonOutdated, Message: fmt.Sprintf(
 					"another pod of the group has been moved since the decision, which was made on the state at %s", clock(of.Now))}, true
 			}
 		}

@@ -273,8 +273,19 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 func (s *session) abandon(x *inFlight, now time.Time) {
 	s.departures.remove(x)
 	s.moves.remove(x)
+	s.releaseCapacity(x)
 	s.releaseFor(x.at)
 	s.begun.remove(x.record)
+}
+
+// dryRunReservation is how long capacity is reserved in a dry run, in which no replacement comes.
+const dryRunReservation = 30 * time.Second
+
+// releaseCapacity releases what is reserved for the replacement of a pod: it has a node, or is not awaited any more.
+func (s *session) releaseCapacity(x *inFlight) {
+	if s.cfg.Capacity != nil {
+		s.cfg.Capacity.Release(x.uid())
+	}
 }
 
 // returnTokens returns the tokens of the cluster and of the namespace that the move holds.

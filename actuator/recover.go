@@ -156,6 +156,9 @@ func (s *session) restore(moves []*inFlight) {
 			s.settled[x.uid()] = x
 		} else {
 			s.moves.add(x, s.cfg.View)
+			if s.cfg.Capacity != nil {
+				s.cfg.Capacity.ReserveMoved(x.uid())
+			}
 			s.queues.inFlight.Add(x.uid())
 		}
 	}

@@ -36,6 +36,7 @@ func (s *session) conclude(v verdictOn) {
 			s.moves.remove(x)
 			s.releaseFor(x.at)
 			x.Settled = true
+			time.AfterFunc(dryRunReservation, func() { s.releaseCapacity(x) })
 		}
 		s.remember(x, s.cfg.Now())
 		s.queues.inFlight.Add(x.uid())

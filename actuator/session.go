@@ -116,6 +116,9 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	s.closed = true
 	s.mu.Unlock()
 	s.publishing.Wait()
+	for _, x := range s.moves.all {
+		s.releaseCapacity(x) // the next leader reserves it
+	}
 	s.ledgerWrites.queue.ShutDown()
 	writers.Wait()
 	return err

@@ -184,6 +184,9 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 	if x.replacement != "" {
 		by, _ = s.cfg.View.Pod(x.replacement)
 	}
+	if by.Node != "" {
+		s.releaseCapacity(x)
+	}
 	pod, _ := s.cfg.View.Pod(x.uid())
 	e, over := settled(x, s.traits(x), pod, by, s.cfg.View.Tally(x.at.workload), now)
 	if !over {
@@ -195,6 +198,7 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 // arrive ends a move in flight: it frees what the move counted against, and says how it ended. The caller holds mu.
 func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
+	s.releaseCapacity(x)
 	s.clusterDue = true // one pending replacement less, or the same one for longer than it is followed
 	s.releaseFor(x.at)
 	s.landed(x, e, now)

@@ -69,7 +69,7 @@ func (o once) batches(ctx context.Context) (batches, error) {
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: o.client, View: view.Workloads(), Room: view, Facts: view, Policy: o.policy, Source: o.settings.Source("once"),
+		Client: o.client, View: view.Workloads(), Room: view, Facts: view, Capacity: view, Policy: o.policy, Source: o.settings.Source("once"),
 		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid,
 		Log: slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
 	})

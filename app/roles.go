@@ -146,7 +146,7 @@ func (p *process) startWatcher() error {
 func (p *process) startActuator() error {
 	a := actuator.New(actuator.Config{
 		Client: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
-		Facts: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
+		Facts: p.cluster, Capacity: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
 		Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease),
 		Self: corev1.ObjectReference{
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace,

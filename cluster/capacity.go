@@ -26,12 +26,17 @@ type capacity struct {
 	known bool // the cache holds all kinds that decide it
 	mu    sync.RWMutex
 	fit   *fit.Cluster
+	// reserved are the reservations by the UIDs of the moved pods. mu guards it.
+	reserved     map[types.UID]*reservation
+	reservations int // how many there have been
 
 	changes sync.Mutex
 	pending []func() // changes that are not applied yet, in order
 }
 
-func newCapacity(known bool) *capacity { return &capacity{known: known, fit: fit.New()} }
+func newCapacity(known bool) *capacity {
+	return &capacity{known: known, fit: fit.New(), reserved: map[types.UID]*reservation{}}
+}
 
 // placement is a handler of a kind that decides where pods fit. old is nil for an object that is new, new for one that is gone.
 func placement[T any, P interface {
@@ -51,6 +56,12 @@ func placement[T any, P interface {
 func (r *capacity) pod(old, new *corev1.Pod) {
 	if old == nil || new == nil || !samePlacement(old, new) {
 		placement[corev1.Pod](r)(old, new)
+	}
+	switch {
+	case new == nil:
+		r.add(func() { r.gone(old.UID) })
+	case new.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
+		r.add(func() { r.bound(new) })
 	}
 }
 
@@ -99,30 +110,40 @@ func resized(p *corev1.Pod) bool {
 		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
 }
 
+// notKnown is why no pod is judged in a process that does not watch the kinds that decide where pods fit.
+const notKnown = "not judged: this process does not watch the kinds that decide it"
+
 // Elsewhere says whether the pod's replacement fits on another node that is ready and that nodes selects, nil all of them; and
-// if not, why not. A pod that cannot be judged does not: the policy asks not to move pods that have nowhere to go. It does not
-// change the pod.
-func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why string) {
+// if not, why not. judged is false if the pod cannot be judged; then it does not fit. It does not change the pod.
+func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
 	if !c.capacity.known {
-		return false, "not judged: this process does not watch the kinds that decide it"
+		return false, false, notKnown
 	}
 	var result fit.Result
-	c.Ask(pod, func(q *fit.Question) {
-		result = q.Elsewhere(fit.Search{Allowed: func(n *corev1.Node) bool {
-			return !NotReady(n) && (nodes == nil || nodes.Matches(labels.Set(n.Labels)))
-		}})
-	})
+	c.Ask(pod, func(q *fit.Question) { result = q.Elsewhere(fit.Search{Allowed: targets(nodes)}) })
+	return result.OK, result.Judged, describe(result, nodes)
+}
+
+// targets selects the nodes that can take a replacement: those that are ready and that nodes selects, nil all of them.
+func targets(nodes labels.Selector) func(*corev1.Node) bool {
+	return func(n *corev1.Node) bool {
+		return !NotReady(n) && (nodes == nil || nodes.Matches(labels.Set(n.Labels)))
+	}
+}
+
+// describe says why a replacement fits on no other node that nodes selects. Empty: it fits.
+func describe(result fit.Result, nodes labels.Selector) string {
 	switch {
 	case result.OK:
-		return true, ""
+		return ""
 	case !result.Judged:
-		return false, fmt.Sprintf("not judged: %s", result.Reason)
+		return fmt.Sprintf("not judged: %s", result.Reason)
 	case len(result.Refused) > 0:
-		return false, Refusal(result.Refused)
+		return Refusal(result.Refused)
 	case nodes != nil:
-		return false, fmt.Sprintf("there is no other node that is ready and matches %q", nodes)
+		return fmt.Sprintf("there is no other node that is ready and matches %q", nodes)
 	}
-	return false, "there is no other node that is ready"
+	return "there is no other node that is ready"
 }
 
 // Ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
@@ -132,22 +153,6 @@ func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
 	c.capacity.mu.RLock()
 	defer c.capacity.mu.RUnlock()
 	f(c.capacity.fit.Ask(pod))
-}
-
-// Promise holds room on the node that the replacement of a pod would prefer, and says whether there is one.
-func (c *Cache) Promise(pod *corev1.Pod) bool {
-	c.capacity.lock()
-	defer c.capacity.mu.Unlock()
-	found := c.capacity.fit.Elsewhere(pod, fit.Search{Allowed: func(n *corev1.Node) bool { return !NotReady(n) }})
-	if found.OK {
-		c.capacity.fit.Promise(pod, found.Node)
-	}
-	return found.OK
-}
-
-// Release ends the promise for the replacement of a pod. It does not wait for a running question.
-func (c *Cache) Release(pod types.UID) {
-	c.capacity.add(func() { c.capacity.fit.Release(pod) })
 }
 
 // Refusal describes why nodes refused a pod, with the number of nodes for each reason, most frequent first.

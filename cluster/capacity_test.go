@@ -48,7 +48,7 @@ func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
 			for _, o := range append([]runtime.Object{roomy("here"), c.pod}, c.objects...) {
 				give(t, r, o)
 			}
-			fits, why := (&Cache{capacity: r}).Elsewhere(c.pod, c.nodes)
+			fits, _, why := (&Cache{capacity: r}).Elsewhere(c.pod, c.nodes)
 			if fits != (c.want == "") || why != c.want {
 				t.Errorf("got %v, %q, want %q", fits, why, c.want)
 			}
@@ -80,7 +80,7 @@ func TestTheRoomForgetsWhatIsGone(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.change()
-		if fits, why := (&Cache{capacity: r}).Elsewhere(asked, nil); fits != (step.want == "") || why != step.want {
+		if fits, _, why := (&Cache{capacity: r}).Elsewhere(asked, nil); fits != (step.want == "") || why != step.want {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
 	}
@@ -118,7 +118,7 @@ func TestCapacityChanges(t *testing.T) {
 				t.Error("the change waits for the question")
 			}
 		})
-		if fits, _ := c.Elsewhere(asked, nil); fits {
+		if fits, _, _ := c.Elsewhere(asked, nil); fits {
 			t.Error("the next question does not know the change")
 		}
 	})

@@ -5,7 +5,7 @@
 //	   │
 //	   └─▶ Cache.OnUpdate ──▶ indexes                              ──▶ handlers of the watcher and maintenance, see AddHandler
 //	                           budgets    budget ─▶ pods    facts.go
-//	                           capacity   where pods fit    capacity.go
+//	                           capacity   where pods fit    capacity.go, reservations.go
 //	                           Workloads  owner ─▶ pods     workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
 //	                           nodes      taint times       nodes.go
 //

@@ -195,7 +195,7 @@ func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.change()
-		fits, why := c.Elsewhere(asked, nil)
+		fits, _, why := c.Elsewhere(asked, nil)
 		if fits != (step.want == "") || strings.TrimPrefix(why, "does not fit on the only other node: ") != step.want {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
@@ -208,7 +208,7 @@ func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
 			}},
 		}}
 	})
-	if fits, why := c.Elsewhere(apart, nil); fits || why != "does not fit on the only other node: pod-anti-affinity" {
+	if fits, _, why := c.Elsewhere(apart, nil); fits || why != "does not fit on the only other node: pod-anti-affinity" {
 		t.Errorf("namespace: got %v, %q", fits, why)
 	}
 }

@@ -21,7 +21,7 @@
 // PodTopologySpread and InterPodAffinity, and room that is nominated to pods of the same or a higher priority. A test
 // asks the real scheduler the same questions.
 //
-// Room that is promised to pods on the move counts too, see [Cluster.Promise].
+// Capacity that is reserved for replacements counts too, see [Cluster.Reserve].
 //
 // # What is not
 //
@@ -46,7 +46,7 @@
 //	cluster.go    Cluster: what the watch tells      node.go       host and placed: a node and a pod in plain numbers
 //	question.go   Ask, On: the filters in order      elsewhere.go  Elsewhere: any other node, and which one is preferred
 //	world.go      the cluster without the pod that   resources.go  NodeResourcesFit
-//	              moves, and with what is promised   nodeterms.go  NodeAffinity
+//	              moves, and with what is reserved   nodeterms.go  NodeAffinity
 //	verdict.go    Verdict and its Reasons            exclusive.go  NodePorts, VolumeRestrictions: one pod on a node
 //	terms.go      pod affinity terms                 affinity.go   InterPodAffinity
 //	tally.go      pods counted by their labels       spread.go     PodTopologySpread
@@ -88,8 +88,8 @@ type Cluster struct {
 	pods  map[types.UID]*placed
 	// nominated are pods that wait for room which the scheduler made for them, by UID.
 	nominated map[types.UID]*placed
-	// promised are pods on the move, by the UID that the promise was made for.
-	promised    map[types.UID]*placed
+	// reserved are the replacements of pods on the move, by the UIDs of those pods.
+	reserved    map[types.UID]*placed
 	cohorts     cohorts
 	repulsions  repulsions
 	controllers controllers
@@ -105,7 +105,7 @@ func New() *Cluster {
 		hosts:       map[string]*host{},
 		pods:        map[types.UID]*placed{},
 		nominated:   map[types.UID]*placed{},
-		promised:    map[types.UID]*placed{},
+		reserved:    map[types.UID]*placed{},
 		cohorts:     cohorts{},
 		repulsions:  repulsions{},
 		attractions: attractions{},
@@ -145,7 +145,8 @@ func (c *Cluster) Set(o metav1.Object) {
 	}
 }
 
-// Remove forgets an object. Pods that are bound to a node count again if it comes back; a promise stays when its pod goes.
+// Remove forgets an object. Pods that are bound to a node count again if it comes back; a
+// reservation stays when its pod goes.
 func (c *Cluster) Remove(o metav1.Object) {
 	name := o.GetName()
 	switch o := o.(type) {
@@ -265,17 +266,17 @@ func (c *Cluster) leave(p *placed) {
 	c.storage.leave(p)
 }
 
-// Promise holds room on a node for the replacement of a pod that is being moved. Until [Cluster.Release] another pod
-// fits a node only if it does so both with and without the replacements that are promised: they may come later than it,
-// or not at all. A second promise for the same pod replaces the first.
-func (c *Cluster) Promise(pod *corev1.Pod, node string) {
+// Reserve reserves capacity on a node for the replacement of a pod that is being moved. Until [Cluster.Release] another pod
+// fits a node only if it does so both with and without the replacements that are reserved: they may come later than it,
+// or not at all. A second reservation for the same pod replaces the first.
+func (c *Cluster) Reserve(pod *corev1.Pod, node string) {
 	p := newPlaced(pod, node)
 	p.holds = wanted(pod)
 	p.terminating = false
 	p.cohort = cohortKey(p.namespace, p.labels, false)
-	c.promised[p.uid] = p
+	c.reserved[p.uid] = p
 }
 
-// Release ends a promise: the replacement has a node of its own, or is not awaited any more. uid is the [UID] of the pod
-// that was moved. Without such a promise it does nothing.
-func (c *Cluster) Release(uid types.UID) { delete(c.promised, uid) }
+// Release ends a reservation: the replacement has a node of its own, or is not awaited any more. uid is the [UID] of the pod
+// that was moved. Without a reservation it does nothing.
+func (c *Cluster) Release(uid types.UID) { delete(c.reserved, uid) }

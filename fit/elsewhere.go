@@ -13,6 +13,8 @@ type Search struct {
 	Allowed func(*corev1.Node) bool
 	// Enough is after how many fitting nodes to stop. 0: after the first. math.MaxInt: look at all.
 	Enough int
+	// Jointly: the replacements for which capacity is reserved will be there. Otherwise the pod must also fit without them.
+	Jointly bool
 }
 
 // Result is what a search has found.
@@ -31,6 +33,8 @@ type Result struct {
 	Preference int64
 	// Refused counts the nodes that do not fit, by reason, among those that were looked at.
 	Refused map[Reason]int
+	// Reserved: a node that was looked at would fit, if no capacity were reserved. Not set if OK.
+	Reserved bool
 }
 
 // Fits judges one node, see [Question.On].
@@ -51,10 +55,11 @@ func (q *Question) Elsewhere(s Search) Result {
 		}
 		v := q.all
 		if v.Reason == "" {
-			v = q.on(h)
+			v = q.on(h, s.Jointly)
 		}
 		if !v.OK {
 			r.Refused[v.Reason]++
+			r.Reserved = r.Reserved || len(q.worlds) > 1 && q.node(h).Reason == "" && q.worlds[0].on(h).OK
 			continue
 		}
 		r.OK = true
@@ -66,7 +71,9 @@ func (q *Question) Elsewhere(s Search) Result {
 			break
 		}
 	}
-	if !r.OK {
+	if r.OK {
+		r.Reserved = false
+	} else {
 		r.Preference = 0
 	}
 	return r

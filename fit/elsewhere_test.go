@@ -106,7 +106,7 @@ func TestAVerdictReadsWell(t *testing.T) {
 
 func TestOneQuestionMayBeAskedByMany(t *testing.T) {
 	c := cluster(threeZones(pod("p", on("a"), spread(zone)), pod("q", on("b")))...)
-	c.Promise(pod("moving"), "b")
+	c.Reserve(pod("moving"), "b")
 	q := c.Ask(pod("p", on("a"), spread(zone)))
 	want := q.Elsewhere(fit.Search{Enough: math.MaxInt})
 	var group sync.WaitGroup

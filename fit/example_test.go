@@ -18,7 +18,7 @@ func Example() {
 	fmt.Println(cluster.Fits(waiting, "node-1"))
 	fmt.Println(cluster.Elsewhere(running, fit.Search{}).Node)
 
-	cluster.Promise(running, "node-2")
+	cluster.Reserve(running, "node-2")
 	fmt.Println(cluster.Fits(waiting, "node-2"))
 	// Output:
 	// resource: cpu

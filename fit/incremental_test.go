@@ -201,7 +201,7 @@ func TestAPromiseCountsLikeThePodOnceItIsThere(t *testing.T) {
 		moving.Status.Phase, moving.DeletionTimestamp, moving.Spec.NodeName = "", nil, fmt.Sprint(c.upTo(12))
 		for _, p := range c.bound() {
 			now := verdicts(c.cluster, p)
-			c.cluster.Promise(moving, moving.Spec.NodeName)
+			c.cluster.Reserve(moving, moving.Spec.NodeName)
 			got := verdicts(c.cluster, p)
 			c.cluster.Release(moving.UID)
 			c.cluster.Set(moving)
@@ -221,11 +221,11 @@ func TestAPromiseCountsLikeThePodOnceItIsThere(t *testing.T) {
 		}
 	}
 	if decided < 30 {
-		t.Errorf("the promise decided %d times, want at least 30", decided)
+		t.Errorf("reservations decided %d times, want at least 30", decided)
 	}
 }
 
-// A question changes nothing, also where the pod itself and promises have to be put aside.
+// A question changes nothing, also where the pod itself and reservations have to be put aside.
 func TestAskingChangesNothing(t *testing.T) {
 	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
 	for range 500 {
@@ -240,7 +240,7 @@ func TestAskingChangesNothing(t *testing.T) {
 		if !isPod {
 			continue
 		}
-		c.cluster.Promise(pod("moving"), "1")
+		c.cluster.Reserve(pod("moving"), "1")
 		c.cluster.Elsewhere(p, fit.Search{Enough: 100})
 		c.cluster.Fits(p, p.Spec.NodeName)
 		c.cluster.Release("moving")

@@ -134,23 +134,23 @@ func TestRoomThatIsPromised(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", step, got, want)
 		}
 	}
-	check("nothing is promised", p, fits())
-	c.Promise(moving, "a")
-	check("the room is promised", p, verdict(fit.Resource, "cpu"))
+	check("nothing is reserved", p, fits())
+	c.Reserve(moving, "a")
+	check("the capacity is reserved", p, verdict(fit.Resource, "cpu"))
 	check("to the moving pod itself", moving, fits())
 	check("who needs little fits beside it", pod("small", requests("cpu", "1")), fits())
 	check("who wants to be near it has to wait", pod("friend", podLabel("app", "db"), near(term(zone, "web"))), verdict(fit.PodAffinity, zone))
 	check("who wants to be apart from it cannot come", pod("foe", apart(term(hostname, "web"))), verdict(fit.PodAntiAffinity, hostname))
 	c.Release("moving")
-	check("the promise is over", p, fits())
-	c.Promise(moving, "gone")
-	check("a promise on a node that is gone holds nothing", p, fits())
+	check("the reservation is over", p, fits())
+	c.Reserve(moving, "gone")
+	check("a reservation on a node that is gone holds nothing", p, fits())
 }
 
 func TestSpreadCountsWhatIsPromised(t *testing.T) {
 	c := cluster(threeZones()...)
 	p := pod("p", spread(zone))
-	c.Promise(pod("moving", on("b")), "a")
+	c.Reserve(pod("moving", on("b")), "a")
 	if got, want := c.Fits(p, "a"), verdict(fit.TopologySpread, zone); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -32,8 +32,8 @@ type Question struct {
 	claims    claims
 	// gone is what the pod itself occupies, nil if it is on no node.
 	gone *placed
-	// worlds are the states of the cluster that the pod has to fit in: as it is without the pod, then with all that is
-	// promised, if that is anything.
+	// worlds are the states of the cluster that the pod has to fit in: as it is without the pod, then with all replacements
+	// for which capacity is reserved, if there are any.
 	worlds []*world
 	// nominated are the pods that the scheduler made room for and that go before this one, by node.
 	nominated map[string][]*placed
@@ -102,14 +102,14 @@ func (q *Question) readTerms() Verdict {
 // prepareWorlds prepares the states of the cluster that the pod has to fit in.
 func (q *Question) prepareWorlds() {
 	q.worlds = []*world{q.newWorld(nil, nil)}
-	var promised []*placed
-	for uid, p := range q.cluster.promised {
+	var reserved []*placed
+	for uid, p := range q.cluster.reserved {
 		if uid != UID(q.pod) {
-			promised = append(promised, p)
+			reserved = append(reserved, p)
 		}
 	}
-	if len(promised) > 0 {
-		q.worlds = append(q.worlds, q.newWorld(nil, promised))
+	if len(reserved) > 0 {
+		q.worlds = append(q.worlds, q.newWorld(nil, reserved))
 	}
 	for uid, p := range q.cluster.nominated {
 		if uid == UID(q.pod) || p.priority < priority(q.pod) {
@@ -131,15 +131,19 @@ func (q *Question) On(node string) Verdict {
 	if h == nil || h.node == nil {
 		return no(UnknownNode, node)
 	}
-	return q.on(h)
+	return q.on(h, false)
 }
 
-// on judges a known node: first by what other pods do not matter for, then in each state of the cluster.
-func (q *Question) on(h *host) Verdict {
+// on judges a known node: first by what other pods do not matter for, then in each state of the cluster, or jointly in the last.
+func (q *Question) on(h *host, jointly bool) Verdict {
 	if v := q.node(h); v.Reason != "" {
 		return v
 	}
-	for _, w := range q.worlds {
+	worlds := q.worlds
+	if jointly {
+		worlds = worlds[len(worlds)-1:]
+	}
+	for _, w := range worlds {
 		if v := w.on(h); !v.OK {
 			return v
 		}

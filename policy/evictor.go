@@ -98,6 +98,8 @@ type Evictor struct {
 	// The selectors of args, compiled. nil matches everything.
 	selector, namespaces, targets labels.Selector
 	signals                       Signals
+	// mustFit: NodeFit holds for a strategy that moves a pod only if its replacement fits elsewhere.
+	mustFit bool
 }
 
 // NewEvictor makes the Evictor of args. It validates them.
@@ -123,6 +125,23 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 
 // Args are the arguments that e was made of.
 func (e Evictor) Args() EvictorArgs { return e.args }
+
+// WithFit returns e for a strategy that moves a pod only if its replacement fits on another node: NodeFit holds without nodeFit, except
+// for pods that cannot be judged.
+func (e Evictor) WithFit() Evictor {
+	e.mustFit = true
+	return e
+}
+
+// NodeFit says whether NodeFit holds, and which nodes count. nil: all.
+func (e Evictor) NodeFit() (holds bool, nodes labels.Selector) {
+	return e.args.NodeFit || e.mustFit, e.targets
+}
+
+// Refuses says whether NodeFit protects a pod whose replacement fits nowhere else, or that cannot be judged.
+func (e Evictor) Refuses(fits, judged bool) bool {
+	return !fits && (e.args.NodeFit || e.mustFit && judged)
+}
 
 // moves says whether a protection that is on by default is switched off.
 func (e Evictor) moves(rule string, older bool) bool {

@@ -27,6 +27,8 @@
 package policy
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/policy/strict"
@@ -104,6 +106,24 @@ type Profile struct {
 	Name       string
 	Evictor    Evictor
 	Strategies []Enabled
+}
+
+// EvictorFor returns the rules that protect pods from a strategy of the profile, or from a request.
+func (p Profile) EvictorFor(strategy string) Evictor {
+	i := slices.IndexFunc(p.Strategies, func(e Enabled) bool { return e.Name == strategy })
+	if i >= 0 && p.Strategies[i].MustFit() {
+		return p.Evictor.WithFit()
+	}
+	return p.Evictor
+}
+
+// NeedsCapacity says whether a profile or a strategy has to know where pods fit.
+func (p Policy) NeedsCapacity() bool {
+	return slices.ContainsFunc(p.Profiles, func(p Profile) bool {
+		return p.Evictor.Needs().Room || slices.ContainsFunc(p.Strategies, func(e Enabled) bool {
+			return e.Needs(FactElsewhere) || e.Needs(FactFit)
+		})
+	})
 }
 
 // Validate checks the values; each error is a *[FieldError].

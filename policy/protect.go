@@ -85,8 +85,8 @@ func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time
 			return slices.Contains(overridden, p.Rule) && slices.Contains(Overridable(), p.Rule)
 		})
 	}
-	if e.args.NodeFit && facts != nil && len(l.found) == 0 && !slices.Contains(overridden, NodeFitRule) {
-		if fits, why := facts.Elsewhere(pod, e.targets); !fits { // costs more than all other rules together
+	if holds, nodes := e.NodeFit(); holds && facts != nil && len(l.found) == 0 && !slices.Contains(overridden, NodeFitRule) {
+		if fits, judged, why := facts.Elsewhere(pod, nodes); e.Refuses(fits, judged) { // costs more than all other rules together
 			l.add(NodeFitRule, "%s", why)
 		}
 	}
@@ -251,8 +251,9 @@ type Facts interface {
 	// NamespaceLabels are the labels of a namespace, and whether there is one of that name.
 	NamespaceLabels(name string) (of labels.Set, found bool)
 	// Elsewhere says whether the scheduler would place the pod's replacement on a ready node that nodes selects, other
-	// than the one that the pod runs on. nil selects all. why says in words what keeps it away; it is empty if it fits.
-	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why string)
+	// than the one that the pod runs on. nil selects all. why says in words what keeps it away; it is empty if it fits. judged is false
+	// if nothing can be said about the pod.
+	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
 }
 
 // Needs are the kinds of facts that an [Evictor] asks for. The zero value is none: pods are judged alone.
@@ -268,6 +269,6 @@ func (e Evictor) Needs() Needs {
 		StorageClasses:  len(e.classes()) > 0,
 		PriorityClasses: e.args.PriorityThreshold.Name != "",
 		Namespaces:      e.namespaces != nil,
-		Room:            e.args.NodeFit,
+		Room:            e.args.NodeFit || e.mustFit,
 	}
 }

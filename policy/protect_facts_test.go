@@ -42,7 +42,7 @@ func (f told) NamespaceLabels(name string) (labels.Set, bool) {
 	return of, found
 }
 
-func (f told) Elsewhere(_ *corev1.Pod, nodes labels.Selector) (bool, string) {
+func (f told) Elsewhere(_ *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
 	if f.asked != nil {
 		selector := "all"
 		if nodes != nil {
@@ -51,9 +51,9 @@ func (f told) Elsewhere(_ *corev1.Pod, nodes labels.Selector) (bool, string) {
 		*f.asked = append(*f.asked, selector)
 	}
 	if f.room {
-		return true, ""
+		return true, true, ""
 	}
-	return false, "fits on none of 3 other nodes: resource on 3"
+	return false, true, "fits on none of 3 other nodes: resource on 3"
 }
 
 func ownedBy(uids ...types.UID) func(*corev1.Pod) {

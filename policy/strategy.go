@@ -121,6 +121,9 @@ const (
 	// FactConcerned is which pods of a node the strategy could want to move. A scope without such a pod is not published, unless it
 	// withdraws an earlier answer. The arguments are [Concerned].
 	FactConcerned Fact = "concerned"
+	// FactFit is that the replacement of a pod fits on another node: a pod for which that is not so counts as protected by NodeFit,
+	// whether or not the policy asks for nodeFit.
+	FactFit Fact = "fit"
 )
 
 // RequestTraits are the traits of the function that answers requests.
@@ -192,6 +195,7 @@ func (e Enabled) ScopeRules() (ScopeRules, error) {
 			r.Seeker, has = values.(Seeker)
 		case FactConcerned:
 			r.Concerned, has = values.(Concerned)
+		case FactFit:
 		default:
 			has = false
 		}
@@ -210,6 +214,16 @@ func (e Enabled) ScopeRules() (ScopeRules, error) {
 			e.Name, e.Scope, values)
 	}
 	return r, nil
+}
+
+// MustFit says whether the strategy moves a pod only if its replacement fits on another node.
+func (e Enabled) MustFit() bool {
+	if !e.Needs(FactFit) || e.Scope != schemas.SpreadKind {
+		return e.Needs(FactFit)
+	}
+	values, _ := e.Values()
+	spreading, ok := values.(Spreading)
+	return ok && spreading.NeedsRoom()
 }
 
 // Needs says whether the strategy needs the fact.

@@ -69,7 +69,8 @@ const (
 	ReasonWorkloadUnavailable ReasonCode = "WorkloadUnavailable" // deferred: too few pods of its workload are available
 	ReasonWorkloadPause       ReasonCode = "WorkloadPause"       // deferred: another pod of its workload was moved a moment ago
 	ReasonNamespaceRate       ReasonCode = "NamespaceRate"       // deferred: its namespace has used up its rate
-	ReasonOutdated            ReasonCode = "Outdated"            // deferred: the decision is outdated, or nodeFit finds no node
+	ReasonOutdated            ReasonCode = "Outdated"            // deferred: the decision is outdated: another pod that it counted has moved
+	ReasonNodeFit             ReasonCode = "NodeFit"             // deferred: its replacement fits on no other node
 	ReasonLoop                ReasonCode = "Loop"                // deferred: workload circuit breaker; its pods came back
 	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: cluster circuit breaker; too many unhealthy nodes
 	ReasonStormPending        ReasonCode = "StormPending"        // deferred: cluster circuit breaker; too many pending pods

@@ -111,6 +111,7 @@ type wish struct {
 
 func (w *wish) decide(o actuator.Rejection) {
 	v := w.open.Verdict(o.Outcome, o.Reason, o.Message)
+	v.Blockers = o.Blockers
 	w.verdict = &v
 }
 

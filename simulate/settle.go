@@ -56,8 +56,9 @@ func (r *round) limited(wishes []*wish) (through, held []*wish) {
 	return through, held
 }
 
-// carryOut gives the intents their verdicts.
+// carryOut gives the intents their verdicts. As in the actuator, capacity is reserved for the replacement of each pod that moves.
 func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
+	wishes = r.reserve(wishes)
 	var verdicts []schemas.Verdict
 	var err error
 	if r.Carry == nil {
@@ -75,9 +76,30 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 		w.verdict = &verdicts[i]
 		if w.verdict.Outcome != schemas.Evicted {
 			r.limits.giveBack(w.open.Intent)
+			if r.Policy.NeedsCapacity() {
+				r.offline.Cluster().Release(w.open.Intent.Pod.UID)
+			}
 		}
 	}
 	return err
+}
+
+// reserve returns the wishes with capacity for the replacements of their pods, where the rules ask for it. Others get a verdict.
+func (r *round) reserve(wishes []*wish) (fit []*wish) {
+	if !r.Policy.NeedsCapacity() {
+		return wishes
+	}
+	for _, w := range wishes {
+		profile, _ := r.Policy.Profile(w.open.Profile)
+		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
+		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), rules, nil, pod); rejected {
+			w.decide(rejection)
+			r.limits.giveBack(w.open.Intent)
+		} else {
+			fit = append(fit, w)
+		}
+	}
+	return fit
 }
 
 // share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows

@@ -157,6 +157,15 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 		{"nothing moves off the only node", "alone.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
 			"counts: 0 evicted, 0 deferred, 0 rejected",
 		}},
+		{"three pods for one slot", "capacity.yaml", simulate.Config{Policy: parse(t, profile("p", "{nodeFit: true}", taints))}, []string{
+			header,
+			"a first n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
+			"a second n1" + byTaint + "deferred NodeFit: NodeFit: does not fit on the only other node: resource, " +
+				"while capacity is reserved for the replacements of a/first",
+			"a third n1" + byTaint + "deferred NodeFit: NodeFit: does not fit on the only other node: resource, " +
+				"while capacity is reserved for the replacements of a/first",
+			"counts: 1 evicted, 2 deferred, 0 rejected",
+		}},
 		{"nothing to do", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts))}, []string{
 			"counts: 0 evicted, 0 deferred, 0 rejected",
 		}},

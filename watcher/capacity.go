@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
@@ -62,6 +61,17 @@ func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	f.keys[key] = fitAnswer{r.LackCapacity, r.FitHash}
 	if f.version != version {
 		signal(f.check)
+	}
+}
+
+// lacks notes that the actuator deferred a pod of a scope, since its replacement fits nowhere.
+func (f *fitDependents) lacks(key scope.Key, pod string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer := f.keys[key]
+	if !slices.Contains(answer.lackCapacity, pod) {
+		answer.lackCapacity = append(slices.Clip(answer.lackCapacity), pod)
+		f.keys[key] = answer
 	}
 }
 
@@ -123,10 +133,19 @@ func (s *session) checkFit() {
 		if err != nil || r.Scope == nil {
 			r = scope.Result{}
 		}
+		fits := false
+		for _, pod := range before.lackCapacity {
+			p := scope.BoundPod(s.w.cluster, pod)
+			if p == nil || slices.Contains(r.LackCapacity, pod) {
+				continue
+			}
+			if elsewhere, _, _ := s.w.cluster.Elsewhere(p, nil); elsewhere {
+				fits = true
+			} else {
+				r.LackCapacity = append(r.LackCapacity, pod) // the actuator knows more moves than the scope
+			}
+		}
 		s.capacity.depend(key, r, version)
-		fits := slices.ContainsFunc(before.lackCapacity, func(pod string) bool {
-			return !slices.Contains(r.LackCapacity, pod) && scope.BoundPod(s.w.cluster, pod) != nil
-		})
 		if fits || r.FitHash != 0 && r.FitHash != before.hash {
 			s.queue.add(key, why)
 		}
@@ -142,67 +161,25 @@ func placementDiffers(old, new *corev1.Pod) bool {
 		(old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) || !reflect.DeepEqual(old.Spec, new.Spec)
 }
 
-// reservationTimeout is how long capacity is reserved for a replacement: one that found no node in this time waits for something else.
+// reservationTimeout is how long capacity is reserved for a replacement in a process that does not follow the move: one that found no
+// node in this time waits for something else.
 const reservationTimeout = 30 * time.Second
 
-// reservations are the moved pods for whose replacements capacity is reserved, by controller, oldest move first. So of several pods that
-// fit into one gap, one at a time counts on it. The zero value is empty.
-type reservations struct {
-	mu    sync.Mutex
-	moved map[types.UID][]types.UID
-}
-
-func (r *reservations) add(controller, pod types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.moved == nil {
-		r.moved = map[types.UID][]types.UID{}
-	}
-	r.moved[controller] = append(r.moved[controller], pod)
-}
-
-// remove removes a pod, or for an empty UID the oldest one, and returns it; empty: there is none.
-func (r *reservations) remove(controller, pod types.UID) types.UID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := r.moved[controller]
-	i := slices.IndexFunc(list, func(uid types.UID) bool { return pod == "" || uid == pod })
-	if i < 0 {
-		return ""
-	}
-	pod = list[i]
-	if r.moved[controller] = slices.Delete(list, i, i+1); len(list) == 1 {
-		delete(r.moved, controller)
-	}
-	return pod
-}
-
-// reserve reserves capacity for the replacement of a moved pod, on the node that it prefers, also for a dry run. It does nothing if no
-// strategy needs to know where pods fit, or if the pod is already gone: its replacement may have a node.
+// reserve reserves capacity for the replacement of a moved pod, also for a dry run. It does nothing if no strategy needs to know where
+// pods fit, or if the actuator of this process did it.
 func (s *session) reserve(v schemas.Verdict) {
-	p := s.w.cluster.PodByUID(v.Intent.Pod.UID)
-	if p == nil || p.Spec.NodeName == "" || !s.policy.NeedsCapacity() {
-		return
-	}
-	controller := metav1.GetControllerOfNoCopy(p)
-	if controller == nil || !s.w.cluster.Promise(p) {
-		return
-	}
-	s.reserved.add(controller.UID, p.UID)
-	time.AfterFunc(reservationTimeout, func() { s.release(controller.UID, p.UID, p) })
-}
-
-// releaseFor releases what was reserved for a pod that got a node.
-func (s *session) releaseFor(p *corev1.Pod) {
-	if controller := metav1.GetControllerOfNoCopy(p); controller != nil {
-		s.release(controller.UID, "", p)
+	pod := v.Intent.Pod
+	if s.policy.NeedsCapacity() && s.w.cluster.ReserveMoved(pod.UID) {
+		time.AfterFunc(reservationTimeout, func() { s.release(pod) })
 	}
 }
 
-// release releases a reservation, if it is still there. cause is the pod that changed.
-func (s *session) release(controller, moved types.UID, cause *corev1.Pod) {
-	if moved = s.reserved.remove(controller, moved); moved != "" {
-		s.w.cluster.Release(moved)
-		s.capacityChanged("Pod", cause)
+// release releases what is reserved for the replacement of a pod whose move is over.
+func (s *session) release(pod schemas.PodRef) {
+	if s.policy.NeedsCapacity() {
+		s.w.cluster.Release(pod.UID)
+		s.capacity.changed(s.newTrigger(schemas.Cause{Kind: schemas.CauseRoom, Object: &schemas.ObjectRef{
+			Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		}}))
 	}
 }

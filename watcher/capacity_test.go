@@ -154,6 +154,29 @@ func TestFitIsCheckedOncePerSecond(t *testing.T) {
 	})
 }
 
+func TestPodThatTheActuatorDeferred(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leadingOver(t, protecting(t, policy.EvictorArgs{}), crowded(), func(d *driven, bus *collected) {
+			v := schemas.Verdict{
+				Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit, Profile: "p", Strategy: "nodes",
+				Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+				Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "big", UID: "big"}, Node: "n1"},
+			}
+			e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bus.tell(e)
+			synctest.Wait()
+			d.remove(guest("unrelated", "n1"))
+			d.remove(guest("right", "n2", asks("1")))
+			if got, want := scopesOf(t, bus), []string{"nodes n1: retry pod/web/big room pod/web/right"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("got %q, want %q: capacity appeared", got, want)
+			}
+		})
+	})
+}
+
 func TestReservation(t *testing.T) {
 	controlled := func(p *corev1.Pod) {
 		yes := true
@@ -200,7 +223,7 @@ func TestReservation(t *testing.T) {
 					}
 					c.then(d)
 					synctest.Wait()
-					if fits, why := d.cluster.Elsewhere(second, nil); fits != c.fits {
+					if fits, _, why := d.cluster.Elsewhere(second, nil); fits != c.fits {
 						t.Errorf("fits: %v %s, want %v", fits, why, c.fits)
 					}
 				})

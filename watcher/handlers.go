@@ -85,9 +85,6 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		s.blocked.forget(old.UID)
 		s.requests.PodGone(old.UID)
 	}
-	if new != nil && new.Spec.NodeName != "" && (old == nil || old.UID != new.UID || old.Spec.NodeName == "") {
-		s.releaseFor(new)
-	}
 	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && placementDiffers(old, new) {
 		s.capacityChanged("Pod", p)
 	}

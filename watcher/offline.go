@@ -46,6 +46,9 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	return o, nil
 }
 
+// Cluster is the cache of the objects that were set. Only the methods of Offline may change them.
+func (o *Offline) Cluster() *cluster.Cache { return o.w.cluster }
+
 // Set adds or replaces an object of a kind that a [Watcher] watches; it fails for any other. It drops the fields that no decision
 // depends on from the object.
 func (o *Offline) Set(object any, now time.Time) error {

@@ -27,7 +27,6 @@ type session struct {
 	queue    *queue
 	blocked  *blockedPods
 	capacity *fitDependents
-	reserved reservations
 	outbox   *outbox
 	requests *requests.Controller
 	retries  workqueue.TypedRateLimiter[string]

@@ -76,9 +76,16 @@ func (s *session) verdict(e schemas.Event) {
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
+	if v.Outcome == schemas.Settled {
+		s.release(v.Intent.Pod)
+	}
 	switch {
 	case v.Outcome == schemas.Settled && !takenBack: // it may have blocked pods of its workload, node, and namespace
-		by := []schemas.ObjectRef{{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: v.Intent.Pod.Namespace}}
+		pod := v.Intent.Pod
+		by := []schemas.ObjectRef{
+			{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: pod.Namespace},
+			{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+		}
 		if w := v.Workload; w != nil {
 			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})
 		}
@@ -91,6 +98,9 @@ func (s *session) verdict(e schemas.Event) {
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
 		pod := v.Intent.Pod
 		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+		if v.Reason == schemas.ReasonNodeFit {
+			s.capacity.lacks(key, pod.String())
+		}
 		t.at = s.w.now().Add(s.blocked.deferred(v, key, s.w.cluster.BudgetAllows, s.w.now()))
 		s.queue.add(key, t)
 	default:

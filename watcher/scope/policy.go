@@ -27,6 +27,8 @@ type Strategy struct {
 	policy.Enabled
 	policy.ScopeRules
 	Profile *policy.Profile
+	// Evictor are the rules that protect pods from the strategy. Spread scopes say where pods fit, so NodeFit is left to nodeFit.
+	Evictor policy.Evictor
 }
 
 // Compile compiles a policy. It fails for arguments that do not belong to their strategy.
@@ -38,7 +40,10 @@ func Compile(p policy.Policy) (*CompiledPolicy, error) {
 			if err != nil {
 				return nil, fmt.Errorf("profile %s: %w", p.Profiles[i].Name, err)
 			}
-			s := &Strategy{Enabled: enabled, ScopeRules: rules, Profile: &p.Profiles[i]}
+			s := &Strategy{Enabled: enabled, ScopeRules: rules, Profile: &p.Profiles[i], Evictor: p.Profiles[i].Evictor}
+			if rules.Spreading == nil && enabled.MustFit() {
+				s.Evictor = s.Evictor.WithFit()
+			}
 			c.Strategies = append(c.Strategies, s)
 			for _, kind := range enabled.Wakes {
 				c.wokenBy[kind] = append(c.wokenBy[kind], s)
@@ -68,7 +73,7 @@ func (c *CompiledPolicy) Find(key Key) *Strategy {
 		for i := range c.Profiles {
 			if p := &c.Profiles[i]; p.Name == key.Profile {
 				s := policy.Strategy{Name: schemas.RequestStrategy, Scope: schemas.RequestKind}
-				return &Strategy{Enabled: policy.Enabled{Strategy: s}, Profile: p}
+				return &Strategy{Enabled: policy.Enabled{Strategy: s}, Profile: p, Evictor: p.Evictor}
 			}
 		}
 		return nil
@@ -89,13 +94,6 @@ func (c *CompiledPolicy) Loads() []policy.Load {
 		}
 	}
 	return all
-}
-
-// NeedsCapacity says whether a strategy or a profile needs to know where pods fit.
-func (c *CompiledPolicy) NeedsCapacity() bool {
-	return slices.ContainsFunc(c.Strategies, func(s *Strategy) bool {
-		return s.Seeker != nil || s.Profile.Evictor.Needs().Room || s.Spreading != nil && s.Spreading.NeedsRoom()
-	})
 }
 
 // Unusable says why no pod of the node may move; empty: pods may.

@@ -133,7 +133,7 @@ func (b *build) again(at time.Time) {
 
 // scoped is a pod in a scope, with what protects it.
 func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
-	evictor := b.strategy.Profile.Evictor
+	evictor := b.strategy.Evictor
 	b.again(evictor.Lapses(p, b.head.Now))
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.cluster)}
 	if LacksCapacity(scoped.Protected) {

@@ -69,7 +69,7 @@ const (
 type Room interface {
 	// Elsewhere says whether a node other than the pod's own that matches the selector would take a second pod like it, and if
 	// not, why. nil selects all nodes. It does not change the pod.
-	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits bool, why string)
+	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
 }
 
 // Config configures a [Method]. Client and Policy are required.

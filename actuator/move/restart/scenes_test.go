@@ -730,8 +730,8 @@ func testFor(p *place) {
 // noRoom is a cluster without room.
 type noRoom struct{}
 
-func (noRoom) Elsewhere(pod *corev1.Pod, _ labels.Selector) (bool, string) {
-	return false, "not for " + pod.Name
+func (noRoom) Elsewhere(pod *corev1.Pod, _ labels.Selector) (fits, judged bool, why string) {
+	return false, true, "not for " + pod.Name
 }
 
 func testRefusals(p *place) {

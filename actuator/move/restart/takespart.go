@@ -151,7 +151,10 @@ func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error)
 // complement reads the other objects that the checks need.
 func (m *Method) complement(ctx context.Context, c *candidate) error {
 	if m.cfg.Room != nil {
-		c.Elsewhere = func(pod *corev1.Pod) (bool, string) { return m.cfg.Room.Elsewhere(pod, nil) }
+		c.Elsewhere = func(pod *corev1.Pod) (bool, string) {
+			fits, _, why := m.cfg.Room.Elsewhere(pod, nil)
+			return fits, why
+		}
 	}
 	namespace := c.Pod.Namespace
 	for _, name := range claimNames(c.Pod) {
