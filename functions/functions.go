@@ -71,8 +71,9 @@ func Request() Function {
 
 // All lists every strategy of this binary.
 func All() []Function {
-	violation := policy.Traits{Priority: policy.PriorityViolation}
-	balance := policy.Traits{Priority: policy.PriorityBalance}
+	apart := policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactFit}}
+	// A pod that fits nowhere else would come back or stay Pending, so these move only pods whose replacements fit.
+	balance := policy.Traits{Priority: policy.PriorityBalance, Facts: []policy.Fact{policy.FactFit}}
 	renewal := policy.Traits{Priority: policy.PriorityViolation, RenewsPods: true, Facts: []policy.Fact{policy.FactDue}}
 	return []Function{
 		function(nodetaints.Args{}, policy.Strategy{
@@ -103,13 +104,15 @@ func All() []Function {
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
 		function(podantiaffinity.Args{}, policy.Strategy{
-			Name: "RemovePodsViolatingInterPodAntiAffinity", Point: policy.Deschedule, Traits: violation,
+			Name: "RemovePodsViolatingInterPodAntiAffinity", Point: policy.Deschedule, Traits: apart,
 			Summary: "Moves pods that are beside a pod which their required anti-affinity forbids.",
 			Wakes:   onChanges(schemas.NodeRemoved, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
 		function(nodeaffinity.Args{}, policy.Strategy{
 			Name: "RemovePodsViolatingNodeAffinity", Point: policy.Deschedule,
-			Traits:  policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere, policy.FactConcerned}},
+			Traits: policy.Traits{
+				Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere, policy.FactConcerned, policy.FactFit},
+			},
 			Summary: "Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
 			Wakes: onChanges(schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.PodScheduled, schemas.PodLabels),

@@ -14,7 +14,8 @@ type WorkloadScope struct {
 	ScopeHead
 	// Pods are in the order of their names.
 	Pods []ScopedPod `json:"pods"`
-	// Nodes are all nodes, those that look alike to the pods of this scope in one group.
+	// Nodes are all nodes, those that look alike to the pods of this scope in one group. For a strategy whose pods have to fit on
+	// another node, a node that runs none of the pods and could take none is left out.
 	Nodes []NodeGroup `json:"nodes"`
 }
 

@@ -63,12 +63,12 @@ func (a Args) considers(pod *corev1.Pod) bool {
 		!candidate.Owned(pod, a.ExcludeOwnerKinds)
 }
 
-// counts reports whether the pod is one of the replicas to spread: nothing protects it, or only that it is terminating or too
-// young. Otherwise the pods that were just moved, and then their replacements, would be missing in the number of replicas, and
+// counts reports whether the pod is one of the replicas to spread: nothing protects it, or only that it is terminating, too young,
+// or fits nowhere else. Otherwise the pods that were just moved, and then their replacements, would be missing in the number of replicas, and
 // too many of the others would move.
 func counts(p *schemas.ScopedPod) bool {
 	for _, protection := range p.Protected {
-		if protection.Rule != policy.TerminatingPods && protection.Rule != policy.MinPodAgeRule {
+		if !slices.Contains([]string{policy.TerminatingPods, policy.MinPodAgeRule, policy.NodeFitRule}, protection.Rule) {
 			return false
 		}
 	}

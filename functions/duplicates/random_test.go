@@ -54,7 +54,7 @@ func most(s schemas.WorkloadScope) map[string]int {
 }
 
 func waitsOrMoves(p *schemas.ScopedPod) bool {
-	return len(p.Protected) == 0 || len(p.Protected) == 1 && slices.Contains([]string{policy.TerminatingPods, policy.MinPodAgeRule}, p.Protected[0].Rule)
+	return len(p.Protected) == 0 || len(p.Protected) == 1 && slices.Contains([]string{policy.TerminatingPods, policy.MinPodAgeRule, policy.NodeFitRule}, p.Protected[0].Rule)
 }
 
 // union are the names of the nodes that the pods could run on.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -145,8 +146,38 @@ func (w *workloads) read(key string) func(*build) schemas.Payload {
 		for _, p := range pods {
 			scope.Pods = append(scope.Pods, b.scoped(b.current(p)))
 		}
+		if b.strategy.Needs(policy.FactFit) {
+			b.removeUnable(nodes, pods)
+		}
 		scope.Nodes = nodeGroups(nodes, requiredLabels(pods))
 		return scope
+	}
+}
+
+// removeUnable removes the nodes that run none of the pods and have no capacity for one. It asks for one pod of those with the same
+// images, since a template made them.
+func (b *build) removeUnable(nodes map[string]*corev1.Node, pods []*corev1.Pod) {
+	unable := maps.Clone(nodes)
+	asked := map[string]bool{}
+	for _, p := range pods {
+		delete(unable, p.Spec.NodeName)
+		images := imagesOf(p)
+		if asked[images] {
+			continue
+		}
+		asked[images] = true
+		b.cluster.Ask(p, func(q *fit.Question) {
+			maps.DeleteFunc(unable, func(name string, _ *corev1.Node) bool {
+				v := q.On(name)
+				return v.OK || !v.Judged
+			})
+		})
+	}
+	for name := range unable {
+		delete(nodes, name)
+	}
+	if len(unable) > 0 {
+		b.hash("", slices.Sorted(maps.Keys(unable)))
 	}
 }
 
@@ -215,12 +246,16 @@ func ownerKeys(p *corev1.Pod) []string {
 }
 
 func placeOf(m member) place {
-	images := make([]string, len(m.pod.Spec.Containers))
-	for i := range m.pod.Spec.Containers {
-		images[i] = m.pod.Spec.Containers[i].Image
+	return place{node: m.node.Name, images: imagesOf(m.pod)}
+}
+
+func imagesOf(p *corev1.Pod) string {
+	images := make([]string, len(p.Spec.Containers))
+	for i := range p.Spec.Containers {
+		images[i] = p.Spec.Containers[i].Image
 	}
 	slices.Sort(images)
-	return place{node: m.node.Name, images: strings.Join(images, ",")}
+	return strings.Join(images, ",")
 }
 
 // setNode changes a map of usable nodes.

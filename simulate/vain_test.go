@@ -1,0 +1,133 @@
+package simulate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/simulate/objects"
+)
+
+// node is a node with so many CPUs.
+func node(name string, cpu int, more ...string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Node
+metadata: {name: %[1]s, labels: {kubernetes.io/hostname: %[1]s}}
+spec: {%[3]s}
+status: {allocatable: {cpu: "%[2]d", memory: 64Gi, pods: "20"}}
+---`, name, cpu, strings.Join(more, ", "))
+}
+
+// pod is a pod of the ReplicaSet r that requests so many CPUs. more are fields of its spec.
+func pod(name, node, cpu string, more ...string) string {
+	spec := append([]string{
+		"nodeName: " + node, fmt.Sprintf("containers: [{name: c, image: i, resources: {requests: {cpu: %q}}}]", cpu),
+	}, more...)
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: a, uid: u-%[1]s, labels: {app: r}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: r}]}
+spec: {%[2]s}
+status: {phase: Running}
+---`, name, strings.Join(spec, ", "))
+}
+
+func cluster(t *testing.T, parts ...string) []metav1.Object {
+	t.Helper()
+	found, err := objects.Read([]objects.Source{{Name: "cluster", Data: []byte(strings.Join(parts, ""))}}, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Objects
+}
+
+// moved names the pods that a round of one strategy moves, without nodeFit.
+func moved(t *testing.T, strategy string, objects []metav1.Object) []string {
+	t.Helper()
+	var names []string
+	enabled := profile("p", "{}", strategy)
+	if name, _, _ := strings.Cut(strategy, " "); slices.ContainsFunc(strategies(), func(s policy.Strategy) bool {
+		return s.Name == name && s.Point == policy.Balance
+	}) {
+		enabled = strings.Replace(enabled, "deschedule", "balance", 1)
+	}
+	for _, line := range round(t, simulate.Config{Policy: parse(t, enabled)}, objects) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == "evicted" {
+			names = append(names, fields[1])
+		}
+	}
+	return names
+}
+
+const (
+	apart   = `affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: r}}}]}}`
+	onlyN1  = `nodeSelector: {kubernetes.io/hostname: n1}`
+	evenly  = `topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: r}}}]`
+	claims  = `volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]`
+	storage = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: a, annotations: {pv.kubernetes.io/bind-completed: "yes"}}
+spec: {volumeName: disk, storageClassName: "", accessModes: [ReadWriteOnce]}
+status: {phase: Bound}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  accessModes: [ReadWriteOnce]
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
+---`
+)
+
+// TestMovesInVain: without nodeFit, too, pods stay whose replacements would come back or stay Pending.
+func TestMovesInVain(t *testing.T) {
+	const high = "HighNodeUtilization {thresholds: {cpu: 30}}"
+	const low = "LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}}"
+	for _, c := range []struct {
+		name, strategy string
+		objects        []string
+		want           []string
+	}{
+		{"anti_affinity_into_pending", "RemovePodsViolatingInterPodAntiAffinity {}", []string{
+			node("n1", 4), node("n2", 1), pod("one", "n1", "2", apart), pod("two", "n1", "2", apart),
+		}, nil},
+		{"anti_affinity_with_capacity", "RemovePodsViolatingInterPodAntiAffinity {}", []string{
+			node("n1", 4), node("n2", 2), pod("one", "n1", "2", apart), pod("two", "n1", "2", apart),
+		}, []string{"one"}},
+		{"anti_affinity_with_one_slot_for_two", "RemovePodsViolatingInterPodAntiAffinity {}", []string{
+			node("n1", 8), node("n2", 2), pod("one", "n1", "2", apart), pod("two", "n1", "2", apart), pod("three", "n1", "2", apart),
+		}, []string{"one"}},
+		{"duplicates_beside_full_nodes", "RemoveDuplicates {}", []string{
+			node("n1", 4), node("n2", 1), node("n3", 1), pod("one", "n1", "2"), pod("two", "n1", "2"),
+		}, nil},
+		{"duplicates_count_only_nodes_with_capacity", "RemoveDuplicates {}", []string{
+			node("n1", 8), node("n2", 4), node("n3", 1), node("n4", 1),
+			pod("one", "n1", "2"), pod("two", "n1", "2"), pod("three", "n2", "2"), pod("four", "n2", "2"),
+		}, nil},
+		{"duplicates_bound_by_a_volume", "RemoveDuplicates {}", []string{
+			storage, node("n1", 4), node("n2", 4), pod("one", "n1", "2", claims), pod("two", "n1", "2", claims),
+		}, nil},
+		{"spread_without_capacity", "RemovePodsViolatingTopologySpreadConstraint {}", []string{
+			node("n1", 8), node("n2", 1), pod("one", "n1", "2", evenly), pod("two", "n1", "2", evenly),
+		}, nil},
+		{"low_pod_pinned_by_a_selector", low, []string{
+			node("n1", 4), node("n2", 4), pod("pinned", "n1", "3", onlyN1),
+		}, nil},
+		{"high_pod_bound_by_a_volume", high, []string{
+			storage, node("n1", 4), node("n2", 4), pod("bound", "n1", "1", claims), pod("stays", "n2", "2"),
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := moved(t, c.strategy, cluster(t, c.objects...)); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
