@@ -14,7 +14,7 @@
 // # Plugins
 //
 // NodeResourcesFit, NodeResourcesBalancedAllocation, TaintToleration, NodeAffinity, PodTopologySpread, and InterPodAffinity,
-// with the weights and arguments of a [Profile]. Room that is promised to other pods counts as used, see [fit.Cluster.Promise].
+// with the weights and arguments of a [Profile]. Capacity that is reserved for other pods counts as used, see [fit.Cluster.Reserve].
 //
 // # Limits
 //

@@ -265,7 +265,7 @@ func TestPredict(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := cluster(test.cluster...)
 			if test.promise != "" {
-				c.Promise(moving, test.promise)
+				c.Reserve(moving, test.promise)
 			}
 			if got := score.Predict(c.Ask(test.pod), score.Default(), nil); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
