@@ -155,11 +155,9 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 		ExcludedTaints:          []string{"dedicated=special-user", "reserved"},
 	})
 	grace := int64(30)
-	want := policy.Policy{
-		NodeSelector: "pool=web", GracePeriodSeconds: &grace, Rate: policy.DefaultRate(),
-		CircuitBreakers: policy.DefaultCircuitBreakers(), Deltas: policy.DeltasNeeded,
-		Profiles: []policy.Profile{{Name: "taints", Evictor: evictor, Strategies: []policy.Enabled{{Args: args}}}},
-	}
+	want := policy.Default()
+	want.NodeSelector, want.GracePeriodSeconds = "pool=web", &grace
+	want.Profiles = []policy.Profile{{Name: "taints", Evictor: evictor, Strategies: []policy.Enabled{{Args: args}}}}
 	if len(p.Profiles) != 1 || len(p.Profiles[0].Strategies) != 1 {
 		t.Fatalf("got %+v, want one profile with one strategy", p)
 	}
