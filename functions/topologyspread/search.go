@@ -2,8 +2,8 @@ package topologyspread
 
 import "encoding/binary"
 
-// searchBudget is how many moves a search tries: some ten milliseconds.
-const searchBudget = 100_000
+// searchBudget is how many places a search looks at: some ten milliseconds.
+const searchBudget = 200_000
 
 // search is a depth-first search over all sequences of moves that the scheduler admits.
 type search struct {
@@ -44,9 +44,9 @@ func (s *search) reach(left int) bool {
 		return false
 	}
 	s.seen[state] = left + 1
-	for _, from := range s.order {
+	for _, from := range s.givers {
 		for i := range s.places[from].groups {
-			if !s.places[from].groups[i].empty() && s.try(from, i, left) {
+			if s.budget > 0 && !s.places[from].groups[i].empty() && s.try(from, i, left) {
 				return true
 			}
 		}
@@ -56,9 +56,11 @@ func (s *search) reach(left int) bool {
 
 // try moves the next pod of a group to the place where the scheduler can be expected to place its replacement.
 func (s *search) try(from, group, left int) bool {
-	s.budget -= len(s.places)
+	if s.budget -= len(s.places); s.budget < 0 {
+		return false
+	}
 	to := s.emptiest(from, s.places[from].groups[group].room)
-	if to < 0 || s.budget < 0 {
+	if to < 0 {
 		return false
 	}
 	n := len(s.moves)

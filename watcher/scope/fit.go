@@ -40,9 +40,9 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 }
 
 // schedulingClass is equal for pods that the scheduler cannot tell apart: pods of one owner with the same labels and requests. Empty:
-// the pod has volumes of its own, or it matters which of the pods leaves its place. Spread constraints are without ScheduleAnyway.
+// the pod has volumes of its own, or it matters for its affinity which of the pods leaves its place.
 func schedulingClass(p *corev1.Pod) string {
-	if len(p.OwnerReferences) == 0 || len(p.Spec.TopologySpreadConstraints) > 0 {
+	if len(p.OwnerReferences) == 0 {
 		return ""
 	}
 	if a := p.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {

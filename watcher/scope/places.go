@@ -56,28 +56,25 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 		}
 		return place
 	}
-	byPlace := map[string][]*corev1.Node{}
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if place := of(s.nodes[name]); place != nil {
-			id := fmt.Sprint(place)
-			if byPlace[id] == nil {
-				c.places = append(c.places, place)
-			}
-			byPlace[id] = append(byPlace[id], s.nodes[name])
+	byName := make(map[string]int, len(s.nodes)) // the index of the place of each node
+	for name, n := range s.nodes {
+		if place := of(n); place != nil {
+			c.places = append(c.places, place)
+			byName[name] = -1
 		}
 	}
 	slices.SortFunc(c.places, slices.Compare[schemas.Place])
-	indexes := make(map[string]int, len(c.places))
-	for i, place := range c.places {
-		id := fmt.Sprint(place)
-		indexes[id] = i
-		c.nodes = append(c.nodes, byPlace[id])
+	c.places = slices.CompactFunc(c.places, slices.Equal[schemas.Place])
+	c.nodes = make([][]*corev1.Node, len(c.places))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		at, _ := slices.BinarySearchFunc(c.places, of(s.nodes[name]), slices.Compare[schemas.Place])
+		byName[name], c.nodes[at] = at, append(c.nodes[at], s.nodes[name])
 	}
 	members := s.namespaces[namespace].members
 	for _, d := range c.domains[0] {
 		for _, p := range sorted(g.tallies[0].pods[d.Value]) {
-			if place := of(members[p.UID].node); place != nil && g.counts(members[p.UID]) {
-				c.pods = append(c.pods, placedPod{p, indexes[fmt.Sprint(place)]})
+			if at, in := byName[members[p.UID].node.Name]; in && g.counts(members[p.UID]) {
+				c.pods = append(c.pods, placedPod{p, at})
 			}
 		}
 	}
@@ -164,15 +161,17 @@ type room struct {
 
 // of returns the index of the list for a pod.
 func (r *room) of(p *corev1.Pod) int {
-	replacement := *p
-	replacement.Spec.TopologySpreadConstraints = slices.DeleteFunc(slices.Clone(p.Spec.TopologySpreadConstraints),
-		func(c corev1.TopologySpreadConstraint) bool {
-			read, _ := newConstraint(p, c)
-			return c.WhenUnsatisfiable == corev1.ScheduleAnyway || slices.Contains(r.copy.keys, read.key)
-		})
-	class := schedulingClass(&replacement)
-	if at, asked := r.classes[class]; asked && class != "" {
+	class := schedulingClass(p)
+	if at, asked := r.classes[class]; asked {
 		return at
+	}
+	replacement := *p
+	replacement.Spec.TopologySpreadConstraints = nil // those that the strategy does not handle
+	for _, c := range p.Spec.TopologySpreadConstraints {
+		if read, _ := newConstraint(p, c); c.WhenUnsatisfiable == corev1.DoNotSchedule && !slices.Contains(r.copy.keys, read.key) {
+			replacement.Spec.TopologySpreadConstraints = append(replacement.Spec.TopologySpreadConstraints, c)
+			class = "" // it matters which of the pods leaves its place
+		}
 	}
 	slots := make([]int, len(r.copy.places))
 	r.cluster.Ask(&replacement, func(q *fit.Question) { r.count(q, slots) })
@@ -183,7 +182,9 @@ func (r *room) of(p *corev1.Pod) int {
 		r.list = append(r.list, slots)
 		r.equal[id] = at
 	}
-	r.classes[class] = at
+	if class != "" {
+		r.classes[class] = at
+	}
 	return at
 }
 
