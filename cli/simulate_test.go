@@ -135,9 +135,9 @@ func TestASimulationDecidesAtTheTimeThatItIsGiven(t *testing.T) {
 
 func TestObjectsThatCannotBeReadEndWithCodeTwo(t *testing.T) {
 	for _, c := range []struct{ name, stdin, file, want string }{
-		{"a broken document", oneNode + "---\na: [\n", "-", "stdin:12: document 3: not YAML that can be read: did not find expected node content"},
-		{"all of them at once", "a: [\n---\nb: c\n", "-", "stdin:1: document 1: not YAML that can be read: did not find expected node content\n" +
-			"stdin:3: document 2: not an object: it has no apiVersion and kind"},
+		{"a broken document", oneNode + "---\na: [\n", "-", "stdin:12: document 3: invalid YAML: did not find expected node content"},
+		{"all of them at once", "a: [\n---\nb: c\n", "-", "stdin:1: document 1: invalid YAML: did not find expected node content\n" +
+			"stdin:3: document 2: not an object: no apiVersion and kind"},
 		{"a file that is not there", "", "nope.yaml", "lstat nope.yaml: no such file or directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

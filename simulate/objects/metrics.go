@@ -7,14 +7,14 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// NodeMetrics is what metrics.k8s.io/v1beta1 says of a node, as far as it is used here.
+// NodeMetrics has the used fields of a NodeMetrics object of metrics.k8s.io/v1beta1.
 type NodeMetrics struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Usage corev1.ResourceList `json:"usage"`
 }
 
-// PodMetrics is the same of a pod.
+// PodMetrics has the used fields of a PodMetrics object.
 type PodMetrics struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -23,7 +23,7 @@ type PodMetrics struct {
 	} `json:"containers"`
 }
 
-// Used is what all containers use together.
+// Used returns the sum over all containers.
 func (p *PodMetrics) Used() corev1.ResourceList {
 	used := corev1.ResourceList{}
 	for _, c := range p.Containers {

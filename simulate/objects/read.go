@@ -5,8 +5,7 @@
 //	read.go     Read     documents into typed objects, in parallel
 //	metrics.go           NodeMetrics and PodMetrics
 //
-// A text is any mixture of YAML documents and JSON values. Each is one object or a list of objects. The package does not know
-// what the objects are for.
+// A text is any mixture of YAML documents and JSON values. Each is one object or a list of objects.
 package objects
 
 import (
@@ -33,20 +32,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Found is the content of the sources.
+// Found is the result of Read.
 type Found struct {
-	// Objects are those of the wanted kinds, as pointers to the types of k8s.io/api or to [NodeMetrics] and [PodMetrics], sorted
-	// by kind, namespace, and name. An object that appears twice with the same content is listed once.
+	// Objects have the wanted kinds. They are pointers to types of k8s.io/api, or to [NodeMetrics] and [PodMetrics], sorted by
+	// kind, namespace, and name. Duplicates with the same content are removed.
 	Objects []metav1.Object
-	// LeftOut counts the others by their kinds, such as ConfigMap or Widget.example.com.
+	// LeftOut is the number of other objects by kind, such as ConfigMap or Widget.example.com.
 	LeftOut map[string]int
 }
 
-// Read reads the objects of the wanted kinds. It ignores unknown fields and takes lists apart. Pods and nodes without a UID get
-// one that is derived from the name, and a pod without a namespace is in default, so that objects can be written by hand.
+// Read reads the objects of the wanted kinds. It ignores unknown fields and expands lists. Pods and nodes without a UID get one
+// that derives from the name, and a pod without a namespace is in default, so objects can be written by hand.
 //
-// The error joins one error for each document that is not readable and for each object that appears twice with different content.
-// The order of sources and documents does not change the result.
+// The error joins one error per unreadable document, and one per object that appears twice with different content. The order of
+// sources and documents does not change the result.
 func Read(sources []Source, wanted []schema.GroupVersionKind) (Found, error) {
 	var all []document
 	for _, s := range sources {
@@ -57,7 +56,7 @@ func Read(sources []Source, wanted []schema.GroupVersionKind) (Found, error) {
 	return found, errors.Join(append(failed, err)...)
 }
 
-// parallel calls read for each document, on all cores.
+// parallel calls read for each document on all cores.
 func parallel(all []document, read func(document) ([]object, error)) (results [][]object, failed []error) {
 	results, failed = make([][]object, len(all)), make([]error, len(all))
 	var work errgroup.Group
@@ -72,16 +71,16 @@ func parallel(all []document, read func(document) ([]object, error)) (results []
 	return results, failed
 }
 
-// object is an object and its place in the sources.
+// object is an object with its location.
 type object struct {
-	metav1.Object // nil: of another kind than the wanted ones
+	metav1.Object // nil: of an unwanted kind
 	kind          schema.GroupVersionKind
 	at            place
 }
 
 type place struct {
 	source         string
-	document, line int // a line of 0 is not known
+	document, line int // line 0 is unknown
 }
 
 func (p place) String() string {
@@ -93,7 +92,7 @@ func (p place) String() string {
 
 var yamlLine = regexp.MustCompile(`yaml: (?:line (\d+): )?(.*)`)
 
-// read reads a document: the entries of a list one by one if possible, else JSON values or one YAML document.
+// read reads a document: the entries of a list one by one if possible, otherwise JSON values or one YAML document.
 func (d document) read(wanted []schema.GroupVersionKind) ([]object, error) {
 	entries, head := d.entries()
 	if entries == nil {
@@ -104,7 +103,7 @@ func (d document) read(wanted []schema.GroupVersionKind) ([]object, error) {
 		if err == nil {
 			continue
 		}
-		if whole, wholeErr := d.values(wanted); wholeErr == nil { // the entry referred to an anchor in another one
+		if whole, wholeErr := d.values(wanted); wholeErr == nil { // the entry uses an anchor of another one
 			return whole, nil
 		}
 		return nil, err
@@ -112,7 +111,7 @@ func (d document) read(wanted []schema.GroupVersionKind) ([]object, error) {
 	return slices.Concat(read...), nil
 }
 
-// values reads the JSON values of a document, or its YAML. inherited applies to objects without a kind.
+// values reads the JSON values or the YAML of a document. inherited applies to objects without a kind.
 func (d document) values(wanted []schema.GroupVersionKind, inherited ...header) ([]object, error) {
 	var found []object
 	if yaml.IsJSONBuffer(d.text) {
@@ -135,7 +134,7 @@ func (d document) values(wanted []schema.GroupVersionKind, inherited ...header) 
 						return decode(text, at, wanted, inherited...)
 					}
 				}
-				return nil, fmt.Errorf("%v: not JSON that can be read: %w", at, err)
+				return nil, fmt.Errorf("%v: invalid JSON: %w", at, err)
 			}
 			objects, err := decode(value, at, wanted, inherited...)
 			if err != nil {
@@ -155,17 +154,17 @@ func (d document) values(wanted []schema.GroupVersionKind, inherited ...header) 
 			}
 			message = match[2]
 		}
-		return nil, fmt.Errorf("%v: not YAML that can be read: %s", at, message)
+		return nil, fmt.Errorf("%v: invalid YAML: %s", at, message)
 	}
 	return decode(text, at, wanted, inherited...)
 }
 
-// yamlToJSON converts YAML, also YAML that begins like JSON.
+// yamlToJSON converts YAML, including YAML that begins like JSON.
 func yamlToJSON(text []byte) (converted json.RawMessage, err error) {
 	return converted, yaml.Unmarshal(text, &converted)
 }
 
-// header tells the kind of an object, and the entries of a list.
+// header has the kind of an object, and the entries of a list.
 type header struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -174,7 +173,7 @@ type header struct {
 
 func (h header) isList() bool { return strings.HasSuffix(h.Kind, "List") && h.Items != nil }
 
-// entry is the kind of entries that do not name one.
+// entry returns the kind of entries without a kind.
 func (h header) entry() header {
 	if h.Kind == "List" {
 		return header{}
@@ -182,7 +181,7 @@ func (h header) entry() header {
 	return header{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
 }
 
-// decode decodes an object or a list. inherited is the kind of an object that does not name one.
+// decode decodes an object or a list. inherited is the kind of objects without a kind.
 func decode(text []byte, at place, wanted []schema.GroupVersionKind, inherited ...header) ([]object, error) {
 	var h header
 	if err := json.Unmarshal(text, &h); err != nil {
@@ -192,7 +191,7 @@ func decode(text []byte, at place, wanted []schema.GroupVersionKind, inherited .
 		h.Kind, h.APIVersion = inherited[0].Kind, inherited[0].APIVersion
 	}
 	if h.Kind == "" || h.APIVersion == "" {
-		return nil, fmt.Errorf("%v: not an object: it has no apiVersion and kind", at)
+		return nil, fmt.Errorf("%v: not an object: no apiVersion and kind", at)
 	}
 	if h.isList() {
 		var found []object
@@ -218,13 +217,13 @@ func decode(text []byte, at place, wanted []schema.GroupVersionKind, inherited .
 	}
 	o, ok := made.(metav1.Object)
 	if !ok || o.GetName() == "" {
-		return nil, fmt.Errorf("%v: this %s has no metadata.name", at, h.Kind)
+		return nil, fmt.Errorf("%v: %s without metadata.name", at, h.Kind)
 	}
 	complete(o, h.Kind)
 	return []object{{o, kind, at}}, nil
 }
 
-// complete fills in fields of pods and nodes that the API server would have filled in.
+// complete sets fields of pods and nodes that the API server would set.
 func complete(o metav1.Object, kind string) {
 	switch o.(type) {
 	case *corev1.Pod:
@@ -239,7 +238,7 @@ func complete(o metav1.Object, kind string) {
 	}
 }
 
-// collect counts the objects of other kinds, sorts the rest, and drops duplicates.
+// collect counts the objects of other kinds, sorts the rest, and removes duplicates.
 func collect(all []object) (Found, error) {
 	found := Found{LeftOut: map[string]int{}}
 	all = slices.DeleteFunc(all, func(o object) bool {
@@ -255,7 +254,7 @@ func collect(all []object) (Found, error) {
 			found.Objects = append(found.Objects, o.Object)
 		} else if !reflect.DeepEqual(o.Object, all[i-1].Object) {
 			name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
-			failed = append(failed, fmt.Errorf("%v: %s %s is there before, with other contents, at %v", o.at, o.kind.Kind, name, all[i-1].at))
+			failed = append(failed, fmt.Errorf("%v: %s %s differs from the same object at %v", o.at, o.kind.Kind, name, all[i-1].at))
 		}
 	}
 	return found, errors.Join(failed...)

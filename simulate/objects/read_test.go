@@ -16,12 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// nodesAndPods are what these tests look for.
 func nodesAndPods() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{{Version: "v1", Kind: "Node"}, {Version: "v1", Kind: "Pod"}}
 }
 
-// summary is each object with what tells it from others.
+// summary returns a line for each object.
 func summary(found Found) []string {
 	var all []string
 	for _, o := range found.Objects {
@@ -55,13 +54,13 @@ func TestRead(t *testing.T) {
 		{"JSON values that follow each other", pod + "\n" + `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u-n"}}`, both},
 		{"YAML that begins like JSON", "{apiVersion: v1, kind: Node, metadata: {name: n1, uid: u-n}}\n", []string{nodeN}},
 		{"a list in JSON", `{"apiVersion": "v1", "kind": "List", "items": [` + pod + `]}`, []string{podA}},
-		{"a list of one kind whose entries do not say so", `{"apiVersion": "v1", "kind": "PodList", "items": [
+		{"typed list without kinds of its entries", `{"apiVersion": "v1", "kind": "PodList", "items": [
 			{"metadata": {"name": "a", "namespace": "shop", "uid": "u-a"}, "spec": {"nodeName": "n1"}}]}`, []string{podA}},
 		{"a list in a list", `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [` + pod + `]}]}`, []string{podA}},
 		{"a list in blocks", "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: n1\n    uid: u-n\n- " + pod + "\nkind: List\n", both},
 		{"a list in indented blocks", "kind: List\napiVersion: v1\nitems:\n\n  # c\n  - apiVersion: v1\n    kind: Node\n    metadata:\n      name: n1\n      uid: u-n\n\n  - " + pod + "\n", both},
-		{"a list that begins with its entries", "items:\n- " + pod + "\nkind: List\napiVersion: v1\n", []string{podA}},
-		{"a list whose entries refer to each other", "apiVersion: v1\nkind: List\nitems:\n- &p " + pod + "\n- *p\n", []string{podA}},
+		{"list that begins with its entries", "items:\n- " + pod + "\nkind: List\napiVersion: v1\n", []string{podA}},
+		{"list with anchors", "apiVersion: v1\nkind: List\nitems:\n- &p " + pod + "\n- *p\n", []string{podA}},
 		{"a merge", "apiVersion: v1\nkind: Node\nmetadata: {<<: &m {name: n1}, uid: u-n}\n", []string{nodeN}},
 		{"an empty list", "apiVersion: v1\nkind: List\nitems: []\n", nil},
 		{"an empty list in JSON", `{"apiVersion": "v1", "kind": "List", "items": []}`, nil},
@@ -95,17 +94,17 @@ func TestReadErrors(t *testing.T) {
 	const good = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n---\n"
 	const list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: n1\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"YAML", good + "a: b\nc: \"d\n", "x.yaml:7: document 2: not YAML that can be read: found unexpected end of stream"},
-		{"an entry of a list", list + "- apiVersion: v1\n  kind: [\n", "x.yaml:9: document 1: not YAML that can be read: did not find expected node content"},
-		{"JSON", good + "{\"apiVersion\": \"v1\",\n \"kind\" \"Pod\"}", "x.yaml:6: document 2: not JSON that can be read: invalid character '\"' after object key"},
+		{"YAML", good + "a: b\nc: \"d\n", "x.yaml:7: document 2: invalid YAML: found unexpected end of stream"},
+		{"an entry of a list", list + "- apiVersion: v1\n  kind: [\n", "x.yaml:9: document 1: invalid YAML: did not find expected node content"},
+		{"JSON", good + "{\"apiVersion\": \"v1\",\n \"kind\" \"Pod\"}", "x.yaml:6: document 2: invalid JSON: invalid character '\"' after object key"},
 		{"text", good + "hello\n", "x.yaml:5: document 2: not an object: json: cannot unmarshal string into Go value of type objects.header"},
-		{"no kind", good + "metadata: {name: a}\n", "x.yaml:5: document 2: not an object: it has no apiVersion and kind"},
-		{"no name", good + "apiVersion: v1\nkind: Pod\n", "x.yaml:5: document 2: this Pod has no metadata.name"},
+		{"no kind", good + "metadata: {name: a}\n", "x.yaml:5: document 2: not an object: no apiVersion and kind"},
+		{"no name", good + "apiVersion: v1\nkind: Pod\n", "x.yaml:5: document 2: Pod without metadata.name"},
 		{"a field of the wrong type", list + "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n  spec:\n    containers: none\n",
 			"x.yaml:8: document 1: not a Pod: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container"},
 		{"an object with two contents", good + "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {a: b}}\n",
-			"x.yaml:5: document 2: Node n1 is there before, with other contents, at x.yaml:1: document 1"},
-		{"aliases that grow", "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + grow(9), "x.yaml: document 1: not YAML that can be read: document contains excessive aliasing"},
+			"x.yaml:5: document 2: Node n1 differs from the same object at x.yaml:1: document 1"},
+		{"aliases that grow", "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + grow(9), "x.yaml: document 1: invalid YAML: document contains excessive aliasing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Read([]Source{{Name: "x.yaml", Data: []byte(c.text)}}, nodesAndPods())
@@ -116,7 +115,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// grow is a document in which each line is ten times as large as the one before.
+// grow returns a document where each line expands to ten times the previous one.
 func grow(lines int) string {
 	var b strings.Builder
 	for i := range lines {
@@ -176,7 +175,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("got  %q, error %v\nwant %q", got, err, want)
 	}
 	empty := t.TempDir()
-	if _, err := Open([]string{empty}, nil); err == nil || err.Error() != empty+": there is no .yaml, .yml or .json file in this directory" {
+	if _, err := Open([]string{empty}, nil); err == nil || err.Error() != empty+": no .yaml, .yml, or .json file in this directory" {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -9,19 +9,18 @@ import (
 	"slices"
 )
 
-// StandardInput is the name that stands for it.
+// StandardInput is the name of standard input.
 const StandardInput = "-"
 
-// Source is one text with objects.
+// Source is a text with objects.
 type Source struct {
-	// Name is told in errors.
+	// Name is for errors.
 	Name string
 	Data []byte
 }
 
-// Open reads files whole: each name is a file, a directory, of which all files that end in .yaml, .yml or .json are read,
-// those of the directories below included, or [StandardInput]. The sources are in the order of the names, those of a
-// directory in the order of their paths.
+// Open reads whole files. A name is a file, [StandardInput], or a directory, whose .yaml, .yml, and .json files are read
+// recursively. The sources are in the order of names, and the files of a directory in the order of their paths.
 func Open(names []string, stdin io.Reader) ([]Source, error) {
 	var sources []Source
 	for _, name := range names {
@@ -52,7 +51,7 @@ func open(name string, stdin io.Reader) ([]Source, error) {
 		return err
 	})
 	if err == nil && len(sources) == 0 {
-		err = fmt.Errorf("%s: there is no .yaml, .yml or .json file in this directory", name)
+		err = fmt.Errorf("%s: no .yaml, .yml, or .json file in this directory", name)
 	}
 	return sources, err
 }

@@ -8,15 +8,15 @@ import (
 // document is one YAML document, or consecutive JSON values.
 type document struct {
 	source string
-	number int // in its source, from 1; empty documents do not count
-	line   int // the first line in its source, from 1
+	number int // in its source, from 1, without empty documents
+	line   int // its first line, from 1
 	text   []byte
 }
 
 func split(s Source) []document {
 	var all []document
 	text := bytes.TrimPrefix(s.Data, []byte("\ufeff"))
-	begin, first := 0, 1 // of the document, as an offset and as a line
+	begin, first := 0, 1 // offset and line of the document
 	end := func(at int) {
 		if d := (document{s.Name, len(all) + 1, first, text[begin:at]}); !blank(d.text) {
 			all = append(all, d)
@@ -27,7 +27,7 @@ func split(s Source) []document {
 		number++
 		next := at + len(line)
 		switch marker, rest, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(" ")); {
-		case string(marker) == "---" && !blank(rest): // the document begins behind the marker
+		case string(marker) == "---" && !blank(rest): // the document begins after the marker
 			end(at)
 			begin, first = at+len("---"), number
 		case string(marker) == "---", string(marker) == "...":
@@ -40,7 +40,7 @@ func split(s Source) []document {
 	return all
 }
 
-// blank reports whether there are only spaces, comments, and directives.
+// blank reports whether the text has only spaces, comments, and directives.
 func blank(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && line[0] != '%' {
@@ -50,8 +50,8 @@ func blank(text []byte) bool {
 	return true
 }
 
-// entries takes apart the list that kubectl prints in YAML, so that no large document has to be in memory as a whole. It returns
-// no entries for every other document, and else the kind of entries that do not name one.
+// entries splits a YAML list of kubectl, so that a large document is never in memory as a whole. head is the kind of entries
+// without a kind. It returns no entries for any other document.
 func (d document) entries() (entries []document, head header) {
 	before, list, ok := bytes.Cut(d.text, []byte("items:\n- "))
 	if !ok || len(before) > 0 && before[len(before)-1] != '\n' {
@@ -76,7 +76,7 @@ func (d document) entries() (entries []document, head header) {
 	}
 	for i := range entries {
 		entries[i].text = bytes.Clone(entries[i].text)
-		entries[i].text[0] = ' ' // an entry without its dash is a document
+		entries[i].text[0] = ' ' // removes the dash
 	}
 	return entries, head.entry()
 }
