@@ -64,7 +64,9 @@ type entries struct {
 	open     int                    // entries without a verdict
 
 	// moveOf returns the move that this process or one before it began for an intent. nil: none is known.
-	moveOf  func(Intent) *inFlight
+	moveOf func(Intent) *inFlight
+	// stepsOf returns the move in flight with more steps that an earlier intent of the same scope began. nil: there is none.
+	stepsOf func(Intent) *inFlight
 	settled func(verdictOn)     // a verdict has to be stored
 	over    func(schemas.Event) // a message has to be dropped
 	ready   func(*entry)        // an entry is new, renewed or open now
@@ -106,8 +108,11 @@ type message struct {
 	entries    []*entry           // in the order of the message
 	lists      map[types.UID]bool // its pods, if the decisions about them depend on each other; else nil
 	unreported int                // entries whose verdict is not stored yet
-	closed     bool               // all is done, or a newer message replaced it
-	doneAt     time.Time          // when all was done
+	// steps are the pods whose moves have more steps. The bus stores an answer without intents only over one with intents, so the
+	// message stays in the table until nothing of it can be canceled any more.
+	steps  map[types.UID]bool
+	closed bool      // all is done, or a newer message replaced it
+	doneAt time.Time // when all was done
 }
 
 // remember is how long a message that is done is remembered, so that an older one that comes late is recognized. An older one has
@@ -128,6 +133,7 @@ type verdictOn struct {
 func newEntries() *entries {
 	return &entries{
 		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, moveOf: func(Intent) *inFlight { return nil },
+		stepsOf: func(Intent) *inFlight { return nil },
 	}
 }
 
@@ -143,7 +149,7 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	if old != nil && !t.newer(a.Scope, e, old) {
 		return
 	}
-	next := &message{scope: a.Scope, event: e}
+	next := &message{scope: a.Scope, event: e, steps: map[types.UID]bool{}}
 	if countsTogether(a.Scope.Kind) {
 		next.lists = map[types.UID]bool{}
 	}
@@ -158,10 +164,13 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	for _, one := range next.entries {
 		t.ready(one)
 	}
-	if next.unreported == 0 {
+	if next.done() {
 		t.over(next.close(now))
 	}
 }
+
+// done says whether a message has no use any more.
+func (m *message) done() bool { return m.unreported == 0 && len(m.steps) == 0 }
 
 // newer says whether the scope of the event e is newer than the old message, and drops the event if it is over.
 func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) bool {
@@ -174,7 +183,7 @@ func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) b
 	case e.Sequence > old.event.Sequence:
 		old.event = e // stored again: this is the one to drop
 	}
-	if old.unreported == 0 {
+	if old.done() {
 		t.over(e)
 	}
 	return false
@@ -185,6 +194,9 @@ func (t *entries) list(m *message, i Intent) {
 	uid := i.Pod.UID
 	if m.lists != nil {
 		m.lists[uid] = true
+	}
+	if x := t.stepsOf(i); x != nil {
+		x.message, m.steps[uid] = m, true
 	}
 	if x := t.moveOf(i); x != nil {
 		x.message = m // its verdict was stored, or is about to be
@@ -307,10 +319,22 @@ func (t *entries) reported(e *entry, now time.Time) (schemas.Event, bool) {
 	if m == nil || t.messages[e.intent.scopeKey()] != m {
 		return schemas.Event{}, false
 	}
-	if m.unreported--; m.unreported > 0 {
+	if m.unreported--; !m.done() {
 		return schemas.Event{}, false
 	}
 	return m.close(now), true
+}
+
+// stepped records that a move has no more steps, and drops its message when that was all.
+func (t *entries) stepped(x *inFlight, now time.Time) {
+	m := x.message
+	if m == nil || !m.steps[x.uid()] {
+		return
+	}
+	delete(m.steps, x.uid())
+	if !m.closed && m.done() {
+		t.over(m.close(now))
+	}
 }
 
 // close records that all is done, and returns the event to be dropped.

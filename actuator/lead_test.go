@@ -65,11 +65,16 @@ func (m *memory) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// put stores answers so fast that nobody reads one before the next is there.
+// put stores answers so fast that nobody reads one before the next is there. As the bus does, it stores an answer without intents
+// only over another one.
 func (m *memory) put(answers ...schemas.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range answers {
+		a, err := schemas.Decode[schemas.Intents](e)
+		if _, answered := m.table[e.Channel]; err == nil && len(a.Intents) == 0 && !answered {
+			continue
+		}
 		m.sequence++
 		e.Sequence = m.sequence
 		m.table[e.Channel] = e

@@ -103,6 +103,9 @@ func TestMoveInFlight(t *testing.T) {
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-2.1", schemas.ReasonMoving, 10 * time.Second},
 				{"A-1.1", schemas.ReasonTakenBack, 20 * time.Second},
 			})
+			b.bus.mu.Lock()
+			defer b.bus.mu.Unlock()
+			check(t, "intents messages in the table", len(b.bus.table), 0)
 		})
 	})
 	t.Run("contrary_evaluation_while_it_begins_cancels_it", func(t *testing.T) {

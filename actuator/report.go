@@ -37,6 +37,8 @@ func (s *session) conclude(v verdictOn) {
 			s.releaseFor(x.at)
 			x.Settled = true
 			time.AfterFunc(dryRunReservation, func() { s.releaseCapacity(x) })
+		} else if x.State != nil && x.message != nil {
+			x.message.steps[x.uid()] = true
 		}
 		s.remember(x, s.cfg.Now())
 		s.queues.inFlight.Add(x.uid())

@@ -81,6 +81,12 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.moveOf, s.entries.settled, s.entries.ready = s.moveOf, s.settle, s.ready
+	s.entries.stepsOf = func(i Intent) *inFlight {
+		if x := s.moves.all[i.Pod.UID]; x != nil && x.State != nil && x.Intent.scopeKey() == i.scopeKey() {
+			return x
+		}
+		return nil
+	}
 	s.entries.over = func(message schemas.Event) { s.publish(func() { s.drop(message) }) }
 	return s
 }

@@ -199,6 +199,7 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
 	s.releaseCapacity(x)
+	s.entries.stepped(x, now)
 	s.clusterDue = true // one pending replacement less, or the same one for longer than it is followed
 	s.releaseFor(x.at)
 	s.landed(x, e, now)
@@ -259,6 +260,7 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 	switch {
 	case p.Stage == move.Done, evicted:
 		x.State, delay = nil, 0
+		s.entries.stepped(x, now)
 	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
 		message := p.Message
 		if p.Refusal != nil {
