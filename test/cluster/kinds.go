@@ -42,6 +42,26 @@ func (c *Cluster) AddKinds(ctx context.Context) error {
 	return nil
 }
 
+// AddEvictionRequests makes the API server serve the kinds of lifecycle.k8s.io/v1alpha1, and returns when it does. No released
+// control plane serves them: they are defined after the Go types of k8s.io/api. It may be called again.
+func (c *Cluster) AddEvictionRequests(ctx context.Context) error {
+	root, err := binaries.Root()
+	if err != nil {
+		return fmt.Errorf("add eviction requests: %w", err)
+	}
+	for _, resource := range []string{"evictionrequests", "evictions"} {
+		file := filepath.Join(root, "actuator/move/evictionrequest/testdata", resource+".yaml")
+		err := c.applyFile(ctx, file)
+		if err == nil {
+			err = c.waitServed(ctx, "lifecycle.k8s.io/v1alpha1", resource)
+		}
+		if err != nil {
+			return fmt.Errorf("add eviction requests: %s: %w", resource, err)
+		}
+	}
+	return nil
+}
+
 // applyFile applies every object of a YAML file.
 func (c *Cluster) applyFile(ctx context.Context, file string) error {
 	text, err := os.ReadFile(file)

@@ -38,7 +38,7 @@ func TestStrategiesAndBrakesLeaveTheNodesOfAMaintenanceToIt(t *testing.T) {
 	u.apply(u.ofPool("old"), "atOnce: 3", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 	u.moved(0, 12)
-	u.clusterBreaker(p, false)
+	p.clusterBreaker("")
 	p.saidNothingOf("circuit breaker open", "circuit breaker of a workload open")
 	for _, v := range events.verdicts() {
 		if v.Strategy != schemas.MaintenanceStrategy {

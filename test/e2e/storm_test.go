@@ -6,11 +6,14 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
 )
 
 func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
@@ -24,12 +27,12 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 	p := s.rehome(s.policy("circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
-	s.clusterBreaker(p, false)
+	p.clusterBreaker("")
 
 	for _, n := range bad {
 		s.taint(n, "bad")
 	}
-	s.clusterBreaker(p, true)
+	p.clusterBreaker(schemas.ReasonStormNodes)
 	verdicts := events.until("each of the 30 pods has a verdict", func(v []schemas.Verdict) bool {
 		pods := map[types.UID]bool{}
 		for _, v := range v {
@@ -43,13 +46,13 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 		t.Errorf("%d of 30 pods were moved before the circuit breaker, want few", moved)
 	}
 	t.Logf("%d of 30 pods were moved before the circuit breaker", moved)
-	s.told("Warning", `^nothing is moved: 3 of 6 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on$`)
+	s.told("Warning", "ClusterBreaker", `^nothing is moved: 3 of 6 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on$`)
 
 	for _, n := range bad {
 		s.untaint(n)
 	}
-	s.clusterBreaker(p, false)
-	s.told("Normal", `^over: pods are moved again$`)
+	p.clusterBreaker("")
+	s.told("Normal", "ClusterBreaker", `^over: pods are moved again$`)
 	s.moved(moved, 0)
 	before := s.pods(next)
 	s.taint(next, "maintenance")
@@ -59,19 +62,67 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 	}
 }
 
-// clusterBreaker waits until the metric says that the cluster circuit breaker is open because of the nodes, or that it is closed.
-func (s *scene) clusterBreaker(p *process, open bool) {
-	s.t.Helper()
-	metric := regexp.MustCompile(`(?m)^rehome_cluster_breaker_open\{(.*)\} (.*)$`)
-	var want [][]string
-	if open {
-		line := `rehome_cluster_breaker_open{reason="StormNodes"} 1`
-		want = [][]string{{line, `reason="StormNodes"`, "1"}}
+// TestReplacementsThatAreNotReady opens the cluster circuit breaker by three replacements that do not become ready. It stays open
+// as long as three are not, and closes when they are, without any other change of the cluster.
+func TestReplacementsThatAreNotReady(t *testing.T) {
+	s := newScene(t, 2)
+	hatch := s.hatch()
+	s.deployment("api", 6, preferring(s.nodes[0]), func(p *corev1.PodTemplateSpec) {
+		p.Annotations = map[string]string{cluster.HoldAnnotation: "until the scene lets it be ready"}
+	})
+	s.placed("api", map[string]int{s.nodes[0]: 6})
+	before := s.pods(s.nodes[0])
+	policy := s.policy("circuitBreakers: {cluster: {nodes: 0%, pending: 3, pendingFor: 3s}}", "limits: {unavailable: 3}")
+	dir := store(t)
+	p := s.rehome(policy, dir)
+	p.leads()
+	hatch.close()
+	s.taint(s.nodes[0], "dedicated")
+	p.clusterBreaker(schemas.ReasonStormPending)
+	s.moved(0, 3)
+
+	// A replacement that is replaced is not ready either, and a new leader knows all three.
+	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), s.notReady()[0], metav1.DeleteOptions{}))
+	eventually(t, "three others are not ready", func() (bool, string) { return len(s.notReady()) == 3, "" })
+	p.kill()
+	p = s.rehome(policy, dir)
+	p.clusterBreaker(schemas.ReasonStormPending)
+	s.moved(0, 3)
+	p.clusterBreaker(schemas.ReasonStormPending)
+
+	hatch.open()
+	s.ready("api")
+	ready := time.Now()
+	p.clusterBreaker("")
+	if took := time.Since(ready); took > 5*time.Second {
+		t.Errorf("the circuit breaker closed %v after the replacements were ready, want at most 5s", took)
 	}
-	p.eventually(fmt.Sprintf("the cluster circuit breaker is open: %t", open), func() (bool, string) {
+	s.emptied(s.nodes[0])
+	s.evictedOnce(before)
+}
+
+// notReady lists the pods of the Deployment api on the second node that are not ready.
+func (s *scene) notReady() (names []string) {
+	for _, p := range s.podsOf("api") {
+		if p.Spec.NodeName == s.nodes[1] && !cluster.IsReady(&p) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// clusterBreaker waits until the metric says that the cluster circuit breaker is open for this reason alone, or closed: "".
+func (p *process) clusterBreaker(reason schemas.ReasonCode) {
+	p.t.Helper()
+	metric := regexp.MustCompile(`(?m)^rehome_cluster_breaker_open\{.*$`)
+	var want []string
+	if reason != "" {
+		want = []string{fmt.Sprintf("rehome_cluster_breaker_open{reason=%q} 1", reason)}
+	}
+	p.eventually(fmt.Sprintf("the cluster circuit breaker is open for the reason %q", reason), func() (bool, string) {
 		_, metrics := p.get("metrics")
-		got := metric.FindAllStringSubmatch(metrics, -1)
-		return reflect.DeepEqual(got, want), fmt.Sprint(got)
+		got := metric.FindAllString(metrics, -1)
+		return slices.Equal(got, want), fmt.Sprint(got)
 	})
 }
 
@@ -91,12 +142,12 @@ func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 	}
 }
 
-// told waits for a Kubernetes Event about the cluster circuit breaker on the lease of the actuator.
-func (s *scene) told(kind, note string) {
+// told waits for a Kubernetes Event on the lease of the actuator.
+func (s *scene) told(kind, reason, note string) {
 	s.t.Helper()
 	says := regexp.MustCompile(note)
 	eventually(s.t, "a Kubernetes Event says "+note, func() (bool, string) {
-		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=ClusterBreaker"})
+		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 		s.must(err)
 		seen := ""
 		for _, e := range list.Items {

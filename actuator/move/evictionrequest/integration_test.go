@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -285,24 +283,9 @@ func testAvailable(p *place) {
 		}
 	}
 	start("not served", 0, move.NotApplicable, 1)
-	p.define("evictionrequests")
-	p.define("evictions")
+	p.must(p.c.AddEvictionRequests(p.Context()))
 	start("served since a moment", absentFor-time.Second, move.NotApplicable, 0)
 	start("served", absentFor, move.Working, 1)
-}
-
-// define has the API server serve a kind, and waits until it does.
-func (p *place) define(plural string) {
-	p.Helper()
-	definition, err := os.ReadFile("testdata/" + plural + ".yaml")
-	p.must(err)
-	p.must(p.client.Discovery().RESTClient().Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").
-		SetHeader("Content-Type", "application/yaml").Body(definition).Do(p.Context()).Error())
-	p.eventually(plural+" are served", func() bool {
-		list, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
-		return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) &&
-			p.client.Discovery().RESTClient().Get().AbsPath("/apis/"+version+"/"+plural).Do(p.Context()).Error() == nil
-	})
 }
 
 // eventually waits until something is so.
@@ -664,8 +647,7 @@ func testNotServedAnyMore(p *place) {
 
 func testAPIServerAway(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.define("evictionrequests")
-	p.define("evictions")
+	p.must(p.c.AddEvictionRequests(p.Context()))
 	state := p.plan(pod)
 	p.must(p.c.StopAPIServer())
 	if got, err := m.Step(p.Context(), state, false, began()); err == nil {

@@ -66,10 +66,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{Cluster: c, client: c.Client(), rehome: binary, dir: dir}
 	must(t, c.AddKinds(t.Context()))
 	must(t, c.ServeMetrics(t.Context()))
-	for _, kind := range []string{"evictionrequests", "evictions"} {
-		_, err := s.kubectl(t.Context(), nil, "apply", "-f", "../../../actuator/move/evictionrequest/testdata/"+kind+".yaml")
-		must(t, err)
-	}
+	must(t, c.AddEvictionRequests(t.Context()))
 	must(t, c.AddNamespace(t.Context(), namespace))
 	return s
 }
