@@ -54,6 +54,13 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 			"stdin: no profile, nothing is enabled\n", "", 0,
 		},
 		{
+			"a file that works against the scheduler has a warning", []string{"-"},
+			strings.Replace(read(t, "../policy/testdata/good/HighNodeUtilization.yaml"), "MostAllocated", "LeastAllocated", 1),
+			"stdin: 1 profile, enabled: HighNodeUtilization\n" +
+				"  warning: profile default: HighNodeUtilization empties nodes that the scheduler fills again, because it prefers the least " +
+				"allocated nodes; use the scoring strategy MostAllocated in the scheduler, and set scheduler.profile\n", "", 0,
+		},
+		{
 			"a file that is wrong is a line for each problem, and the others are checked all the same",
 			[]string{"testdata/broken.yaml", "testdata/policy.yaml", "nope.yaml"}, "",
 			brokenProblems + "testdata/policy.yaml: " + right + "nope.yaml: cannot be read: no such file or directory\n",

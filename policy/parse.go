@@ -26,7 +26,7 @@ const (
 // ownFields lists the fields that only [Version] has.
 func ownFields() []string {
 	return []string{
-		"rate", "deltas", "signals", "limits", "circuitBreakers", "restart", "evictionRequests", "requests", "maintenance",
+		"rate", "deltas", "signals", "limits", "circuitBreakers", "restart", "evictionRequests", "requests", "maintenance", "scheduler",
 		"presets", "presetCustomizations", "functions",
 	}
 }

@@ -11,6 +11,7 @@
 //	signal.go     annotations, labels, and taints of other systems  requests.go    senders of requests
 //	limits.go     rate, limits, circuit breakers                    metrics.go     sources of real usage
 //	maintenance.go  pods of nodes under maintenance; replacements before evictions
+//	scheduler.go  the profile of the scheduler; warnings
 //
 // Package strict decodes and encodes by tags. Package words explains a policy in sentences.
 //
@@ -62,6 +63,8 @@ type Policy struct {
 	Requests *Requests `json:"requests"`
 	// Maintenance says how pods leave nodes under maintenance.
 	Maintenance Maintenance `json:"maintenance"`
+	// Scheduler describes the scheduler of the cluster, to predict where it places replacements.
+	Scheduler Scheduler `json:"scheduler"`
 	// FailureEvents: an eviction that fails or is refused becomes a Kubernetes Event of the type Warning with the reason
 	// EvictionFailed.
 	FailureEvents bool `json:"evictionFailureEventNotification"`

@@ -98,7 +98,8 @@ func policyCheckCommand() *cobra.Command {
 		Short: "Check policy files and print all problems",
 		Long: "Say everything that is wrong with policy files, one problem a line:\n" +
 			"FILE:LINE: FIELD: what is wrong; what would be right.\n" +
-			"- reads standard input. The exit code is 0 when all files are right, and 1 when one is not.\n" +
+			"- reads standard input. Warnings follow the line of a file that is right. The exit code is 0 when all files are right,\n" +
+			"and 1 when one is not.\n" +
 			"With -o json each problem is an object with the fields file, line, field, wrong, got and right; no output means that\n" +
 			"all is right.",
 		Example: "  rehome policy check deploy/policy.yaml\n" +
@@ -135,7 +136,7 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 		case len(problems) > 0:
 			_, err = fmt.Fprintln(out, problems)
 		default:
-			_, err = fmt.Fprintf(out, "%s: %s\n", s.Name, inShort(p))
+			_, err = fmt.Fprintf(out, "%s: %s\n", s.Name, strings.Join(append([]string{inShort(p)}, p.Warnings()...), "\n  warning: "))
 		}
 		if err != nil {
 			return err
