@@ -149,6 +149,9 @@ func (g *generator) addNode(name string) {
 func (g *generator) addWorkload(name string) {
 	l := &workload{name: name, kind: replicaSet}
 	cpu, devices := pick[int64](g, 100, 250, 500, 500, 1000, 1500), int64(0)
+	if g.strategy.Name == spread {
+		cpu = pick[int64](g, 100, 100, 250, 500)
+	}
 	requests := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI)}
 	if g.chance(0.15) {
 		devices = 1
@@ -168,7 +171,11 @@ func (g *generator) addWorkload(name string) {
 	}
 	g.addRules(l)
 	g.workloads = append(g.workloads, l)
-	for range 1 + g.IntN(6) {
+	replicas := 1 + g.IntN(6)
+	if g.strategy.Name == spread {
+		replicas = 2 + g.IntN(8)
+	}
+	for range replicas {
 		g.place(l, cpu, devices)
 	}
 	if len(l.pods) == 1 && l.kind == replicaSet && g.chance(0.15) {
