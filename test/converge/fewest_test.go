@@ -43,7 +43,7 @@ func TestFewestMoves(t *testing.T) {
 		moves      func(*search, int) bool
 	}{
 		{duplicates, (*search).duplicates, (*search).replicated},
-		{antiAffinity, (*search).repelled, (*search).repels},
+		{antiAffinity, (*search).repelled, (*search).isRepelled},
 		{taints, (*search).untolerated, (*search).evadesTaint},
 	} {
 		t.Run(c.strategy, func(t *testing.T) {
@@ -265,9 +265,18 @@ func subsets(of []int, size int) func(yield func([]int) bool) {
 // replicated reports whether nothing protects pod i.
 func (s *search) replicated(i int) bool { return s.pods[i].OwnerReferences[0].Kind == replicaSet }
 
-// repels reports whether pod i has anti-affinity: its neighbors without it never move.
-func (s *search) repels(i int) bool {
-	return s.pods[i].Spec.Affinity != nil && s.pods[i].Spec.Affinity.PodAntiAffinity != nil
+// isRepelled reports whether pod i is beside a pod that its required anti-affinity forbids. Its neighbor does not move for it.
+func (s *search) isRepelled(i int) bool {
+	if s.pods[i].Spec.Affinity == nil || s.pods[i].Spec.Affinity.PodAntiAffinity == nil {
+		return false
+	}
+	for _, term := range s.pods[i].Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		if err == nil && s.beside(i, term.TopologyKey, selector) {
+			return true
+		}
+	}
+	return false
 }
 
 // evadesTaint reports whether pod i is on a node with a taint that it does not tolerate.
@@ -293,16 +302,9 @@ func (s *search) node(name string) *corev1.Node {
 
 // repelled counts pods beside a pod that their required anti-affinity forbids.
 func (s *search) repelled() (count int) {
-	for i, p := range s.pods {
-		if !s.repels(i) {
-			continue
-		}
-		for _, term := range p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-			if err == nil && s.beside(i, term.TopologyKey, selector) {
-				count++
-				break
-			}
+	for i := range s.pods {
+		if s.isRepelled(i) {
+			count++
 		}
 	}
 	return count
@@ -343,10 +345,9 @@ func (s *search) duplicates() (count int) {
 	return count
 }
 
-// able counts the nodes that allow the pods of a workload.
+// able counts the nodes that could run a pod of a workload if they were empty.
 func (s *search) able(l *workload) (count int) {
 	pod := &corev1.Pod{ObjectMeta: l.template.ObjectMeta, Spec: l.template.Spec}
-	pod.Spec.Containers = []corev1.Container{{Name: "main"}}
 	empty := fit.New()
 	for i := range s.nodes {
 		empty.Set(&s.nodes[i])
