@@ -74,6 +74,8 @@ func All() []Function {
 	apart := policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactFit}}
 	// A pod that fits nowhere else would come back or stay Pending, so these move only pods whose replacements fit.
 	balance := policy.Traits{Priority: policy.PriorityBalance, Facts: []policy.Fact{policy.FactFit}}
+	emptying := balance
+	emptying.EmptiesNodes = true
 	renewal := policy.Traits{Priority: policy.PriorityViolation, RenewsPods: true, Facts: []policy.Fact{policy.FactDue}}
 	return []Function{
 		function(nodetaints.Args{}, policy.Strategy{
@@ -130,7 +132,7 @@ func All() []Function {
 				schemas.NodeLoad, schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 		}),
 		function(utilization.HighArgs{}, policy.Strategy{
-			Name: "HighNodeUtilization", Point: policy.Balance, Traits: balance,
+			Name: "HighNodeUtilization", Point: policy.Balance, Traits: emptying,
 			Summary: "Moves pods from nodes that are hardly used, so that they can be switched off.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),

@@ -181,6 +181,9 @@ func ten() []Strategy {
 			return &spreadArgs{Constraints: []string{"DoNotSchedule"}}
 		}),
 		row("LowNodeUtilization", Balance, func() Args { return &lowArgs{} }),
-		row("HighNodeUtilization", Balance, func() Args { return &highArgs{} }),
+		{
+			Name: "HighNodeUtilization", Point: Balance, Scope: schemas.NodeKind, NewArgs: func() Args { return &highArgs{} },
+			Traits: Traits{EmptiesNodes: true},
+		},
 	}
 }

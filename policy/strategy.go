@@ -76,6 +76,8 @@ type Traits struct {
 	// MayReturn: a pod may come back to the node later. The workload circuit breaker ignores such a return. It ignores the
 	// returns of a strategy that renews pods, too.
 	MayReturn bool
+	// EmptiesNodes: the strategy works only with a scheduler that prefers nodes with pods. [Policy.Warnings] checks this.
+	EmptiesNodes bool
 	// Facts are what its scopes hold beyond what their kind implies.
 	Facts []Fact
 	// Opaque: no changes are known to be irrelevant to it. Each group that exists gets a scope, and so does each change of a

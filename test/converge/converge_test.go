@@ -165,7 +165,7 @@ func (s *stage) settle(w *world) result {
 		}
 		seen[state] = round
 		var evicted []schemas.Verdict
-		err := simulate.Run(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, TwoNodes: true}, objects,
+		err := simulate.Run(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects,
 			func(verdicts []schemas.Verdict) error {
 				for _, v := range verdicts {
 					if v.Outcome == schemas.Evicted {
