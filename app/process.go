@@ -177,7 +177,7 @@ func (p *process) openBus() (stop func(), err error) {
 	}
 	if s := p.settings; s.NATSURL != "" && s.NATSNKey == "" && s.NATSCreds == "" && !strings.Contains(s.NATSURL, "@") {
 		p.log.Warn("this process uses the NATS servers without a key: any program that reaches them can have pods evicted; "+
-			"rehome setup --auth writes keys", "url", bus.Redacted(s.NATSURL))
+			"rehome auth init writes keys", "url", bus.Redacted(s.NATSURL))
 	}
 	if p.bus, err = bus.Connect(options); err != nil {
 		stopServer()

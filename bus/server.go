@@ -201,7 +201,7 @@ type Listen struct {
 	Address string
 	// CertFile and KeyFile are PEM files with the certificate of the server and its key.
 	CertFile, KeyFile string
-	// Participants is the file rehome.conf of `rehome setup --auth`, or its directory. Other settings in the file do not count.
+	// Participants is the file rehome.conf of `rehome auth init`, or its directory. Other settings in the file do not count.
 	Participants string
 }
 
@@ -264,7 +264,7 @@ func (l Listen) participants() (*server.Options, *server.Account, error) {
 			return known, a, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%s: want an account %s whose users all have nkeys, as rehome setup --auth writes it", file, Account)
+	return nil, nil, fmt.Errorf("%s: want an account %s whose users all have nkeys, as rehome auth init writes it", file, Account)
 }
 
 // ownKey returns the key of this process. With a socket it is in the file beside the socket, for other processes of this user.

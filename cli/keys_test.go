@@ -23,7 +23,7 @@ func TestReadingWithTheKeyOfAReader(t *testing.T) {
 		arguments []string
 		shows     string
 	}{
-		{[]string{"events", "--since", "24h"}, "shop/pod-first"}, {[]string{"status"}, "REHOME_EVENTS"}, {[]string{"loops"}, "worker-1"},
+		{[]string{"events", "--since", "24h"}, "shop/pod-first"}, {[]string{"status"}, "REHOME_EVENTS"}, {[]string{"get", "breakers"}, "worker-1"},
 	} {
 		out, err := execute(t, c.arguments...)
 		if err != nil || !strings.Contains(out, c.shows) {

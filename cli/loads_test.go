@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rehome-dev/rehome/cli/try"
 )
 
 // byLoad is a node that requests say is nearly empty, and whose load says otherwise.
@@ -58,19 +55,18 @@ func TestASimulationGoesByTheLoadAmongTheObjects(t *testing.T) {
 		{"a node whose load is not known is left out", strings.Replace(byLoad, "NodeMetrics, metadata: {name: idle}", "NodeMetrics, metadata: {name: other}", 1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var out, notes bytes.Buffer
-			q := try.SimulateQuestion{Policy: policy, Objects: []string{"-"}, Now: "2030-01-01T00:00:00Z", Output: "table"}
-			if err := q.Answer(t.Context(), strings.NewReader(c.objects), &out, &notes); err != nil {
+			out, notes, err := simulated(t, c.objects, nil, "--policy", policy, "--objects", "-", "--now", "2030-01-01T00:00:00Z")
+			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for line := range strings.Lines(out.String()) {
+			for line := range strings.Lines(out) {
 				if f := strings.Fields(line); len(f) > 5 && f[0] == "shop" {
 					got = append(got, strings.Join(f[:5], " "))
 				}
 			}
-			if strings.Join(got, "\n") != c.want || notes.Len() > 0 {
-				t.Errorf("got %q and the notes %q, want %q\n%s", got, notes.String(), c.want, out.String())
+			if strings.Join(got, "\n") != c.want || notes != "" {
+				t.Errorf("got %q and the notes %q, want %q\n%s", got, notes, c.want, out)
 			}
 		})
 	}

@@ -1,14 +1,13 @@
 // Package cli is the command line: what a person types and sees. It parses, calls app or asks the bus, and prints.
 //
 //	main.go: Main ──▶ newRoot
-//	             ├─ look/     status, loops, events, explain
-//	             ├─ act/      request
-//	             ├─ dead/     dead letters
+//	             ├─ look/     get, status, explain, events
+//	             ├─ act/      move, drain, cordon, uncordon, evaluate, cancel, breakers, deadletters
 //	             ├─ try/      simulate, once, policy, schemas
-//	             ├─ run/      run, watcher, functions, dispatcher, actuator, serve, forward, ready
-//	             └─ install/  setup, settings, version
+//	             ├─ run/      run, watcher, functions, dispatcher, actuator, maintenance, serve, forward, ready
+//	             └─ install/  setup, auth, settings, version
 //
-// command/ holds what they share: flags, arguments, output, and the connection to the bus.
+// cmdutil/ holds what they share.
 package cli
 
 import (
@@ -23,8 +22,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/act"
-	"github.com/rehome-dev/rehome/cli/command"
-	"github.com/rehome-dev/rehome/cli/dead"
 	"github.com/rehome-dev/rehome/cli/install"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/cli/run"
@@ -53,17 +50,22 @@ func newRoot() *cobra.Command {
 			"which pods should move, an actuator evicts them within limits; every step is a CloudEvent on NATS.\n\n" +
 			"Settings come from the environment, as `rehome settings` lists them; flags override them.",
 		Version:       settings.Version,
-		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
-		Args: command.KnownCommand,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(run.RoleCommands()...)
-	root.AddCommand(
-		run.ServeCommand(), run.ForwardCommand(), run.ReadyCommand(),
-		look.EventsCommand(), look.StatusCommand(), look.ExplainCommand(), look.LoopsCommand(),
-		act.RequestCommand(), dead.Command(),
-		try.OnceCommand(), try.SimulateCommand(), try.PolicyCommand(), try.SchemasCommand(),
-		install.SetupCommand(), install.SettingsCommand(), install.VersionCommand(),
-	)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"look", "Look:", look.Commands()}, {"act", "Act:", act.Commands()}, {"try", "Try, without a running Rehome:", try.Commands()},
+		{"run", "Run:", run.Commands()}, {"install", "Install:", install.Commands()},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("install")
+	root.SetCompletionCommandGroupID("install")
 	return root
 }

@@ -59,7 +59,7 @@ func mentions(t *testing.T, program, typed string) (n int) {
 		if c.Name() == "completion" || c.HasParent() && c.Parent().Name() == "completion" {
 			return
 		}
-		help := strings.ReplaceAll(c.Long+c.Example+c.UseLine(), "--secrets rehome ", "")
+		help := strings.ReplaceAll(c.Long+c.Example+c.UseLine(), "-n rehome ", "")
 		n += strings.Count(help, typed)
 		if strings.Contains(c.Example, "kubectl kubectl") {
 			t.Errorf("%s: %s", c.CommandPath(), c.Example)

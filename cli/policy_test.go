@@ -5,8 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/rehome-dev/rehome/cli/try"
 )
 
 // said runs the command with arguments and standard input, and returns what it wrote, its error and its exit code.
@@ -75,8 +73,8 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 {"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
 `, "2 of 2 policy files cannot be used", 1,
 		},
-		{"without a file there is nothing to check", nil, "", "", "rehome policy check: name a policy file, or - for standard input", 1},
-		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `--output: want text or json, got "yaml"`, 1},
+		{"without a file there is nothing to check", nil, "", "", "requires at least 1 arg(s), only received 0", 1},
+		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `invalid argument "yaml" for "-o, --output" flag: want json`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, c.stdin, append([]string{"policy", "check"}, c.arguments...)...)
@@ -111,8 +109,8 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 	}{
 		{"a file that is wrong", []string{"testdata/broken.yaml"}, strings.TrimSuffix(brokenProblems, "\n")},
 		{"a file that is not there", []string{"nope.yaml"}, "nope.yaml: cannot be read: no such file or directory"},
-		{"two files", []string{"a", "b"}, `rehome policy explain takes one policy file, got ["a" "b"]`},
-		{"no file", nil, "rehome policy explain: name a policy file, or - for standard input"},
+		{"two files", []string{"a", "b"}, `accepts 1 arg(s), received 2`},
+		{"no file", nil, "accepts 1 arg(s), received 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, "", append([]string{"policy", "explain"}, c.arguments...)...)
@@ -124,13 +122,13 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 }
 
 func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
-	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek"; did you mean check?` || code != 1 {
+	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek" for "rehome policy"` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}
 }
 
 func TestThePolicyCommandsShowExamples(t *testing.T) {
-	for _, c := range try.PolicyCommand().Commands() {
+	for _, c := range commandNamed(t, "policy").Commands() {
 		if !strings.Contains(c.Example, "rehome policy "+c.Name()) {
 			t.Errorf("rehome policy %s has no example of itself: %q", c.Name(), c.Example)
 		}
@@ -168,7 +166,7 @@ profiles:
 		},
 		{
 			"not to one that there is not", []string{"--to", "v1", "-"}, older, "",
-			`--to: want rehome.dev/v1alpha1 or descheduler/v1alpha2, got "v1"`, 1,
+			`invalid argument "v1" for "--to" flag: want rehome.dev/v1alpha1, descheduler/v1alpha2`, 1,
 		},
 		{
 			"not to one that cannot say it", []string{"--to", "descheduler/v1alpha2", "-"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/user"
 	"reflect"
 	"regexp"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/act"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -57,6 +57,16 @@ func receipt(r schemas.Request, state schemas.ReceiptState, reason schemas.Recei
 	return schemas.Receipt{Sender: r.Sender, Name: r.Name, State: state, Reason: reason, Message: "so it is", Action: r.Action, Pods: pods}
 }
 
+// requester is the name of the user who runs this test.
+func requester(t *testing.T) string {
+	t.Helper()
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Username
+}
+
 func requested(name string, protections ...schemas.Protection) schemas.RequestedPod {
 	return schemas.RequestedPod{Pod: podOf(name), Node: "n1", Protected: protections}
 }
@@ -94,7 +104,7 @@ func TestARequestIsShownUntilAllPodsAreSettledAndTheExitCodeSaysHowItEnded(t *te
 		want      string
 		failed    string
 	}{
-		{"all pods are moved", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+		{"all pods are moved", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{
 				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a"), requested("b")),
 				judged("a", schemas.Deferred, schemas.ReasonDisruptionBudget), judged("b", schemas.Evicted, schemas.ReasonEvictionAccepted),
@@ -110,13 +120,13 @@ verdict  pod/shop/a                       settled Replaced shop/a on n2 after 3.
 receipt  admin/r                          finished: Done: so it is
 verdict  pod/shop/b                       settled Replaced shop/b on n2 after 3.2s: replacement b-new
 
-POD      WAS ON   BECAME
-shop/a   n1       Replaced after 3.2s: a-new on n2
-shop/b   n1       Replaced after 3.2s: b-new on n2
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       Replaced after 3.2s: a-new on n2
+shop        b     n1       Replaced after 3.2s: b-new on n2
 
 request admin/r finished: Done: so it is
 `, ""},
-		{"the last receipt comes before the verdict", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+		{"the last receipt comes before the verdict", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{
 				receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")),
 				receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
@@ -128,12 +138,12 @@ receipt  admin/r                          finished: Done: so it is
 verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
 verdict  pod/shop/a                       settled Replaced shop/a on n2 after 3.2s: replacement a-new
 
-POD      WAS ON   BECAME
-shop/a   n1       Replaced after 3.2s: a-new on n2
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       Replaced after 3.2s: a-new on n2
 
 request admin/r finished: Done: so it is
 `, ""},
-		{"some remain, are protected, come back, go by themselves or were never there", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+		{"some remain, are protected, come back, go by themselves or were never there", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			accepted := receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted,
 				requested("a"), requested("b", protected), requested("c"), requested("d"), requested("e"))
 			accepted.Missing = []schemas.PodTarget{{Namespace: "shop", Name: "z"}}
@@ -153,23 +163,23 @@ verdict  pod/shop/c                       evicted from n1: asked for by admin: f
 verdict  pod/shop/c                       settled CameBack shop/c on n2 after 3.2s: replacement c-new
 receipt  admin/r                          finished: DeadlineExceeded: so it is
 
-POD      WAS ON   BECAME
-shop/a   n1       remains: deferred: DisruptionBudget: 2 needed
-shop/b   n1       protected: DaemonSetPods: it belongs to the DaemonSet agent
-shop/c   n1       CameBack after 3.2s: c-new on n2
-shop/d   n1       gone by itself
-shop/e   n1       remains: it had no turn
-shop/z   -        not there, or on no node
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       remains: deferred: DisruptionBudget: 2 needed
+shop        b     n1       protected: DaemonSetPods: it belongs to the DaemonSet agent
+shop        c     n1       CameBack after 3.2s: c-new on n2
+shop        d     n1       gone by itself
+shop        e     n1       remains: it had no turn
+shop        z     <none>   not there, or on no node
 
 request admin/r finished: DeadlineExceeded: so it is
 `, "4 pods of request admin/r did not become what was asked for\nnot found: 1 pod of request admin/r"},
-		{"it is rejected", []string{"workload", "deployment/shop/api"}, func(r schemas.Request) []schemas.Payload {
+		{"it is rejected", []string{"move", "deployment", "api", "-n", "shop"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestRejected, schemas.ReceiptNotAllowed)}
 		}, `request admin/r: deschedule Deployment shop/api: fan
 receipt  admin/r                          rejected: NotAllowed: so it is
 request admin/r rejected: NotAllowed: so it is
 `, "request admin/r was rejected: NotAllowed: so it is"},
-		{"a dry run has no ends to wait for", []string{"pod", "shop/a", "--dry-run"}, func(r schemas.Request) []schemas.Payload {
+		{"a dry run has no ends to wait for", []string{"move", "pod", "a", "-n", "shop", "--dry-run"}, func(r schemas.Request) []schemas.Payload {
 			v := judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted)
 			v.DryRun = true
 			return []schemas.Payload{
@@ -180,12 +190,12 @@ receipt  admin/r                          accepted: Accepted: so it is
 verdict  pod/shop/a                       evicted (dry run) from n1: asked for by admin: fan
 receipt  admin/r                          finished: Done: so it is
 
-POD      WAS ON   BECAME
-shop/a   n1       evicted (dry run)
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       evicted (dry run)
 
 request admin/r finished: Done: so it is
 `, ""},
-		{"somebody cancels it", []string{"node", "n1"}, func(r schemas.Request) []schemas.Payload {
+		{"somebody cancels it", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, schemas.ReceiptCancelled)}
 		}, `request admin/r: deschedule node n1: fan
 receipt  admin/r                          accepted: Accepted: so it is
@@ -202,8 +212,8 @@ request admin/r finished: Done: so it is
 		t.Run(c.name, func(t *testing.T) {
 			b := busOf(t)
 			answering(t, b, c.answer)
-			got, err := execute(t, append([]string{"request"}, append(c.arguments, "--reason", "fan", "--name", "r")...)...)
-			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
+			got, err := execute(t, append(c.arguments, "--reason", "fan", "--name", "r")...)
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(t), "", 1)
 			failed := ""
 			if err != nil {
 				failed = err.Error()
@@ -221,41 +231,41 @@ func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
 		arguments string
 		want      schemas.Request
 	}{
-		{"pod shop/a web/b --method evict --override PodsWithPVC,MinPodAge --override Signal --profile p", schemas.Request{
+		{"move pod a b -n shop --method evict --override PodsWithPVC,MinPodAge --override Signal --profile p", schemas.Request{
 			Action: schemas.ActionDeschedule, Method: schemas.UseEvict, Profile: "p", Override: []string{"PodsWithPVC", "MinPodAge", "Signal"},
-			Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop", Name: "a"}, {Namespace: "web", Name: "b"}}},
+			Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop", Name: "a"}, {Namespace: "shop", Name: "b"}}},
 		}},
-		{"workload statefulsets/shop/db --dry-run --sender ci", schemas.Request{
+		{"move statefulsets db -n shop --dry-run --sender ci", schemas.Request{
 			Sender: "ci", Action: schemas.ActionDeschedule, DryRun: true,
 			Target: &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "StatefulSet", Namespace: "shop", Name: "db"}},
 		}},
-		{"workload Rollout/shop/api --method restart", schemas.Request{
+		{"move Rollout/api -n shop --method restart", schemas.Request{
 			Action: schemas.ActionDeschedule, Method: schemas.UseRestart,
 			Target: &schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Rollout", Namespace: "shop", Name: "api"}},
 		}},
-		{"pods -n shop -l app=api,tier!=test --method auto", schemas.Request{
+		{"move pods -n shop -l app=api,tier!=test --method auto", schemas.Request{
 			Action: schemas.ActionDeschedule,
 			Target: &schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "app=api,tier!=test"}},
 		}},
-		{"pods -A -l app", schemas.Request{
+		{"move pods -A -l app", schemas.Request{
 			Action: schemas.ActionDeschedule, Target: &schemas.Target{Selector: &schemas.SelectorTarget{Labels: "app"}},
 		}},
-		{"node worker-9", schemas.Request{Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "worker-9"}}},
+		{"move no/worker-9", schemas.Request{Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "worker-9"}}},
 		{"evaluate", schemas.Request{Action: schemas.ActionEvaluate}},
 		{"evaluate PodLifeTime --profile p", schemas.Request{Action: schemas.ActionEvaluate, Strategy: "PodLifeTime", Profile: "p"}},
 		{"cancel drain", schemas.Request{Action: schemas.ActionCancel, Request: "drain"}},
 	} {
 		t.Run(c.arguments, func(t *testing.T) {
 			name := fmt.Sprintf("r-%d", i)
-			arguments := append([]string{"request"}, strings.Fields(c.arguments)...)
-			out, err := execute(t, append(arguments, "--reason", "it must", "--wait=false", "-o", "json", "--name", name)...)
+			arguments := strings.Fields(c.arguments)
+			out, err := execute(t, append(arguments, "--reason", "it must", "--detach", "-o", "json", "--name", name)...)
 			var line struct {
 				Data schemas.Request `json:"data"`
 			}
 			if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
 				t.Fatalf("%v in %s", err, out)
 			}
-			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", act.Requester()
+			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", requester(t)
 			if c.want.Sender == "" {
 				c.want.Sender = "admin"
 			}
@@ -271,18 +281,27 @@ func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
 	}
 }
 
-func TestADeadlineIsCountedFromNowAndANameIsMadeUp(t *testing.T) {
-	r, err := act.RequestFlags{Sender: "admin", Reason: "x", Method: "auto", Output: "text", Deadline: time.Hour}.Request(clock)
-	if err != nil || !r.Deadline.Equal(clock.Add(time.Hour)) || !regexp.MustCompile(`^cli-[a-z0-9]{12}$`).MatchString(r.Name) {
-		t.Errorf("error %v, got %+v", err, r)
+func TestRequestDefaults(t *testing.T) {
+	busOf(t)
+	before := time.Now()
+	out, err := execute(t, "move", "node", "n1", "--reason", "x", "--deadline", "1h", "--detach", "-o", "json")
+	var line struct {
+		Data schemas.Request `json:"data"`
+	}
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
+		t.Fatal(err)
+	}
+	r := line.Data
+	if late := r.Deadline.Sub(before) - time.Hour; late < 0 || late > time.Minute || !regexp.MustCompile(`^cli-[a-z0-9]{12}$`).MatchString(r.Name) {
+		t.Errorf("got %+v", r)
 	}
 }
 
 func TestARequestWhoseNameIsTakenIsNotSent(t *testing.T) {
 	busOf(t)
-	arguments := []string{"request", "node", "n1", "--reason", "fan", "--name", "r", "--wait=false"}
+	arguments := []string{"move", "node", "n1", "--reason", "fan", "--name", "r", "--detach"}
 	got, err := execute(t, arguments...)
-	if want := "request admin/r: deschedule node n1: fan, by " + act.Requester() + "\n"; err != nil || got != want {
+	if want := "request admin/r: deschedule node n1: fan, by " + requester(t) + "\n"; err != nil || got != want {
 		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 	got, err = execute(t, arguments...)
@@ -299,10 +318,10 @@ func TestARequestThatIsNotWaitedForStaysOpenAndItIsSaidHowToCancelIt(t *testing.
 		return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a"))}
 	})
 	root := newRoot()
-	root.SetArgs([]string{"request", "node", "n1", "--reason", "fan", "--name", "r"})
+	root.SetArgs([]string{"move", "node", "n1", "--reason", "fan", "--name", "r"})
 	root.SetOut(cancelling{&bytes.Buffer{}, cancel})
 	err := root.ExecuteContext(ctx)
-	const want = "request admin/r stays open; to cancel it:\n  rehome request cancel r --sender admin --reason '...'"
+	const want = "request admin/r stays open; to cancel it:\n  rehome cancel r --sender admin --reason '...'"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -323,7 +342,7 @@ func (c cancelling) Write(b []byte) (int, error) {
 
 func TestARequestWithoutABusIsAnErrorOfWhoAsks(t *testing.T) {
 	t.Setenv("REHOME_STORE_DIR", t.TempDir())
-	got, err := execute(t, "request", "node", "n1", "--reason", "fan")
+	got, err := execute(t, "move", "node", "n1", "--reason", "fan")
 	if got != "" || !errors.Is(err, bus.ErrNotConnected) {
 		t.Errorf("got %q, error %v; want ErrNotConnected", got, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
-	"github.com/rehome-dev/rehome/cli/act"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -131,25 +130,25 @@ func TestWithTheKeyOfASenderOneCanAskAndSeeWhatBecomesOfItAndNothingElse(t *test
 			receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")), receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
 		}
 	})
-	got, err := execute(t, "request", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch")
-	got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
+	got, err := execute(t, "move", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch")
+	got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(t), "", 1)
 	const want = `request batch/r: deschedule node n1: fan
 receipt  batch/r                          accepted: Accepted: so it is
 receipt  batch/r                          finished: Done: so it is
 
-POD      WAS ON   BECAME
-shop/a   n1       gone by itself
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       gone by itself
 
 request batch/r finished: Done: so it is
 `
 	if err != nil || got != want {
 		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
 	}
-	if got, err = execute(t, "request", "evaluate", "--reason", "fan", "--sender", "batch", "--wait=false"); err != nil || got == "" {
+	if got, err = execute(t, "evaluate", "--reason", "fan", "--sender", "batch", "--detach"); err != nil || got == "" {
 		t.Errorf("without waiting: got %q, error %v", got, err)
 	}
-	for _, wait := range []string{"--wait=true", "--wait=false"} {
-		got, err = execute(t, "request", "node", "n1", "--reason", "fan", wait)
+	for _, wait := range []string{"--detach=false", "--detach"} {
+		got, err = execute(t, "move", "node", "n1", "--reason", "fan", wait)
 		if got != "" || !errors.Is(err, bus.ErrNotPermitted) ||
 			!strings.HasSuffix(err.Error(), "; --sender: want the one whose key it is") {
 			t.Errorf("as somebody else, %s: got %q, error %v", wait, got, err)
@@ -218,7 +217,7 @@ func (m *missing) end(away bool) {
 	first := <-m.first
 	if !away {
 		m.gate.set(false)
-		time.Sleep(3 * act.Dropped) // until it has asked again, which is refused
+		time.Sleep(3 * time.Second) // until it has asked again, which is refused
 	}
 	m.publish(first, replaced("a", schemas.ReasonReplaced), receipt(m.request, schemas.RequestFinished, schemas.ReceiptDone))
 	if err := m.watcher.DropRequest(m.t.Context(), first); err != nil {
@@ -265,7 +264,7 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 				beside.Go(func() { m.end(c.away) })
 			})}, &bytes.Buffer{}
 			root := newRoot()
-			root.SetArgs([]string{"request", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch"})
+			root.SetArgs([]string{"move", "node", "n1", "--reason", "fan", "--name", "r", "--sender", "batch"})
 			root.SetOut(out)
 			root.SetErr(notes)
 			failed := ""

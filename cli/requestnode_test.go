@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/cli/act"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -21,15 +20,14 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 		flags string
 		want  schemas.NodeRequest
 	}{
-		{"--cordon", schemas.NodeRequest{Stage: v1alpha1.Cordon}},
-		{"--drain --deadline 4h --on-deadline Hold --force SingleNode,AllNodes", schemas.NodeRequest{
+		{"cordon", schemas.NodeRequest{Stage: v1alpha1.Cordon}},
+		{"drain --deadline 4h --on-deadline Hold --force SingleNode,AllNodes", schemas.NodeRequest{
 			Stage: v1alpha1.Drain, Deadline: &metav1.Duration{Duration: 4 * time.Hour}, OnDeadline: v1alpha1.Hold,
 			Force: []v1alpha1.Guard{v1alpha1.SingleNode, v1alpha1.AllNodes},
 		}},
-		{"--complete --deadline 1h", schemas.NodeRequest{Stage: v1alpha1.Complete}},
+		{"uncordon", schemas.NodeRequest{Stage: v1alpha1.Complete}},
 	} {
-		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
-			strings.Fields(c.flags)...)...)
+		out, err := execute(t, append(strings.Fields(c.flags), "worker-9", "--reason", "fan", "--detach", "-o", "json")...)
 		var line struct {
 			Data schemas.Request `json:"data"`
 		}
@@ -38,7 +36,7 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 		}
 		c.want.Node = "worker-9"
 		want := schemas.Request{
-			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: act.Requester(), Maintenance: &c.want,
+			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: requester(t), Maintenance: &c.want,
 			Deadline: line.Data.Deadline,
 		}
 		if !reflect.DeepEqual(line.Data, want) || line.Data.Deadline.IsZero() == strings.Contains(c.flags, "--deadline") {
@@ -50,15 +48,12 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testing.T) {
 	busOf(t)
 	for flags, want := range map[string]time.Duration{
-		"--drain --deadline 4h":     4*time.Hour + time.Minute,
-		"--drain --deadline 23h59m": 24 * time.Hour,
-		"--drain --deadline 24h":    24 * time.Hour, // the longest that a request may have
-		"--cordon --deadline 4h":    4 * time.Hour,
-		"--complete --deadline 4h":  4 * time.Hour,
+		"drain --deadline 4h":     4*time.Hour + time.Minute,
+		"drain --deadline 23h59m": 24 * time.Hour,
+		"drain --deadline 24h":    24 * time.Hour, // the longest that a request may have
 	} {
 		before := time.Now()
-		out, err := execute(t, append([]string{"request", "node", "worker-9", "--reason", "fan", "--wait=false", "-o", "json"},
-			strings.Fields(flags)...)...)
+		out, err := execute(t, append(strings.Fields(flags), "worker-9", "--reason", "fan", "--detach", "-o", "json")...)
 		after := time.Now()
 		var line struct {
 			Data schemas.Request `json:"data"`
@@ -74,19 +69,14 @@ func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testin
 
 func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
 	for flags, want := range map[string]string{
-		"n1 --drain --cordon":                       "want one of --cordon, --drain and --complete",
-		"n1 --force AllNodes":                       "--force, --on-deadline: want them with --cordon or --drain",
-		"n1 --drain --method evict":                 "--method, --override, --profile: want them without --drain",
-		"n1 --complete --override Signal":           "--method, --override, --profile: want them without --complete",
-		"n1 --cordon --profile p":                   "--method, --override, --profile: want them without --cordon",
-		"n1 --complete --force AllNodes":            "--force: want it with --cordon or --drain",
-		"n1 --drain --force All":                    `--force: want one of [AllNodes ControlPlane SingleNode], each once, got "All"`,
-		"n1 --drain --on-deadline Hold":             "--on-deadline: want it with --drain and --deadline",
-		"n1 --drain --deadline 1h --on-deadline No": `--on-deadline: want one of [Continue Hold Release], got "No"`,
-		"a/b --drain":                               `want the name of a node, got "a/b"`,
-		"n1 --drain --dry-run":                      "rehome request node: want it without --dry-run and REHOME_DRY_RUN, which are for pods",
+		"uncordon n1 --force AllNodes":            "unknown flag: --force",
+		"drain n1 --method evict":                 "unknown flag: --method",
+		"drain n1 --on-deadline Hold":             "--on-deadline: want it with --deadline",
+		"drain n1 --deadline 1h --on-deadline No": `invalid argument "No" for "--on-deadline" flag: want Continue, Hold, Release`,
+		"drain n1 n2":                             "accepts 1 arg(s), received 2",
+		"drain a/b":                               `want the name of a node, got "a/b"`,
 	} {
-		_, err := execute(t, append([]string{"request", "node", "--reason", "fan"}, strings.Fields(flags)...)...)
+		_, err := execute(t, append(strings.Fields(flags), "--reason", "fan")...)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", flags, err, want)
 		}
@@ -124,15 +114,15 @@ func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
 					receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, c.reason),
 				}
 			})
-			got, err := execute(t, "request", "node", "n1", "--drain", "--deadline", "4h", "--reason", "fan", "--name", "r")
-			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+act.Requester(), "", 1)
+			got, err := execute(t, "drain", "n1", "--deadline", "4h", "--reason", "fan", "--name", "r")
+			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(t), "", 1)
 			want := `request admin/r: maintain node n1: Drain within 4h0m0s: fan
 verdict  pod/shop/a                       evicted from n1: asked for by admin: fan
 receipt  admin/r                          accepted: Accepted: so it is
 receipt  admin/r                          finished: REASON: so it is
 
-POD      WAS ON   BECAME
-shop/a   n1       evicted: EvictionAccepted: because
+NAMESPACE   POD   WAS ON   RESULT
+shop        a     n1       evicted: EvictionAccepted: because
 
 request admin/r finished: REASON: so it is
 `

@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/run"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
@@ -87,10 +89,13 @@ func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
 	t.Setenv("REHOME_POLICY", "environment.yaml")
 	t.Setenv("REHOME_STORE_DIR", "/environment")
 	t.Setenv("REHOME_DRY_RUN", "true")
-	c := run.RoleCommands()[0]
-	s := bindFlagsOf(t, c, "--policy", "flag.yaml", "--dry-run=false")
-	if s.Policy != "flag.yaml" || s.StoreDir != "/environment" || s.DryRun {
-		t.Errorf("got policy %q, store %q, dry run %v; want flag.yaml, /environment, false", s.Policy, s.StoreDir, s.DryRun)
+	c := &cobra.Command{}
+	s := cmdutil.Settings(c).Policy().Bus().DryRun()
+	if err := c.ParseFlags([]string{"--policy", "flag.yaml", "--dry-run=false"}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Settings.Policy != "flag.yaml" || s.StoreDir != "/environment" || s.Settings.DryRun {
+		t.Errorf("got policy %q, store %q, dry run %v; want flag.yaml, /environment, false", s.Settings.Policy, s.StoreDir, s.Settings.DryRun)
 	}
 }
 

@@ -17,9 +17,9 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 12 kept; " + readme +
 			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
 	} {
-		out, err := execute(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
+		out, err := execute(t, append([]string{"auth", "init", dir}, test.arguments...)...)
 		if err != nil || out != test.says {
-			t.Errorf("setup %q: got %q, %v; want %q", test.arguments, out, err, test.says)
+			t.Errorf("auth init %q: got %q, %v; want %q", test.arguments, out, err, test.says)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "server.crt")); err != nil {
@@ -33,19 +33,16 @@ func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch"}, "--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth"},
-		{[]string{"--prefix", "moving"}, `--prefix: want it with --secrets NAMESPACE, got "moving" and no --secrets`},
-		{[]string{"--secrets", "rehome"}, "--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth"},
-		{[]string{"--auth", dir, "--function", "F"},
+		{[]string{dir, "--function", "F"},
 			`--function: want NAME=SUBJECT such as KeepOffSpot=functions.keep-off-spot, got "F"`},
-		{[]string{"--auth", dir, "--function", "F=rehome.a"}, "--auth: function F: want a subject such as functions.keep-off-spot, " +
+		{[]string{dir, "--function", "F=rehome.a"}, "function F: want a subject such as functions.keep-off-spot, " +
 			`not of rehome, without wildcards, got "rehome.a"`},
-		{[]string{"--auth", dir, "--tls", "nats:4222"},
-			`--auth: host "nats:4222": want a name or an address without a port, such as nats.nats.svc`},
+		{[]string{dir, "--tls", "nats:4222"},
+			`host "nats:4222": want a name or an address without a port, such as nats.nats.svc`},
 	} {
-		_, err := execute(t, append([]string{"setup"}, test.arguments...)...)
+		_, err := execute(t, append([]string{"auth", "init"}, test.arguments...)...)
 		if err == nil || err.Error() != test.says {
-			t.Errorf("setup %q: got %v, want %s", test.arguments, err, test.says)
+			t.Errorf("auth init %q: got %v, want %s", test.arguments, err, test.says)
 		}
 	}
 }

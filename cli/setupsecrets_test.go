@@ -15,7 +15,7 @@ import (
 func given(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
-	out, err := execute(t, "setup", "--auth", dir, "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
+	out, err := execute(t, "auth", "init", dir, "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off", "--tls", "nats")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -72,7 +72,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 		want = append(want, secretText(t, dir, "rehome-nats-"+p[0], [2]string{"ca.crt", "ca.crt"}, [2]string{"nkey", p[1] + ".nk"},
 			[2]string{"tls.crt", "client.crt"}, [2]string{"tls.key", "client.key"}))
 	}
-	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test", "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off"}
+	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test", "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off"}
 	for _, time := range []string{"first", "second"} {
 		out, notes, err := apart(t, arguments...)
 		if err != nil || out != strings.Join(want, "---\n") {
@@ -86,7 +86,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 
 func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
 	dir := given(t)
-	arguments := []string{"setup", "--auth", dir, "--secrets", "rehome-test"}
+	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test"}
 	plain, _, err := apart(t, arguments...)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
 	dir := given(t)
-	out, _, err := apart(t, "setup", "--auth", dir, "--secrets", "rehome-test")
+	out, _, err := apart(t, "auth", "secrets", dir, "-n", "rehome-test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,30 +120,29 @@ func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		"a namespace with a capital": {append(tls, "--secrets", "Rehome"),
-			`--secrets: want the name of a namespace such as rehome, got "Rehome"`},
-		"a namespace that is a path": {append(tls, "--secrets", "a/b"),
-			`--secrets: want the name of a namespace such as rehome, got "a/b"`},
-		"an empty namespace": {append(tls, "--secrets", ""), `--secrets: want the name of a namespace such as rehome, got ""`},
-		"two senders that Kubernetes would call the same": {append(tls, "--secrets", "rehome", "--sender", "a.b", "--sender", "A-b"),
-			"--secrets: sender-a_b and sender-A-b: want names that differ in letters and digits, got Secret rehome-nats-sender-a-b for both"},
-		"a sender that ends in a sign": {append(tls, "--secrets", "rehome", "--sender", "a."),
-			`--secrets: sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
-		"a sender with a name that is too long": {append(tls, "--secrets", "rehome", "--sender", long),
-			"--secrets: sender " + long + ": want a name that can end the name of a Secret, got "},
-		"a prefix with a capital": {append(tls, "--secrets", "rehome", "--prefix", "Moving"),
+		"a namespace with a capital": {append(tls, "-n", "Rehome"),
+			`want the name of a namespace such as rehome, got "Rehome"`},
+		"a namespace that is a path": {append(tls, "-n", "a/b"),
+			`want the name of a namespace such as rehome, got "a/b"`},
+		"two senders that Kubernetes would call the same": {append(tls, "-n", "rehome", "--sender", "a.b", "--sender", "A-b"),
+			"sender-a_b and sender-A-b: want names that differ in letters and digits, got Secret rehome-nats-sender-a-b for both"},
+		"a sender that ends in a sign": {append(tls, "-n", "rehome", "--sender", "a."),
+			`sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
+		"a sender with a name that is too long": {append(tls, "-n", "rehome", "--sender", long),
+			"sender " + long + ": want a name that can end the name of a Secret, got "},
+		"a prefix with a capital": {append(tls, "-n", "rehome", "--prefix", "Moving"),
 			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got "Moving"`},
-		"no prefix": {append(tls, "--secrets", "rehome", "--prefix", ""),
+		"no prefix": {append(tls, "-n", "rehome", "--prefix", ""),
 			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got ""`},
-		"no certificates under another name": {[]string{"--secrets", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("--secrets: no certificates: "+
+		"no certificates under another name": {[]string{"-n", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("no certificates: "+
 			"%s has no ca.crt, server.crt, server.key, client.crt, client.key: want those, or --tls with the names of the servers, such as "+
 			"--tls 'moving-nats.prod.svc,*.moving-nats.prod.svc'", dir)},
-		"no certificates": {[]string{"--secrets", "prod"}, fmt.Sprintf("--secrets: no certificates: %s has no ca.crt, server.crt, server.key, "+
+		"no certificates": {[]string{"-n", "prod"}, fmt.Sprintf("no certificates: %s has no ca.crt, server.crt, server.key, "+
 			"client.crt, client.key: want those, or --tls with the names of the servers, such as "+
 			"--tls 'rehome-nats.prod.svc,*.rehome-nats.prod.svc'", dir)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, _, err := apart(t, append([]string{"setup", "--auth", dir}, test.arguments...)...)
+			out, _, err := apart(t, append([]string{"auth", "secrets", dir}, test.arguments...)...)
 			if err == nil || !strings.HasPrefix(err.Error(), test.says) || out != "" {
 				t.Errorf("got %q and %v, want %s", out, err, test.says)
 			}

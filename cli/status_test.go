@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -53,8 +54,7 @@ func breakerOf(name string, until time.Time) actuator.WorkloadBreaker {
 	}
 }
 
-func TestAStatusSaysTheMostImportantThingFirst(t *testing.T) {
-	local := func(at time.Time) string { return at.Local().Format(time.DateTime) }
+func TestStatus(t *testing.T) {
 	unasked := moveOf("api-2", "worker-2", "the API server", time.Second)
 	unasked.Moved, unasked.Workload = time.Time{}, nil
 	busy := actuator.Remembered{
@@ -64,54 +64,20 @@ func TestAStatusSaysTheMostImportantThingFirst(t *testing.T) {
 		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute)), breakerOf("db", clock)},
 		Storm: []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "7 of 9 nodes went bad", Since: clock.Add(-time.Minute)}},
 	}
-	const table = `
-POD          NODE       METHOD     WORKLOAD              STRATEGY      BEGUN       WAITS FOR
-shop/api-1   worker-1   eviction   deployment/shop/api   PodLifeTime   1m30s ago   a replacement that is ready
-shop/api-2   worker-2   eviction   none                  PodLifeTime   1s ago      the API server
-`
-	breakers := fmt.Sprintf(`
-WORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER
-deployment/shop/api   worker-1   PodLifeTime   2         holds until %s
-deployment/shop/db    worker-1   PodLifeTime   2         over since %s
-`, local(clock.Add(time.Minute)), local(clock))
-	first := "2 moves in flight, 1 workload circuit breaker holds, cluster circuit breaker OPEN since " + clock.Add(-time.Minute).Local().Format(time.TimeOnly) +
-		": nothing is moved\ncluster circuit breaker: StormNodes: 7 of 9 nodes went bad\n"
 	for _, c := range []struct {
 		name   string
 		r      actuator.Remembered
 		limits *policy.Limits
 		but    func(*look.Status)
-		want   string
 	}{
-		{"nothing is remembered", actuator.Remembered{}, nil, func(*look.Status) {},
-			"no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n"},
-		{"without a policy moves are counted by age", busy, nil, func(*look.Status) {}, first + table + `
-moves that are remembered: 1 in the last minute, 2 in the last 5 minutes, 2 in the last hour, 1 older
-
-MOVED OFF        PODS
-node/worker-1    2
-node/worker-2    1
-namespace/shop   3
-` + breakers},
-		{"with a policy over its window", busy, &policy.Limits{Window: time.Minute}, func(*look.Status) {}, first + table + `
-1 move in the window of 1m0s
-
-MOVED OFF        PODS
-node/worker-2    1
-namespace/shop   1
-` + breakers},
+		{"nothing is remembered", actuator.Remembered{}, nil, nil},
+		{"without a policy moves are counted by age", busy, nil, nil},
+		{"with a policy over its window", busy, &policy.Limits{Window: time.Minute}, nil},
 		{"with limits beside what they limit", busy, &policy.Limits{
 			Window: time.Hour, PerNode: new(uint(5)), Total: new(uint(50)),
 			InFlight: policy.InFlight{PerNode: new(uint(3)), PerWorkload: new(uint(1)), Total: new(uint(20)), PerNamespace: new(uint(9))},
-		}, func(*look.Status) {}, first + table + `
-2 moves in the window of 1h0m0s; the policy allows at most 50, 20 in flight at once, 3 in flight a node, 9 in flight a namespace, 1 in flight a workload
-
-MOVED OFF        PODS   LIMIT
-node/worker-1    1      5
-node/worker-2    1      5
-namespace/shop   2      none
-` + breakers},
-		{"what is deferred, with the message cut", actuator.Remembered{}, nil, func(s *look.Status) {
+		}, nil},
+		{"what is deferred", actuator.Remembered{}, nil, func(s *look.Status) {
 			d := look.DeferredPod{
 				Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause,
 				Message: strings.Repeat("another pod of it was moved a moment ago ", 4), Since: clock.Add(-time.Hour),
@@ -119,15 +85,10 @@ namespace/shop   2      none
 			}
 			s.Deferred = append(s.Deferred, d)
 			d.Message, d.Again = "x", time.Time{}
-			for range look.ShownDeferred + 1 {
+			for range 20 + 1 {
 				s.Deferred = append(s.Deferred, d)
 			}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-DEFERRED POD   STRATEGY      REASON          SINCE    LAST TRY   NEXT TRY   MESSAGE
-shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   another pod of it was moved a moment ago another pod of it was moved a moment ago a…
-` + strings.Repeat("shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       -          x\n", look.ShownDeferred-1) +
-			"and 2 more; -o json has all of them\n"},
+		}},
 		{"open requests", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.Requests = []look.OpenRequest{
 				{Request: schemas.Request{
@@ -135,12 +96,7 @@ shop/api-1     PodLifeTime   WorkloadPause   1h0m0s   1m0s       in 1m30s   anot
 				}, Since: clock.Add(-time.Minute)},
 				{Request: schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, Since: clock.Add(-time.Second)},
 			}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-OPEN REQUEST   SENT       DEADLINE   WANTS
-admin/drain    1m0s ago   in 59m0s   deschedule node n1: its fan
-ci/look        1s ago     -          evaluate: new labels
-`},
+		}},
 		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *look.Status) {
 			at := metav1.NewTime(clock.Add(-time.Hour))
 			asked := &v1alpha1.NodeMaintenance{
@@ -155,15 +111,7 @@ ci/look        1s ago     -          evaluate: new labels
 				Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its fan",
 				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
 			}, Since: clock.Add(-time.Hour)}}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-OPEN REQUEST   SENT         DEADLINE     WANTS
-admin/drain    1h0m0s ago   in 23h0m0s   maintain node n1: Drain: its fan
-
-MAINTENANCE   WANTED   NODE IS    PODS LEFT      SINCE        MESSAGE
-node/n1       Drain    -          0              1h0m0s ago   its fan
-sign/n2       Drain    Draining   3, 1 blocked   1h0m0s ago   cannot move shop/db-0
-`},
+		}},
 		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
@@ -172,66 +120,74 @@ sign/n2       Drain    Draining   3, 1 blocked   1h0m0s ago   cannot move shop/d
 				}},
 				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
 			}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-STREAM          MESSAGES   BYTES     USED
-REHOME_SCOPES   12         1.5 MiB   50% of 3.0 MiB
-REHOME_DEAD     3          900 B
-
-SCOPES OF     WAITING   IN HAND   TRIED AGAIN   IDLE HANDLERS
-Away          9         0         0             0
-PodLifeTime   2         1         1             3
-
-dead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list
-`},
+		}},
 		{"who leads", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.Leaders = []look.LeaderStatus{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-LEASE             HOLDER   SINCE
-rehome-watcher    a_1      1h0m0s ago
-rehome-actuator   nobody
-`},
+		}},
 		{"what is not known", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.NoLeaders, s.Unreadable = "no cluster", []string{"ledger key x: y"}
-		}, `no move in flight, no workload circuit breaker holds, cluster circuit breaker closed
-
-who leads is not known: no cluster
-cannot be read: ledger key x: y
-`},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st := look.StatusOf(c.r, c.limits, clock)
-			c.but(&st)
-			var out bytes.Buffer
-			if err := st.Write(&out); err != nil || out.String() != c.want {
-				t.Errorf("error %v\n got %s\nwant %s", err, &out, c.want)
+			if c.but != nil {
+				c.but(&st)
 			}
+			var out bytes.Buffer
+			if err := st.Write(&out); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "status/"+c.name+".txt", out.String())
 		})
 	}
 }
 
-func TestAStatusAsJSONIsOneObject(t *testing.T) {
+func TestPrintStatus(t *testing.T) {
 	st := look.StatusOf(actuator.Remembered{
 		Moves: []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)},
 		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute))},
 	}, nil, clock)
 	st.NoLeaders = "no cluster"
-	got, err := json.Marshal(st)
-	if err != nil {
-		t.Fatal(err)
+	for _, format := range []string{"json", "yaml"} {
+		var out bytes.Buffer
+		if err := cmdutil.PrintObject(&out, format, "Status", st); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "status/status."+format, out.String())
 	}
-	const want = `{"time":"2026-03-01T12:00:00Z",` +
-		`"movesInFlight":[{"pod":{"namespace":"shop","name":"api-1","uid":""},"node":"worker-1",` +
-		`"workload":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"profile":"","strategy":"PodLifeTime","intent":"",` +
-		`"method":"eviction","begun":"2026-03-01T11:59:00Z","moved":"2026-03-01T11:59:00Z","waitsFor":"a replacement that is ready"}],` +
-		`"counted":{"total":1,"nodes":{"worker-1":1},"namespaces":{"shop":1},"ages":[0,1,0,0]},` +
-		`"workloadBreakers":[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,"returned":"2026-03-01T12:00:00Z",` +
-		`"last":"2026-03-01T12:00:00Z",` +
-		`"name":{"kind":"Deployment","namespace":"shop","name":"api","uid":"uid-shop"},"until":"2026-03-01T12:01:00Z","holds":true}],` +
-		`"storm":[],"leadersUnknown":"no cluster","deferred":[],"requests":[],"maintenances":[],"deadLetters":{},"streams":[]}`
-	if string(got) != want {
-		t.Errorf("\n got %s\nwant %s", got, want)
+}
+
+func TestPrintTables(t *testing.T) {
+	ref := schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u1"}
+	request := schemas.Request{
+		Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its \x1b[2J fan",
+		Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
+	}
+	garbage := deadOf(t, 2, 90*time.Second, "x\x1b[2J no CloudEvent")
+	garbage.Header, garbage.Body = nil, []byte("garbage")
+	unnamed := breakerOf("", clock)
+	unnamed.Name = nil
+	for name, table := range map[string]cmdutil.Table{
+		"moves": look.MovesTable(clock, []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)}),
+		"deferred": look.DeferredTable(clock, []look.DeferredPod{{
+			Pod: ref, Node: "n1", Profile: "default", Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause, Message: "too soon",
+			Since: clock.Add(-time.Hour), Last: clock.Add(-time.Minute), Times: 3, Again: clock.Add(90 * time.Second),
+		}}),
+		"breakers": look.BreakersTable(clock, []look.WorkloadBreaker{
+			{WorkloadBreaker: breakerOf("api", clock.Add(time.Minute)), Holds: true}, {WorkloadBreaker: unnamed},
+		}),
+		"requests":     look.RequestsTable(clock, []look.OpenRequest{{Request: request, Since: clock.Add(-time.Hour)}}),
+		"maintenances": look.MaintenancesTable(clock, []look.MaintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Drain, PodsLeft: 3, Since: clock, Reason: "fan"}}),
+		"deadletters":  look.DeadLettersTable(clock, []bus.DeadLetter{deadOf(t, 3, time.Second, "it is wrong"), garbage}),
+		"nothing":      look.MovesTable(clock, nil),
+	} {
+		for _, format := range []string{"", "wide", "name", "json", "yaml"} {
+			var out bytes.Buffer
+			if err := table.Print(&out, format); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "get/"+name+"."+cmp.Or(format, "txt"), out.String())
+		}
 	}
 }
 
@@ -245,7 +201,7 @@ func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("REHOME_STORE_DIR", dir)
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
-	s := bindFlagsOf(t, look.StatusCommand())
+	s := defaults(t)
 	server, err := settings.StartServer(s)
 	if err != nil {
 		t.Fatal(err)
@@ -296,16 +252,18 @@ func execute(t *testing.T, arguments ...string) (string, error) {
 func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	busOf(t, breakerOf("api", until))
-	row := "deployment/shop/api   worker-1   PodLifeTime   2         holds until " + until.Local().Format(time.DateTime) + "\n"
+	const head = "NAMESPACE   WORKLOAD         NODE       STRATEGY      RETURNS   STATE   UNTIL\n"
+	const row = "shop        deployment/api   worker-1   PodLifeTime   2         holds   in 59m\n"
 	for _, c := range []struct {
 		arguments []string
 		want      string
 	}{
 		{[]string{"status"}, "no move in flight, 1 workload circuit breaker holds, cluster circuit breaker closed\n\n" +
-			"WORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER\n" + row + "\nwho leads is not known: no cluster to connect to: "},
-		{[]string{"loops"}, "1 workload circuit breaker, 1 of them in force\n\nWORKLOAD              NODE       STRATEGY      RETURNS   CIRCUIT BREAKER\n" + row},
-		{[]string{"loops", "-o", "json"}, `[{"workload":"uid-shop","strategy":"PodLifeTime","node":"worker-1","returns":2,`},
-		{[]string{"status", "-o", "json"}, `{"time":"`},
+			"Workload circuit breakers:\n" + head + row + "\nThe leaders are not known: no cluster to connect to: "},
+		{[]string{"get", "breakers"}, head + row},
+		{[]string{"get", "breaker", "-n", "other"}, "No resources found.\n"},
+		{[]string{"get", "moves", "-o", "json"}, "{\n    \"apiVersion\": \"cli.rehome.dev/v1alpha1\",\n    \"items\": [],"},
+		{[]string{"status", "-o", "json"}, "{\n    \"apiVersion\": \"cli.rehome.dev/v1alpha1\","},
 	} {
 		got, err := execute(t, c.arguments...)
 		if err != nil || !strings.HasPrefix(got, c.want) {
@@ -327,16 +285,16 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- a.Lead(ctx) }()
 
-	if got, err := execute(t, "loops", "clear", "shop/deployment/web"); err == nil || got != "" ||
-		err.Error() != "shop/deployment/web has no circuit breaker; those that have one: shop/deployment/db, shop/deployment/api" {
+	if got, err := execute(t, "breakers", "clear", "deployment/web", "-n", "shop"); err == nil || got != "" ||
+		err.Error() != "deployment/shop/web has no circuit breaker; those that have one: deployment/shop/db, deployment/shop/api" {
 		t.Errorf("a workload that has none: got %q, error %v", got, err)
 	}
 	for _, c := range []struct{ argument, want string }{
-		{"shop/deployment/api", "cleared: deployment/shop/api on worker-1 for PodLifeTime\n"},
+		{"deploy/api", "cleared: deployment/shop/api on worker-1 for PodLifeTime\n"},
 		{"--all", "cleared: deployment/shop/db on worker-1 for PodLifeTime\n"},
 		{"--all", "there are no workload circuit breakers\n"},
 	} {
-		if got, err := execute(t, "loops", "clear", c.argument); err != nil || got != c.want {
+		if got, err := execute(t, "breakers", "clear", c.argument, "-n", "shop"); err != nil || got != c.want {
 			t.Errorf("%s: got %q, error %v; want %q", c.argument, got, err, c.want)
 		}
 	}
@@ -351,7 +309,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 
 func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	b := busOf(t, breakerOf("api", time.Now()))
-	got, err := execute(t, "loops", "clear", "shop/Deployment/api")
+	got, err := execute(t, "breakers", "clear", "Deployment", "api", "-n", "shop")
 	const want = "no actuator answered within 10s; is one running, without --dry-run?"
 	if err == nil || err.Error() != want || got != "" {
 		t.Errorf("got %q, error %v; want %q", got, err, want)
@@ -363,7 +321,7 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 
 func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
 	for _, arguments := range [][]string{
-		{"status"}, {"loops"}, {"loops", "clear", "--all"}, {"events"}, {"events", "--type", "verdict", "-o", "json"},
+		{"status"}, {"get", "breakers"}, {"get", "requests"}, {"get", "deferred"}, {"breakers", "clear", "--all"}, {"events"}, {"events", "--type", "verdict", "-o", "json"},
 		{"setup", "--nats-url", "nats://127.0.0.1:1", "--timeout", "1ms"},
 	} {
 		t.Setenv("REHOME_STORE_DIR", t.TempDir())

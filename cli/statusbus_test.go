@@ -102,8 +102,8 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 		t.Errorf("got %+v\nwant deferred %+v, dead %v, request %+v", got, wantDeferred, wantDead, r)
 	}
 	text, err := execute(t, "status")
-	if err != nil || !strings.Contains(text, "\nDEFERRED POD") || !strings.Contains(text, "\nadmin/drain") || !strings.Contains(text, "\nnode/n1       Cordon   -         0 ") ||
-		!strings.HasSuffix(text, "\ndead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see rehome dead list\n") {
+	if err != nil || !strings.Contains(text, "\nDeferred pods:\n") || !strings.Contains(text, "\nadmin    drain ") || !strings.Contains(text, "\nnode/n1   Cordon   <none>   0 ") ||
+		!strings.HasSuffix(text, "\ndead letters: 1 from REHOME_INTENTS, 2 from REHOME_SCOPES; see `rehome get deadletters`\n") {
 		t.Errorf("error %v, got\n%s", err, text)
 	}
 }

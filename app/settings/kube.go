@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -53,16 +55,37 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 // clusterConfig reads the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
 // requests.
 func clusterConfig(s Settings) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = s.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: s.Context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	config, err := kubeconfig(s).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to connect to: %w", err)
 	}
 	config.UserAgent = "rehome/" + Version
 	config.QPS = -1
 	return config, nil
+}
+
+func kubeconfig(s Settings) clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = s.Kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: s.Context})
+}
+
+// ContextNamespace returns the namespace of the context, as kubectl does. Without one, and without a kubeconfig, it is default.
+func ContextNamespace(s Settings) (string, error) {
+	namespace, _, err := kubeconfig(s).Namespace()
+	if clientcmd.IsEmptyConfig(err) {
+		return metav1.NamespaceDefault, nil
+	}
+	return namespace, err
+}
+
+// Contexts returns the contexts of the kubeconfig, in no order. Without a kubeconfig there are none.
+func Contexts(s Settings) []string {
+	config, err := kubeconfig(s).RawConfig()
+	if err != nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(config.Contexts))
 }
 
 // APIServerReady asks the API server whether it serves, within two seconds.

@@ -41,7 +41,7 @@ type Settings struct {
 	Listen     string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
 	ListenCert string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
 	ListenKey  string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
-	ListenAuth string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome setup --auth wrote"`
+	ListenAuth string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome auth init wrote"`
 
 	History time.Duration `default:"72h" desc:"how long events can be read again"`
 
@@ -140,7 +140,7 @@ func (s Settings) checkListen() error {
 	needed := []struct{ variable, value, what string }{
 		{"REHOME_LISTEN_CERT_FILE", s.ListenCert, "the server's certificate"},
 		{"REHOME_LISTEN_KEY_FILE", s.ListenKey, "the key of the server's certificate"},
-		{"REHOME_LISTEN_AUTH", s.ListenAuth, "the directory that rehome setup --auth wrote"},
+		{"REHOME_LISTEN_AUTH", s.ListenAuth, "the directory that rehome auth init wrote"},
 	}
 	for _, n := range needed {
 		if s.Listen != "" && n.value == "" {

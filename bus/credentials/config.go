@@ -37,7 +37,7 @@ func serverConfig(users []user) []byte {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by rehome setup --auth, which writes it anew. It holds no secrets.\n"+
+	fmt.Fprintf(&b, "# Written by rehome auth init, which writes it anew. It holds no secrets.\n"+
 		"# Every server has it in its configuration, with the line: include %q\naccounts {\n", ServerConfig)
 	for _, name := range names {
 		fmt.Fprintf(&b, "  %q {\n", name)
@@ -126,9 +126,9 @@ func roles() []seedOf {
 		{bus.RoleActuator, "`rehome actuator`"},
 		{bus.RoleMaintenance, "`rehome maintenance`"},
 		{bus.RoleAll, "`rehome run` with these servers"},
-		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome loops`, and programs that read the past"},
+		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome get breakers`, and programs that read the past"},
 		{bus.RoleListener, "programs that listen to what happens from now on"},
-		{bus.RoleOperator, "people: `rehome dead`, `rehome loops clear`, `rehome forward --add` and `--remove`"},
+		{bus.RoleOperator, "people: `rehome get deadletters`, `rehome breakers clear`, `rehome forward --add` and `--remove`"},
 	}
 }
 
@@ -140,7 +140,7 @@ func use(p bus.Participant) string {
 	case bus.RoleForwarder:
 		return "`rehome forward --name " + p.Name + "`"
 	case bus.RoleSender:
-		return "the program that asks as " + p.Name + ", such as `rehome request --sender " + p.Name + "`"
+		return "the program that asks as " + p.Name + ", such as `rehome move --sender " + p.Name + "`"
 	}
 	for _, r := range roles() {
 		if r.role == p.Role {
@@ -154,7 +154,7 @@ func use(p bus.Participant) string {
 func readme(users []user, certified bool) []byte {
 	var b strings.Builder
 	b.WriteString("# Participants of the bus\n\n" +
-		"`rehome setup --auth` wrote these files. To add a participant, run it again and name all participants that remain. It keeps\n" +
+		"`rehome auth init` wrote these files. To add a participant, run it again and name all participants that remain. It keeps\n" +
 		"existing seeds. Files that end in `.nk` or `.key` are secrets.\n\n" +
 		"1. Each NATS server reads `" + ServerConfig + "`, by the line `include \"" + ServerConfig + "\"` in its configuration.\n" +
 		"   `nats-server --signal reload` makes it read changes. Reload twice, some seconds apart, when you add a participant with\n" +

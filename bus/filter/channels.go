@@ -15,7 +15,7 @@ const mostChannels = 64
 // pods, and nodes of scopes and intents are in the data. No two of them match the same subject. Empty: no event can fit.
 func (f Filter) Channels() []string {
 	var all []string
-	for _, noun := range nouns() {
+	for _, noun := range Nouns() {
 		if f.Wants(noun) {
 			for _, tokens := range f.patterns(noun) {
 				all = append(all, subjects(noun, tokens...)...)

@@ -26,8 +26,8 @@ const (
 	Maintenance = "maintenance"
 )
 
-// nouns lists all types.
-func nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request} }
+// Nouns lists all types.
+func Nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request} }
 
 // passes reports whether the history keeps no events of a type.
 func passes(noun string) bool { return noun == Scope || noun == Request }
@@ -76,7 +76,7 @@ var ErrNothing = errors.New("no event can be all that")
 // Check returns an error that begins with the name of a wrong list, in the singular.
 func (f Filter) Check() error {
 	for _, t := range f.Types {
-		if !slices.Contains(nouns(), t) {
+		if !slices.Contains(Nouns(), t) {
 			return fmt.Errorf("type: want delta, intents, verdict, receipt, maintenance, scope or request, got %q", t)
 		}
 	}
@@ -142,7 +142,7 @@ func fits[T comparable](list []T, entry T) bool {
 // nounOf returns the type of the events on a channel. Empty: it is not known.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
-	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(nouns(), tokens[1]) {
+	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(Nouns(), tokens[1]) {
 		return ""
 	}
 	return tokens[1]

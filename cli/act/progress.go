@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -167,22 +167,25 @@ func settledAs(v schemas.Verdict) string {
 
 func (p *progress) write(w io.Writer) error {
 	var text strings.Builder
-	var rows [][]string
+	table := cmdutil.Table{Columns: []string{"Namespace", "Pod", "Was on", "Result"}}
 	for _, pod := range p.pods {
 		end, _ := p.end(pod)
-		rows = append(rows, []string{pod.pod.String(), pod.node, command.Printable(end)})
+		table.Rows = append(table.Rows, cmdutil.Row{Cells: []any{pod.pod.Namespace, pod.pod.Name, pod.node, end}})
 	}
 	if p.accepted != nil {
 		for _, m := range p.accepted.Missing {
-			rows = append(rows, []string{m.Namespace + "/" + m.Name, "-", "not there, or on no node"})
+			table.Rows = append(table.Rows, cmdutil.Row{Cells: []any{m.Namespace, m.Name, "", "not there, or on no node"}})
 		}
 	}
-	command.WriteTable(&text, false, "POD\tWAS ON\tBECAME", rows)
-	if len(rows) > 0 {
+	if len(table.Rows) > 0 {
+		fmt.Fprintln(&text)
+		if err := table.Print(&text, ""); err != nil {
+			return err
+		}
 		fmt.Fprintln(&text)
 	}
 	f := p.finished
-	fmt.Fprintf(&text, "request %s/%s %s: %s: %s\n", p.request.Sender, p.request.Name, f.State, f.Reason, command.Printable(f.Message))
+	fmt.Fprintf(&text, "request %s/%s %s: %s: %s\n", p.request.Sender, p.request.Name, f.State, f.Reason, cmdutil.Printable(f.Message))
 	_, err := io.WriteString(w, text.String())
 	return err
 }
@@ -209,10 +212,10 @@ func (p *progress) err() error {
 	}
 	var failed []error
 	if bad > 0 {
-		failed = append(failed, fmt.Errorf("%s of request %s did not become what was asked for", command.Count(bad, "pod"), name))
+		failed = append(failed, fmt.Errorf("%s of request %s did not become what was asked for", cmdutil.Count(bad, "pod"), name))
 	}
 	if p.accepted != nil && len(p.accepted.Missing) > 0 {
-		failed = append(failed, fmt.Errorf("not found: %s of request %s", command.Count(len(p.accepted.Missing), "pod"), name))
+		failed = append(failed, fmt.Errorf("not found: %s of request %s", cmdutil.Count(len(p.accepted.Missing), "pod"), name))
 	}
 	return errors.Join(failed...)
 }

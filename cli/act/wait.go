@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -19,7 +19,7 @@ import (
 // sendRequest publishes the request and, with wait, shows its events.
 func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait, asJSON bool) error {
 	sender := bus.Participant{Role: bus.RoleSender, Name: r.Sender}
-	return command.WithBus(s, sender, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s, sender, func(b *bus.Bus) error {
 		now := time.Now()
 		e, err := schemas.NewEvent(s.Source("cli"), r, now, schemas.Event{})
 		if err != nil {
@@ -122,7 +122,7 @@ func (s *sending) follow(ctx context.Context) error {
 	case p.finished != nil:
 		return fmt.Errorf("request %s/%s is finished; the ends of some moves were not waited for", p.request.Sender, p.request.Name)
 	}
-	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome request cancel %s --sender %s --reason '...'",
+	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome cancel %s --sender %s --reason '...'",
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
 }
 

@@ -10,47 +10,91 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
 )
 
-type authFlags struct {
-	dir                       string
-	functions, senders, hosts []string
-	httpFunctions, forwarders []string
-	secrets                   string // a namespace
-	prefix                    string // of the names of Secrets
-	manifests                 bool   // --secrets was given
+func authCommand() *cobra.Command {
+	return cmdutil.Group(&cobra.Command{
+		Use: "auth", Short: "Make keys and rights for the participants on an external bus",
+	}, authInitCommand(), authSecretsCommand())
 }
 
-func (a *authFlags) bind(c *cobra.Command) {
+func authInitCommand() *cobra.Command {
+	var a participants
+	c := &cobra.Command{
+		Use: "init DIRECTORY", Short: "Write keys, rights, and certificates into a directory",
+		Long: "Write the files by which servers and participants know each other, each with the least rights: a key for each\n" +
+			"participant, a part of the servers' configuration, and a page that says which file goes where. Existing keys are\n" +
+			"kept, so run it again to add a participant. It needs no bus.",
+		Example: "  rehome auth init auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc",
+		Args:    cobra.ExactArgs(1),
+	}
+	a.bind(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		config, err := a.config()
+		if err != nil {
+			return err
+		}
+		return writeFiles(args[0], config, c.OutOrStdout())
+	}
+	return c
+}
+
+func authSecretsCommand() *cobra.Command {
+	var a participants
+	prefix := secretPrefix
+	c := &cobra.Command{
+		Use: "secrets DIRECTORY", Short: "Write the files of auth init, and print them as Secrets",
+		Long: "Write the files of auth init, and print them as Secrets: one for the servers, and one for each participant with its\n" +
+			"own key. Messages go to standard error. --prefix sets their names for one of several releases of the chart; the\n" +
+			"notes of the chart show the command.",
+		Example: "  rehome auth secrets auth -n rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
+			"    kubectl apply --server-side -f -",
+		Args: cobra.ExactArgs(1),
+	}
+	namespaceOf := cmdutil.Settings(c).Namespace()
+	a.bind(c)
+	c.Flags().StringVar(&prefix, "prefix", prefix, "how the names of the Secrets begin, such as NAME-server")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		dir := args[0]
+		namespace, err := namespaceOf()
+		if err != nil {
+			return err
+		}
+		config, err := a.config()
+		if err != nil {
+			return err
+		}
+		if err := checkSecrets(dir, namespace, prefix, config); err != nil {
+			return err
+		}
+		if err := writeFiles(dir, config, c.ErrOrStderr()); err != nil {
+			return err
+		}
+		bundles, err := credentials.Bundles(dir, config)
+		if err != nil {
+			return err
+		}
+		return printSecrets(c.OutOrStdout(), secretsOf(bundles, namespace, prefix))
+	}
+	return c
+}
+
+// participants are those besides the roles, and the hosts of the servers.
+type participants struct{ functions, httpFunctions, senders, forwarders, hosts []string }
+
+func (a *participants) bind(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&a.dir, "auth", "", "write the keys and rights of all participants into this directory, and touch no bus")
-	f.StringArrayVar(&a.functions, "function", nil, "with --auth: NAME=SUBJECT, a function outside that is asked there; repeatable")
-	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "with --auth: NAME, a function outside that is asked over HTTP; repeatable")
-	f.StringArrayVar(&a.senders, "sender", nil, "with --auth: NAME, a program that may ask for something; repeatable")
-	f.StringArrayVar(&a.forwarders, "forwarder", nil, "with --auth: NAME, a name of rehome forward; repeatable")
-	f.StringSliceVar(&a.hosts, "tls", nil, "with --auth: HOST,..., make certificates for servers of these names or addresses")
-	f.StringVar(&a.secrets, "secrets", "", "with --auth: NAMESPACE, print a Secret for the servers and one for each participant")
-	f.StringVar(&a.prefix, "prefix", secretPrefix, "with --secrets: NAME, how the names of the Secrets begin, such as NAME-server")
+	f.StringArrayVar(&a.functions, "function", nil, "NAME=SUBJECT, a function outside that is asked there; repeatable")
+	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "NAME, a function outside that is asked over HTTP; repeatable")
+	f.StringArrayVar(&a.senders, "sender", nil, "NAME, a program that may make requests; repeatable")
+	f.StringArrayVar(&a.forwarders, "forwarder", nil, "NAME, a name of rehome forward; repeatable")
+	f.StringSliceVar(&a.hosts, "tls", nil, "HOST,..., make certificates for servers of these names or addresses")
 }
 
-// check refuses flags that need --auth or --secrets.
-func (a authFlags) check() error {
-	if a.prefix != secretPrefix && !a.manifests {
-		return fmt.Errorf("--prefix: want it with --secrets NAMESPACE, got %q and no --secrets", a.prefix)
-	}
-	if a.dir == "" && (a.manifests || len(a.functions)+len(a.httpFunctions)+len(a.senders)+len(a.forwarders)+len(a.hosts) > 0) {
-		return fmt.Errorf("--function, --http-function, --sender, --forwarder, --tls and --secrets: want them with --auth DIR, got no --auth")
-	}
-	return nil
-}
-
-func (a authFlags) config() (credentials.Config, error) {
-	c := credentials.Config{Hosts: a.hosts, HTTPFunctions: a.httpFunctions}
-	for _, f := range functions.Hosted() {
-		c.BuiltIn = append(c.BuiltIn, f.Strategy.Name)
-	}
+func (a *participants) config() (credentials.Config, error) {
+	c := credentials.Config{Hosts: a.hosts, HTTPFunctions: a.httpFunctions, BuiltIn: cmdutil.Known(functions.Hosted())}
 	for _, text := range a.functions {
 		name, subject, ok := strings.Cut(text, "=")
 		if !ok {
@@ -67,38 +111,15 @@ func (a authFlags) config() (credentials.Config, error) {
 	return c, nil
 }
 
-// write writes the files, and prints the Secrets if they are asked for: then they are all that out gets, and what was done is
-// said to notes. Otherwise that is said to out.
-func (a authFlags) write(out, notes io.Writer) error {
-	c, err := a.config()
+func writeFiles(dir string, c credentials.Config, w io.Writer) error {
+	r, err := credentials.Write(dir, c)
 	if err != nil {
 		return err
-	}
-	if !a.manifests {
-		return a.writeFiles(c, out)
-	}
-	if err := checkSecrets(a.dir, a.secrets, a.prefix, c); err != nil {
-		return err
-	}
-	if err := a.writeFiles(c, notes); err != nil {
-		return err
-	}
-	bundles, err := credentials.Bundles(a.dir, c)
-	if err != nil {
-		return fmt.Errorf("--secrets: %w", err)
-	}
-	return printSecrets(out, secretsOf(bundles, a.secrets, a.prefix))
-}
-
-func (a authFlags) writeFiles(c credentials.Config, w io.Writer) error {
-	r, err := credentials.Write(a.dir, c)
-	if err != nil {
-		return fmt.Errorf("--auth: %w", err)
 	}
 	fmt.Fprintf(w, "%s: %s made, %d kept; %s says what goes where\n",
-		a.dir, command.Count(len(r.Made), "key"), len(r.Kept), filepath.Join(a.dir, credentials.Readme))
+		dir, cmdutil.Count(len(r.Made), "key"), len(r.Kept), filepath.Join(dir, credentials.Readme))
 	for _, name := range r.Unused {
-		fmt.Fprintf(w, "%s: it has no rights any more, since it was not asked for\n", filepath.Join(a.dir, name))
+		fmt.Fprintf(w, "%s: it has no rights any more, since it was not asked for\n", filepath.Join(dir, name))
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type secretMetadata struct {
 // checkSecrets checks names before any file is written.
 func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
-		return fmt.Errorf("--secrets: want the name of a namespace such as rehome, got %q", namespace)
+		return fmt.Errorf("want the name of a namespace such as rehome, got %q", namespace)
 	}
 	if len(validation.IsDNS1123Subdomain(prefix)) > 0 {
 		return fmt.Errorf("--prefix: want what names of Secrets can begin with, such as %s, got %q", secretPrefix, prefix)
@@ -44,11 +44,11 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	for _, p := range c.Participants() {
 		name := secretName(prefix, p.String())
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			return fmt.Errorf("--secrets: %s %s: want a name that can end the name of a Secret, got %q: %s",
+			return fmt.Errorf("%s %s: want a name that can end the name of a Secret, got %q: %s",
 				p.Role, p.Name, name, strings.Join(problems, ", "))
 		}
 		if other, taken := of[name]; taken {
-			return fmt.Errorf("--secrets: %s and %s: want names that differ in letters and digits, got Secret %s for both",
+			return fmt.Errorf("%s and %s: want names that differ in letters and digits, got Secret %s for both",
 				other, p, name)
 		}
 		of[name] = p.String()
@@ -56,7 +56,7 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	err := credentials.CheckBundles(dir, c)
 	if errors.Is(err, credentials.ErrNoCertificates) {
 		service := prefix + "." + namespace + ".svc"
-		return fmt.Errorf("--secrets: %w: want those, or --tls with the names of the servers, such as --tls '%s,*.%s'",
+		return fmt.Errorf("%w: want those, or --tls with the names of the servers, such as --tls '%s,*.%s'",
 			err, service, service)
 	}
 	return err

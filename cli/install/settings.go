@@ -9,16 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/command"
 )
 
 const settingsFormat = `VARIABLE	DEFAULT	MEANING
 {{range .}}{{usage_key .}}	{{usage_default .}}	{{usage_description .}}
 {{end}}`
 
-func SettingsCommand() *cobra.Command {
+func settingsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "settings", Short: "List the environment variables that are read", Args: command.NoArguments,
+		Use: "settings", Short: "List the environment variables that are read", Args: cobra.NoArgs,
 		Long: "List the environment variables that are read. Those of OpenTelemetry are read besides:\n" +
 			"OTEL_EXPORTER_OTLP_ENDPOINT, the URL of a collector, switches traces on.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -29,9 +28,9 @@ func SettingsCommand() *cobra.Command {
 	}
 }
 
-func VersionCommand() *cobra.Command {
+func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Say which version this is, of which commit, built with what for what", Args: command.NoArguments,
+		Use: "version", Short: "Say which version this is, of which commit, built with what for what", Args: cobra.NoArgs,
 		Example: "  rehome version",
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.OutOrStdout(), "rehome %s\n", settings.Version)

@@ -1,7 +1,7 @@
 // Package install holds the commands that prepare an installation.
 //
 //	setup.go     setup: streams and consumers of an external bus
-//	auth.go      setup --auth: keys and rights; secrets.go prints them as Secrets
+//	auth.go      auth init, auth secrets: keys and rights; secrets.go makes Secrets of them
 //	settings.go  settings, version
 package install
 
@@ -15,49 +15,32 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func SetupCommand() *cobra.Command {
+// Commands are the commands that prepare an installation.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{setupCommand(), authCommand(), settingsCommand(), versionCommand()}
+}
+
+func setupCommand() *cobra.Command {
 	timeout, takeOver := 30*time.Second, false
 	c := &cobra.Command{
-		Use: "setup", Short: "Create or update the streams and consumers of an external bus, once", Args: command.NoArguments,
+		Use: "setup", Short: "Create or update the streams and consumers of an external bus, once", Args: cobra.NoArgs,
 		Long: "Create or update the streams and consumers of an external bus, once. With a policy it also creates the consumers of\n" +
 			"the strategies that the policy declares under functions; run it again when the policy declares others.\n\n" +
 			"Streams belong to one installation in one cluster, and every role of another one refuses them. With a kubeconfig, or in a\n" +
 			"pod, this command asks the cluster for its identity and writes it to the streams. Otherwise the first role that may update\n" +
-			"streams does it.\n\n" +
-			"With --auth it writes the files by which servers and participants know each other, each with the least rights: a key\n" +
-			"for each participant, a part of the servers' configuration, and a page that says which file goes where. Existing\n" +
-			"keys are kept, so run it again to add a participant.\n\n" +
-			"With --secrets it prints the same as Secrets, one for the servers and one for each participant with its own key.\n" +
-			"Messages go to standard error. --prefix sets their names for one of several releases of the chart; the notes of the\n" +
-			"chart show the command.",
+			"streams does it.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
 			"  # For a policy that declares strategies of its own:\n" +
-			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml\n\n" +
-			"  # Keys, rights and certificates, also for a function outside and a program that asks:\n" +
-			"  rehome setup --auth auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc\n\n" +
-			"  # The same for servers in the cluster:\n" +
-			"  rehome setup --auth auth --secrets rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
-			"    kubectl apply --server-side -f -",
+			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml",
 	}
-	s := command.BindClientFlags(c)
-	var auth authFlags
-	auth.bind(c)
+	f := cmdutil.Settings(c).Policy().Cluster().NATS()
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
 	c.Flags().BoolVar(&takeOver, "take-over", false, "take the streams of another installation, which must be gone")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		auth.manifests = c.Flags().Changed("secrets")
-		if err := auth.check(); err != nil {
-			return err
-		}
-		if auth.dir != "" {
-			return auth.write(c.OutOrStdout(), c.ErrOrStderr())
-		}
-		return command.WithSettings(c, s, func(s settings.Settings) error { return setUpBus(c, s, timeout, takeOver) })
-	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return setUpBus(c, f.Settings, timeout, takeOver) }
 	return c
 }
 
@@ -74,7 +57,7 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 	}
 	setup := settings.SetupOf(s, p)
 	setup.TakeOver = takeOver
-	return command.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
 		ctx, cancel := context.WithTimeout(c.Context(), timeout)
 		defer cancel()
 		for {

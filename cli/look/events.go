@@ -17,12 +17,13 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
+	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-func EventsCommand() *cobra.Command {
+func eventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
@@ -44,50 +45,40 @@ func EventsCommand() *cobra.Command {
 			"  rehome events --node worker-7 --since 1h\n" +
 			"  rehome events --pod shop/cart-0\n" +
 			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 	}
-	s := command.BindClientFlags(c)
-	f := c.Flags()
-	f.BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
-	f.DurationVar(&query.since, "since", 0, "begin this long ago; without --follow the default is everything")
+	s := cmdutil.Settings(c).Bus()
+	format := ""
+	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
+	query.since = cmdutil.Since(c, "begin this long ago; without --follow the default is everything")
 	query.flags.Bind(c,
 		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
-	format := command.OutputFlag(c, "text", "text or json: one CloudEvent a line")
+	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent a line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
-		if query.asJSON, err = format(); err != nil {
-			return err
-		}
+		query.asJSON = format == "json"
 		if query.filter, err = query.flags.Read(); err != nil {
 			return err
 		}
-		if err := query.check(); err != nil {
+		ask, err := query.history()
+		if err != nil {
 			return err
 		}
-		return command.WithSettings(c, s, func(s settings.Settings) error { return query.run(c.Context(), s, c.OutOrStdout()) })
+		return query.run(c.Context(), s.Settings, ask, c.OutOrStdout())
 	}
 	return c
 }
 
 type eventsQuery struct {
 	follow bool
-	since  time.Duration
+	since  func() (time.Time, error)
 	flags  FilterFlags
 	filter filter.Filter // as the flags say
 	asJSON bool
 }
 
-func (q eventsQuery) check() error {
-	for _, noun := range []string{filter.Scope, filter.Request} {
-		if q.filter.Wants(noun) && !q.follow {
-			return fmt.Errorf("--type: %ss have no history: use --follow", noun)
-		}
-	}
-	return command.Since(q.since)
-}
-
-func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) error {
-	return command.WithBus(s, command.Reader, func(b *bus.Bus) error {
+func (q eventsQuery) run(ctx context.Context, s settings.Settings, ask bus.Query, w io.Writer) error {
+	return withReader(s, func(b *bus.Bus) error {
 		show := ShowText
 		if q.asJSON {
 			show = ShowJSON
@@ -107,7 +98,6 @@ func (q eventsQuery) run(ctx context.Context, s settings.Settings, w io.Writer) 
 			sources.Go(func() error { return b.Subscribe(ctx, live, nil, handle) })
 		}
 		if len(past) > 0 {
-			ask := q.history(time.Now())
 			ask.Channels = past
 			sources.Go(func() error { return b.Events(ctx, ask, handle) })
 		}
@@ -130,15 +120,18 @@ func (q eventsQuery) channels() (past, live []string) {
 	return past, live
 }
 
-func (q eventsQuery) history(now time.Time) (ask bus.Query) {
-	ask.Follow = q.follow
-	switch {
-	case q.since > 0:
-		ask.Since = now.Add(-q.since)
-	case !q.follow:
-		ask.Since = time.Unix(0, 0)
+// history is what to ask the bus for: without --since and --follow everything.
+func (q eventsQuery) history() (bus.Query, error) {
+	for _, noun := range []string{filter.Scope, filter.Request} {
+		if q.filter.Wants(noun) && !q.follow {
+			return bus.Query{}, fmt.Errorf("--type: %ss have no history: use --follow", noun)
+		}
 	}
-	return ask
+	since, err := q.since()
+	if since.IsZero() && !q.follow {
+		since = time.Unix(0, 0)
+	}
+	return bus.Query{Follow: q.follow, Since: since}, err
 }
 
 // ShowJSON writes the event as one CloudEvent in structured mode, on one line.
@@ -346,6 +339,10 @@ func (f *FilterFlags) Bind(c *cobra.Command, types string) {
 	flags.StringSliceVar(&f.Nodes, "node", nil, "what is about one of these nodes, or a pod on it")
 	flags.StringSliceVar(&f.Maintenances, "maintenance", nil,
 		"what is asked, wanted and done for one of these maintenances, and how far it is")
+	cmdutil.CompleteValues(c, "type", filter.Nouns()...)
+	cmdutil.CompleteValues(c, "outcome", words(schemas.Outcomes())...)
+	cmdutil.CompleteValues(c, "strategy", cmdutil.Known(functions.Hosted())...)
+	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
 	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all that followed from one change: its correlationid")
 }
 
@@ -365,6 +362,13 @@ func (f *FilterFlags) Read() (filter.Filter, error) {
 		return filter.Filter{}, fmt.Errorf("--%w", err)
 	}
 	return chosen, nil
+}
+
+func words[S ~string](list []S) (all []string) {
+	for _, s := range list {
+		all = append(all, string(s))
+	}
+	return all
 }
 
 const nodesShown = 3
@@ -388,7 +392,7 @@ func describeMaintenance(m schemas.Maintenance) string {
 	if text != "" {
 		text += "  "
 	}
-	text += fmt.Sprintf("%s nodes, %s left", m.Summary.Nodes, command.Count(int(m.Summary.PodsLeft), "pod"))
+	text += fmt.Sprintf("%s nodes, %s left", m.Summary.Nodes, cmdutil.Count(int(m.Summary.PodsLeft), "pod"))
 	if m.Summary.PodsBlocked > 0 {
 		text += fmt.Sprintf(", %d blocked", m.Summary.PodsBlocked)
 	}

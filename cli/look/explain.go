@@ -20,63 +20,60 @@ import (
 	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-func ExplainCommand() *cobra.Command {
-	return command.Group(&cobra.Command{
-		Use: "explain", Short: "Explain what happened to a pod, what would move it now, and what protects it",
-		Example: "  rehome explain pod shop/api-1 --policy policy.yaml",
-	}, explainPodCommand())
-}
-
-func explainPodCommand() *cobra.Command {
-	var since time.Duration
-	var namespace string
+func explainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "pod NAMESPACE/NAME",
+		Use:   "explain pod NAME",
 		Short: "Explain a pod: its history, what would move it now, and what protects it",
 		Long: "Explain a pod, in three parts:\n" +
 			"  what happened to it   from the bus: each change, the intents of strategies, the verdicts of the actuator, and the\n" +
 			"                        node of the replacement. Times with a + are since the change.\n" +
-			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, each by itself, as in\n" +
-			"                        `rehome once --dry-run`\n" +
+			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, each by itself\n" +
 			"  what protects it      protections by profile, PodDisruptionBudgets, the actuator's records that hold it, and why a\n" +
 			"                        maintenance of its node cannot move it\n\n" +
 			"A pod that is gone still has its history. Without a bus there is no history, and without a cluster or a policy there\n" +
-			"is nothing about now; the output says so. The exit code is 0 if something is known of the pod.",
-		Example: "  rehome explain pod shop/api-1 --policy policy.yaml\n" +
-			"  rehome explain pod api-1 -n shop                 # the same pod, as kubectl names it\n" +
-			"  rehome explain pod shop/api-1 --since 1h         # what happened in the last hour\n" +
-			"  rehome explain pod shop/api-1 -o json | jq .opinions",
-		Args: func(_ *cobra.Command, arguments []string) error {
-			if len(arguments) != 1 {
-				return fmt.Errorf("want one pod such as shop/api-1, got %q", arguments)
-			}
-			_, err := command.PodNamedIn(namespace, arguments[0])
-			return err
-		},
+			"is nothing about now; the output says so.",
+		Example: "  rehome explain pod api-1 -n shop --policy policy.yaml\n" +
+			"  rehome explain pod api-1 -n shop --since 1h       # what happened in the last hour\n" +
+			"  rehome explain pod api-1 -n shop -o json | jq .opinions",
+		Args: cobra.MinimumNArgs(1),
 	}
-	command.Show(c, func(c *cobra.Command, s settings.Settings) (command.Shown, error) {
-		if err := command.Since(since); err != nil {
-			return nil, err
+	s := cmdutil.Settings(c).Policy().Bus()
+	namespaceOf := s.Namespace()
+	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, "pod")
+	since := cmdutil.Since(c, "begin the history this long ago, such as 1h; the default is everything that is kept")
+	format := cmdutil.OutputFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		kind, name, err := cmdutil.Resource(args)
+		if err == nil && kind != "Pod" {
+			err = fmt.Errorf("want pod NAME, got %q", args)
 		}
-		pod, err := command.PodNamedIn(namespace, c.Flags().Arg(0))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		x, err := explainPod(c.Context(), s, pod, since)
+		from, err := since()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return &x, nil
-	})
-	c.Flags().DurationVar(&since, "since", 0, "begin the history this long ago, such as 1h; the default is everything that is kept")
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of a pod that is named without one")
+		namespace, err := namespaceOf()
+		if err != nil {
+			return err
+		}
+		x, err := explainPod(c.Context(), s.Settings, types.NamespacedName{Namespace: namespace, Name: name}, from)
+		switch {
+		case err != nil:
+			return err
+		case *format != "":
+			return cmdutil.PrintObject(c.OutOrStdout(), *format, "PodExplanation", x)
+		}
+		return x.Write(c.OutOrStdout())
+	}
 	return c
 }
 
@@ -140,11 +137,11 @@ const (
 
 // explainPod finds out about a pod what it can. It fails when neither the bus nor the cluster can be asked, or both know
 // nothing of the pod.
-func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedName, since time.Duration) (Explanation, error) {
+func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedName, since time.Time) (Explanation, error) {
 	now := time.Now()
 	x := Explanation{Time: now.UTC(), Pod: Subject{PodRef: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name}}}
-	if since > 0 {
-		x.Since = now.Add(-since).UTC()
+	if !since.IsZero() {
+		x.Since = since.UTC()
 	}
 	var p *policy.Policy
 	if s.Policy != "" {
@@ -156,7 +153,7 @@ func explainPod(ctx context.Context, s settings.Settings, pod types.NamespacedNa
 	}
 	noCluster := x.askCluster(ctx, s, p)
 	var noHistory error
-	if err := command.WithBus(s, command.Reader, func(b *bus.Bus) error {
+	if err := withReader(s, func(b *bus.Bus) error {
 		noHistory = x.askBus(ctx, b)
 		return nil
 	}); err != nil {
@@ -206,7 +203,7 @@ func (x *Explanation) askBus(ctx context.Context, b *bus.Bus) error {
 			return nil
 		}
 	}
-	remembered, _, err := readLedger(ctx, b.Ledger())
+	remembered, _, err := ReadLedger(ctx, b.Ledger())
 	if err != nil {
 		x.unknown(PartHeld, err)
 		return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
@@ -70,7 +70,7 @@ func (x *Explanation) Write(w io.Writer) error {
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
-		lines[i] = command.Printable(lines[i])
+		lines[i] = cmdutil.Printable(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -99,7 +99,7 @@ func (s Subject) words(now time.Time) string {
 	if s.Deleted {
 		text += ", being deleted"
 	}
-	text += ", " + command.Age(now, s.Created) + " old"
+	text += ", " + cmdutil.Age(now, s.Created) + " old"
 	if s.Workload != nil {
 		text += ", of " + s.Workload.String()
 	}
@@ -274,7 +274,7 @@ func (x *Explanation) writeProtections(p *page) {
 		text := b.Message
 		if b.Allowed > 0 {
 			text = fmt.Sprintf("poddisruptionbudget %s/%s: allows %s now", x.Pod.Namespace, b.Name,
-				command.Count(int(b.Allowed), "disruption"))
+				cmdutil.Count(int(b.Allowed), "disruption"))
 		}
 		p.line(2, "", text)
 	}
@@ -295,7 +295,7 @@ func (h Held) write(p *page, x *Explanation) {
 	for _, l := range h.WorkloadBreakers {
 		const text = "a workload circuit breaker keeps %s from the pods of %s on %s until %s: pods came back %s"
 		p.line(2, "", fmt.Sprintf(text, l.Strategy,
-			nameOfWorkload(l.Name, string(l.Workload)), l.Node, l.Until.Local().Format(time.DateTime), command.Count(l.Returns, "time")))
+			workload(l.Name, string(l.Workload)), l.Node, l.Until.Local().Format(time.DateTime), cmdutil.Count(l.Returns, "time")))
 	}
 	for _, m := range h.Moves {
 		which := "it is on the move itself"

@@ -1,9 +1,10 @@
-// Package look holds the commands that show something. Only `loops clear` changes something: it forgets circuit breakers.
+// Package look holds the commands that show something, and change nothing.
 //
-//	status.go   status: reads the ledger, the bus, and the leases; statustext.go writes tables
-//	loops.go    loops, loops clear
-//	events.go   events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
-//	explain.go  explain pod: asks the bus and the cluster; explaintext.go writes the page
+//	get.go         get: one table for each noun; tables.go has their columns
+//	status.go      status: reads the ledger, the bus, and the leases; statustext.go writes it
+//	deadletters.go get deadletters
+//	events.go      events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
+//	explain.go     explain: asks the bus and the cluster; explaintext.go writes the page
 package look
 
 import (
@@ -21,39 +22,52 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func StatusCommand() *cobra.Command {
-	return command.Show(&cobra.Command{
-		Use:   "status",
-		Short: "Show moves in flight, deferred pods with their reasons, leaders, and queues",
-		Long: "Show the state of the actuator: moves in flight and what they wait for, moves that count against limits, and open\n" +
-			"circuit breakers; the leaders; deferred pods, by the last verdicts of the past hour; open requests; maintenances\n" +
-			"that were requested on the bus; dead letters; and the streams, with the number of waiting scopes and idle handlers\n" +
-			"of each strategy. Everything is read from the bus but the leaders, which are left out if the cluster does not\n" +
-			"answer. With a policy, moves are counted over its window, beside its limits; else they are grouped by age.",
-		Example: "  rehome status\n" +
-			"  rehome status --policy policy.yaml    # moves are counted over the window of the policy\n" +
-			"  rehome status -o json                 # the same as one object",
-		Args: command.NoArguments,
-	}, showStatus)
+// Commands are the commands that show something.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{getCommand(), statusCommand(), explainCommand(), eventsCommand()}
 }
 
-func showStatus(c *cobra.Command, s settings.Settings) (command.Shown, error) {
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show moves in flight, deferred pods with their reasons, leaders, and queues",
+		Long: "Show everything that `rehome get` lists but dead letters, which are counted, and besides: moves that count against\n" +
+			"limits, the leaders, and the streams with the waiting scopes of each strategy. With a policy, moves are counted over\n" +
+			"its window, beside its limits; else they are grouped by age. Without an answer of the cluster there are no leaders.",
+		Example: "  rehome status --policy policy.yaml",
+		Args:    cobra.NoArgs,
+	}
+	s := cmdutil.Settings(c).Policy().Cluster().Bus()
+	format := cmdutil.OutputFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		st, err := readStatus(c.Context(), s.Settings)
+		switch {
+		case err != nil:
+			return err
+		case *format != "":
+			return cmdutil.PrintObject(c.OutOrStdout(), *format, "Status", st)
+		}
+		return st.Write(c.OutOrStdout())
+	}
+	return c
+}
+
+func readStatus(ctx context.Context, s settings.Settings) (st Status, err error) {
 	var limits *policy.Limits
 	if s.Policy != "" {
 		p, _, err := settings.ReadPolicy(s.Policy)
 		if err != nil {
-			return nil, err
+			return st, err
 		}
 		limits = &p.Limits
 	}
-	var st Status
-	err := command.WithBus(s, command.Reader, func(b *bus.Bus) error {
-		remembered, unreadable, err := readLedger(c.Context(), b.Ledger())
+	err = withReader(s, func(b *bus.Bus) error {
+		remembered, unreadable, err := ReadLedger(ctx, b.Ledger())
 		if err != nil {
 			return err
 		}
@@ -61,18 +75,19 @@ func showStatus(c *cobra.Command, s settings.Settings) (command.Shown, error) {
 		for _, err := range unreadable {
 			st.Unreadable = append(st.Unreadable, err.Error())
 		}
-		return st.readBus(c.Context(), b)
+		return st.readBus(ctx, b)
 	})
 	if err != nil {
-		return nil, err
+		return st, err
 	}
-	if st.Leaders, err = readLeaders(c.Context(), s); err != nil {
+	if st.Leaders, err = readLeaders(ctx, s); err != nil {
 		st.NoLeaders = err.Error()
 	}
 	return st, nil
 }
 
-func readLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error, error) {
+// ReadLedger reads the ledger of the actuator, and names the records that it cannot read.
+func ReadLedger(ctx context.Context, l bus.Ledger) (actuator.Remembered, []error, error) {
 	entries, err := l.Entries(ctx)
 	if err != nil {
 		return actuator.Remembered{}, nil, err
@@ -131,18 +146,23 @@ type WorkloadBreaker struct {
 // StatusOf is the status at the time now. Without limits, moves are counted by age.
 func StatusOf(r actuator.Remembered, limits *policy.Limits, now time.Time) Status {
 	st := Status{
-		Time: now.UTC(), MovesInFlight: []actuator.Move{}, Counted: countMoves(r.Moves, limits, now),
+		Time: now.UTC(), MovesInFlight: inFlight(r.Moves), Counted: countMoves(r.Moves, limits, now),
 		WorkloadBreakers: breakersOf(r, now), Storm: []actuator.StormCondition{}, Deferred: []DeferredPod{}, Requests: []OpenRequest{},
 		Maintenances: []MaintenanceStatus{},
 		DeadLetters:  map[string]uint64{}, Streams: []bus.StreamStatus{},
 	}
 	st.Storm = append(st.Storm, r.Storm...)
-	for _, m := range r.Moves {
+	return st
+}
+
+func inFlight(moves []actuator.Move) []actuator.Move {
+	all := []actuator.Move{}
+	for _, m := range moves {
 		if m.InFlight() {
-			st.MovesInFlight = append(st.MovesInFlight, m)
+			all = append(all, m)
 		}
 	}
-	return st
+	return all
 }
 
 func breakersOf(r actuator.Remembered, now time.Time) []WorkloadBreaker {
@@ -226,8 +246,13 @@ func readLeaders(ctx context.Context, s settings.Settings) ([]LeaderStatus, erro
 }
 
 func (st Status) brief() string {
-	holding := inForce(st.WorkloadBreakers)
-	breakers, verb := command.Count(holding, "workload circuit breaker"), "holds"
+	holding := 0
+	for _, b := range st.WorkloadBreakers {
+		if b.Holds {
+			holding++
+		}
+	}
+	breakers, verb := cmdutil.Count(holding, "workload circuit breaker"), "holds"
 	if holding > 1 {
 		verb = "hold"
 	}
@@ -235,18 +260,7 @@ func (st Status) brief() string {
 	if len(st.Storm) > 0 {
 		storm = "cluster circuit breaker OPEN since " + st.Storm[0].Since.Local().Format(time.TimeOnly) + ": nothing is moved"
 	}
-	return fmt.Sprintf("%s in flight, %s %s, %s", command.Count(len(st.MovesInFlight), "move"), breakers, verb, storm)
-}
-
-// nameOfWorkload falls back to the UID.
-func nameOfWorkload(ref *schemas.ObjectRef, uid string) string {
-	switch {
-	case ref != nil:
-		return ref.String()
-	case uid != "":
-		return "UID " + uid
-	}
-	return "none"
+	return fmt.Sprintf("%s in flight, %s %s, %s", cmdutil.Count(len(st.MovesInFlight), "move"), breakers, verb, storm)
 }
 
 // deferredWithin is how far back verdicts are read to find out what is deferred: twice the time in which everything is

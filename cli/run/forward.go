@@ -15,10 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
@@ -30,7 +29,7 @@ const ForwardServedAt = "127.0.0.1:8644"
 
 const forwardParallel = 8
 
-func ForwardCommand() *cobra.Command {
+func forwardCommand() *cobra.Command {
 	var f forwardFlags
 	c := &cobra.Command{
 		Use:   "forward",
@@ -41,7 +40,7 @@ func ForwardCommand() *cobra.Command {
 			"posts run at once, in no order.\n\n" +
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
-			"after the last time becomes a dead letter; after every other status at once: `rehome dead list --by NAME`.\n\n" +
+			"after the last time becomes a dead letter; after every other status at once: `rehome get deadletters --by NAME`.\n\n" +
 			"In Knative, K_SINK says where to post, K_CE_OVERRIDES what to add, and K_CA_CERTS, in PEM, which authorities to trust\n" +
 			"besides those of the machine, as a SinkBinding sets them.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
@@ -51,27 +50,26 @@ func ForwardCommand() *cobra.Command {
 			"  rehome forward --name audit --to https://audit.example/events\n\n" +
 			"  # Forget how far it was:\n" +
 			"  rehome forward --remove --to http://127.0.0.1:8080/",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 	}
-	s := command.BindFlags(c)
+	s := cmdutil.Settings(c)
+	if _, set := os.LookupEnv("REHOME_HTTP_ADDRESS"); !set {
+		s.HTTPAddress = ForwardServedAt
+	}
+	s.Bus().HTTP()
 	f.bind(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.remove {
-			return command.WithSettings(c, s, func(s settings.Settings) error { return removeForward(c, s, f) })
+			return removeForward(c, s, f)
 		}
-		plan, err := f.read(time.Now())
-		if err != nil {
+		plan, err := f.read()
+		switch {
+		case err != nil:
 			return err
+		case f.add:
+			return addForward(c, s, plan.listener)
 		}
-		if f.add {
-			return command.WithSettings(c, s, func(s settings.Settings) error { return addForward(c, s, plan.listener) })
-		}
-		return command.WithSettings(c, s, func(s settings.Settings) error {
-			if _, set := os.LookupEnv("REHOME_HTTP_ADDRESS"); !set && !c.Flags().Changed("http-address") {
-				s.HTTPAddress = ForwardServedAt
-			}
-			return forward(c.Context(), s, plan)
-		})
+		return forward(c.Context(), s.Settings, plan)
 	}
 	return c
 }
@@ -80,7 +78,8 @@ type forwardFlags struct {
 	filter          look.FilterFlags
 	to, name, mode  string
 	tokenFile       string
-	since, timeout  time.Duration
+	since           func() (time.Time, error)
+	timeout         time.Duration
 	parallel, tries int
 	add, remove     bool
 	// Knative sets K_SINK, K_CE_OVERRIDES and K_CA_CERTS.
@@ -93,8 +92,8 @@ func (f *forwardFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
-	flags.StringVar(&f.mode, "mode", "binary", "binary: attributes as headers; structured: all in one JSON object")
-	flags.DurationVar(&f.since, "since", 0, "begin this long ago when the name is new; the default is what happens from then on")
+	cmdutil.Choice(c, &f.mode, "mode", "", "binary: attributes as headers; structured: all in one JSON object", "binary", "structured")
+	f.since = cmdutil.Since(c, "begin this long ago when the name is new; the default is what happens from then on")
 	flags.IntVar(&f.parallel, "parallel", forwardParallel, "posts at once")
 	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time of one post")
 	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often an event is tried that the sink answers and does not take")
@@ -111,7 +110,7 @@ type forwardPlan struct {
 }
 
 // read checks the flags and the variables of Knative.
-func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
+func (f *forwardFlags) read() (p forwardPlan, err error) {
 	if p.filter, err = f.filter.Read(); err != nil {
 		return p, err
 	}
@@ -131,10 +130,8 @@ func (f *forwardFlags) read(now time.Time) (p forwardPlan, err error) {
 	p.listener = bus.Listener{
 		Name: f.listener(), Channels: p.filter.Channels(), Parallel: f.parallel, Tries: f.tries,
 	}
-	if f.since > 0 {
-		p.listener.Since = now.Add(-f.since)
-	}
-	return p, nil
+	p.listener.Since, err = f.since()
+	return p, err
 }
 
 func (f *forwardFlags) check(chosen filter.Filter) error {
@@ -145,8 +142,6 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 		return errors.New("no sink: name a URL with --to or K_SINK")
 	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
 		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
-	case f.mode != "binary" && f.mode != "structured":
-		return fmt.Errorf("--mode: want binary or structured, got %q", f.mode)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout: want a duration such as 10s, got %v", f.timeout)
 	case f.parallel < 1:
@@ -159,7 +154,7 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 			return fmt.Errorf("--token-file: %w", err)
 		}
 	}
-	return command.Since(f.since)
+	return nil
 }
 
 func (f *forwardFlags) url() string { return cmp.Or(f.to, f.sink) }
@@ -210,11 +205,11 @@ func Overrides(text string) (map[string]string, error) {
 }
 
 // addForward makes the consumer of a name.
-func addForward(c *cobra.Command, s settings.Settings, l bus.Listener) error {
-	if err := command.NotDryRun(s, "--add", ""); err != nil {
+func addForward(c *cobra.Command, s *cmdutil.Flags, l bus.Listener) error {
+	if err := s.RefuseDryRun(); err != nil {
 		return err
 	}
-	return command.WithBus(s, bus.Participant{Role: bus.RoleOperator}, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s.Settings, cmdutil.Operator, func(b *bus.Bus) error {
 		if err := b.AddListener(c.Context(), l); err != nil {
 			return err
 		}
@@ -224,15 +219,15 @@ func addForward(c *cobra.Command, s settings.Settings, l bus.Listener) error {
 }
 
 // removeForward deletes the consumer of a name.
-func removeForward(c *cobra.Command, s settings.Settings, f forwardFlags) error {
+func removeForward(c *cobra.Command, s *cmdutil.Flags, f forwardFlags) error {
 	name := f.listener()
 	if name == "" {
 		return fmt.Errorf("--remove: want --name, or --to with the URL that the name is made of")
 	}
-	if err := command.NotDryRun(s, "--remove", ""); err != nil {
+	if err := s.RefuseDryRun(); err != nil {
 		return err
 	}
-	return command.WithBus(s, bus.Participant{Role: bus.RoleOperator}, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s.Settings, cmdutil.Operator, func(b *bus.Bus) error {
 		if err := b.RemoveListener(c.Context(), name); err != nil {
 			return err
 		}

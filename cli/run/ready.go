@@ -22,7 +22,7 @@ import (
 // longestAnswer limits what is read of an answer, in bytes.
 const longestAnswer = 64 << 10
 
-func ReadyCommand() *cobra.Command {
+func readyCommand() *cobra.Command {
 	timeout, authority := 3*time.Second, ""
 	c := &cobra.Command{
 		Use: "ready [URL]", Short: "Ask a process whether it is ready, for the health check of a container",
@@ -33,12 +33,7 @@ func ReadyCommand() *cobra.Command {
 		Example: "  rehome ready\n" +
 			"  rehome ready http://127.0.0.1:8644/healthz\n" +
 			"  rehome ready https://rehome.rehome.svc:8642/readyz --ca-file ca.crt",
-		Args: func(_ *cobra.Command, arguments []string) error {
-			if len(arguments) > 1 {
-				return fmt.Errorf("want one URL at most, got %q", arguments)
-			}
-			return nil
-		},
+		Args: cobra.MaximumNArgs(1),
 	}
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
 	c.Flags().StringVar(&authority, "ca-file", "", "file with the authorities to trust; none: those of the system")

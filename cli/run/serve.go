@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
@@ -25,10 +25,10 @@ const (
 	drainWithin = 25 * time.Second
 )
 
-func ServeCommand() *cobra.Command {
+func serveCommand() *cobra.Command {
 	address := ""
 	c := &cobra.Command{
-		Use:   "serve NAME",
+		Use:   "serve STRATEGY",
 		Short: "Answer scopes over HTTP with one strategy, as a CloudEvents function for Knative or any Deployment",
 		Long: "Answer scopes over HTTP with one strategy. A scope is posted to / as a CloudEvent, binary, structured or in a\n" +
 			"batch, and the answer is a CloudEvent with the pods that should move. It needs neither a cluster nor a bus, and\n" +
@@ -41,21 +41,16 @@ func ServeCommand() *cobra.Command {
 			"    --data-binary @schemas/v1/examples/scope.json http://" + servedAt + "/\n\n" +
 			"  # As a container that Knative or a Deployment runs:\n" +
 			"  PORT=8080 REHOME_LOG_FORMAT=json rehome serve PodLifeTime",
+		Args: cobra.ExactArgs(1), ValidArgs: cmdutil.Known(functions.All()),
 	}
+	s := cmdutil.Settings(c)
 	c.Flags().StringVar(&address, "address", "", "where to listen, such as :8080 (PORT)")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if len(names) != 1 {
-			return fmt.Errorf("want the name of one strategy, got %q; there are: %v", names, command.Known(functions.All()))
-		}
-		chosen, err := command.Choose(functions.All(), names)
+		chosen, err := cmdutil.Choose(functions.All(), names)
 		if err != nil {
 			return err
 		}
-		s, err := settings.Read()
-		if err != nil {
-			return err
-		}
-		return ServeFunction(c.Context(), s, chosen[0], address)
+		return ServeFunction(c.Context(), s.Settings, chosen[0], address)
 	}
 	return c
 }

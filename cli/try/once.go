@@ -4,12 +4,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app"
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 )
 
-func OnceCommand() *cobra.Command {
-	output := "table"
+func onceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "once",
 		Short: "Evaluate everything once, evict what should move, print each verdict and exit",
@@ -18,30 +16,23 @@ func OnceCommand() *cobra.Command {
 			"Every strategy of the policy evaluates everything, in the order of the file. Its pods are moved before the next\n" +
 			"strategy runs, by all rules of the actuator: rate, moves in flight, circuit breakers, restarts. A pod that a\n" +
 			"PodDisruptionBudget holds is deferred and not tried again; a pod that would move without its protection is rejected.\n" +
-			"The output is that of rehome simulate. With --dry-run the API server is called with dryRun=All, and evictions count\n" +
-			"against budgets as if they had happened.\n\n" +
+			"The output is that of rehome simulate. With --dry-run the API server is called with dryRun=All.\n\n" +
 			"It takes the lease of the actuator, so it does not run beside `rehome run`; a dry run takes none. The exit code is 0\n" +
 			"if everything was decided and no call failed.",
 		Example: "  # What would it evict, in the cluster that kubectl talks to?\n" +
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # Evict it, and keep what became of each pod:\n" +
 			"  rehome once --policy deploy/policy.yaml -o json > verdicts.json",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 	}
-	s := command.BindClusterFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", output, "table, or json: one pod a line")
+	s := cmdutil.Settings(c).Policy().Cluster().DryRun()
+	output := outputFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return command.WithSettings(c, s, func(s settings.Settings) error {
-			title := "done"
-			if s.DryRun {
-				title = "dry run, nothing was changed"
-			}
-			to, err := OutputOf(output, c.OutOrStdout(), title)
-			if err != nil {
-				return err
-			}
-			return app.RunOnce(c.Context(), s, to, c.ErrOrStderr())
-		})
+		title := "done"
+		if s.Settings.DryRun {
+			title = "dry run, nothing was changed"
+		}
+		return app.RunOnce(c.Context(), s.Settings, output(c.OutOrStdout(), title), c.ErrOrStderr())
 	}
 	return c
 }

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/words"
 )
 
-func PolicyCommand() *cobra.Command {
-	return command.Group(&cobra.Command{
+func policyCommand() *cobra.Command {
+	return cmdutil.Group(&cobra.Command{
 		Use: "policy", Short: "Check, explain or convert a policy file, or print its JSON Schema; no cluster is needed",
 	}, policyCheckCommand(), policyExplainCommand(), policyConvertCommand(), policySchemaCommand())
 }
@@ -31,9 +31,9 @@ func policyExplainCommand() *cobra.Command {
 			"  # The policy of kubernetes-sigs/descheduler, as it runs in a cluster:\n" +
 			"  kubectl -n kube-system get configmap descheduler-policy-configmap -o jsonpath='{.data.policy\\.yaml}' |\n" +
 			"    rehome policy explain -",
-		Args: command.Files(1),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			_, p, err := command.ReadPolicy(names[0], c.InOrStdin())
+			_, p, err := cmdutil.ReadPolicy(names[0], c.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func policySchemaCommand() *cobra.Command {
 		Example: "  rehome policy schema > policy.schema.json\n" +
 			"  # The first line of a policy, for editors with the YAML language server:\n" +
 			"  # yaml-language-server: $schema=policy.schema.json",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := c.OutOrStdout().Write(policy.Schema())
 			return err
@@ -61,7 +61,7 @@ func policySchemaCommand() *cobra.Command {
 }
 
 func policyConvertCommand() *cobra.Command {
-	to := policy.Version
+	to := ""
 	c := &cobra.Command{
 		Use:   "convert FILE",
 		Short: "Write a policy of any version as one of another",
@@ -71,14 +71,11 @@ func policyConvertCommand() *cobra.Command {
 			"Rehome reads all three versions; convert a file to continue with a newer version.",
 		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
 			"  rehome policy convert --to " + policy.DeschedulerVersion + " old.yaml",
-		Args: command.Files(1),
+		Args: cobra.ExactArgs(1),
 	}
-	c.Flags().StringVar(&to, "to", to, "version to write: "+policy.Version+" or "+policy.DeschedulerVersion)
+	cmdutil.Choice(c, &to, "to", "", "version to write", policy.Version, policy.DeschedulerVersion)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if to != policy.Version && to != policy.DeschedulerVersion {
-			return fmt.Errorf("--to: want %s or %s, got %q", policy.Version, policy.DeschedulerVersion, to)
-		}
-		s, p, err := command.ReadPolicy(names[0], c.InOrStdin())
+		s, p, err := cmdutil.ReadPolicy(names[0], c.InOrStdin())
 		if err != nil {
 			return err
 		}
@@ -106,15 +103,12 @@ func policyCheckCommand() *cobra.Command {
 			"  rehome policy check -o json policies/*.yaml\n\n" +
 			"  # Before it is applied:\n" +
 			"  helm template . | yq 'select(.kind == \"ConfigMap\").data[\"policy.yaml\"]' | rehome policy check -",
-		Args: command.Files(0),
+		Args: cobra.MinimumNArgs(1),
 	}
-	format := command.OutputFlag(c, "text", "text, or json: one problem a line")
+	format := ""
+	cmdutil.Choice(c, &format, "output", "o", "json: one problem a line", "", "json")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		asJSON, err := format()
-		if err != nil {
-			return err
-		}
-		return checkPolicies(names, c.InOrStdin(), c.OutOrStdout(), asJSON)
+		return checkPolicies(names, c.InOrStdin(), c.OutOrStdout(), format == "json")
 	}
 	return c
 }
@@ -125,7 +119,7 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false)
 	for _, name := range names {
-		s, p, err := command.ReadPolicy(name, stdin)
+		s, p, err := cmdutil.ReadPolicy(name, stdin)
 		problems, _ := errors.AsType[policy.Problems](err)
 		if len(problems) > 0 {
 			wrong++
@@ -143,7 +137,7 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 		}
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d of %s cannot be used", wrong, command.Count(len(names), "policy file"))
+		return fmt.Errorf("%d of %s cannot be used", wrong, cmdutil.Count(len(names), "policy file"))
 	}
 	return nil
 }
@@ -168,7 +162,7 @@ func inShort(p policy.Policy) string {
 		}
 	}
 	if len(strategies) == 0 {
-		return command.Count(len(p.Profiles), "profile") + ", nothing is enabled"
+		return cmdutil.Count(len(p.Profiles), "profile") + ", nothing is enabled"
 	}
-	return command.Count(len(p.Profiles), "profile") + ", enabled: " + strings.Join(strategies, ", ")
+	return cmdutil.Count(len(p.Profiles), "profile") + ", enabled: " + strings.Join(strategies, ", ")
 }

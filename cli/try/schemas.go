@@ -15,14 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/validation"
 )
 
-func SchemasCommand() *cobra.Command {
-	return command.Group(&cobra.Command{
+func schemasCommand() *cobra.Command {
+	return cmdutil.Group(&cobra.Command{
 		Use: "schemas", Short: "List, print or apply the JSON Schemas of the events; no cluster and no bus is needed",
 	}, schemasListCommand(), schemasPrintCommand(), schemasValidateCommand())
 }
@@ -36,16 +36,11 @@ func schemasListCommand() *cobra.Command {
 			"subjects.",
 		Example: "  rehome schemas list\n" +
 			"  rehome schemas list -o json",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 	}
-	format := command.OutputFlag(c, "table", "table, or json: one type a line")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		asJSON, err := format()
-		if err != nil {
-			return err
-		}
-		return listSchemas(c.OutOrStdout(), asJSON)
-	}
+	format := ""
+	cmdutil.Choice(c, &format, "output", "o", "json: one type a line", "", "json")
+	c.RunE = func(c *cobra.Command, _ []string) error { return listSchemas(c.OutOrStdout(), format == "json") }
 	return c
 }
 
@@ -100,12 +95,10 @@ func schemasPrintCommand() *cobra.Command {
 			"  rehome schemas print scope-workload --example\n\n" +
 			"  # All schemas beside each other, for a validator that follows their references:\n" +
 			"  for name in event delta scope intents verdict; do rehome schemas print $name > $name.schema.json; done",
+		Args: cobra.ExactArgs(1), ValidArgs: schemaNouns(),
 	}
 	c.Flags().BoolVar(&example, "example", example, "print an example instead of the schema")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if len(names) != 1 {
-			return fmt.Errorf("%s: want one name, got %q; there are: %s", c.CommandPath(), names, publishedNames(example))
-		}
 		document, err := published(names[0], example)
 		if err != nil {
 			return err
@@ -183,17 +176,14 @@ func schemasValidateCommand() *cobra.Command {
 			"  rehome schemas print intents --example | rehome schemas validate -o json -",
 	}
 	c.Flags().BoolVar(&strict, "strict", strict, "refuse fields and values that the schemas do not know")
-	format := command.OutputFlag(c, "text", "text, or json: one problem a line")
+	format := ""
+	cmdutil.Choice(c, &format, "output", "o", "json: one problem a line", "", "json")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		asJSON, err := format()
-		if err != nil {
-			return err
-		}
 		sources, err := eventSources(names, c.InOrStdin())
 		if err != nil {
 			return err
 		}
-		check, err := newEventCheck(c.OutOrStdout(), strict, asJSON)
+		check, err := newEventCheck(c.OutOrStdout(), strict, format == "json")
 		if err != nil {
 			return err
 		}
@@ -203,14 +193,14 @@ func schemasValidateCommand() *cobra.Command {
 }
 
 // eventSources reads the files, or standard input without any.
-func eventSources(names []string, stdin io.Reader) ([]command.Source, error) {
+func eventSources(names []string, stdin io.Reader) ([]cmdutil.Source, error) {
 	if len(names) == 0 {
-		names = []string{command.StandardInput}
+		names = []string{cmdutil.StandardInput}
 	}
-	var sources []command.Source
+	var sources []cmdutil.Source
 	var unreadable policy.Problems
 	for _, name := range names {
-		s, err := command.ReadSource(name, stdin)
+		s, err := cmdutil.ReadSource(name, stdin)
 		problems, _ := errors.AsType[policy.Problems](err)
 		sources, unreadable = append(sources, s), append(unreadable, problems...)
 	}
@@ -247,12 +237,12 @@ func newEventCheck(out io.Writer, strict, asJSON bool) (*eventCheck, error) {
 }
 
 // all checks the sources. It fails if an event is not valid or has an unknown type.
-func (c *eventCheck) all(sources []command.Source) error {
+func (c *eventCheck) all(sources []cmdutil.Source) error {
 	for _, s := range sources {
 		before := c.invalid + c.unknown
 		n, err := c.source(s)
 		if err == nil && !c.asJSON && before == c.invalid+c.unknown {
-			_, err = fmt.Fprintf(c.out, "%s: %s\n", s.Name, command.Count(n, "valid event"))
+			_, err = fmt.Fprintf(c.out, "%s: %s\n", s.Name, cmdutil.Count(n, "valid event"))
 		}
 		if err != nil {
 			return err
@@ -260,16 +250,16 @@ func (c *eventCheck) all(sources []command.Source) error {
 	}
 	switch {
 	case c.unknown > 0:
-		return fmt.Errorf("%d of %s of an unknown type, %d not valid", c.unknown, command.Count(c.events, "event"), c.invalid)
+		return fmt.Errorf("%d of %s of an unknown type, %d not valid", c.unknown, cmdutil.Count(c.events, "event"), c.invalid)
 	case c.invalid > 0:
-		return fmt.Errorf("%d of %s not valid", c.invalid, command.Count(c.events, "event"))
+		return fmt.Errorf("%d of %s not valid", c.invalid, cmdutil.Count(c.events, "event"))
 	}
 	return nil
 }
 
 // source checks the events in one source and returns how many there are. What is not JSON counts as one, and nothing
 // behind it is read.
-func (c *eventCheck) source(s command.Source) (int, error) {
+func (c *eventCheck) source(s cmdutil.Source) (int, error) {
 	n := 0
 	values := json.NewDecoder(bytes.NewReader(s.Data))
 	for {

@@ -23,14 +23,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/cli/command"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
 )
 
-func SimulateCommand() *cobra.Command {
-	var ask SimulateQuestion
+// Commands are the commands that need no running Rehome.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{simulateCommand(), onceCommand(), policyCommand(), schemasCommand()}
+}
+
+func simulateCommand() *cobra.Command {
+	var ask simulation
 	c := &cobra.Command{
 		Use:   "simulate --policy FILE --objects FILE...",
 		Short: "Show which pods a policy would move, from files of objects; no cluster is needed",
@@ -53,55 +58,55 @@ func SimulateCommand() *cobra.Command {
 			"  rehome simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml --now 2030-01-02T00:00:00Z -o json\n\n" +
 			"  # Files of several places:\n" +
 			"  rehome simulate --policy deploy/policy.yaml --objects nodes.json --objects manifests/",
-		Args: command.NoArguments,
+		Args: cobra.NoArgs,
 	}
+	s := cmdutil.Settings(c).Policy()
 	f := c.Flags()
-	f.StringVar(&ask.Policy, "policy", "", "policy file (REHOME_POLICY)")
-	f.StringArrayVar(&ask.Objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
-	f.StringVar(&ask.Now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
+	f.StringArrayVar(&ask.objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
+	f.StringVar(&ask.now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
 	f.BoolVar(&ask.noLimits, "no-limits", false, "without the policy's limits on how many pods are moved")
-	f.StringVarP(&ask.Output, "output", "o", "table", "table, or json: one pod a line")
+	output := outputFlag(c)
+	cmdutil.Must(c.MarkFlagRequired("objects"))
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		s, err := settings.Read()
-		if err != nil {
-			return err
-		}
-		if !c.Flags().Changed("policy") {
-			ask.Policy = s.Policy
-		}
-		return ask.Answer(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		ask.policy = s.Settings.Policy
+		return ask.run(c.Context(), c.InOrStdin(), output(c.OutOrStdout(), "would be"), c.ErrOrStderr())
 	}
 	return c
 }
 
-// SimulateQuestion is what a person asked for.
-type SimulateQuestion struct {
-	Policy   string
-	Objects  []string
-	Now      string
-	noLimits bool
-	Output   string
+// outputFlag gives c the flag -o for verdicts. title says what the verdicts are.
+func outputFlag(c *cobra.Command) func(w io.Writer, title string) simulate.Output {
+	format := ""
+	cmdutil.Choice(c, &format, "output", "o", "json: one pod a line", "", "json")
+	return func(w io.Writer, title string) simulate.Output {
+		if format == "json" {
+			return simulate.NewJSON(w)
+		}
+		return simulate.NewTable(w, title)
+	}
 }
 
-func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, notes io.Writer) error {
-	output, err := OutputOf(q.Output, out, "would be")
-	if err != nil {
-		return err
-	}
-	if len(q.Objects) == 0 {
-		return fmt.Errorf("no objects: name a file, a directory or - with --objects")
-	}
+// simulation is what a person asked for.
+type simulation struct {
+	policy   string
+	objects  []string
+	now      string
+	noLimits bool
+}
+
+func (q simulation) run(ctx context.Context, stdin io.Reader, output simulate.Output, notes io.Writer) error {
 	now := time.Now()
-	if q.Now != "" {
-		if now, err = time.Parse(time.RFC3339, q.Now); err != nil {
-			return fmt.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.Now)
+	if q.now != "" {
+		var err error
+		if now, err = time.Parse(time.RFC3339, q.now); err != nil {
+			return fmt.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.now)
 		}
 	}
-	p, _, err := settings.ReadPolicy(q.Policy)
+	p, _, err := settings.ReadPolicy(q.policy)
 	if err != nil {
 		return err
 	}
-	found, err := readObjects(q.Objects, stdin, notes)
+	found, err := readObjects(q.objects, stdin, notes)
 	if err != nil {
 		return err
 	}
@@ -111,17 +116,6 @@ func (q SimulateQuestion) Answer(ctx context.Context, stdin io.Reader, out, note
 		NoLimits: q.noLimits, Loads: loads,
 	}, found, output.Verdicts)
 	return errors.Join(err, output.End())
-}
-
-// OutputOf makes the output of a name. title says what the verdicts are.
-func OutputOf(name string, w io.Writer, title string) (simulate.Output, error) {
-	switch name {
-	case "table":
-		return simulate.NewTable(w, title), nil
-	case "json":
-		return simulate.NewJSON(w), nil
-	}
-	return nil, fmt.Errorf("--output: want table or json, got %q", name)
 }
 
 // readObjects reads the objects that decisions need, and warns about unexpected ones.
@@ -193,11 +187,11 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 	}
 	for i, node := range slices.Sorted(maps.Keys(lost)) {
 		if i == notedNodes {
-			fmt.Fprintf(notes, "warning: the same is true of %s more\n", command.Count(len(lost)-notedNodes, "node"))
+			fmt.Fprintf(notes, "warning: the same is true of %s more\n", cmdutil.Count(len(lost)-notedNodes, "node"))
 			return
 		}
 		fmt.Fprintf(notes, "warning: node %s is not among the objects, so nothing is decided about %s on it, such as %s\n",
-			node, command.Count(len(lost[node]), "pod"), lost[node][0])
+			node, cmdutil.Count(len(lost[node]), "pod"), lost[node][0])
 	}
 }
 

@@ -76,7 +76,7 @@ func TestEveryVariableIsASetting(t *testing.T) {
 	})
 }
 
-// secrets are what the Secrets that are made by hand, or by `rehome setup --auth`, hold.
+// secrets are what the Secrets that are made by hand, or by `rehome auth secrets`, hold.
 func secretKeys(name string) []string {
 	switch {
 	case name == "rehome-requests-tls":

@@ -150,7 +150,7 @@ func TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks(t *testing.T) {
 			config += code + "\n"
 		}
 	}
-	if got, want := fmt.Sprint(d.ran), "[setup setup events status dead request run events]"; got != want {
+	if got, want := fmt.Sprint(d.ran), "[auth setup events status get evaluate run events]"; got != want {
 		t.Errorf("the page has %s, want %s", got, want)
 	}
 }

@@ -175,15 +175,15 @@ func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
 	}()
 	var got, want []string
 	for _, line := range lines(t, "docs/asking.md") {
-		s.run(line + " --wait=false") // nobody works on it
+		s.run(line + " --detach") // nobody works on it
 		reason := regexp.MustCompile(`--reason '([^']*)'`).FindStringSubmatch(line)
 		action := schemas.ActionDeschedule
 		for _, other := range []schemas.RequestAction{schemas.ActionEvaluate, schemas.ActionCancel} {
-			if strings.Fields(line)[2] == string(other) {
+			if strings.Fields(line)[1] == string(other) {
 				action = other
 			}
 		}
-		if strings.Contains(line, " --drain ") || strings.Contains(line, " --complete ") {
+		if strings.Contains(line, "rehome drain ") || strings.Contains(line, "rehome uncordon ") {
 			action = schemas.ActionMaintain
 		}
 		want = append(want, fmt.Sprintf("%s: %s, error <nil>", action, reason[1]))
@@ -228,7 +228,7 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"forward --to", "forward --to", "dead list", "forward --remove", "forward --add", "forward --name",
+		"forward --to", "forward --to", "get deadletters", "forward --remove", "forward --add", "forward --name",
 	}; !slices.Equal(ran, want) {
 		t.Errorf("the page has %q, want %q", ran, want)
 	}

@@ -143,7 +143,7 @@ func TestEveryCommandOfThePageAboutDeadLettersWorks(t *testing.T) {
 			}
 		})
 	}
-	want := map[string]bool{"dead list": true, "dead show": true, "dead retry": true, "dead drop": true}
+	want := map[string]bool{"get deadletters": true, "deadletters retry": true, "deadletters drop": true}
 	if fmt.Sprint(ran) != fmt.Sprint(want) {
 		t.Errorf("the page has %v, want %v", ran, want)
 	}

@@ -29,10 +29,10 @@ type safeNATS struct {
 func (s *scene) startSafeNATS(n int) safeNATS {
 	s.t.Helper()
 	g := safeNATS{newNATS(s.t, n), filepath.Join(s.t.TempDir(), "auth")}
-	got := s.run([]string{"setup", "--auth", g.dir, "--sender", "batch", "--sender", "other", "--forwarder", "audit",
+	got := s.run([]string{"auth", "init", g.dir, "--sender", "batch", "--sender", "other", "--forwarder", "audit",
 		"--function", "KeepOff=functions.keep-off", "--tls", "127.0.0.1,localhost"})
 	if got.code != 0 {
-		s.t.Fatalf("rehome setup --auth: %s", got)
+		s.t.Fatalf("rehome auth init: %s", got)
 	}
 	for i := range g.settings {
 		one := &g.settings[i]
@@ -226,14 +226,14 @@ func (s *scene) asksAsBatch(g safeNATS) {
 	s.running("app=web", 4)
 	pod := s.podsOf("web")[0]
 	s.cordon(pod.Spec.NodeName, true) // else the scheduler may well put it there again
-	ask := []string{"request", "pod", s.namespace + "/" + pod.Name, "--reason", "it hangs", "--sender", "batch", "--name", "one"}
+	ask := []string{"move", "pod", pod.Name, "-n", s.namespace, "--reason", "it hangs", "--sender", "batch", "--name", "one"}
 	if got := s.run(ask, g.as("sender-other")...); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "not permitted: sender-batch may not ") {
-		s.t.Errorf("rehome request with the key of another: %s", got)
+		s.t.Errorf("rehome move with the key of another: %s", got)
 	}
 	got := s.run(ask, g.as("sender-batch")...)
 	if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "   Replaced after ") ||
 		!strings.Contains(got.stdout, "\nrequest batch/one finished: Done: ") {
-		s.t.Errorf("rehome request with the key of a sender: %s", got)
+		s.t.Errorf("rehome move with the key of a sender: %s", got)
 	}
 }
 
@@ -241,17 +241,17 @@ func (s *scene) asksAsBatch(g safeNATS) {
 func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	t := s.t
 	t.Helper()
-	for _, command := range [][]string{{"events", "--since", "1h"}, {"status"}, {"loops"}} {
+	for _, command := range [][]string{{"events", "--since", "1h"}, {"status"}, {"get", "breakers"}} {
 		if got := s.run(command, g.as("reader")...); got.code != 0 || got.stdout == "" || strings.Contains(got.stderr, "may not") {
 			t.Errorf("rehome %s as a reader: %s", command, got)
 		}
 	}
-	got := s.run([]string{"dead", "list"}, g.as("reader")...)
+	got := s.run([]string{"get", "deadletters"}, g.as("reader")...)
 	if want := `not permitted: operator may not subscribe to "_INBOX_operator.`; got.code != 1 || !strings.Contains(got.stderr, want) {
-		t.Errorf("rehome dead list as a reader: %s, want %s", got, want)
+		t.Errorf("rehome get deadletters as a reader: %s, want %s", got, want)
 	}
-	if got := s.run([]string{"dead", "list"}, g.as("operator")...); got.code != 0 || !strings.HasPrefix(got.stdout, "no dead letter") {
-		t.Errorf("rehome dead list as an operator: %s", got)
+	if got := s.run([]string{"get", "deadletters"}, g.as("operator")...); got.code != 0 || !strings.HasPrefix(got.stdout, "No resources found.") {
+		t.Errorf("rehome get deadletters as an operator: %s", got)
 	}
 
 	const strategy, pod = "RemovePodsViolatingNodeTaints", "default.forged"

@@ -287,7 +287,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 			"policy: open nowhere.yaml: no such file or directory",
 		},
 		{"an unknown flag", []string{"run", "--pollicy", policy}, nil, "unknown flag: --pollicy"},
-		{"an unknown command", []string{"ran"}, nil, `unknown command "ran"; did you mean run?`},
+		{"an unknown command", []string{"ran"}, nil, "unknown command \"ran\" for \"rehome\"\n\nDid you mean this?\n\tdrain\n\trun\n"},
 		{"a duration that is none", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
 		{"a number that is none", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"a switch that is none", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},

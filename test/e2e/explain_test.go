@@ -38,7 +38,7 @@ func TestAPodIsExplainedFromTheChangeOnAndByWhatHoldsItNow(t *testing.T) {
 	s.running("app=api", 1)
 
 	explain := func(pod string, more ...string) result {
-		return s.run(append([]string{"explain", "pod", s.namespace + "/" + pod}, more...), here)
+		return s.run(append([]string{"explain", "pod", pod, "-n", s.namespace}, more...), here)
 	}
 	const chain = " TIME node/NODE-0 taints: none → dedicated:NoSchedule\n" +
 		" +SOON RemovePodsViolatingNodeTaints (default, node/NODE-0) wants it off NODE-0: does not tolerate\n dedicated:NoSchedule\n"

@@ -71,11 +71,10 @@ func TestANodeIsDrainedAndGivenBackByRequestsWithoutTheKinds(t *testing.T) {
 	running.says("leading: evaluating everything")
 	running.says("does not serve the kinds of maintenances")
 	request := func(arguments ...string) result {
-		arguments = append([]string{"request", "node"}, append(arguments, "--reason", "its fan is replaced")...)
-		return s.run(arguments, "REHOME_STORE_DIR="+dir)
+		return s.run(append(arguments, "--reason", "its fan is replaced"), "REHOME_STORE_DIR="+dir)
 	}
 
-	got := request(s.nodes[0], "--drain", "--name", "drain", "--deadline", "5m")
+	got := request("drain", s.nodes[0], "--name", "drain", "--deadline", "5m")
 	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/drain finished: Done: node "+s.nodes[0]+" is drained: ") {
 		t.Errorf("drain: %s", got)
 	}
@@ -96,7 +95,7 @@ func TestANodeIsDrainedAndGivenBackByRequestsWithoutTheKinds(t *testing.T) {
 		t.Errorf("status: %s", got)
 	}
 	for _, name := range pods {
-		got = s.run([]string{"explain", "pod", s.namespace + "/" + name}, "REHOME_STORE_DIR="+dir)
+		got = s.run([]string{"explain", "pod", name, "-n", s.namespace}, "REHOME_STORE_DIR="+dir)
 		if got.code != 0 || !strings.Contains(got.stdout, "maintenance/node/"+s.nodes[0]+") wants it off "+s.nodes[0]) {
 			t.Errorf("explain: %s", got)
 		}
@@ -105,18 +104,18 @@ func TestANodeIsDrainedAndGivenBackByRequestsWithoutTheKinds(t *testing.T) {
 
 	running.kill() // what is drained stays so, whoever leads
 	s.rehome(s.policy("maintenance: {restart: false}"), dir).says("leading: evaluating everything")
-	got = request(s.nodes[0], "--cordon", "--name", "back")
+	got = request("cordon", s.nodes[0], "--name", "back")
 	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go from Drain to Cordon") {
 		t.Errorf("backwards: %s", got)
 	}
-	got = request(s.nodes[0], "--complete", "--name", "complete")
+	got = request("uncordon", s.nodes[0], "--name", "complete")
 	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/complete finished: Done: node "+s.nodes[0]+" is given back\n") {
 		t.Errorf("complete: %s", got)
 	}
 	if got, want := s.held(s.nodes[0]), `false ""`; got != want {
 		t.Errorf("given back: cordoned and marked %s, want %s", got, want)
 	}
-	got = request(s.nodes[0], "--complete", "--name", "nothing")
+	got = request("uncordon", s.nodes[0], "--name", "nothing")
 	if got.code != 0 || !strings.Contains(got.stdout, "\nrequest admin/nothing finished: NothingToDo: node "+s.nodes[0]+" is not maintained\n") {
 		t.Errorf("complete, with nothing left of it: %s", got)
 	}

@@ -57,16 +57,16 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			if code := p.stop(); code != 0 {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
 			}
-		case "status", "loops":
-			want := map[string]string{"status": "no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n", "loops": "no workload circuit breaker, "}
+		case "status", "get":
+			want := map[string]string{"status": "no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n", "get": "No resources found.\n"}
 			got := s.run(words[1:], "REHOME_STORE_DIR="+dir)
 			if got.code != 0 || !strings.HasPrefix(got.stdout, want[words[1]]) {
 				t.Errorf("%s: %s", match[1], got)
 			}
 		case "explain":
-			pod := s.namespace + "/" + s.podsOf("api")[0].Name
-			got := s.run(append(words[1:len(words)-1:len(words)-1], pod), "REHOME_STORE_DIR="+dir)
-			if got.code != 0 || !strings.HasPrefix(got.stdout, "pod "+pod+" is on "+s.nodes[0]) ||
+			pod := s.podsOf("api")[0].Name
+			got := s.run([]string{"explain", "pod", pod, "-n", s.namespace}, "REHOME_STORE_DIR="+dir)
+			if got.code != 0 || !strings.HasPrefix(got.stdout, "pod "+s.namespace+"/"+pod+" is on "+s.nodes[0]) ||
 				!strings.Contains(got.stdout, "evicted (dry run)") {
 				t.Errorf("%s: %s", match[1], got)
 			}
@@ -84,7 +84,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 		}
 	}
 	want := []string{
-		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "explain pod shop/api-1", "loops",
+		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "explain pod api-1 -n shop", "get breakers",
 		"simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml",
 	}
 	if !slices.Equal(ran, want) {

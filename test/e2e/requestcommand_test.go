@@ -25,7 +25,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	dir := store(t)
 	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), dir).says("leading: evaluating everything")
 	request := func(arguments ...string) result {
-		return s.run(append(append([]string{"request"}, arguments...), "--reason", "test"), "REHOME_STORE_DIR="+dir)
+		return s.run(append(arguments, "--reason", "test"), "REHOME_STORE_DIR="+dir)
 	}
 	moved := uids(nil)
 	for _, pod := range s.podsOf("api") {
@@ -33,23 +33,23 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	}
 
 	s.cordon(s.nodes[0], true) // else the scheduler may well put them there again
-	got := request("workload", "deployment/"+s.namespace+"/api", "--name", "dry", "--dry-run")
+	got := request("move", "deployment", "api", "-n", s.namespace, "--name", "dry", "--dry-run")
 	if got.code != 0 || strings.Count(got.stdout, "evicted (dry run)\n") != 2 || len(s.evictions()) != 0 {
 		t.Errorf("dry run: %s", got)
 	}
-	got = request("workload", "deployment/"+s.namespace+"/api", "--name", "move")
+	got = request("move", "deployment", "api", "-n", s.namespace, "--name", "move")
 	if got.code != 0 || strings.Count(got.stdout, "   Replaced after ") != 2 || !strings.Contains(got.stdout, "\nrequest admin/move finished: Done: ") {
 		t.Errorf("%s", got)
 	}
 	if audit := uids(s.evicted(0, 2)); fmt.Sprint(audit) != fmt.Sprint(moved) {
 		t.Errorf("evicted %v, want %v", audit, moved)
 	}
-	got = request("workload", "deployment/"+s.namespace+"/held", "--name", "held", "--deadline", "15s")
+	got = request("move", "deployment/held", "-n", s.namespace, "--name", "held", "--deadline", "15s")
 	if got.code != 1 || !strings.Contains(got.stdout, "remains: deferred: DisruptionBudget: ") ||
 		got.stderr != "1 pod of request admin/held did not become what was asked for\n" {
 		t.Errorf("%s", got)
 	}
-	if got = request("pod", s.namespace+"/nobody", "--name", "nobody"); got.code != 1 {
+	if got = request("move", "pod", "nobody", "-n", s.namespace, "--name", "nobody"); got.code != 1 {
 		t.Errorf("%s", got)
 	}
 	if got = request("evaluate"); got.code != 0 {

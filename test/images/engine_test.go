@@ -132,11 +132,11 @@ func (e *engine) runImage(t *testing.T) {
 			t.Errorf("as %v: got %q, want %q", as, got, want)
 		}
 	}
-	out, err := e.docker(append(slices.Clone(alone), ownRehome, "setup", "--auth", "/var/lib/rehome/auth")...)
+	out, err := e.docker(append(slices.Clone(alone), ownRehome, "auth", "init", "/var/lib/rehome/auth")...)
 	if err == nil || !strings.Contains(out, "read-only file system") {
 		t.Errorf("it wrote into its own image: %s, %v", out, err)
 	}
-	mounted := append(slices.Clone(alone), "--tmpfs", "/var/lib/rehome:mode=1777", ownRehome, "setup", "--auth", "/var/lib/rehome/auth")
+	mounted := append(slices.Clone(alone), "--tmpfs", "/var/lib/rehome:mode=1777", ownRehome, "auth", "init", "/var/lib/rehome/auth")
 	if out, err := e.docker(mounted...); err != nil {
 		t.Errorf("it did not write where it may: %s", out)
 	}

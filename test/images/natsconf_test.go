@@ -52,7 +52,7 @@ func verifies(c *tls.Config) bool { return c != nil && c.ClientAuth == tls.Requi
 func TestTheServersOfComposeAreAClusterThatKnowsWhoTakesPart(t *testing.T) {
 	root, dir := repository(t), t.TempDir()
 	images, _ := built(t)
-	setup := exec.CommandContext(t.Context(), filepath.Join(images, "bin", "linux-amd64", "rehome"), "setup", "--auth", filepath.Join(dir, "nats"), "--tls", "127.0.0.1")
+	setup := exec.CommandContext(t.Context(), filepath.Join(images, "bin", "linux-amd64", "rehome"), "auth", "init", filepath.Join(dir, "nats"), "--tls", "127.0.0.1")
 	if out, err := setup.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -100,7 +100,7 @@ func (s *scene) trouble() {
 	s.says(s.run, `rehome_verdicts_total\{.*outcome="failed",.*reason="Invalid"`)
 	s.taint(s.nodes[3], corev1.TaintEffectPreferNoSchedule)
 	s.says(s.run, `rehome_workload_breakers_open 1`)
-	s.command("request", "evaluate", "--name", "one", "--reason", "the scene wants it")
+	s.command("evaluate", "--name", "one", "--reason", "the scene wants it")
 	s.maintain("kernel", s.nodes[7])
 	s.says(s.run, `rehome_maintenance_nodes\{maintenance="kernel",stage="Draining"\} 1`)
 	s.bury()

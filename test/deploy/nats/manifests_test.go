@@ -156,7 +156,7 @@ func TestTheServersAreFoundByTheNamesInTheirCertificate(t *testing.T) {
 	s := newStage(t)
 	r := renderedServers(t, s)
 	auth := filepath.Join(t.TempDir(), "auth")
-	s.setup(t, auth, "--tls", "rehome-nats.rehome.svc,*.rehome-nats.rehome.svc")
+	s.keys(t, "init", auth, "--tls", "rehome-nats.rehome.svc,*.rehome-nats.rehome.svc")
 	read := func(name string) []byte {
 		text, err := os.ReadFile(filepath.Join(auth, name))
 		if err != nil {
@@ -208,7 +208,7 @@ func (r servers) options(t *testing.T) *server.Options {
 		t.Setenv(name, value)
 	}
 	s := newStage(t)
-	s.setup(t, filepath.Join(dir, "auth"), "--tls", "nats")
+	s.keys(t, "init", filepath.Join(dir, "auth"), "--tls", "nats")
 	for name, file := range map[string]string{"ca.crt": "ca.crt", "tls.crt": "server.crt", "tls.key": "server.key", "rehome.conf": "rehome.conf"} {
 		if err := os.Rename(filepath.Join(dir, "auth", file), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -311,7 +311,7 @@ func (f *fleet) value(participant, name string) string {
 func (f *fleet) foreign(name string) string {
 	f.t.Helper()
 	dir := filepath.Join(f.dir, "elsewhere")
-	f.setup(f.t, dir, "--tls", "localhost")
+	f.keys(f.t, "init", dir, "--tls", "localhost")
 	return filepath.Join(dir, name)
 }
 
@@ -320,7 +320,7 @@ func TestAServerIsToldOfNewRightsAndLetsItsClientsGoBeforeItStops(t *testing.T) 
 	f := newFleet(t)
 	f.setUpBus()
 	f.applySecrets("--sender", "batch")
-	request := []string{"request", "evaluate", "--sender", "batch", "--reason", "upgraded", "--wait=false"}
+	request := []string{"evaluate", "--sender", "batch", "--reason", "upgraded", "--detach"}
 	one := append(f.as("sender-batch"), "REHOME_NATS_URL=tls://"+byName(f.listen[1]))
 	if out, err := f.run(one, request...); err == nil {
 		t.Errorf("before the servers know the sender: %s", out)

@@ -79,7 +79,7 @@ func byName(address string) string { return "localhost" + address[strings.LastIn
 // applySecrets prints the Secrets and applies them.
 func (f *fleet) applySecrets(more ...string) {
 	f.t.Helper()
-	printed := f.setup(f.t, f.auth, append(more, "--secrets", namespace)...)
+	printed := f.keys(f.t, "secrets", f.auth, append(more, "-n", namespace)...)
 	f.kubectl(f.t, strings.NewReader(printed), "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
 }
 

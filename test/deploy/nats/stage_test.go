@@ -119,15 +119,15 @@ func (s *stage) kubectl(t *testing.T, stdin io.Reader, arguments ...string) stri
 	return string(out)
 }
 
-// setup runs rehome setup --auth, and returns what it prints.
-func (s *stage) setup(t *testing.T, auth string, arguments ...string) string {
+// keys runs rehome auth, and returns what it prints.
+func (s *stage) keys(t *testing.T, verb, auth string, arguments ...string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), s.rehome, append([]string{"setup", "--auth", auth}, arguments...)...)
+	c := exec.CommandContext(t.Context(), s.rehome, append([]string{"auth", verb, auth}, arguments...)...)
 	var complaint bytes.Buffer
 	c.Stderr = &complaint
 	out, err := c.Output()
 	if err != nil {
-		t.Fatalf("rehome setup --auth: %v\n%s", err, &complaint)
+		t.Fatalf("rehome auth %s: %v\n%s", verb, err, &complaint)
 	}
 	return string(out)
 }

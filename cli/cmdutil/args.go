@@ -1,4 +1,4 @@
-package command
+package cmdutil
 
 import (
 	"errors"
@@ -9,49 +9,56 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// NoArguments refuses arguments.
-func NoArguments(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)
-	}
-	return nil
+// kinds are the types that have a short name.
+var kinds = []struct{ kind, short, group string }{
+	{"Pod", "po", ""}, {"Node", "no", ""}, {"Deployment", "deploy", "apps"}, {"StatefulSet", "sts", "apps"}, {"DaemonSet", "ds", "apps"},
+	{"ReplicaSet", "rs", "apps"}, {"Job", "job", "batch"}, {"ReplicationController", "rc", ""},
 }
 
-// PodNamedIn reads NAMESPACE/NAME, or NAME if a namespace is given.
-func PodNamedIn(namespace, text string) (types.NamespacedName, error) {
-	switch {
-	case namespace == "":
-		return PodNamed(text)
-	case strings.Contains(text, "/"):
-		return types.NamespacedName{}, fmt.Errorf("--namespace: want it with a name such as api-1, got %q", text)
+// KindNames are the types that [Resources] knows, as a person types them.
+func KindNames() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, strings.ToLower(k.kind))
 	}
-	return PodNamed(namespace + "/" + text)
+	return names
 }
 
-// PodNamed reads NAMESPACE/NAME.
-func PodNamed(text string) (types.NamespacedName, error) {
-	parts, err := Parts(text, 2, "a pod such as shop/api-1")
+// Resources reads TYPE NAME... or TYPE/NAME, as kubectl does. A type that it does not know is the kind of another workload.
+func Resources(args []string) (kind string, names []string, err error) {
+	typ, name, joined := strings.Cut(args[0], "/")
+	names = args[1:]
+	if joined {
+		names = append([]string{name}, names...)
+	}
+	for _, n := range names {
+		if n == "" || strings.Contains(n, "/") {
+			return "", nil, fmt.Errorf("want TYPE NAME or TYPE/NAME, got %q", strings.Join(args, " "))
+		}
+	}
+	for _, k := range kinds {
+		if text := strings.ToLower(typ); text == k.short || strings.TrimSuffix(text, "s") == strings.TrimSuffix(strings.ToLower(k.kind), "s") {
+			return k.kind, names, nil
+		}
+	}
+	return typ, names, nil
+}
+
+// Resource reads TYPE NAME or TYPE/NAME.
+func Resource(args []string) (kind, name string, err error) {
+	kind, names, err := Resources(args)
+	if err == nil && len(names) != 1 {
+		err = fmt.Errorf("want one TYPE NAME or TYPE/NAME, got %q", strings.Join(args, " "))
+	}
 	if err != nil {
-		return types.NamespacedName{}, err
+		return "", "", err
 	}
-	return types.NamespacedName{Namespace: parts[0], Name: parts[1]}, nil
-}
-
-// Parts splits an argument at its slashes into n parts, none of which is empty.
-func Parts(text string, n int, want string) ([]string, error) {
-	parts := strings.Split(text, "/")
-	if len(parts) != n || slices.Contains(parts, "") {
-		return nil, fmt.Errorf("want %s, got %q", want, text)
-	}
-	return parts, nil
+	return kind, names[0], nil
 }
 
 // Choose returns the functions of these names, or all for none.
@@ -115,17 +122,4 @@ func ReadPolicy(file string, stdin io.Reader) (Source, policy.Policy, error) {
 	}
 	p, err := policy.Parse(s.Name, s.Data, settings.Strategies())
 	return s, p, err
-}
-
-// Files wants at least one file, and at most the given number; 0 means any number.
-func Files(most int) cobra.PositionalArgs {
-	return func(c *cobra.Command, names []string) error {
-		switch {
-		case len(names) == 0:
-			return fmt.Errorf("%s: name a policy file, or - for standard input", c.CommandPath())
-		case most > 0 && len(names) > most:
-			return fmt.Errorf("%s takes one policy file, got %q", c.CommandPath(), names)
-		}
-		return nil
-	}
 }

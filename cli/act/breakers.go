@@ -1,0 +1,160 @@
+package act
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
+	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func breakersCommand() *cobra.Command {
+	all := false
+	c := &cobra.Command{
+		Use:   "clear (TYPE NAME | --all)",
+		Short: "Forget the circuit breakers of a workload, so that its pods are moved again",
+		Long: "Forget the circuit breakers of a workload, or of all, so that their pods are moved again at the next decision. The\n" +
+			"actuator that leads does it; the command waits for it, for ten seconds.",
+		Example: "  rehome breakers clear deployment/api -n shop\n" +
+			"  rehome breakers clear --all",
+		Args: func(c *cobra.Command, args []string) error {
+			if all {
+				return cobra.NoArgs(c, args)
+			}
+			return cobra.RangeArgs(1, 2)(c, args)
+		},
+	}
+	s := cmdutil.Settings(c).Bus()
+	namespaceOf := s.Namespace()
+	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, cmdutil.KindNames()...)
+	c.Flags().BoolVar(&all, "all", false, "of all workloads")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := s.RefuseDryRun(); err != nil {
+			return err
+		}
+		var of *schemas.ObjectRef
+		if !all {
+			kind, name, err := cmdutil.Resource(args)
+			if err != nil {
+				return err
+			}
+			namespace, err := namespaceOf()
+			if err != nil {
+				return err
+			}
+			of = &schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+		}
+		return clearBreakers(c.Context(), s.Settings, of, c.OutOrStdout())
+	}
+	return cmdutil.Group(&cobra.Command{Use: "breakers", Short: "Clear circuit breakers of workloads; `rehome get breakers` lists them"}, c)
+}
+
+const clearWithin = 10 * time.Second
+
+// clearBreakers clears those of a workload, or all of them for nil.
+func clearBreakers(ctx context.Context, s settings.Settings, of *schemas.ObjectRef, w io.Writer) error {
+	return cmdutil.WithBus(s, cmdutil.Operator, func(b *bus.Bus) error {
+		remembered, _, err := look.ReadLedger(ctx, b.Ledger())
+		if err != nil {
+			return err
+		}
+		chosen, keys := remembered.Loops, []string{actuator.ClearKey("")}
+		if of != nil {
+			if chosen, err = breakersNamed(remembered.Loops, *of); err != nil {
+				return err
+			}
+			keys = clearKeys(chosen)
+		}
+		if len(chosen) == 0 {
+			_, err := fmt.Fprintln(w, "there are no workload circuit breakers")
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, clearWithin)
+		defer cancel()
+		for _, key := range keys {
+			if err := ask(ctx, b.Ledger(), key); err != nil {
+				return err
+			}
+		}
+		for _, l := range chosen {
+			fmt.Fprintf(w, "cleared: %s on %s for %s\n", nameOf(l), l.Node, l.Strategy)
+		}
+		return nil
+	})
+}
+
+// clearKeys returns one key for each UID: a workload that was created again has several.
+func clearKeys(breakers []actuator.WorkloadBreaker) []string {
+	var keys []string
+	for _, l := range breakers {
+		if key := actuator.ClearKey(l.Workload); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// nameOf falls back to the UID of the workload.
+func nameOf(l actuator.WorkloadBreaker) string {
+	if l.Name == nil {
+		return "UID " + string(l.Workload)
+	}
+	return l.Name.String()
+}
+
+func breakersNamed(all []actuator.WorkloadBreaker, of schemas.ObjectRef) ([]actuator.WorkloadBreaker, error) {
+	var known []string
+	var chosen []actuator.WorkloadBreaker
+	for _, l := range all {
+		if l.Name == nil {
+			continue
+		}
+		if of.Namespace == l.Name.Namespace && strings.EqualFold(of.Kind, l.Name.Kind) && of.Name == l.Name.Name {
+			chosen = append(chosen, l)
+		}
+		if !slices.Contains(known, nameOf(l)) {
+			known = append(known, nameOf(l))
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%s has no circuit breaker; those that have one: %s", of, cmp.Or(strings.Join(known, ", "), "none"))
+	}
+	return chosen, nil
+}
+
+// ask puts the key until the actuator has deleted it. When ctx ends before, ask deletes the key, so that no actuator acts on it
+// later.
+func ask(ctx context.Context, l bus.Ledger, key string) error {
+	for tries := 0; ; tries++ {
+		if tries%10 == 0 { // one that begins to lead just now may have missed it
+			if err := l.Put(ctx, key, actuator.ClearValue(time.Now())); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			err := fmt.Errorf("no actuator answered within %v; is one running, without --dry-run?", clearWithin)
+			return errors.Join(err, l.Delete(context.WithoutCancel(ctx), key))
+		case <-time.After(200 * time.Millisecond):
+		}
+		entries, err := l.Entries(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if _, waits := entries[key]; err == nil && !waits {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,159 @@
+// Package cmdutil holds what the commands share.
+//
+//	flags.go     settings as flags, and the connection to the bus
+//	args.go      names of pods, workloads, and strategies; files
+//	print.go     -o: tables, JSON, YAML, and names
+//	complete.go  completion of names
+package cmdutil
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+)
+
+// Group makes c a command that only has subcommands.
+func Group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args = cobra.NoArgs
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(commands...)
+	return c
+}
+
+// Flags are settings that c offers as flags. The environment has their defaults.
+type Flags struct {
+	settings.Settings
+	c *cobra.Command
+}
+
+// Settings reads the environment. A variable with a wrong value is an error of c when it runs.
+func Settings(c *cobra.Command) *Flags {
+	s, err := settings.Read()
+	c.PreRunE = func(*cobra.Command, []string) error { return err }
+	return &Flags{s, c}
+}
+
+func (f *Flags) Policy() *Flags {
+	f.c.Flags().StringVar(&f.Settings.Policy, "policy", f.Settings.Policy, "policy file (REHOME_POLICY)")
+	return f
+}
+
+// Cluster adds the flags of the kubeconfig.
+func (f *Flags) Cluster() *Flags {
+	f.c.Flags().StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "kubeconfig file (REHOME_KUBECONFIG)")
+	f.c.Flags().StringVar(&f.Context, "context", f.Context, "context of the kubeconfig (REHOME_CONTEXT)")
+	complete(f.c, "context", func() []string { return settings.Contexts(f.Settings) })
+	return f
+}
+
+// Bus adds the flags that say where the bus is.
+func (f *Flags) Bus() *Flags {
+	f.c.Flags().StringVar(&f.StoreDir, "store-dir", f.StoreDir, "directory of the bus in the process (REHOME_STORE_DIR)")
+	return f.NATS()
+}
+
+// NATS adds the flag of a bus outside of the process.
+func (f *Flags) NATS() *Flags {
+	f.c.Flags().StringVar(&f.NATSURL, "nats-url", f.NATSURL, "NATS servers; none: the bus is in the process (REHOME_NATS_URL)")
+	return f
+}
+
+// HTTP adds the flag of a process that serves metrics.
+func (f *Flags) HTTP() *Flags {
+	f.c.Flags().StringVar(&f.HTTPAddress, "http-address", f.HTTPAddress, "address of /metrics, /healthz and /readyz (REHOME_HTTP_ADDRESS)")
+	return f
+}
+
+func (f *Flags) DryRun() *Flags {
+	f.c.Flags().BoolVar(&f.Settings.DryRun, "dry-run", f.Settings.DryRun, "decide everything, change nothing (REHOME_DRY_RUN)")
+	return f
+}
+
+// RefuseDryRun is for commands that change something and have no dry run.
+func (f *Flags) RefuseDryRun() error {
+	if f.Settings.DryRun {
+		return fmt.Errorf("%s has no dry run: unset REHOME_DRY_RUN", f.c.CommandPath())
+	}
+	return nil
+}
+
+// Namespace adds -n, which defaults to the namespace of the context, and the flags of the kubeconfig. The returned function
+// returns the namespace.
+func (f *Flags) Namespace() func() (string, error) {
+	f.Cluster()
+	namespace := f.c.Flags().StringP("namespace", "n", "", "namespace; the default is that of the context")
+	CompleteNamespaces(f.c, f)
+	return func() (string, error) {
+		if *namespace != "" {
+			return *namespace, nil
+		}
+		return settings.ContextNamespace(f.Settings)
+	}
+}
+
+// WithBus connects to the bus as a participant and calls use.
+func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) error {
+	o, err := settings.BusOptions(s, p.String())
+	if err != nil {
+		return err
+	}
+	s.LogLevel = max(s.LogLevel, slog.LevelWarn)
+	o.Log = s.Logger(os.Stderr)
+	b, err := bus.Connect(o)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return use(b)
+}
+
+// Roles of the commands on the bus.
+var (
+	Reader   = bus.Participant{Role: bus.RoleReader}
+	Operator = bus.Participant{Role: bus.RoleOperator}
+)
+
+// Choice gives c a flag with one of some values, the first of which is the default.
+func Choice(c *cobra.Command, target *string, name, short, usage string, values ...string) {
+	*target = values[0]
+	c.Flags().VarP(&choice{target, values}, name, short, usage)
+	complete(c, name, func() []string { return values })
+}
+
+// choice implements [pflag.Value].
+type choice struct {
+	value  *string
+	values []string
+}
+
+func (c *choice) String() string { return *c.value }
+func (c *choice) Type() string   { return "string" }
+func (c *choice) Set(text string) error {
+	if !slices.Contains(c.values, text) {
+		return fmt.Errorf("want %s", strings.TrimPrefix(strings.Join(c.values, ", "), ", "))
+	}
+	*c.value = text
+	return nil
+}
+
+// Since gives c a flag with a duration before now. The returned function returns the time; the zero time: everything.
+func Since(c *cobra.Command, usage string) func() (time.Time, error) {
+	since := c.Flags().Duration("since", 0, usage)
+	return func() (at time.Time, err error) {
+		if *since < 0 {
+			return at, fmt.Errorf("--since: want a duration such as 1h, got %v", *since)
+		}
+		if *since > 0 {
+			at = time.Now().Add(-*since)
+		}
+		return at, nil
+	}
+}

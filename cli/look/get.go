@@ -1,0 +1,109 @@
+package look
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
+)
+
+func getCommand() *cobra.Command {
+	return cmdutil.Group(&cobra.Command{
+		Use: "get", Short: "List moves, deferred pods, circuit breakers, dead letters, requests, or maintenances",
+		Example: "  rehome get deferred -n shop -o wide\n" +
+			"  rehome get moves -o json | jq '.items[].waitsFor'",
+		SuggestFor: []string{"loops", "dead", "list"},
+	},
+		getInNamespace("moves", "List the moves in flight, and what each of them waits for", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+			r, unreadable, err := ReadLedger(ctx, b.Ledger())
+			return MovesTable(now, inFlight(r.Moves)), errors.Join(append(unreadable, err)...)
+		}),
+		getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+			d, err := readDeferred(ctx, b, now)
+			return DeferredTable(now, d), err
+		}),
+		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+			r, unreadable, err := ReadLedger(ctx, b.Ledger())
+			return BreakersTable(now, breakersOf(r, now)), errors.Join(append(unreadable, err)...)
+		}),
+		getDeadLettersCommand(),
+		get(&cobra.Command{Use: "requests", Short: "List the open requests"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+			r, err := readRequests(ctx, b)
+			return RequestsTable(now, r), err
+		}),
+		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances that were requested on the bus; kubectl lists the others"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+			m, err := readMaintenances(ctx, b)
+			return MaintenancesTable(now, m), err
+		}),
+	)
+}
+
+type reading func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error)
+
+// get lets c print what read returns.
+func get(c *cobra.Command, read reading) *cobra.Command {
+	c.Aliases, c.Args = append(c.Aliases, strings.TrimSuffix(c.Use, "s")), cobra.NoArgs
+	s := cmdutil.Settings(c).Bus()
+	format := cmdutil.ListFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return withReader(s.Settings, func(b *bus.Bus) error {
+			table, err := read(c.Context(), b, time.Now())
+			if err != nil && len(table.Rows) == 0 {
+				return err
+			}
+			return errors.Join(err, table.Print(c.OutOrStdout(), *format)) // err names records that cannot be read
+		})
+	}
+	return c
+}
+
+// getInNamespace is get for what belongs to namespaces.
+func getInNamespace(use, short string, read reading) *cobra.Command {
+	namespace := ""
+	c := get(&cobra.Command{Use: use, Short: short}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+		table, err := read(ctx, b, now)
+		if namespace != "" {
+			all := table.Rows
+			table.Rows = nil
+			for _, r := range all {
+				if r.Namespace == namespace {
+					table.Rows = append(table.Rows, r)
+				}
+			}
+		}
+		return table, err
+	})
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace; the default is all namespaces")
+	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
+	return c
+}
+
+func withReader(s settings.Settings, use func(*bus.Bus) error) error {
+	return cmdutil.WithBus(s, cmdutil.Reader, use)
+}
+
+// section writes a table under a title, unless it has no rows.
+func section(w io.Writer, title string, t cmdutil.Table) error {
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s:\n", title)
+	return t.Print(w, "")
+}
+
+// rows makes a table without objects.
+func rows(columns string, cells [][]any) cmdutil.Table {
+	t := cmdutil.Table{Columns: strings.Split(columns, ",")}
+	for _, c := range cells {
+		t.Rows = append(t.Rows, cmdutil.Row{Cells: c})
+	}
+	return t
+}
