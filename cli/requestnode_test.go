@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -80,6 +81,37 @@ func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", flags, err, want)
 		}
+	}
+}
+
+func TestDrainProgress(t *testing.T) {
+	b := busOf(t)
+	answering(t, b, func(r schemas.Request) []schemas.Payload {
+		about := func(uid string, left, moved int32, blocked ...v1alpha1.BlockedPod) schemas.Maintenance {
+			return schemas.Maintenance{Name: "node/n1", UID: types.UID(uid), Stage: v1alpha1.Drain, Accepted: true, Nodes: []v1alpha1.NodeStatus{{
+				Name: "n1", Stage: v1alpha1.Draining, Pods: &v1alpha1.PodCounts{Left: left, Moved: moved}, Blocked: blocked,
+			}}}
+		}
+		return []schemas.Payload{
+			receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted),
+			about("a", 3, 0), about("b", 1, 2, v1alpha1.BlockedPod{
+				Namespace: "shop", Name: "db-0", Reason: "DisruptionBudget", By: "poddisruptionbudget/shop/db", Message: "2 of 2 are needed",
+			}),
+			receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
+		}
+	})
+	got, err := execute(t, "drain", "n1", "--reason", "fan", "--name", "r")
+	got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(t), "", 1)
+	const want = `request admin/r: maintain node n1: Drain: fan
+receipt  admin/r                          accepted: Accepted: so it is
+0s  node n1: Draining, 3 pods left, 0 moved
+0s  node n1: Draining, 1 pod left, 2 moved
+  blocked: shop/db-0: DisruptionBudget: 2 of 2 are needed
+receipt  admin/r                          finished: Done: so it is
+request admin/r finished: Done: so it is
+`
+	if err != nil || got != want {
+		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,15 +12,17 @@ import (
 
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // progress follows a request through its events.
 type progress struct {
 	request  schemas.Request
-	accepted *schemas.Receipt // nil: not yet
-	finished *schemas.Receipt // the one that it was finished or rejected with; nil: not yet
-	pods     []podProgress    // in the order of the receipt, and others as they came
-	seen     map[string]bool  // IDs of events: one can come again
+	accepted *schemas.Receipt     // nil: not yet
+	finished *schemas.Receipt     // the one that it was finished or rejected with; nil: not yet
+	pods     []podProgress        // in the order of the receipt, and others as they came
+	seen     map[string]bool      // IDs of events: one can come again
+	node     *v1alpha1.NodeStatus // of the maintenance; nil: not known
 }
 
 type podProgress struct {
@@ -52,10 +55,37 @@ func (p *progress) take(e schemas.Event) bool {
 		}
 		at := p.of(v.Intent.Pod, v.Intent.Node)
 		at.last, at.moving = &v, v.Outcome.Moves() && !v.DryRun
+	case schemas.MaintenanceType:
+		m, err := schemas.Decode[schemas.Maintenance](e)
+		if err != nil {
+			return false
+		}
+		for _, n := range m.Nodes {
+			if n.Name == p.request.Maintenance.Node {
+				p.node = &n
+				return true
+			}
+		}
+		return false
 	default:
 		return false
 	}
 	return true
+}
+
+// describeNode says how many pods are left on a node and what blocks each of them.
+func describeNode(n v1alpha1.NodeStatus) string {
+	text := fmt.Sprintf("node %s: %s", n.Name, n.Stage)
+	if n.Pods != nil {
+		text += fmt.Sprintf(", %s left, %d moved", cmdutil.Count(int(n.Pods.Left), "pod"), n.Pods.Moved)
+	}
+	for _, b := range n.Blocked {
+		text += fmt.Sprintf("\n  blocked: %s/%s: %s: %s", b.Namespace, b.Name, b.Reason, cmdutil.Printable(cmp.Or(b.Message, b.By)))
+	}
+	if n.More > 0 {
+		text += fmt.Sprintf("\n  and %d more blocked", n.More)
+	}
+	return text
 }
 
 // concerns says whether an event follows from the request of the correlation. The verdicts of a maintenance do, whatever led to
@@ -66,7 +96,7 @@ func (p *progress) concerns(e schemas.Event, correlation string) bool {
 	}
 	m := p.request.Maintenance
 	if m == nil || e.Type != schemas.VerdictType {
-		return false
+		return m != nil && e.Type == schemas.MaintenanceType
 	}
 	v, err := schemas.Decode[schemas.Verdict](e)
 	return err == nil && v.Strategy == schemas.MaintenanceStrategy && v.Scope.Key == schemas.RequestedMaintenance(m.Node)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,7 @@ type sending struct {
 	live       bool // whoever has the key of a sender hears what comes, and may not read the history
 	asJSON     bool
 	out, notes io.Writer
+	mu         sync.Mutex // guards progress and out: the drain is also shown while no event comes
 
 	sent    bool
 	missed  bool        // the connection was lost meanwhile
@@ -92,6 +94,8 @@ const (
 	Dropped = time.Second
 	// behind is how long a verdict may come after the receipt that it precedes.
 	behind = 2 * time.Second
+	// progressEvery is the time between two lines about a drain.
+	progressEvery = 10 * time.Second
 )
 
 var errOver = errors.New("the request is over")
@@ -113,6 +117,7 @@ func (s *sending) follow(ctx context.Context) error {
 	following, enough := context.WithCancel(ctx)
 	defer enough()
 	s.enough = enough
+	go s.showDrain(following)
 	err := s.events(following, handle)
 	switch {
 	case (err == nil || errors.Is(err, errOver)) && p.over():
@@ -130,6 +135,9 @@ func (s *sending) follow(ctx context.Context) error {
 func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) error {
 	receipts := schemas.Receipt{Sender: s.progress.request.Sender, Name: s.progress.request.Name}.Channel()
 	channels := []string{receipts, bus.VerdictChannels}
+	if m := s.progress.request.Maintenance; m != nil && !s.live { // a sender with a key may not hear of maintenances
+		channels = append(channels, schemas.Maintenance{Name: schemas.RequestedMaintenance(m.Node)}.Channel())
+	}
 	if s.live {
 		return s.bus.Subscribe(ctx, channels, s.listening, handle)
 	}
@@ -145,8 +153,16 @@ func (s *sending) handle(e schemas.Event) error {
 	if s.asJSON {
 		show = look.ShowJSON
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.progress.take(e) {
-		if err := show(s.out, e); err != nil {
+		var err error
+		if e.Type == schemas.MaintenanceType && !s.asJSON {
+			err = s.drainLine()
+		} else {
+			err = show(s.out, e)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -160,6 +176,34 @@ func (s *sending) handle(e schemas.Event) error {
 		s.waiting = time.AfterFunc(behind, s.enough)
 	}
 	return nil
+}
+
+// showDrain writes a line about the drain of a node from time to time, until ctx ends.
+func (s *sending) showDrain(ctx context.Context) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.mu.Lock()
+			if !s.asJSON && s.progress.finished == nil {
+				_ = s.drainLine() // the next event finds out that nobody reads
+			}
+			s.mu.Unlock()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drainLine writes how far the node is, if that is known.
+func (s *sending) drainLine() error {
+	n := s.progress.node
+	if n == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(s.out, "%s  %s\n", time.Since(s.at).Truncate(time.Second), describeNode(*n))
+	return err
 }
 
 // listening sends the request. When events were missed, it asks for the same again: what is open is refused, and of what is
