@@ -1,47 +1,47 @@
-# Everything that is done to this repository by hand or by a machine. "make" alone lists it.
+# Builds, tests, and checks of this repository. "make" alone lists the targets.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
-# The time in everything that is built: that of the commit.
+# The modification time of files in images and archives: the time of the commit.
 CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 LINT    := .build/tools/golangci-lint
 HELM    := .build/tools/helm
 CLUSTER := go run ./test/cluster/cmd/cluster
-# The race detector needs a C compiler. On a machine without one the tests run without it, and say so.
+# The race detector needs a C compiler. Without one, the tests run without it and report so.
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
-# How long make fuzz searches for each property.
+# How long make fuzz runs each fuzz test.
 FUZZTIME := 60s
 # How many worlds make converge makes for each strategy.
 WORLDS := 200
-# How many pods make limits drains.
+# The number of pods that make limits drains.
 PODS := 300
-# How long make faults breaks things, and the seed that says what is broken when; without one it takes another each time.
+# The duration of make faults, and its random seed. The default seed differs in each run.
 MINUTES := 10
 SEED :=
-# Where make generate writes to. A test has it write somewhere else and compares.
+# The outputs of make generate. A test sets other paths and compares the results.
 KINDS := schemas/v1alpha1
 CRDS  := deploy/crds
 CHART := deploy/helm/rehome
-# Further arguments of make bench and make demo.
+# Additional arguments of make bench and make demo.
 ARGS :=
 
 .DEFAULT_GOAL := help
 .PHONY: help build generate test unit e2e limits faults converge bench fuzz check format vet lint walls chart demo cluster-up cluster-down clean
 
-help: ## List what there is.
+help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Where the linker writes the version.
+# The package with the version variables for the linker.
 SETTINGS = github.com/rehome-dev/rehome/app/settings
 
-# How the program is built, for whatever platform: the same commit is always the same bytes.
+# The build command for every platform. The same commit always gives the same bytes.
 COMPILE = CGO_ENABLED=0 nice go build -trimpath -buildvcs=false \
   -ldflags '-s -w -X $(SETTINGS).Version=$(VERSION) -X $(SETTINGS).revision=$(REVISION)'
 
 build: ## Build bin/rehome.
 	$(COMPILE) -o bin/rehome ./cmd/rehome
 
-# Images are packed by a program with a module of its own, like the linter; no container engine is needed. BASE is scratch,
+# A program with its own module packs the images without a container engine. BASE is scratch,
 # the directory of an OCI layout, or the name of an image in a registry. See docs/decisions/0012-own-images.md.
 IMAGES    := .build/images
 IMAGE     := ghcr.io/rehome-dev/rehome
@@ -51,7 +51,7 @@ PACK      := .build/tools/images
 PACKED     = -version '$(VERSION)' -revision '$(REVISION)' -created $(CREATED) -platforms '$(PLATFORMS)' -base '$(BASE)'
 
 .PHONY: images nats-image prometheus-image archives
-images: $(PACK) ## Build the images of PLATFORMS and what is in them, into .build/images, on BASE=scratch.
+images: $(PACK) ## Build the images for PLATFORMS into .build/images, on BASE=scratch.
 	@set -e; for p in $(PLATFORMS); do \
 	  dir=$(IMAGES)/bin/$${p%/*}-$${p#*/}; \
 	  GOOS=$${p%/*} GOARCH=$${p#*/} $(COMPILE) -o $$dir/rehome ./cmd/rehome; \
@@ -61,10 +61,10 @@ images: $(PACK) ## Build the images of PLATFORMS and what is in them, into .buil
 	  -directory /var/lib/rehome -directory /etc/rehome/nats -env REHOME_STORE_DIR=/var/lib/rehome \
 	  -label org.opencontainers.image.licenses=Apache-2.0 -out $(IMAGES)
 
-# What people download: the program of each platform as an archive, their sums, and the manifest of the plugin for krew.
+# The downloads of a release: an archive for each platform, the checksums, and the krew manifest.
 ARCHIVES  := .build/archives
 DOWNLOADS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-archives: ## Build the program for DOWNLOADS, as archives with their sums and a manifest for krew, into .build/archives.
+archives: ## Build the archives for DOWNLOADS, their checksums, and the krew manifest into .build/archives.
 	@set -e; for p in $(DOWNLOADS); do \
 	  case $$p in windows/*) exe=.exe ;; *) exe= ;; esac; \
 	  GOOS=$${p%/*} GOARCH=$${p#*/} $(COMPILE) -o $(ARCHIVES)/bin/$${p%/*}-$${p#*/}/rehome$$exe ./cmd/rehome; \
@@ -72,7 +72,7 @@ archives: ## Build the program for DOWNLOADS, as archives with their sums and a 
 	go run ./test/archives -version '$(VERSION)' -created $(CREATED) -platforms '$(DOWNLOADS)' \
 	  -programs $(ARCHIVES)/bin -out $(ARCHIVES)
 
-# An image of the NATS server that is linked into the program, for tests without a network.
+# An image of the NATS server in go.mod, for tests without a network.
 nats-image: $(PACK)
 	@set -e; for p in $(PLATFORMS); do \
 	  dir=$(IMAGES)/bin/$${p%/*}-$${p#*/}; \
@@ -82,9 +82,8 @@ nats-image: $(PACK)
 	$(PACK) -name nats -title 'The NATS server, for tests' $(PACKED) -binary '$(IMAGES)/bin/{platform}/nats-server=/usr/local/bin/nats-server' \
 	  -binary '$(IMAGES)/bin/{platform}/wget=/usr/local/bin/wget' -env PATH=/usr/local/bin -directory /var/lib/rehome -out $(IMAGES)/nats
 
-# An image of the Prometheus server, for tests without a network, like that of NATS. It has a module of its own, like the
-# linter. Without the service discoveries of clouds it takes two minutes to build, once; its pages are not in the module, but
-# its API is. /prometheus is where its data is mounted.
+# An image of the Prometheus server, for tests without a network. It has its own module. Without the service discoveries of
+# clouds its first build takes two minutes. It has the API but not the web pages. Its data volume is /prometheus.
 prometheus-image: $(PACK)
 	@set -e; for p in $(PLATFORMS); do \
 	  dir=$(abspath $(IMAGES))/bin/$${p%/*}-$${p#*/}; \
@@ -95,52 +94,51 @@ prometheus-image: $(PACK)
 	$(PACK) -name prometheus -title 'The Prometheus server, for tests' $(PACKED) -binary '$(IMAGES)/bin/{platform}/prometheus=/bin/prometheus' \
 	  -binary '$(IMAGES)/bin/{platform}/wget=/bin/wget' -env PATH=/bin -directory /prometheus -out $(IMAGES)/prometheus
 
-# What reads docker-compose.yaml in tests, as Compose itself does.
+# The parser of docker-compose.yaml for tests, from Docker Compose.
 .build/tools/compose: $(wildcard test/tools/compose/*)
 	cd test/tools/compose && nice go build -trimpath -o ../../../$@ .
 
 $(PACK): $(wildcard test/tools/images/*)
 	cd test/tools/images && nice go build -trimpath -o ../../../$@ .
 
-# controller-gen has a module of its own, like the linter. Go builds it once and keeps it in its cache.
+# controller-gen has its own module. Go builds it once and caches it.
 GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 
-generate: ## Make what follows from the types in schemas/v1alpha1, and the chart's copies of what is in deploy.
+generate: ## Generate the CRDs and deepcopy functions of schemas/v1alpha1, and the copies of deploy in the chart.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
 	go run ./test/chart/copies $(CHART)/files
 
-test: build unit e2e ## Run every test: of all packages, and then end to end.
+test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 
-# The first run builds a control plane into .build/controlplane, about six minutes on two cores. It is built on its own,
-# so that its progress is seen and the time limit is that of the tests.
+# The first run builds a control plane into .build/controlplane, in about six minutes on two cores. It is a separate target, so its
+# progress is visible and does not count against the time limit of the tests.
 .PHONY: controlplane
 controlplane:
 	$(CLUSTER) build
 
-# Nothing runs at once in these packages and their tests, and test/walls holds them to it: the race detector has nothing to
-# find there, and they take up to ten times as long with it.
+# These packages and their tests are sequential, which test/walls checks. The race detector would find nothing there, and the
+# tests take up to ten times as long with it.
 SEQUENTIAL = go list ./functions/... ./maintenance/plan ./policy ./schemas/... | grep -vE '/(functions|dispatch|httpfunction|post)$$'
 .PHONY: sequential
 sequential:
 	@$(SEQUENTIAL)
 
-# What these test are processes of their own, images, manifests and pages: they take no race detector either.
+# These tests run other processes or check images, manifests, and pages, so the race detector does not help.
 WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/walls
 
-# Tests wait for servers more than they compute, so more run at a time than two cores would have. Those that wait the longest
-# begin first.
+# Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.
 	@$(MAKE) --no-print-directory -k -j 2 unit-whole unit-parts
 
-# What tests need and do not build themselves.
+# Tools that tests need and do not build.
 .PHONY: tested
 tested: controlplane $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 
-# The limit is there to end what hangs. test/images builds everything for two platforms, which takes a quarter of an hour when
-# nothing of it is cached and the machine is busy.
+# The time limit ends tests that hang. test/images builds everything for two platforms, which takes up to a quarter of an hour
+# without a cache on a busy machine.
 UNIT_LIMIT = 40m
 
 .PHONY: unit-parts unit-whole
@@ -155,7 +153,7 @@ unit-whole:
 	cd test/monitoring && go test -timeout 10m ./...
 	cd test/tools/kinds && go test -timeout 5m ./...
 
-# The tests of maintenances have a control plane of their own, beside that of the others.
+# The tests of maintenances have a separate control plane.
 MAINTENANCES = $$(grep -ohE '^func Test[A-Za-z0-9]+' test/e2e/maint*_test.go | cut -c6- | paste -sd '|')
 END_TO_END   = go test -v -count 1 -timeout 30m -parallel 6 ./test/e2e
 
@@ -170,20 +168,20 @@ e2e-maintenances:
 	$(END_TO_END) -run "^($(MAINTENANCES))$$"
 	go test -v -count 1 -timeout 20m ./test/faults
 
-limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and see that it holds at every moment.
+limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)
 
-faults: controlplane ## Kill and restart everything for MINUTES=10 while pods are moved, and see that nothing is lost.
+faults: controlplane ## Kill and restart all processes for MINUTES=10 during moves, and check that nothing is lost.
 	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
 	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))
 
-bench: ## Measure Rehome at scale and print each figure beside its target.
+bench: ## Measure Rehome at scale and compare each result with its target.
 	go run ./test/bench $(ARGS)
 
-# The fuzz tests are found by their names, so a new one is run without being listed here.
-fuzz: ## Search for counter-examples to every fuzz test, FUZZTIME=60s each.
+# Fuzz tests are found by name, so new ones run without a change here.
+fuzz: ## Run every fuzz test for FUZZTIME=60s.
 	@grep -rnHoE '^func Fuzz[A-Za-z0-9_]+' --include='*_test.go' --exclude-dir=.build . | \
 	  sed -E 's|/[^/]*:[0-9]+:func (Fuzz.*)| \1|' | sort | \
 	  while read -r package name; do \
@@ -191,9 +189,9 @@ fuzz: ## Search for counter-examples to every fuzz test, FUZZTIME=60s each.
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
 	  done
 
-check: format vet lint walls unit ## Everything that must hold before a change is merged, except end to end.
+check: format vet lint walls unit ## Run all checks for a change, except end-to-end tests.
 
-format: ## Fail when a Go file is not formatted.
+format: ## Check the format of Go files.
 	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	  test -z "$$files" || { echo "not formatted, run gofmt -w:"; echo "$$files"; exit 1; }
 
@@ -203,13 +201,12 @@ vet: ## Run go vet.
 lint: $(LINT) ## Run the pinned linter with the rules of .golangci.yml.
 	nice $(LINT) run ./...
 
-# The linter has a module of its own, so that none of its 200 dependencies is one of ours. Building it once takes 80 seconds
-# on two cores.
+# The linter has its own module, because it has 200 dependencies. Its first build takes 80 seconds on two cores.
 $(LINT): test/tools/go.mod test/tools/go.sum
 	@echo "building the linter, about 80 seconds"
 	cd test/tools && nice go build -trimpath -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-# Helm has a module of its own, too, for the tests of the chart. Building it once takes three minutes on two cores.
+# Helm has its own module, for the tests of the chart. Its first build takes three minutes on two cores.
 $(HELM): test/tools/helm/go.mod test/tools/helm/go.sum
 	@echo "building helm, about three minutes"
 	cd test/tools/helm && CGO_ENABLED=0 nice go build -trimpath -ldflags '-s -w' -o ../../../$@ helm.sh/helm/v4/cmd/helm
@@ -218,17 +215,17 @@ chart: $(HELM) ## Check the chart and package it into bin.
 	$(HELM) lint --strict deploy/helm/rehome
 	$(HELM) package deploy/helm/rehome --destination bin
 
-walls: ## Check which package imports which.
+walls: ## Check the imports between packages.
 	go test ./test/walls
 
-demo: build ## Show in a minute what Rehome does, on a simulated cluster.
+demo: build ## Demonstrate Rehome on a simulated cluster in a minute.
 	go run ./test/demo $(ARGS)
 
-cluster-up: ## Start a real control plane with 20 simulated nodes to try things on.
+cluster-up: ## Start a real control plane with 20 simulated nodes for experiments.
 	$(CLUSTER) up --nodes 20
 
-cluster-down: ## Stop it and remove all of it.
+cluster-down: ## Stop the control plane and remove its data.
 	$(CLUSTER) down
 
-clean: ## Remove everything that was built; the next test builds the control plane again, about six minutes.
+clean: ## Remove all build results, including the control plane, which takes about six minutes to build.
 	rm -rf bin .build

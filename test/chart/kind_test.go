@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestTheKindFollowsFromTheValues has what a file for the peer's chart can leave out.
-func TestTheKindFollowsFromTheValues(t *testing.T) {
+// TestKind has what a file for the peer's chart can leave out.
+func TestKind(t *testing.T) {
 	for rule, c := range map[string]struct{ set, want string }{
 		"nothing":                               {"kind=", "Deployment"},
 		"a schedule":                            {"schedule=0 3 * * *", "CronJob"},
@@ -44,8 +44,8 @@ func TestTheKindFollowsFromTheValues(t *testing.T) {
 	}
 }
 
-// TestACronJobWithoutAScheduleRunsEveryTwoMinutes as with the peer's chart, and without metrics, probes and bus.
-func TestACronJobWithoutAScheduleRunsEveryTwoMinutes(t *testing.T) {
+// TestDefaultSchedule as with the peer's chart, and without metrics, probes and bus.
+func TestDefaultSchedule(t *testing.T) {
 	c := into[batchv1.CronJob](t, rendered(t, "rehome", "--set", "kind=CronJob").one(t, "CronJob", "rehome"))
 	pod := c.Spec.JobTemplate.Spec.Template.Spec.Containers[0]
 	if c.Spec.Schedule != "*/2 * * * *" || pod.LivenessProbe != nil || pod.ReadinessProbe != nil || len(pod.Ports) != 0 || len(pod.VolumeMounts) != 1 {
@@ -53,17 +53,17 @@ func TestACronJobWithoutAScheduleRunsEveryTwoMinutes(t *testing.T) {
 	}
 }
 
-// TestTheFilesOfTheBusAreNeverSharedByTwoPods since the second would not start.
-func TestTheFilesOfTheBusAreNeverSharedByTwoPods(t *testing.T) {
+// TestBusFilesHaveOneWriter since the second would not start.
+func TestBusFilesHaveOneWriter(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || *d.Spec.Replicas != 1 {
 		t.Errorf("strategy %v, replicas %d", d.Spec.Strategy, *d.Spec.Replicas)
 	}
 }
 
-// TestEveryDeploymentSaysHowItsPodsAreReplaced one more at a time, as those of the other manifests. What the API server would fill in
+// TestDeploymentStrategies one more at a time, as those of the other manifests. What the API server would fill in
 // is not helm's, and stays when the strategy becomes another one: with Recreate it is refused then.
-func TestEveryDeploymentSaysHowItsPodsAreReplaced(t *testing.T) {
+func TestDeploymentStrategies(t *testing.T) {
 	want := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": int64(1), "maxUnavailable": int64(0)}}
 	for _, name := range []string{"default", "distributed"} {
 		for _, o := range rendered(t, "rehome", "--values", combinations(t)[name]) {
@@ -78,8 +78,8 @@ func TestEveryDeploymentSaysHowItsPodsAreReplaced(t *testing.T) {
 	}
 }
 
-// TestADryRunHasNobodyWhoStandsBy since it takes no lease: two would both lead, and decide and tell everything twice.
-func TestADryRunHasNobodyWhoStandsBy(t *testing.T) {
+// TestDryRunHasNoStandby since it takes no lease: two would both lead, and decide and tell everything twice.
+func TestDryRunHasNoStandby(t *testing.T) {
 	replicas := func(args ...string) map[string]int32 {
 		of := map[string]int32{}
 		for _, o := range rendered(t, "rehome", args...) {
@@ -114,8 +114,8 @@ func TestADryRunHasNobodyWhoStandsBy(t *testing.T) {
 	}
 }
 
-// TestAnotherPolicyOrAnotherPodMakesAnotherJob since a Job cannot be changed.
-func TestAnotherPolicyOrAnotherPodMakesAnotherJob(t *testing.T) {
+// TestJobNameFollowsItsContent since a Job cannot be changed.
+func TestJobNameFollowsItsContent(t *testing.T) {
 	job := func(t *testing.T, from string, args ...string) batchv1.Job {
 		var found objects
 		for _, o := range parse(t, must(t, helm(t, append([]string{"template", "rehome", from, "--namespace", "rehome"}, args...)...))) {
@@ -177,8 +177,8 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 	return dir
 }
 
-// TestAVariableOfTheValuesCountsMoreThanThatOfTheChart so that there is never one twice, which the API server would refuse.
-func TestAVariableOfTheValuesCountsMoreThanThatOfTheChart(t *testing.T) {
+// TestEnvOverridesTheChart so that there is never one twice, which the API server would refuse.
+func TestEnvOverridesTheChart(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set-json",
 		`{"extraEnv":[{"name":"REHOME_LOG_LEVEL","value":"WARN"},{"name":"REHOME_PARALLEL","value":"8"}]}`).one(t, "Deployment", "rehome"))
 	var got []string

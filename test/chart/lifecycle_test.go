@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAReleaseIsInstalledUpgradedTestedAndUninstalled has helm do it, with upgrades among them that change how pods are replaced, and
+// TestReleaseLifecycle has helm do it, with upgrades among them that change how pods are replaced, and
 // the pods of a Job, which cannot be changed. What runs is kwok's word, for the Job of helm test too: that
 // /readyz is asked is not seen here.
-func TestAReleaseIsInstalledUpgradedTestedAndUninstalled(t *testing.T) {
+func TestReleaseLifecycle(t *testing.T) {
 	clean(t)
 	in := namespace(t, "lifecycle")
 	install(t, "install", in, "--values", combinations(t)["standby"])

@@ -23,8 +23,8 @@ func notes(t *testing.T, release string, args ...string) string {
 	return text
 }
 
-// TestTheCommandOfTheNotesMakesTheSecretsThatThePodsWaitFor types it, under different names of the release.
-func TestTheCommandOfTheNotesMakesTheSecretsThatThePodsWaitFor(t *testing.T) {
+// TestNotesCreateTheSecrets types it, under different names of the release.
+func TestNotesCreateTheSecrets(t *testing.T) {
 	for _, release := range []string{"rehome", "moving"} {
 		for _, mode := range []string{"mode=all-in-one", "mode=distributed,dispatcher.enabled=true"} {
 			values := []string{"--set", "nats.enabled=true," + mode}
@@ -68,8 +68,8 @@ func secrets(t *testing.T, spec map[string]any) (names []string) {
 	return names
 }
 
-// TestTheLogsOfAllPodsCanBeFollowedAtOnce as the notes say it: kubectl follows five by itself, and gives up where there are more.
-func TestTheLogsOfAllPodsCanBeFollowedAtOnce(t *testing.T) {
+// TestNotesFollowTheLogs as the notes say it: kubectl follows five by itself, and gives up where there are more.
+func TestNotesFollowTheLogs(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,9 +104,9 @@ func mostPods(t *testing.T, all objects) (pods int64) {
 	return pods
 }
 
-// TestTheNotesWarnOfTooLittleMemory that a values file for the peer's chart brings along.
-func TestTheNotesWarnOfTooLittleMemory(t *testing.T) {
-	const warning = "The limit of memory is "
+// TestNotesWarnAboutMemory that a values file for the peer's chart brings along.
+func TestNotesWarnAboutMemory(t *testing.T) {
+	const warning = "The memory limit is "
 	for set, want := range map[string]string{
 		"resources.limits.memory=2Gi":                                      "",
 		"resources.limits.memory=512Mi":                                    "",
@@ -124,8 +124,8 @@ func TestTheNotesWarnOfTooLittleMemory(t *testing.T) {
 	}
 }
 
-// TestGoKnowsNineTenthsOfTheLimitOfMemory so that it clears up before the kernel ends the process.
-func TestGoKnowsNineTenthsOfTheLimitOfMemory(t *testing.T) {
+// TestGOMEMLIMIT so that it clears up before the kernel ends the process.
+func TestGOMEMLIMIT(t *testing.T) {
 	limits := func(args ...string) map[string]string {
 		of := map[string]string{}
 		for owner, spec := range rendered(t, "rehome", args...).pods(t) {

@@ -68,9 +68,9 @@ func inPod(t *testing.T, line string) bool {
 	return strings.HasPrefix(line, "kubectl logs ")
 }
 
-// TestEveryCommandOfThePageAboutMovingOverWorks types them as they stand there, with a release of another chart in the place of
+// TestMigrationPageCommands types them as they stand there, with a release of another chart in the place of
 // the peer's, which was installed with a values file for it.
-func TestEveryCommandOfThePageAboutMovingOverWorks(t *testing.T) {
+func TestMigrationPageCommands(t *testing.T) {
 	clean(t)
 	old := t.TempDir()
 	for name, text := range map[string]string{
@@ -99,8 +99,8 @@ func TestEveryCommandOfThePageAboutMovingOverWorks(t *testing.T) {
 	}
 }
 
-// TestEveryCommandOfHelmOnThePageAboutInstallingWorks types those of the section Helm.
-func TestEveryCommandOfHelmOnThePageAboutInstallingWorks(t *testing.T) {
+// TestInstallPageHelmCommands types those of the section Helm.
+func TestInstallPageHelmCommands(t *testing.T) {
 	clean(t)
 	_, section, found := strings.Cut(read(t, "docs/install.md"), "\n## Helm\n")
 	if !found {
@@ -129,8 +129,8 @@ func known(t *testing.T, name string) {
 	}
 }
 
-// TestThePageAboutMovingOverTellsOfEveryDifference looks for a row about each value and flag that means something else.
-func TestThePageAboutMovingOverTellsOfEveryDifference(t *testing.T) {
+// TestMigrationPageListsEveryDifference looks for a row about each value and flag that means something else.
+func TestMigrationPageListsEveryDifference(t *testing.T) {
 	page := read(t, "docs/migrate-from-descheduler.md")
 	of := map[string]string{
 		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",

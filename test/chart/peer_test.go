@@ -51,8 +51,8 @@ func (p peer) args(name string) []string {
 	return args
 }
 
-// TestAValuesFileOfThePeersChartKeepsItsMeaning compares field by field. What differs is listed, and differs indeed.
-func TestAValuesFileOfThePeersChartKeepsItsMeaning(t *testing.T) {
+// TestDeschedulerValuesKeepTheirMeaning compares field by field. What differs is listed, and differs indeed.
+func TestDeschedulerValuesKeepTheirMeaning(t *testing.T) {
 	for name, p := range peers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,13 +77,13 @@ func TestAValuesFileOfThePeersChartKeepsItsMeaning(t *testing.T) {
 	}
 }
 
-// TestTheNotesSayWhatIsIgnored reads what helm install would print.
-func TestTheNotesSayWhatIsIgnored(t *testing.T) {
+// TestNotesListIgnoredValues reads what helm install would print.
+func TestNotesListIgnoredValues(t *testing.T) {
 	for name, p := range peers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := must(t, helm(t, append([]string{"install", "rehome", chart, "--dry-run=client"}, p.args(name)...)...))
-			_, notes, found := strings.Cut(out, "\nIgnored, without harm:\n")
+			_, notes, found := strings.Cut(out, "\nIgnored values:\n")
 			if !found {
 				t.Fatalf("there is no list in\n%s", out)
 			}
@@ -100,8 +100,8 @@ func TestTheNotesSayWhatIsIgnored(t *testing.T) {
 	}
 }
 
-// TestAPolicyOfThePeersChartIsOneThatRehomeReads has the program itself check what is rendered.
-func TestAPolicyOfThePeersChartIsOneThatRehomeReads(t *testing.T) {
+// TestDeschedulerPolicyIsAccepted has the program itself check what is rendered.
+func TestDeschedulerPolicyIsAccepted(t *testing.T) {
 	check := func(t *testing.T, args ...string) {
 		t.Helper()
 		checked := 0
@@ -128,11 +128,11 @@ func TestAPolicyOfThePeersChartIsOneThatRehomeReads(t *testing.T) {
 		`"deschedulerPolicy":{"strategies":{"RemoveDuplicates":{"enabled":true}}}}`)
 }
 
-// TestTheImageOfThePeerIsNotRunWithRehomesArguments has the file that says so without what the person sets besides.
-func TestTheImageOfThePeerIsNotRunWithRehomesArguments(t *testing.T) {
+// TestDeschedulerImageIsRejected has the file that says so without what the person sets besides.
+func TestDeschedulerImageIsRejected(t *testing.T) {
 	_, complaint, err := run(helm(t, "template", "rehome", chart, "--values", "testdata/peer/ha.yaml"))
-	want := "image.repository: mirror.example.com/descheduler/descheduler is the image of the peer; want that of Rehome, " +
-		"ghcr.io/rehome-dev/rehome or where you mirror it, and its image.tag\n"
+	want := "image.repository: mirror.example.com/descheduler/descheduler is the image of the descheduler; want " +
+		"ghcr.io/rehome-dev/rehome or your mirror, and its image.tag\n"
 	if err == nil || !strings.Contains(complaint, want) {
 		t.Errorf("got %q, error %v, want %q", complaint, err, want)
 	}
@@ -167,8 +167,8 @@ func text(value any) string {
 	return string(data)
 }
 
-// TestEveryKeyOfThePeersChartIsTaken renders all of them at once, as every kind.
-func TestEveryKeyOfThePeersChartIsTaken(t *testing.T) {
+// TestEveryDeschedulerKeyIsAccepted renders all of them at once, as every kind.
+func TestEveryDeschedulerKeyIsAccepted(t *testing.T) {
 	for _, kind := range []string{"CronJob", "Deployment", "Job"} {
 		all := rendered(t, "rehome", "--values", "testdata/everykey.yaml", "--set", "kind="+kind)
 		var kinds []string

@@ -5,53 +5,53 @@ import (
 	"testing"
 )
 
-// TestValuesThatContradictEachOtherAreRefusedWithAReason shows every message: each names the values and what would be right.
-func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
+// TestContradictoryValues shows every message: each names the values and what would be right.
+func TestContradictoryValues(t *testing.T) {
 	for rule, c := range map[string]struct {
 		set  string // as --set takes it; as --set-json where it begins with a brace
 		want string
 	}{
 		"distributed without a bus": {"mode=distributed",
-			"mode: distributed wants a bus between the roles: nats.enabled, or nats.url with servers elsewhere; got neither"},
+			"mode: distributed needs nats.enabled, or nats.url for external servers; got neither"},
 		"distributed as a CronJob": {"kind=CronJob,mode=distributed,nats.enabled=true",
-			"mode: want all-in-one with kind CronJob, which runs everything in one process, got distributed"},
+			"mode: want all-in-one with kind CronJob, which runs all roles in one process, got distributed"},
 		"distributed with a schedule": {`mode=distributed,nats.enabled=true,schedule=* * * * *`,
-			"mode: want all-in-one with kind CronJob, which runs everything in one process, got distributed; " +
+			"mode: want all-in-one with kind CronJob, which runs all roles in one process, got distributed; " +
 				"the kind is CronJob because of schedule"},
 		"distributed with replicas of everything": {"mode=distributed,nats.enabled=true,replicas=2",
-			"replicas: in the mode distributed each role has its own, such as watcher.replicas; got replicas: 2"},
+			"replicas: in the mode distributed set the replicas of each role, such as watcher.replicas; got replicas: 2"},
 		"a dispatcher in the process": {"dispatcher.enabled=true",
-			"dispatcher.enabled: want it in the mode distributed only; the process of the mode all-in-one asks functions itself"},
+			"dispatcher.enabled: only for the mode distributed; in the mode all-in-one the process has a dispatcher"},
 		"two places for NATS": {"nats.enabled=true,nats.url=tls://nats:4222",
-			"nats: want enabled, for servers of this release, or url, for servers elsewhere; got both, url tls://nats:4222"},
+			"nats: want enabled for servers of this release, or url for external servers; got both, url tls://nats:4222"},
 		"NATS for a CronJob": {"kind=CronJob,nats.enabled=true",
 			"nats: kind CronJob has no bus; want neither nats.enabled nor nats.url"},
 		"an address that is none": {"nats.url=nats:4222",
 			`nats.url: want addresses such as tls://nats.nats.svc:4222, got "nats:4222"`},
 		"own servers with credentials of others": {"nats.enabled=true,nats.login=creds",
-			"nats.login, nats.ca and nats.clientCertificate: the servers of the chart want nkey, true and true; " +
-				"they are for servers elsewhere"},
+			"nats.login, nats.ca and nats.clientCertificate: only for external servers; " +
+				"the servers of the chart need nkey, true, and true"},
 		"persistence without a bus inside": {"nats.enabled=true,persistence.enabled=true",
-			"persistence.enabled: there is no bus in the process whose files it would keep; want it with kind Deployment and without nats"},
+			"persistence.enabled: only for kind Deployment without nats, which has an embedded bus"},
 		"persistence of a Job": {"kind=Job,persistence.enabled=true",
-			"persistence.enabled: there is no bus in the process whose files it would keep; want it with kind Deployment and without nats"},
+			"persistence.enabled: only for kind Deployment without nats, which has an embedded bus"},
 		"files that two would share": {"replicas=2,persistence.enabled=true",
-			"replicas: want 1 with persistence.enabled, since two processes cannot share the files of a bus, got 2; " +
-				"without persistence each has its own, and with nats they share one"},
+			"replicas: want 1 with persistence.enabled, because only one process can open the files of the bus, got 2; " +
+				"without persistence each replica has a bus, and with nats they share one"},
 		"requests to who stands by alone": {"replicas=2,requests.enabled=true",
-			"requests.enabled: want replicas: 1, or nats with a bus that the replicas share, got replicas: 2; " +
-				"a standby would take requests on a bus of its own, which nobody works on until it leads"},
+			"requests.enabled: want replicas: 1, or nats, which the replicas share; got replicas: 2; " +
+				"a standby would accept requests on its own bus and not process them until it leads"},
 		"two autoscalers": {"mode=distributed,nats.enabled=true,keda.enabled=true,functions.autoscaling.enabled=true",
-			"functions.autoscaling.enabled and keda.enabled: want one of them, got both; they would undo what the other does"},
+			"functions.autoscaling.enabled and keda.enabled: want one of them, got both, which would undo each other's changes"},
 		"an autoscaler of nothing": {"functions.autoscaling.enabled=true",
-			"functions.autoscaling.enabled and keda.enabled: want them in the mode distributed only, " +
-				"where functions are a Deployment of their own"},
+			"functions.autoscaling.enabled and keda.enabled: only for the mode distributed, " +
+				"where functions have a Deployment"},
 		"KEDA without its source": {"mode=distributed,nats.url=tls://nats:4222,keda.enabled=true",
-			"keda.enabled: want nats.enabled, whose servers tell how many scopes wait; for servers elsewhere make a ScaledObject of your own"},
+			"keda.enabled: want nats.enabled, whose servers report the waiting scopes; for external servers create your own ScaledObject"},
 		"Knative with nothing to do": {"knative.enabled=true",
-			"knative.strategies: want the strategies that Knative is to answer, such as [RemoveDuplicates], got none"},
+			"knative.strategies: want the strategies for Knative, such as [RemoveDuplicates], got none"},
 		"Knative for a Job": {"kind=Job,knative.enabled=true,knative.strategies={PodLifeTime}",
-			"knative.enabled: kind Job asks no functions outside; want kind Deployment"},
+			"knative.enabled: kind Job calls no external functions; want kind Deployment"},
 		"a strategy that there is not, for Knative": {"knative.enabled=true,knative.strategies={Request}",
 			"knative.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
@@ -66,8 +66,8 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, got Maintenance"},
 		"functions that nobody asks": {`{"mode":"distributed","nats":{"enabled":true},"policyAdditions":{"functions":[` +
 			`{"name":"PodLifeTime","http":{"url":"http://a"}},{"name":"RemoveDuplicates","nats":{"subject":"a"}}]}}`,
-			"dispatcher.enabled: want true with functions in the policy, PodLifeTime, RemoveDuplicates, since nobody else asks them " +
-				"in the mode distributed; got false"},
+			"dispatcher.enabled: want true with functions in the policy, PodLifeTime, RemoveDuplicates, " +
+				"because only the dispatcher calls them in the mode distributed; got false"},
 		"functions with nothing to answer": {"mode=distributed,nats.enabled=true,functions.strategies={PodLifeTime},knative.enabled=true," +
 			"knative.strategies={PodLifeTime}",
 			"functions.strategies: want one at least that is not asked elsewhere, got PodLifeTime; the functions of the policy and " +
@@ -77,32 +77,32 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 			"functions.strategies: want one at least that is not asked elsewhere, got PodLifeTime; the functions of the policy and " +
 				"knative.strategies are PodLifeTime, and without a name rehome functions would answer all"},
 		"files of nobody": {"metrics.tls=files",
-			"metrics.tlsSecret: want the Secret with tls.crt and tls.key, since metrics.tls is files, got none"},
+			"metrics.tlsSecret: want the Secret with tls.crt and tls.key, because metrics.tls is files; got none"},
 		"files that nobody reads": {"metrics.tlsSecret=rehome-http",
 			"metrics.tls: want files with metrics.tlsSecret, got off"},
 		"tokens in the open": {"metrics.auth=true",
-			"metrics.auth: tokens want TLS: metrics.tls self-signed or files, got off"},
+			"metrics.auth: tokens need TLS: want metrics.tls self-signed or files, got off"},
 		"profiles in the open": {"metrics.tls=self-signed,metrics.profiles=true",
-			"metrics.profiles: want metrics.auth, since profiles show the memory of the process, got it off"},
+			"metrics.profiles: want metrics.auth, because profiles show the memory of the process; got off"},
 		"HTTP/2 in the open": {"metrics.http2=true",
-			"metrics.http2: it is offered over TLS only: want metrics.tls self-signed or files, or requests.enabled; got off and false"},
+			"metrics.http2: needs TLS: want metrics.tls self-signed or files, or requests.enabled; got off and false"},
 		"requests to a Job": {"kind=Job,requests.enabled=true",
 			"requests.enabled: kind Job exits and takes no requests; want kind Deployment"},
 		"requests without a certificate": {"requests.tls=files",
-			"requests.tlsSecret: want the Secret with tls.crt and tls.key, since requests.tls is files, got none"},
+			"requests.tlsSecret: want the Secret with tls.crt and tls.key, because requests.tls is files; got none"},
 		"the image of the peer": {"image.repository=mirror.example.com/descheduler/descheduler",
-			"image.repository: mirror.example.com/descheduler/descheduler is the image of the peer; want that of Rehome, " +
-				"ghcr.io/rehome-dev/rehome or where you mirror it, and its image.tag"},
+			"image.repository: mirror.example.com/descheduler/descheduler is the image of the descheduler; want " +
+				"ghcr.io/rehome-dev/rehome or your mirror, and its image.tag"},
 		"a budget that wants two things": {"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1",
 			"podDisruptionBudget: want minAvailable or maxUnavailable, got both, 1 and 1"},
 		"a lease that is too short": {"leaderElection.leaseDuration=2s", "leaderElection.leaseDuration: want at least 3s, got 2s"},
 		"a lease that is no duration": {"leaderElection.leaseDuration=137 s",
 			`leaderElection.leaseDuration: want a duration such as 90s, 15m or 1h30m, got "137 s"`},
 		"roles without names for their accounts": {"mode=distributed,nats.enabled=true,serviceAccount.create=false",
-			"serviceAccount.name: the mode distributed wants a ServiceAccount for each role, NAME-watcher and so on; " +
+			"serviceAccount.name: the mode distributed needs a ServiceAccount for each role, NAME-watcher and so on; " +
 				"got serviceAccount.create off and no name"},
 		"a probe of a socket": {"livenessProbe.httpGet=null,livenessProbe.tcpSocket.port=10258",
-			"livenessProbe: want httpGet, whose port and scheme the chart knows, or exec; got tcpSocket or grpc"},
+			"livenessProbe: want httpGet, whose port and scheme the chart sets, or exec; got tcpSocket or grpc"},
 		"a policy that does nothing": {"deschedulerPolicy.nodeSelector=zone=a",
 			"deschedulerPolicy: want profiles in a policy of descheduler/v1alpha2, got none; nothing would be moved, " +
 				"and the chart lays no policy of its own under it"},
@@ -123,8 +123,8 @@ func TestValuesThatContradictEachOtherAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// TestAFlagOfThePeerThatMustNotBeIgnoredIsRefusedWithWhatToDo has all of them.
-func TestAFlagOfThePeerThatMustNotBeIgnoredIsRefusedWithWhatToDo(t *testing.T) {
+// TestRejectedDeschedulerFlags has all of them.
+func TestRejectedDeschedulerFlags(t *testing.T) {
 	const (
 		traces = "want the standard variables of OpenTelemetry in extraEnv, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318, " +
 			"since traces go over HTTP and not over gRPC"
@@ -163,8 +163,8 @@ func TestAFlagOfThePeerThatMustNotBeIgnoredIsRefusedWithWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAKeyThatTheSchemaDoesNotKnowIsNamed shows what helm says of values that are of no use.
-func TestAKeyThatTheSchemaDoesNotKnowIsNamed(t *testing.T) {
+// TestUnknownKeys shows what helm says of values that are of no use.
+func TestUnknownKeys(t *testing.T) {
 	for set, want := range map[string]string{
 		"kind=DaemonSet":               "at '/kind': value must be one of '', 'Deployment', 'CronJob', 'Job'",
 		"nats.enabeld=true":            "at '/nats': additional properties 'enabeld' not allowed",

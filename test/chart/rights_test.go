@@ -13,8 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// TestTheRulesAreThoseOfTheOtherManifests compares each role that the chart renders with the one of kustomize.
-func TestTheRulesAreThoseOfTheOtherManifests(t *testing.T) {
+// TestRulesMatchTheManifests compares each role that the chart renders with the one of kustomize.
+func TestRulesMatchTheManifests(t *testing.T) {
 	all := rendered(t, "rehome", "--values", combinations(t)["distributed"], "--set-json",
 		`{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"}]}}`)
 	for _, folder := range []string{"watcher/rules", "actuator/rules", "maintenance/rules", "requests", "metrics-api", "people"} {
@@ -58,7 +58,7 @@ func bound(t *testing.T, all objects) map[string][]string {
 	return roles
 }
 
-func TestEachAccountHasTheRolesOfItsWork(t *testing.T) {
+func TestAccountRoles(t *testing.T) {
 	watcher, actuator, requests := "ClusterRole/rehome-watcher", "ClusterRole/rehome-actuator", "ClusterRole/rehome-requests"
 	maintenance, measures, setup := "ClusterRole/rehome-maintenance", "ClusterRole/rehome-metrics-api", "ClusterRole/rehome-setup"
 	all := func(leases string) map[string][]string {
@@ -111,8 +111,8 @@ func TestEachAccountHasTheRolesOfItsWork(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoTalksToTheAPIServerHasAToken looks at pods and at their accounts.
-func TestOnlyWhoTalksToTheAPIServerHasAToken(t *testing.T) {
+// TestTokensAreMountedOnlyWhereNeeded looks at pods and at their accounts.
+func TestTokensAreMountedOnlyWhereNeeded(t *testing.T) {
 	all := rendered(t, "rehome", "--values", combinations(t)["distributed"])
 	got, want := map[string]bool{}, map[string]bool{}
 	for _, o := range all {
@@ -135,8 +135,8 @@ func TestOnlyWhoTalksToTheAPIServerHasAToken(t *testing.T) {
 	}
 }
 
-// TestTheKindsAreThoseOfTheirFilesAndStay compares them with deploy/crds, but for the annotation by which helm leaves them.
-func TestTheKindsAreThoseOfTheirFilesAndStay(t *testing.T) {
+// TestCRDsAreKept compares them with deploy/crds, but for the annotation by which helm leaves them.
+func TestCRDsAreKept(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// TestHelmFindsNothingWrongWithTheChart lints it with every combination of values, warnings being errors.
-func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
+// TestLint lints it with every combination of values, warnings being errors.
+func TestLint(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,8 +39,8 @@ func (s schema) keys(prefix string) (all []string) {
 	return all
 }
 
-// TestEveryKeyOfTheValuesIsInTheSchemaAndTheOtherWayRound but global, which belongs to a chart above.
-func TestEveryKeyOfTheValuesIsInTheSchemaAndTheOtherWayRound(t *testing.T) {
+// TestValuesMatchTheSchema but global, which belongs to a chart above.
+func TestValuesMatchTheSchema(t *testing.T) {
 	var s schema
 	if err := json.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.schema.json")), &s); err != nil {
 		t.Fatal(err)
@@ -91,8 +91,8 @@ func leaves(values map[string]any, prefix string, free map[string]bool) (all []s
 	return all
 }
 
-// TestEveryKeyOfTheValuesIsRead looks for it in the templates.
-func TestEveryKeyOfTheValuesIsRead(t *testing.T) {
+// TestEveryKeyIsUsed looks for it in the templates.
+func TestEveryKeyIsUsed(t *testing.T) {
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
 		t.Fatal(err)

@@ -64,9 +64,9 @@ func selectors(t *testing.T, o *unstructured.Unstructured) map[string]labels.Set
 	return found
 }
 
-// TestEverySelectorSelectsThePodsThatItMeans: those of one Deployment or StatefulSet, whose name the object has too. A Service of
+// TestSelectors: those of one Deployment or StatefulSet, whose name the object has too. A Service of
 // Knative has pods of its own, which nothing here may count or shut off.
-func TestEverySelectorSelectsThePodsThatItMeans(t *testing.T) {
+func TestSelectors(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,8 +103,8 @@ func asked(t *testing.T, all objects) (parts []string, test batchv1.Job) {
 	return parts, test
 }
 
-// TestWhatMayHaveNoPodIsNotAskedByTheTestOfARelease since nobody would answer.
-func TestWhatMayHaveNoPodIsNotAskedByTheTestOfARelease(t *testing.T) {
+// TestHelmTestSkipsScaledToZero since nobody would answer.
+func TestHelmTestSkipsScaledToZero(t *testing.T) {
 	for set, want := range map[string][]string{
 		"mode=all-in-one": {"all"},
 		"mode=distributed,nats.enabled=true,dispatcher.enabled=true":              {"watcher", "actuator", "maintenance", "functions", "dispatcher"},
@@ -117,8 +117,8 @@ func TestWhatMayHaveNoPodIsNotAskedByTheTestOfARelease(t *testing.T) {
 	}
 }
 
-// TestTheTestOfAReleaseIsLetIn whoever else may scrape.
-func TestTheTestOfAReleaseIsLetIn(t *testing.T) {
+// TestHelmTestPassesTheNetworkPolicy whoever else may scrape.
+func TestHelmTestPassesTheNetworkPolicy(t *testing.T) {
 	for _, values := range []string{
 		`{}`, `{"networkPolicy":{"monitoring":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}}`,
 	} {

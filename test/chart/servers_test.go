@@ -16,9 +16,9 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// TestTheServersReadTheirConfiguration has a real server read what the chart gives to the second of three, under names of its own,
+// TestNATSServersAcceptTheirConfiguration has a real server read what the chart gives to the second of three, under names of its own,
 // beside keys and certificates that rehome setup writes.
-func TestTheServersReadTheirConfiguration(t *testing.T) {
+func TestNATSServersAcceptTheirConfiguration(t *testing.T) {
 	all := rendered(t, "moving", "--values", combinations(t)["keda"])
 	set := into[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))
 	conf := into[corev1.ConfigMap](t, all.one(t, "ConfigMap", "moving-rehome-nats")).Data["nats.conf"]

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 )
 
-// TestTheChartKnowsEveryStrategy compares its list with that of the program.
-func TestTheChartKnowsEveryStrategy(t *testing.T) {
+// TestChartListsEveryStrategy compares its list with that of the program.
+func TestChartListsEveryStrategy(t *testing.T) {
 	m := regexp.MustCompile(`(?s)define "rehome.strategies" -\}\}\n(\[.*?\])\n`).FindStringSubmatch(templates(t))
 	if m == nil {
 		t.Fatal("the chart has no list of strategies")
@@ -30,9 +30,9 @@ func TestTheChartKnowsEveryStrategy(t *testing.T) {
 	}
 }
 
-// TestFunctionsLeaveToOthersWhatThePolicyAsksElsewhere since two would answer otherwise. What the program is called with is all
+// TestFunctionsSkipExternalStrategies since two would answer otherwise. What the program is called with is all
 // that says it: functions do not read the policy.
-func TestFunctionsLeaveToOthersWhatThePolicyAsksElsewhere(t *testing.T) {
+func TestFunctionsSkipExternalStrategies(t *testing.T) {
 	const elsewhere = `"policyAdditions":{"functions":[{"name":"PodLifeTime","http":{"url":"http://life"}},` +
 		`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}`
 	without := func(names ...string) (all []string) {

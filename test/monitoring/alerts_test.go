@@ -69,7 +69,7 @@ var cases = []struct {
 	after       int
 	want        map[string]string
 }{
-	{"RehomeNotScraped", "nothing is there", []string{`other 1x30`}, 12, map[string]string{`{}`: "Nothing is known of Rehome."}},
+	{"RehomeNotScraped", "nothing is there", []string{`other 1x30`}, 12, map[string]string{`{}`: "Prometheus does not scrape Rehome."}},
 	{"RehomeNotScraped", "one process is there", []string{`rehome_build_info{` + pod + `} 1x30`}, 20, nil},
 
 	{"RehomeNobodyLeads", "both processes are on standby", []string{
@@ -108,7 +108,7 @@ var cases = []struct {
 
 	{"RehomeWatcherIdle", "it asks for nothing any more", []string{
 		`rehome_scopes_total{strategy="A", ` + pod + `} 0+10x30 310x300`, `rehome_leader{lease="rehome-watcher", ` + pod + `} 1x400`,
-	}, 250, map[string]string{`{job="rehome", namespace="rehome"}`: "The watcher of Rehome asks for nothing."}},
+	}, 250, map[string]string{`{job="rehome", namespace="rehome"}`: "The watcher of Rehome publishes no scopes."}},
 	{"RehomeWatcherIdle", "everything is evaluated each half hour", []string{
 		`rehome_scopes_total{strategy="A", ` + pod + `} 5x29 10x29 15x29 20x29 25x29 30x29 35x29 40x29`,
 		`rehome_leader{lease="rehome-watcher", ` + pod + `} 1x400`,
@@ -147,7 +147,7 @@ var cases = []struct {
 	}, 20, nil},
 
 	{"RehomeDeadLetters", "there are some", []string{`rehome_dead_letters{stream="REHOME_SCOPES", ` + pod + `} _ 2x30`}, 10, map[string]string{
-		`{job="rehome", namespace="rehome", stream="REHOME_SCOPES"}`: "Messages of Rehome could not be worked on.",
+		`{job="rehome", namespace="rehome", stream="REHOME_SCOPES"}`: "Rehome has dead letters.",
 	}},
 	{"RehomeDeadLetters", "they were dropped", []string{`rehome_dead_letters{stream="REHOME_SCOPES", ` + pod + `} _ 2 2 2 0x30`}, 10, nil},
 
@@ -179,7 +179,7 @@ var cases = []struct {
 	{"RehomeMaintenanceStuck", "a node is drained for more than an hour", []string{
 		`rehome_maintenance_nodes{maintenance="kernel", stage="Draining", ` + pod + `} 1x200`,
 		`rehome_maintenance_nodes{maintenance="kernel", stage="Waiting", ` + pod + `} 3x200`,
-	}, 70, map[string]string{`{job="rehome", maintenance="kernel", namespace="rehome"}`: "The maintenance kernel does not get on."}},
+	}, 70, map[string]string{`{job="rehome", maintenance="kernel", namespace="rehome"}`: "The maintenance kernel makes no progress."}},
 	{"RehomeMaintenanceStuck", "one node after the other gets on", []string{
 		`rehome_maintenance_nodes{maintenance="kernel", stage="Draining", ` + pod + `} 1x200`,
 		`rehome_maintenance_nodes{maintenance="kernel", stage="Drained", ` + pod + `} 1x40 2x40 3x40`,
@@ -191,7 +191,7 @@ var cases = []struct {
 	{"RehomeMaintenanceStuck", "its nodes wait for their window", []string{`rehome_maintenance_nodes{maintenance="kernel", stage="Waiting", ` + pod + `} 3x200`}, 150, nil},
 }
 
-func TestAnAlertFiresWhenItShouldAndNotBefore(t *testing.T) {
+func TestAlertsFire(t *testing.T) {
 	all := map[string]monitoringv1.Rule{}
 	for _, r := range readRules(t) {
 		all[r.Alert] = r
@@ -227,7 +227,7 @@ func TestAnAlertFiresWhenItShouldAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestEachAlertSaysWhatIsWrongAndLinksToWhatToDo(t *testing.T) {
+func TestAlertsHaveTextsAndRunbooks(t *testing.T) {
 	for _, r := range readRules(t) {
 		link, linked := strings.CutPrefix(r.Annotations["runbook_url"], pages)
 		page, anchor, _ := strings.Cut(link, "#")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestThePanelsOfTheDashboardFillItsWidthAndNoneLiesOnAnother(t *testing.T) {
+func TestDashboardLayout(t *testing.T) {
 	taken := map[[2]int]string{}
 	bottom := 0
 	for _, p := range readDashboard(t).Panels {
@@ -34,7 +34,7 @@ func TestThePanelsOfTheDashboardFillItsWidthAndNoneLiesOnAnother(t *testing.T) {
 	}
 }
 
-func TestEachPanelSaysWhatItShowsInWhichUnitAndAsksTheChosenDataSource(t *testing.T) {
+func TestPanelsHaveDescriptionsAndUnits(t *testing.T) {
 	d := readDashboard(t)
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for _, p := range d.Panels {
@@ -51,7 +51,7 @@ func TestEachPanelSaysWhatItShowsInWhichUnitAndAsksTheChosenDataSource(t *testin
 		if p.FieldConfig.Defaults.Unit == "" && (p.Type == "timeseries" || p.Type == "stat" || p.Type == "table") {
 			t.Errorf("%s has no unit", p.Title)
 		}
-		if len(p.FieldConfig.Defaults.Thresholds.Steps) < 2 && p.Type == "stat" && !strings.Contains("Pods moved, On the move", p.Title) {
+		if len(p.FieldConfig.Defaults.Thresholds.Steps) < 2 && p.Type == "stat" && !strings.Contains("Pods moved, In flight", p.Title) {
 			t.Errorf("%s has no threshold", p.Title)
 		}
 		if len(p.Targets) == 0 {
@@ -65,7 +65,7 @@ func TestEachPanelSaysWhatItShowsInWhichUnitAndAsksTheChosenDataSource(t *testin
 	}
 }
 
-func TestTheDashboardHasWhatOneChoosesBy(t *testing.T) {
+func TestDashboardVariables(t *testing.T) {
 	d := readDashboard(t)
 	var got []string
 	for _, v := range d.Templating.List {
@@ -77,8 +77,8 @@ func TestTheDashboardHasWhatOneChoosesBy(t *testing.T) {
 	}
 }
 
-// TestEachQueryIsOfTheChosenInstallationNamespaceAndStrategy looks at what each metric is chosen by.
-func TestEachQueryIsOfTheChosenInstallationNamespaceAndStrategy(t *testing.T) {
+// TestQueriesUseTheVariables looks at what each metric is chosen by.
+func TestQueriesUseTheVariables(t *testing.T) {
 	s := newServer(t)
 	byStrategy := map[string]bool{"rehome_scopes_total": true, "rehome_intents_total": true, "rehome_verdicts_total": true, "rehome_evaluation_seconds_bucket": true}
 	for _, p := range readDashboard(t).Panels {
@@ -96,7 +96,7 @@ func TestEachQueryIsOfTheChosenInstallationNamespaceAndStrategy(t *testing.T) {
 	}
 }
 
-func TestEveryRowOfTheDashboardHasPanels(t *testing.T) {
+func TestRowsHavePanels(t *testing.T) {
 	row, panels := "", 0
 	check := func() {
 		if row != "" && panels == 0 {
@@ -115,7 +115,7 @@ func TestEveryRowOfTheDashboardHasPanels(t *testing.T) {
 	}
 	check()
 	want := []string{
-		"At a glance", "Flow: from a change to a verdict", "What is held up, and why", "Circuit breakers", "Evictions", "Lag of the bus",
+		"At a glance", "Flow: from a change to a verdict", "Deferred pods", "Circuit breakers", "Evictions", "Lag of the bus",
 		"Maintenances, requests, dead letters and policy", "Functions and dispatcher", "Processes",
 	}
 	if fmt.Sprint(rows) != fmt.Sprint(want) {

@@ -20,9 +20,9 @@ var empty = map[string]string{}
 // troubled are the alerts whose condition the troubles of the live run meet. The others need longer than a test.
 var troubled = []string{"RehomeClusterBreakerOpen", "RehomeDeadLetters", "RehomeEvictionsFail", "RehomePolicyRefused"}
 
-// TestTheDashboardAndTheAlertsShowWhatHappensInALiveRun plays what people look at a dashboard for, while the processes are
+// TestLiveRun plays what people look at a dashboard for, while the processes are
 // scraped: first all is well, then everything that can hold a pod does.
-func TestTheDashboardAndTheAlertsShowWhatHappensInALiveRun(t *testing.T) {
+func TestLiveRun(t *testing.T) {
 	s := newScene(t)
 	s.deployment("shop", "cart", 6, corev1.LabelHostname, s.nodes[0], s.nodes[1])
 	s.deployment("batch", "short", 1, corev1.LabelHostname, s.nodes[1])

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAllRolesAreScrapedAtTheirPortForIt(t *testing.T) {
+func TestServiceMonitorSelectsAllRoles(t *testing.T) {
 	m := readMonitor(t)
 	if m.APIVersion != "monitoring.coreos.com/v1" || m.Kind != "ServiceMonitor" || m.Name != "rehome" || m.Spec.JobLabel != "app.kubernetes.io/name" {
 		t.Errorf("got %s %s %s, job by %s", m.APIVersion, m.Kind, m.Name, m.Spec.JobLabel)
@@ -22,7 +22,7 @@ func TestAllRolesAreScrapedAtTheirPortForIt(t *testing.T) {
 	}
 }
 
-func TestTheServiceMonitorForTLSOfThePageIsOneAndScrapesTheSame(t *testing.T) {
+func TestInstallPageServiceMonitor(t *testing.T) {
 	plain, guarded := readMonitor(t), manifest[monitoringv1.ServiceMonitor](t, yamlBlock(t, "install.md", "### Over TLS"))
 	e := guarded.Spec.Endpoints[0]
 	if e.Scheme == nil || *e.Scheme != "https" || e.TLSConfig == nil || e.Authorization == nil {
@@ -35,7 +35,7 @@ func TestTheServiceMonitorForTLSOfThePageIsOneAndScrapesTheSame(t *testing.T) {
 	}
 }
 
-func TestTheDashboardComesToGrafanaByItsLabel(t *testing.T) {
+func TestDashboardLabel(t *testing.T) {
 	got := manifest[map[string]any](t, read(t, component, "kustomization.yaml"))
 	want := map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component",

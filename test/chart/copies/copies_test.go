@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// TestTheChartHasWhatTheOtherManifestsHave compares every file that the chart reads with its source.
-func TestTheChartHasWhatTheOtherManifestsHave(t *testing.T) {
+// TestChartMatchesTheManifests compares every file that the chart reads with its source.
+func TestChartMatchesTheManifests(t *testing.T) {
 	root, err := binaries.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTheChartHasWhatTheOtherManifestsHave(t *testing.T) {
 	}
 }
 
-func TestACopyWhoseSourceIsGoneGoes(t *testing.T) {
+func TestStaleCopiesAreRemoved(t *testing.T) {
 	folder := t.TempDir()
 	if err := write(folder, map[string][]byte{"policy.yaml": []byte("a"), "crds/a.yaml": []byte("b"), "crds/b.yaml": []byte("c")}); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestACopyWhoseSourceIsGoneGoes(t *testing.T) {
 	}
 }
 
-func TestARoleWithoutRulesIsAnError(t *testing.T) {
+func TestRoleWithoutRules(t *testing.T) {
 	if text, err := rules(t.TempDir(), "watcher"); err == nil {
 		t.Errorf("got %q, want an error", text)
 	}

@@ -1,10 +1,10 @@
-{{/* Names, labels and images. */}}
+{{/* Names, labels, and images. */}}
 
 {{- define "rehome.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* The release's name, if it says what it is; at most 40 characters, so that -functions and more fits behind it. */}}
+{{/* The release name if it contains the chart name, at most 40 characters so that suffixes such as -functions fit. */}}
 {{- define "rehome.fullname" -}}
 {{- $name := include "rehome.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -20,7 +20,7 @@
 {{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end }}
 
-{{/* What selects the pods of a part: a list of root and component. It never changes. */}}
+{{/* The selector labels of a part, which never change: a list of root and component. */}}
 {{- define "rehome.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "rehome.name" $root }}
@@ -28,7 +28,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
-{{/* All labels of an object: a list of root and component; without a component those of the whole. */}}
+{{/* All labels of an object: a list of root and component. The component can be empty. */}}
 {{- define "rehome.labels" -}}
 {{- $root := index . 0 -}}
 {{- $labels := dict
@@ -44,7 +44,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- toYaml (merge $labels $root.Values.commonLabels) -}}
 {{- end }}
 
-{{/* REPOSITORY:TAG or REPOSITORY@DIGEST: a list of root and the values of the image. */}}
+{{/* REPOSITORY:TAG or REPOSITORY@DIGEST: a list of root and the image values. */}}
 {{- define "rehome.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
@@ -55,7 +55,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end }}
 
-{{/* The ServiceAccount of a part: a list of root and component. That of everything in one has no suffix. */}}
+{{/* The ServiceAccount of a part: a list of root and component. The account of the mode all-in-one has no suffix. */}}
 {{- define "rehome.serviceAccount" -}}
 {{- $root := index . 0 -}}
 {{- $suffix := ternary "" (printf "-%s" (index . 1)) (eq (index . 1) "all") -}}
@@ -66,7 +66,7 @@ default
 {{- end -}}
 {{- end }}
 
-{{/* The name of a part's objects: a list of root and component. */}}
+{{/* The name of the objects of a part: a list of root and component. */}}
 {{- define "rehome.partName" -}}
 {{- $root := index . 0 -}}
 {{- if eq (index . 1) "all" -}}

@@ -39,7 +39,7 @@
 {{- include "rehome.natsEnv" (list $root $part $env) -}}
 {{- end -}}
 {{- range $v.extraEnv -}}
-{{- $env = omit $env .name -}}{{/* what is said there counts more */}}
+{{- $env = omit $env .name -}}{{/* the later entry overrides it */}}
 {{- end -}}
 {{- $list := list -}}
 {{- range $name, $value := $env -}}
@@ -48,7 +48,7 @@
 {{- toJson (concat $list $v.extraEnv) -}}
 {{- end }}
 
-{{/* Adds how a part serves: a list of root, component and the settings. */}}
+{{/* Adds the settings for serving: a list of root, component, and the settings. */}}
 {{- define "rehome.servingEnv" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -82,7 +82,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Adds how a part reaches the bus: a list of root, component and the settings. */}}
+{{/* Adds the settings for the bus: a list of root, component, and the settings. */}}
 {{- define "rehome.natsEnv" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -107,7 +107,7 @@
 {{- $election.resourceNamespace | default $election.resourceNamescape | default $flags.env.REHOME_LEASE_NAMESPACE | default "kube-system" -}}
 {{- end }}
 
-{{/* A probe with the port and scheme that are served: a list of root and probe. */}}
+{{/* A probe with the right port and scheme: a list of root and probe. */}}
 {{- define "rehome.probe" -}}
 {{- $root := index . 0 -}}
 {{- $probe := deepCopy (index . 1) -}}
@@ -117,7 +117,7 @@
 {{- toYaml $probe -}}
 {{- end }}
 
-{{/* Volumes and where they are mounted, as JSON: a list of root and component. */}}
+{{/* Volumes and mounts as JSON: a list of root and component. */}}
 {{- define "rehome.volumes" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -157,7 +157,7 @@
 {{- toJson (dict "volumes" $volumes "mounts" $mounts) -}}
 {{- end }}
 
-{{/* What the program is called with, as JSON: a list of root and component. */}}
+{{/* The arguments of the program as JSON: a list of root and component. */}}
 {{- define "rehome.args" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -172,7 +172,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* The spec of a part's pods: a list of root and component. */}}
+{{/* The pod spec of a part: a list of root and component. */}}
 {{- define "rehome.podSpec" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}

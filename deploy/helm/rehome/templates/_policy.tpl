@@ -1,4 +1,4 @@
-{{/* The policy as a map, as JSON: the body that was given or that of the chart, and what is laid over it. */}}
+{{/* The policy as a JSON map: the given body or the default one, merged with the additions. */}}
 {{- define "rehome.policy" -}}
 {{- $version := .Values.deschedulerPolicyAPIVersion -}}
 {{- $policy := dict -}}
@@ -40,12 +40,12 @@
 {{- printf "%s-%s" (include "rehome.fullname" (index . 0)) (index . 1 | lower) | trunc 63 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* Every strategy of the program. */}}
+{{/* All built-in strategies. */}}
 {{- define "rehome.strategies" -}}
 ["RemovePodsViolatingNodeTaints","RemovePodsHavingTooManyRestarts","PodLifeTime","RemoveFailedPods","RemoveDuplicates","RemovePodsViolatingInterPodAntiAffinity","RemovePodsViolatingNodeAffinity","RemovePodsViolatingTopologySpreadConstraint","LowNodeUtilization","HighNodeUtilization","Request"]
 {{- end }}
 
-{{/* The names of the functions in the policy, those of Knative among them: who is asked elsewhere. */}}
+{{/* The names of the functions in the policy, including those of Knative. */}}
 {{- define "rehome.asked" -}}
 {{- $names := list -}}
 {{- range (include "rehome.policy" . | fromJson).functions -}}
@@ -54,7 +54,7 @@
 {{- toJson $names -}}
 {{- end }}
 
-{{/* Those that the functions of the mode distributed answer: none that is asked elsewhere, or both would answer. Empty: all. */}}
+{{/* The strategies of the functions Deployment: all except external ones, which must have only one answer. Empty: all. */}}
 {{- define "rehome.answered" -}}
 {{- $asked := include "rehome.asked" . | fromJsonArray -}}
 {{- $names := .Values.functions.strategies | default (include "rehome.strategies" . | fromJsonArray) -}}

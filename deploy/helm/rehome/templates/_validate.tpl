@@ -1,4 +1,4 @@
-{{/* What contradicts itself stops rendering. Each message names the values, and what would be right. */}}
+{{/* Contradictions fail rendering. Each message names the values and a valid alternative. */}}
 {{- define "rehome.validate" -}}
 {{- include "rehome.validateMode" . -}}
 {{- include "rehome.validateBus" . -}}
@@ -12,23 +12,23 @@
 {{- $kind := include "rehome.kind" . -}}
 {{- $distributed := eq .Values.mode "distributed" -}}
 {{- if and $distributed (ne $kind "Deployment") -}}
-{{- fail (printf "mode: want all-in-one with kind %s, which runs everything in one process, got distributed%s" $kind (ternary "" (printf "; the kind is %s because of %s" $kind (include "rehome.cronJobKeys" .)) (not (empty .Values.kind)))) -}}
+{{- fail (printf "mode: want all-in-one with kind %s, which runs all roles in one process, got distributed%s" $kind (ternary "" (printf "; the kind is %s because of %s" $kind (include "rehome.cronJobKeys" .)) (not (empty .Values.kind)))) -}}
 {{- end -}}
 {{- if and $distributed (not (include "rehome.external" .)) -}}
-{{- fail "mode: distributed wants a bus between the roles: nats.enabled, or nats.url with servers elsewhere; got neither" -}}
+{{- fail "mode: distributed needs nats.enabled, or nats.url for external servers; got neither" -}}
 {{- end -}}
 {{- if and $distributed (ne (int .Values.replicas) 1) -}}
-{{- fail (printf "replicas: in the mode distributed each role has its own, such as watcher.replicas; got replicas: %d" (int .Values.replicas)) -}}
+{{- fail (printf "replicas: in the mode distributed set the replicas of each role, such as watcher.replicas; got replicas: %d" (int .Values.replicas)) -}}
 {{- end -}}
 {{- if and .Values.dispatcher.enabled (not $distributed) -}}
-{{- fail "dispatcher.enabled: want it in the mode distributed only; the process of the mode all-in-one asks functions itself" -}}
+{{- fail "dispatcher.enabled: only for the mode distributed; in the mode all-in-one the process has a dispatcher" -}}
 {{- end -}}
 {{- end }}
 
 {{- define "rehome.validateBus" -}}
 {{- $kind := include "rehome.kind" . -}}
 {{- if and .Values.nats.enabled .Values.nats.url -}}
-{{- fail (printf "nats: want enabled, for servers of this release, or url, for servers elsewhere; got both, url %s" .Values.nats.url) -}}
+{{- fail (printf "nats: want enabled for servers of this release, or url for external servers; got both, url %s" .Values.nats.url) -}}
 {{- end -}}
 {{- if and (ne $kind "Deployment") (include "rehome.external" .) -}}
 {{- fail (printf "nats: kind %s has no bus; want neither nats.enabled nor nats.url" $kind) -}}
@@ -37,35 +37,35 @@
 {{- fail (printf "nats.url: want addresses such as tls://nats.nats.svc:4222, got %q" .Values.nats.url) -}}
 {{- end -}}
 {{- if and .Values.nats.enabled (or (ne .Values.nats.login "nkey") (not .Values.nats.ca) (not .Values.nats.clientCertificate)) -}}
-{{- fail "nats.login, nats.ca and nats.clientCertificate: the servers of the chart want nkey, true and true; they are for servers elsewhere" -}}
+{{- fail "nats.login, nats.ca and nats.clientCertificate: only for external servers; the servers of the chart need nkey, true, and true" -}}
 {{- end -}}
 {{- if and .Values.persistence.enabled (or (ne $kind "Deployment") (include "rehome.external" .)) -}}
-{{- fail "persistence.enabled: there is no bus in the process whose files it would keep; want it with kind Deployment and without nats" -}}
+{{- fail "persistence.enabled: only for kind Deployment without nats, which has an embedded bus" -}}
 {{- end -}}
 {{- if and .Values.persistence.enabled (gt (int .Values.replicas) 1) -}}
-{{- fail (printf "replicas: want 1 with persistence.enabled, since two processes cannot share the files of a bus, got %d; without persistence each has its own, and with nats they share one" (int .Values.replicas)) -}}
+{{- fail (printf "replicas: want 1 with persistence.enabled, because only one process can open the files of the bus, got %d; without persistence each replica has a bus, and with nats they share one" (int .Values.replicas)) -}}
 {{- end -}}
 {{- if and .Values.requests.enabled (gt (int .Values.replicas) 1) (not (include "rehome.external" .)) -}}
-{{- fail (printf "requests.enabled: want replicas: 1, or nats with a bus that the replicas share, got replicas: %d; a standby would take requests on a bus of its own, which nobody works on until it leads" (int .Values.replicas)) -}}
+{{- fail (printf "requests.enabled: want replicas: 1, or nats, which the replicas share; got replicas: %d; a standby would accept requests on its own bus and not process them until it leads" (int .Values.replicas)) -}}
 {{- end -}}
 {{- end }}
 
 {{- define "rehome.validateScaling" -}}
 {{- $distributed := eq .Values.mode "distributed" -}}
 {{- if and .Values.functions.autoscaling.enabled .Values.keda.enabled -}}
-{{- fail "functions.autoscaling.enabled and keda.enabled: want one of them, got both; they would undo what the other does" -}}
+{{- fail "functions.autoscaling.enabled and keda.enabled: want one of them, got both, which would undo each other's changes" -}}
 {{- end -}}
 {{- if and (or .Values.functions.autoscaling.enabled .Values.keda.enabled) (not $distributed) -}}
-{{- fail "functions.autoscaling.enabled and keda.enabled: want them in the mode distributed only, where functions are a Deployment of their own" -}}
+{{- fail "functions.autoscaling.enabled and keda.enabled: only for the mode distributed, where functions have a Deployment" -}}
 {{- end -}}
 {{- if and .Values.keda.enabled (not .Values.nats.enabled) -}}
-{{- fail "keda.enabled: want nats.enabled, whose servers tell how many scopes wait; for servers elsewhere make a ScaledObject of your own" -}}
+{{- fail "keda.enabled: want nats.enabled, whose servers report the waiting scopes; for external servers create your own ScaledObject" -}}
 {{- end -}}
 {{- if and .Values.knative.enabled (empty .Values.knative.strategies) -}}
-{{- fail "knative.strategies: want the strategies that Knative is to answer, such as [RemoveDuplicates], got none" -}}
+{{- fail "knative.strategies: want the strategies for Knative, such as [RemoveDuplicates], got none" -}}
 {{- end -}}
 {{- if and .Values.knative.enabled (ne (include "rehome.kind" .) "Deployment") -}}
-{{- fail (printf "knative.enabled: kind %s asks no functions outside; want kind Deployment" (include "rehome.kind" .)) -}}
+{{- fail (printf "knative.enabled: kind %s calls no external functions; want kind Deployment" (include "rehome.kind" .)) -}}
 {{- end -}}
 {{- $known := without (include "rehome.strategies" . | fromJsonArray) "Request" -}}
 {{- range .Values.knative.strategies -}}
@@ -83,25 +83,25 @@
 {{- define "rehome.validatePolicy" -}}
 {{- $asked := include "rehome.asked" . | fromJsonArray -}}
 {{- if and $asked (eq .Values.mode "distributed") (not (has "dispatcher" (include "rehome.parts" . | fromJsonArray))) -}}
-{{- fail (printf "dispatcher.enabled: want true with functions in the policy, %s, since nobody else asks them in the mode distributed; got false" (join ", " $asked)) -}}
+{{- fail (printf "dispatcher.enabled: want true with functions in the policy, %s, because only the dispatcher calls them in the mode distributed; got false" (join ", " $asked)) -}}
 {{- end -}}
 {{- end }}
 
 {{- define "rehome.validateServing" -}}
 {{- if and (eq .Values.metrics.tls "files") (not .Values.metrics.tlsSecret) -}}
-{{- fail "metrics.tlsSecret: want the Secret with tls.crt and tls.key, since metrics.tls is files, got none" -}}
+{{- fail "metrics.tlsSecret: want the Secret with tls.crt and tls.key, because metrics.tls is files; got none" -}}
 {{- end -}}
 {{- if and .Values.metrics.tlsSecret (ne .Values.metrics.tls "files") -}}
 {{- fail (printf "metrics.tls: want files with metrics.tlsSecret, got %s" .Values.metrics.tls) -}}
 {{- end -}}
 {{- if and .Values.metrics.auth (eq (include "rehome.tls" .) "off") -}}
-{{- fail "metrics.auth: tokens want TLS: metrics.tls self-signed or files, got off" -}}
+{{- fail "metrics.auth: tokens need TLS: want metrics.tls self-signed or files, got off" -}}
 {{- end -}}
 {{- if and .Values.metrics.http2 (eq (include "rehome.tls" .) "off") (not .Values.requests.enabled) -}}
-{{- fail "metrics.http2: it is offered over TLS only: want metrics.tls self-signed or files, or requests.enabled; got off and false" -}}
+{{- fail "metrics.http2: needs TLS: want metrics.tls self-signed or files, or requests.enabled; got off and false" -}}
 {{- end -}}
 {{- if and .Values.metrics.profiles (not .Values.metrics.auth) -}}
-{{- fail "metrics.profiles: want metrics.auth, since profiles show the memory of the process, got it off" -}}
+{{- fail "metrics.profiles: want metrics.auth, because profiles show the memory of the process; got off" -}}
 {{- end -}}
 {{- $flags := include "rehome.flags" . | fromJson -}}
 {{- if and $flags.tls (ne (include "rehome.tls" .) "files") -}}
@@ -117,13 +117,13 @@
 {{- fail (printf "requests.enabled: kind %s exits and takes no requests; want kind Deployment" (include "rehome.kind" .)) -}}
 {{- end -}}
 {{- if and (eq .Values.requests.tls "files") (not .Values.requests.tlsSecret) -}}
-{{- fail "requests.tlsSecret: want the Secret with tls.crt and tls.key, since requests.tls is files, got none" -}}
+{{- fail "requests.tlsSecret: want the Secret with tls.crt and tls.key, because requests.tls is files; got none" -}}
 {{- end -}}
 {{- end }}
 
 {{- define "rehome.validateRest" -}}
 {{- if regexMatch "(^|/)descheduler$" .Values.image.repository -}}
-{{- fail (printf "image.repository: %s is the image of the peer; want that of Rehome, ghcr.io/rehome-dev/rehome or where you mirror it, and its image.tag" .Values.image.repository) -}}
+{{- fail (printf "image.repository: %s is the image of the descheduler; want ghcr.io/rehome-dev/rehome or your mirror, and its image.tag" .Values.image.repository) -}}
 {{- end -}}
 {{- $pdb := .Values.podDisruptionBudget -}}
 {{- if and $pdb.enabled (ne (toString $pdb.minAvailable) "") (ne (toString $pdb.maxUnavailable) "") -}}
@@ -135,32 +135,32 @@
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) (eq .Values.mode "distributed") -}}
-{{- fail "serviceAccount.name: the mode distributed wants a ServiceAccount for each role, NAME-watcher and so on; got serviceAccount.create off and no name" -}}
+{{- fail "serviceAccount.name: the mode distributed needs a ServiceAccount for each role, NAME-watcher and so on; got serviceAccount.create off and no name" -}}
 {{- end -}}
 {{- if and .Values.livenessProbe (or .Values.livenessProbe.tcpSocket .Values.livenessProbe.grpc) -}}
-{{- fail "livenessProbe: want httpGet, whose port and scheme the chart knows, or exec; got tcpSocket or grpc" -}}
+{{- fail "livenessProbe: want httpGet, whose port and scheme the chart sets, or exec; got tcpSocket or grpc" -}}
 {{- end -}}
 {{- end }}
 
-{{/* What was given and means nothing here, without harm: a sentence for each, as JSON. */}}
+{{/* Values that have no effect, one sentence each, as JSON. */}}
 {{- define "rehome.ignored" -}}
 {{- $ignored := (include "rehome.flags" . | fromJson).ignored -}}
 {{- $kind := include "rehome.kind" . -}}
 {{- if eq $kind "Deployment" -}}
 {{- with include "rehome.cronJobKeys" . -}}
-{{- $ignored = append $ignored (printf "%s: only a CronJob has them, and the kind is Deployment" .) -}}
+{{- $ignored = append $ignored (printf "%s: only for CronJobs, and the kind is Deployment" .) -}}
 {{- end -}}
 {{- else -}}
 {{- if ne $kind "CronJob" -}}
 {{- with include "rehome.cronJobKeys" . -}}
-{{- $ignored = append $ignored (printf "%s: only a CronJob has them, and the kind is Job" .) -}}
+{{- $ignored = append $ignored (printf "%s: only for CronJobs, and the kind is Job" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.deschedulingInterval -}}
-{{- $ignored = append $ignored (printf "deschedulingInterval: a %s looks once" $kind) -}}
+{{- $ignored = append $ignored (printf "deschedulingInterval: a %s evaluates once" $kind) -}}
 {{- end -}}
 {{- if gt (int .Values.replicas) 1 -}}{{- $ignored = append $ignored (printf "replicas: a %s has one pod at a time" $kind) -}}{{- end -}}
-{{- if .Values.podDisruptionBudget.enabled -}}{{- $ignored = append $ignored (printf "podDisruptionBudget: only a Deployment has one, and the kind is %s" $kind) -}}{{- end -}}
+{{- if .Values.podDisruptionBudget.enabled -}}{{- $ignored = append $ignored (printf "podDisruptionBudget: only for Deployments, and the kind is %s" $kind) -}}{{- end -}}
 {{- if .Values.serviceMonitor.enabled -}}{{- $ignored = append $ignored (printf "serviceMonitor: a %s serves no metrics" $kind) -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $kind "Deployment") (hasKey .Values.cmdOptions "enable-http2") (eq (include "rehome.tls" .) "off") (not .Values.requests.enabled) -}}
@@ -172,7 +172,7 @@
 {{- end -}}
 {{- range list "renewDeadline" "retryPeriod" "resourceLock" "resourceName" -}}
 {{- if hasKey $election . -}}
-{{- $ignored = append $ignored (printf "leaderElection.%s: it follows from leaseDuration, or is fixed" .) -}}
+{{- $ignored = append $ignored (printf "leaderElection.%s: derived from leaseDuration, or fixed" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if eq (toJson .Values.command) `["/bin/descheduler"]` -}}
@@ -185,7 +185,7 @@
 {{- end -}}
 {{- with .Values.deschedulingInterval -}}
 {{- if and (eq $kind "Deployment") (lt (include "rehome.milliseconds" (list "deschedulingInterval" .) | int) 60000) -}}
-{{- $ignored = append $ignored (printf "deschedulingInterval: %s counts as 1m, since changes are looked at as they come" .) -}}
+{{- $ignored = append $ignored (printf "deschedulingInterval: %s counts as 1m, because Rehome reacts to changes at once" .) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $ignored -}}

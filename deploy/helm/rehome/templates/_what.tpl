@@ -1,6 +1,6 @@
-{{/* What is to run, found out from the values in one place. */}}
+{{/* What to run, derived from the values. */}}
 
-{{/* Deployment, CronJob or Job. A file for the peer's chart that only a CronJob can mean need not say so. */}}
+{{/* Deployment, CronJob, or Job. Values of the descheduler chart that only a CronJob has select CronJob. */}}
 {{- define "rehome.kind" -}}
 {{- if .Values.kind -}}
 {{- .Values.kind -}}
@@ -11,7 +11,7 @@ Deployment
 {{- end -}}
 {{- end }}
 
-{{/* The keys that are set and that only a CronJob has, with commas between them. */}}
+{{/* The CronJob keys that are set, separated by commas. */}}
 {{- define "rehome.cronJobKeys" -}}
 {{- $set := list -}}
 {{- range list "schedule" "suspend" "timeZone" "startingDeadlineSeconds" "successfulJobsHistoryLimit" "failedJobsHistoryLimit" -}}
@@ -27,17 +27,17 @@ Deployment
 {{- join ", " $set -}}
 {{- end }}
 
-{{/* "true" where the bus is outside of the process. */}}
+{{/* "true" if the bus is outside of the process. */}}
 {{- define "rehome.external" -}}
 {{- if or .Values.nats.enabled .Values.nats.url -}}true{{- end -}}
 {{- end }}
 
-{{/* "true" in a dry run, by the value or by the flag of the peer. */}}
+{{/* "true" in a dry run, by the value or the descheduler flag. */}}
 {{- define "rehome.dryRun" -}}
 {{- if or .Values.dryRun (eq ((include "rehome.flags" . | fromJson).env.REHOME_DRY_RUN | default "false") "true") -}}true{{- end -}}
 {{- end }}
 
-{{/* How many pods a part has: a list of root and component. A dry run takes no lease, so there is nobody who stands by. */}}
+{{/* The number of pods of a part: a list of root and component. A dry run has no lease, so it has no standby. */}}
 {{- define "rehome.replicas" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -46,7 +46,7 @@ Deployment
 {{- $replicas -}}
 {{- end }}
 
-{{/* The parts that are Deployments, in this order. */}}
+{{/* The parts that are Deployments, in order. */}}
 {{- define "rehome.parts" -}}
 {{- $parts := list -}}
 {{- if eq (include "rehome.kind" .) "Deployment" -}}
@@ -62,14 +62,14 @@ Deployment
 {{- toJson $parts -}}
 {{- end }}
 
-{{/* The parts that helm test asks: those of which there always is a pod. KEDA may leave no functions. */}}
+{{/* The parts for helm test, which always have a pod. KEDA can scale functions to zero. */}}
 {{- define "rehome.tested" -}}
 {{- $parts := include "rehome.parts" . | fromJsonArray -}}
 {{- if and .Values.keda.enabled (eq (int .Values.keda.minReplicas) 0) -}}{{- $parts = without $parts "functions" -}}{{- end -}}
 {{- toJson $parts -}}
 {{- end }}
 
-{{/* The parts that talk to the API server: a list of their names. */}}
+{{/* The names of the parts that use the API server. */}}
 {{- define "rehome.rightful" -}}
 {{- if and (eq (include "rehome.kind" .) "Deployment") (eq .Values.mode "distributed") -}}
 ["watcher","actuator","maintenance"]
@@ -78,7 +78,7 @@ Deployment
 {{- end -}}
 {{- end }}
 
-{{/* How many milliseconds a Go duration has: a list of the name of the value and the value. */}}
+{{/* A Go duration in milliseconds: a list of the name of the value and the value. */}}
 {{- define "rehome.milliseconds" -}}
 {{- $name := index . 0 -}}
 {{- $text := toString (index . 1) -}}
@@ -101,7 +101,7 @@ Deployment
 {{- toYaml (mergeOverwrite (deepCopy $root.Values.resources) (deepCopy $own)) -}}
 {{- end }}
 
-{{/* How many bytes the limit of memory in some resources is. 0: there is none, or it is written in another way than most do. */}}
+{{/* The memory limit of some resources in bytes. 0: none, or an unusual notation. */}}
 {{- define "rehome.memoryLimit" -}}
 {{- $limit := (.limits | default dict).memory -}}
 {{- $text := ternary ($limit | int64 | toString) (toString $limit) (kindIs "float64" $limit) -}}
