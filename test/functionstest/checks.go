@@ -13,14 +13,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ThroughJSON is what arrives of the arguments of a strategy in a scope. The test fails if something gets lost.
+// ThroughJSON encodes the arguments of a strategy and decodes them again. The test fails if they change.
 func ThroughJSON[A any](t testing.TB, args A) A {
 	t.Helper()
 	var none A
 	return ThroughJSONOver(t, none, args)
 }
 
-// ThroughJSONOver is [ThroughJSON] for a strategy with defaults, over which its arguments are decoded.
+// ThroughJSONOver is [ThroughJSON] for a strategy with defaults.
 func ThroughJSONOver[A any](t testing.TB, defaults, args A) A {
 	t.Helper()
 	data, err := json.Marshal(args)
@@ -37,15 +37,14 @@ func ThroughJSONOver[A any](t testing.TB, defaults, args A) A {
 	return got
 }
 
-// Strategy is the arguments of a strategy that decides about one kind of scope.
+// Strategy is the type of the arguments of a strategy for one kind of scope.
 type Strategy[S any] interface {
 	Validate() error
 	Decide(scope S) []schemas.Intent
 }
 
-// Decides compares the whole answer to a scope with the one that is wanted: under the arguments, which have to be
-// right, and under what arrives of them when they are decoded over the defaults of the strategy. An answer of nothing
-// is nil.
+// Decides compares the answer to a scope with the expected intents, both for the arguments and for their decoded form. The
+// arguments must be valid. An answer without intents is nil.
 func Decides[A Strategy[S], S any](t testing.TB, args, defaults A, scope S, want []schemas.Intent) {
 	t.Helper()
 	if err := args.Validate(); err != nil {
@@ -58,7 +57,7 @@ func Decides[A Strategy[S], S any](t testing.TB, args, defaults A, scope S, want
 	}
 }
 
-// Refused compares what is wrong with some arguments, as their Validate says it, with the lines that are wanted.
+// Refused compares the errors of Validate with the expected lines.
 func Refused(t testing.TB, err error, want ...string) {
 	t.Helper()
 	var got []string
@@ -70,10 +69,10 @@ func Refused(t testing.TB, err error, want ...string) {
 	}
 }
 
-// SeedVariable names the environment variable that repeats a run of chance.
+// SeedVariable is the environment variable with the seed of random tests.
 const SeedVariable = "REHOME_TEST_SEED"
 
-// Random is chance for one test. The output of a test that fails says how to repeat it.
+// Random returns a random source for a test. A failing test prints its seed.
 func Random(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
@@ -87,19 +86,18 @@ func Random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Shuffled is the same list in an order by chance; the list itself stays as it is.
+// Shuffled returns a shuffled copy of the list.
 func Shuffled[E any](r *rand.Rand, list []E) []E {
 	other := slices.Clone(list)
 	r.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
 	return other
 }
 
-// Steady is the answer to a scope. The test fails if the answer differs when it is asked for again, or for the same
-// scope in another order, or if deciding changed the scope: copied is equal to it and shares nothing with it that could
-// change.
+// Steady returns the answer to a scope. The test fails if a second answer differs, if the answer to the reordered scope differs,
+// or if Decide changes the scope. copied is a deep copy of the scope.
 func Steady[S any](t testing.TB, decide func(S) []schemas.Intent, scope, copied, reordered S) []schemas.Intent {
 	t.Helper()
-	unchanged := func() { // after each answer, since what changes it twice can make it what it was
+	unchanged := func() { // after each answer, because two changes could cancel out
 		t.Helper()
 		if !reflect.DeepEqual(scope, copied) {
 			t.Fatalf("the scope was changed:\n%+v\n%+v", scope, copied)

@@ -12,7 +12,7 @@ func Selecting(key, value string) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Spec.NodeSelector = with(p.Pod.Spec.NodeSelector, key, value) }
 }
 
-// Requiring gives the pod a required node affinity: one of the terms has to match. No terms: no node will do.
+// Requiring adds a required node affinity with alternative terms. Without terms no node matches.
 func Requiring(terms ...corev1.NodeSelectorTerm) PodOption {
 	return func(p *schemas.ScopedPod) {
 		nodeAffinity(p).RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
@@ -38,24 +38,24 @@ func nodeAffinity(p *schemas.ScopedPod) *corev1.NodeAffinity {
 	return p.Pod.Spec.Affinity.NodeAffinity
 }
 
-// Term is a node selector term with one requirement about a label.
+// Term returns a node selector term with one requirement for a label.
 func Term(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}},
 	}
 }
 
-// Named is a node selector term that only the node of that name matches.
+// Named returns a node selector term that matches only the node with this name.
 func Named(node string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 	}}
 }
 
-// NodeOption changes a node that is being built.
+// NodeOption changes a node under construction.
 type NodeOption = func(*corev1.Node)
 
-// Node is a node of that name that says nothing about being ready; with the options applied in their order.
+// Node returns a node without a Ready condition, after applying the options.
 func Node(name string, options ...NodeOption) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, option := range options {
@@ -69,7 +69,7 @@ func NodeLabel(key, value string) NodeOption {
 	return func(n *corev1.Node) { n.Labels = with(n.Labels, key, value) }
 }
 
-// Ready gives the node the condition Ready with a status, after another condition.
+// Ready gives the node the condition Ready, after another condition.
 func Ready(status corev1.ConditionStatus) NodeOption {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions,

@@ -1,4 +1,4 @@
-// Package functionstest builds the pods and nodes that tests of strategies decide about. Only tests import it.
+// Package functionstest builds pods and nodes for tests of strategies. Only tests import it.
 package functionstest
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// PodOption changes a pod that is being built.
+// PodOption changes a pod under construction.
 type PodOption = func(*schemas.ScopedPod)
 
-// Pod is the running pod web/NAME on node-1 with the UID uid-NAME, of the quality of service Burstable, that nothing
-// protects; with the options applied in their order.
+// Pod returns the running, unprotected pod web/NAME on node-1 with the UID uid-NAME and the quality of service Burstable, after
+// applying the options.
 func Pod(name string, options ...PodOption) schemas.ScopedPod {
 	p := schemas.ScopedPod{Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
@@ -31,7 +31,7 @@ func Pod(name string, options ...PodOption) schemas.ScopedPod {
 	return p
 }
 
-// Copy is an equal pod that shares nothing with the other.
+// Copy returns a deep copy of a pod.
 func Copy(p schemas.ScopedPod) schemas.ScopedPod {
 	p.Pod, p.Protected = *p.Pod.DeepCopy(), slices.Clone(p.Protected)
 	if p.Elsewhere != nil {
@@ -41,12 +41,12 @@ func Copy(p schemas.ScopedPod) schemas.ScopedPod {
 	return p
 }
 
-// Intent is what a strategy answers to move the pod web/NAME from a node, for a reason.
+// Intent returns an intent to move the pod web/NAME off a node.
 func Intent(name, node, reason string) schemas.Intent {
 	return IntentIn("web", name, node, reason)
 }
 
-// IntentIn is [Intent] for a pod of any namespace.
+// IntentIn is [Intent] for any namespace.
 func IntentIn(namespace, name, node, reason string) schemas.Intent {
 	pod := schemas.PodRef{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}
 	return schemas.Intent{Pod: pod, Node: node, Reason: reason}
@@ -67,7 +67,7 @@ func Labelled(key, value string) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Labels = with(p.Pod.Labels, key, value) }
 }
 
-// Priority sets the priority, which pods do not have otherwise.
+// Priority sets the priority. Pods have none by default.
 func Priority(value int32) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Spec.Priority = &value }
 }
@@ -82,7 +82,7 @@ func Phase(phase corev1.PodPhase) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Status.Phase = phase }
 }
 
-// ReluctantToMove gives the pod the annotation that asks to move others first.
+// ReluctantToMove adds the annotation that prefers to move other pods first.
 func ReluctantToMove() PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Annotations = with(p.Pod.Annotations, policy.PreferNoEviction, "") }
 }
@@ -94,7 +94,7 @@ func Protected(rule string) PodOption {
 	}
 }
 
-// Terminating marks the pod as being deleted, and protects it as that does.
+// Terminating marks the pod as terminating, with the protection for that.
 func Terminating() PodOption {
 	return func(p *schemas.ScopedPod) {
 		Deleted()(p)
@@ -102,7 +102,7 @@ func Terminating() PodOption {
 	}
 }
 
-// Deleted marks the pod as being deleted, and does not protect it: that it stays is up to the strategy alone.
+// Deleted marks the pod as terminating without a protection, so that only the strategy can keep it.
 func Deleted() PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_790_000_000, 0)} }
 }
@@ -141,7 +141,7 @@ func Tolerating(tolerations ...corev1.Toleration) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Spec.Tolerations = append(p.Pod.Spec.Tolerations, tolerations...) }
 }
 
-// ToleratingKeys adds a toleration of every taint with the key for each of the keys; the empty key is any key.
+// ToleratingKeys adds a toleration of every taint with one of the keys. The empty key matches all.
 func ToleratingKeys(keys ...string) PodOption {
 	return func(p *schemas.ScopedPod) {
 		for _, key := range keys {
@@ -150,7 +150,7 @@ func ToleratingKeys(keys ...string) PodOption {
 	}
 }
 
-// with is the map with one more entry.
+// with returns a copy of the map with one more entry.
 func with(m map[string]string, key, value string) map[string]string {
 	if m == nil {
 		m = map[string]string{}
@@ -159,7 +159,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// Taint reads KEY[=VALUE]:EFFECT.
+// Taint parses KEY[=VALUE]:EFFECT.
 func Taint(text string) corev1.Taint {
 	rest, effect, _ := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(rest, "=")

@@ -9,11 +9,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Now is when strategies are asked about a [Single] pod.
+// Now is the time of the scope of a [Single] pod.
 func Now() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-// Single is [Pod] for a strategy that judges single pods: the pod web/api on worker-1 with the UID u1 and the label
-// tier=web, two hours old.
+// Single returns a [Pod] for strategies that evaluate single pods: web/api on worker-1 with the UID u1, the label tier=web, and
+// an age of two hours.
 func Single(options ...PodOption) schemas.ScopedPod {
 	p := Pod("api", On("worker-1"), Labelled("tier", "web"), Aged(2*time.Hour))
 	p.Pod.UID = "u1"
@@ -23,31 +23,31 @@ func Single(options ...PodOption) schemas.ScopedPod {
 	return p
 }
 
-// SingleScope is the scope of a [Single] pod.
+// SingleScope returns the scope of a [Single] pod.
 func SingleScope(p schemas.ScopedPod) schemas.PodScope {
 	return schemas.PodScope{ScopeHead: schemas.ScopeHead{Kind: schemas.PodKind, Key: "web/api", Now: Now()}, Pod: p}
 }
 
-// Moves is the answer that a [Single] pod moves, for a reason.
+// Moves returns the answer that moves a [Single] pod.
 func Moves(reason string) []schemas.Intent {
 	return []schemas.Intent{{
 		Pod: schemas.PodRef{Namespace: "web", Name: "api", UID: "u1"}, Node: "worker-1", Reason: reason,
 	}}
 }
 
-// Removed is the answer that a [Single] pod goes, for a reason, after it has ended.
+// Removed returns the answer that removes an ended [Single] pod.
 func Removed(reason string) []schemas.Intent {
 	list := Moves(reason)
 	list[0].Ended = true
 	return list
 }
 
-// Aged makes the pod that old at the time of [Now].
+// Aged sets the age of the pod at [Now].
 func Aged(age time.Duration) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.CreationTimestamp = metav1.NewTime(Now().Add(-age)) }
 }
 
-// Because gives the status of the pod a reason.
+// Because sets the status reason of the pod.
 func Because(reason string) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Status.Reason = reason }
 }
@@ -67,14 +67,14 @@ func EphemeralContainers(statuses ...corev1.ContainerStatus) PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.Status.EphemeralContainerStatuses = statuses }
 }
 
-// Ended is the status of a container that was terminated.
+// Ended returns the status of a terminated container.
 func Ended(reason string, code int32) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code},
 	}}
 }
 
-// Waiting is the status of a container that waits.
+// Waiting returns the status of a waiting container.
 func Waiting(reason string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }

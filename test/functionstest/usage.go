@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Amounts reads "cpu=8 memory=20".
+// Amounts parses resources such as "cpu=8 memory=20".
 func Amounts(text string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for entry := range strings.FieldsSeq(text) {
@@ -23,11 +23,10 @@ func Amounts(text string) corev1.ResourceList {
 	return list
 }
 
-// UsageOption changes the usage of a node that is being built.
+// UsageOption changes the usage of a node under construction.
 type UsageOption = func(*schemas.NodeUsage)
 
-// Usage is a node with 10 CPUs, 100 bytes of memory and place for 100 pods, and the amounts of them that are used; with
-// the options applied in their order.
+// Usage returns a node with 10 CPUs, 100 bytes of memory, and 100 pods, and with these used amounts, after applying the options.
 func Usage(name, used string, options ...UsageOption) schemas.NodeUsage {
 	n := schemas.NodeUsage{Name: name, Capacity: Amounts("cpu=10 memory=100 pods=100"), Used: Amounts(used)}
 	for _, option := range options {
@@ -41,12 +40,12 @@ func Cordoned() UsageOption {
 	return func(n *schemas.NodeUsage) { n.Unschedulable = true }
 }
 
-// Capacity sets the amounts that pods can have of the node.
+// Capacity sets the allocatable amounts of the node.
 func Capacity(amounts string) UsageOption {
 	return func(n *schemas.NodeUsage) { n.Capacity = Amounts(amounts) }
 }
 
-// Tainted adds taints to the node, each as [Taint] reads it.
+// Tainted adds taints, in the form of [Taint].
 func Tainted(taints ...string) UsageOption {
 	return func(n *schemas.NodeUsage) {
 		for _, text := range taints {
@@ -55,19 +54,19 @@ func Tainted(taints ...string) UsageOption {
 	}
 }
 
-// Using is [Pod] on a node, with the amounts that it uses besides its place.
+// Using returns a [Pod] on a node with its used amounts.
 func Using(node, name, used string, options ...PodOption) schemas.UsingPod {
 	p := Pod(name, append([]PodOption{On(node)}, options...)...)
 	return schemas.UsingPod{ScopedPod: p, Used: Amounts(used + " pods=1")}
 }
 
-// Unmeasured is the pod when it is not known what it uses.
+// Unmeasured returns the pod without its usage.
 func Unmeasured(p schemas.UsingPod) schemas.UsingPod {
 	p.Used = nil
 	return p
 }
 
-// MovesFrom is the answer that pods of the namespace web move from a node, in their order, each for the same reason.
+// MovesFrom returns the answer that moves pods of the namespace web off a node, in order, with the same reason.
 func MovesFrom(node, reason string, names ...string) []schemas.Intent {
 	var list []schemas.Intent
 	for _, name := range names {
@@ -76,15 +75,14 @@ func MovesFrom(node, reason string, names ...string) []schemas.Intent {
 	return list
 }
 
-// Balancing is the arguments of a strategy that decides about the usage of all nodes.
+// Balancing is the type of the arguments of a strategy for the usage of all nodes.
 type Balancing interface {
 	Strategy[schemas.UsageScope]
 	Sources(nodes []schemas.NodeUsage) []string
 }
 
-// Balances compares the nodes that are to lose pods, and the whole answer, with those that are wanted: under the
-// arguments, which have to be right, and under what arrives of them; and with nodes and pods in the order that they are
-// given in, and backwards. An answer of nothing is nil.
+// Balances compares the overloaded nodes and the answer with the expected ones: for the arguments and their decoded form, and
+// with nodes and pods in both orders. The arguments must be valid. An answer without intents is nil.
 func Balances[A Balancing](
 	t testing.TB, args A, nodes []schemas.NodeUsage, pods []schemas.UsingPod, sources []string, want []schemas.Intent,
 ) {
