@@ -1,6 +1,6 @@
-// Package equivalence holds that deciding change by change comes to the same as deciding everything anew.
+// Package equivalence checks that incremental evaluation gives the same decisions as a full evaluation.
 //
-// The test builds random clusters and changes them at random. One watcher without a cluster follows every change and asks
-// the strategies only about what the changes concern; another one is given the final objects and asks about everything.
-// After each round all answers must be the same: every strategy, every intent, in its order, with its reason.
+// The test builds random clusters and changes them at random. One watcher follows every change and evaluates only the affected
+// scopes. Another one gets the final objects and evaluates everything. After each round all answers must be equal: every
+// strategy, every intent in its order, and its reason.
 package equivalence

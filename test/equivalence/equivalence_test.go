@@ -27,7 +27,7 @@ var (
 	worlds = flag.Int("worlds", 60, "how many random worlds to try")
 )
 
-// everyStrategy is a policy with all strategies on.
+// everyStrategy returns a policy with all strategies.
 func everyStrategy(t *testing.T) policy.Policy {
 	t.Helper()
 	var known []policy.Strategy
@@ -50,11 +50,10 @@ func everyStrategy(t *testing.T) policy.Policy {
 	return p
 }
 
-// answers are what is wanted moved, by the scope that says so: a line for each intent, in its order. A scope from which
-// nothing is wanted is not in it.
+// answers has a line for each intent in order, by scope. Scopes without intents are missing.
 type answers map[string][]string
 
-// take lets the function of each scope answer it.
+// take evaluates each scope.
 func (a answers) take(t *testing.T, scopes []schemas.Event) {
 	t.Helper()
 	for _, scope := range scopes {
@@ -71,7 +70,7 @@ func (a answers) take(t *testing.T, scopes []schemas.Event) {
 		delete(a, key)
 		for _, intent := range answer.Intents {
 			line := fmt.Sprintf("%s from %s: %s", intent.Pod.UID, intent.Node, intent.Reason)
-			if head.Kind == schemas.PodKind { // its reason says how old the pod was when it was asked
+			if head.Kind == schemas.PodKind { // the reason contains the age of the pod
 				line = fmt.Sprintf("%s from %s", intent.Pod.UID, intent.Node)
 			}
 			if intent.Ended {
@@ -82,7 +81,7 @@ func (a answers) take(t *testing.T, scopes []schemas.Event) {
 	}
 }
 
-// everythingAnew decides about everything in the world.
+// everythingAnew evaluates everything in the world.
 func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 	t.Helper()
 	o, err := watcher.NewOffline(p)
@@ -111,7 +110,7 @@ func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 	return all
 }
 
-func TestDecidingChangeByChangeEqualsDecidingEverythingAnew(t *testing.T) {
+func TestIncrementalEqualsFullEvaluation(t *testing.T) {
 	p := everyStrategy(t)
 	seeds := []uint64{*seed}
 	if *seed == 0 {
@@ -126,13 +125,13 @@ func TestDecidingChangeByChangeEqualsDecidingEverythingAnew(t *testing.T) {
 	}
 	for _, s := range p.Profiles[0].Strategies {
 		if *seed == 0 && wanted[s.Name] == 0 {
-			t.Errorf("%s wanted nothing in all worlds: the test says nothing about it", s.Name)
+			t.Errorf("%s had no intents in any world", s.Name)
 		}
 	}
 	t.Logf("intents compared: %v", wanted)
 }
 
-// follow changes one world and compares after every round.
+// follow changes a world and compares after every round.
 func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
 	t.Helper()
 	w := newWorld(seed)
@@ -169,8 +168,7 @@ func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
 	}
 }
 
-// reject drops what the actuator rejects by itself: intents for pods that are gone, on their way out, have ended, or whose
-// node is gone.
+// reject drops intents that the actuator would reject: for pods that are gone, terminating, or ended, or whose node is gone.
 func (a answers) reject(w *world) {
 	for key, lines := range a {
 		a[key] = slices.DeleteFunc(lines, func(line string) bool {
@@ -185,10 +183,10 @@ func (a answers) reject(w *world) {
 	}
 }
 
-// ended marks the intent for a pod that had ended when it was decided.
+// ended marks the intent for a pod that had already ended.
 const ended = " (ended)"
 
-// difference says in words where two sets of answers differ; empty: nowhere.
+// difference describes the difference between two sets of answers, or returns "".
 func difference(got, want answers) string {
 	keys := maps.Clone(got)
 	maps.Copy(keys, want)
