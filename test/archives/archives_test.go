@@ -22,10 +22,10 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// everywhere are the platforms that people can download for.
+// everywhere lists the platforms of a release.
 const everywhere = "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"
 
-// packed packs programs that are not looked at for all platforms, and returns the directory.
+// packed packs fake programs for all platforms, and returns the directory.
 func packed(t *testing.T, version string) string {
 	t.Helper()
 	root, err := binaries.Root()
@@ -53,7 +53,7 @@ func packed(t *testing.T, version string) string {
 	return out
 }
 
-// read reads a file that has to be there.
+// read reads a file.
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ func read(t *testing.T, path string) []byte {
 	return text
 }
 
-// members are what is in an archive: mode and content of each file, by its name.
+// members returns the mode and content of each file in an archive by name.
 func members(t *testing.T, path string) map[string]string {
 	t.Helper()
 	all, text := map[string]string{}, read(t, path)
@@ -105,7 +105,7 @@ func members(t *testing.T, path string) map[string]string {
 	}
 }
 
-func TestEachArchiveHasTheProgramTheLicenceAndWhatCompletionNeeds(t *testing.T) {
+func TestArchiveContents(t *testing.T) {
 	dir := packed(t, "v1.2.3")
 	root, err := binaries.Root()
 	if err != nil {
@@ -126,7 +126,7 @@ func TestEachArchiveHasTheProgramTheLicenceAndWhatCompletionNeeds(t *testing.T) 
 	}
 }
 
-func TestThePackingOfTheSameFilesIsTheSameBytes(t *testing.T) {
+func TestArchivesAreReproducible(t *testing.T) {
 	a, b := packed(t, "v1.2.3"), packed(t, "v1.2.3")
 	files, err := os.ReadDir(a)
 	if err != nil || len(files) != 9 {
@@ -139,7 +139,7 @@ func TestThePackingOfTheSameFilesIsTheSameBytes(t *testing.T) {
 	}
 }
 
-// plugin is a manifest of krew, with all the keys that this one may have.
+// plugin is a krew manifest.
 type plugin struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -167,7 +167,7 @@ func parse(t *testing.T, text []byte) (p plugin) {
 	return p
 }
 
-func TestTheManifestNamesTheArchivesByTheirSums(t *testing.T) {
+func TestManifestChecksums(t *testing.T) {
 	dir := packed(t, "v1.2.3")
 	text := read(t, filepath.Join(dir, "rehome.yaml"))
 	p := parse(t, text)
@@ -192,27 +192,27 @@ func TestTheManifestNamesTheArchivesByTheirSums(t *testing.T) {
 		t.Errorf("%d platforms; got\n%s\nwant\n%s", len(p.Spec.Platforms), got, &sums)
 	}
 	if bytes.Contains(text, []byte("{{")) {
-		t.Errorf("something is not filled in:\n%s", text)
+		t.Errorf("a template field is left:\n%s", text)
 	}
 }
 
-// The rules of krew for what is in its index, as far as they can be told from a file.
-func TestTheManifestKeepsTheRulesOfKrew(t *testing.T) {
+// These are the rules of the krew index that a file can violate.
+func TestManifestIsValidForKrew(t *testing.T) {
 	text := read(t, filepath.Join(packed(t, "v1.2.3"), "rehome.yaml"))
 	p := parse(t, text)
 	if p.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || p.Kind != "Plugin" || p.Metadata.Name != "rehome" {
-		t.Errorf("it is no plugin of the name of its file: %+v", p.Metadata)
+		t.Errorf("the name of the plugin does not match its file: %+v", p.Metadata)
 	}
 	if s := p.Spec.ShortDescription; s == "" || len(s) > 50 || strings.Contains(s, "\n") || strings.HasSuffix(s, ".") ||
 		strings.Contains(strings.ToLower(s), "kubectl") {
-		t.Errorf("the short description is one short line that does not say kubectl: %q", s)
+		t.Errorf("want one short line without kubectl, got %q", s)
 	}
 	if p.Spec.Description == "" || !released.MatchString(p.Spec.Version) || p.Spec.Homepage == "" {
-		t.Errorf("a description, a version and a page: %+v", p.Spec)
+		t.Errorf("want a description, a version, and a page, got %+v", p.Spec)
 	}
 	for line := range strings.Lines(p.Spec.Description + p.Spec.Caveats) {
 		if len(line) > 81 {
-			t.Errorf("a line is longer than a terminal: %s", line)
+			t.Errorf("line too long: %s", line)
 		}
 	}
 	seen := map[string]bool{}
@@ -220,16 +220,16 @@ func TestTheManifestKeepsTheRulesOfKrew(t *testing.T) {
 		labels := fmt.Sprint(of.Selector.MatchLabels)
 		if seen[labels] || !strings.HasPrefix(of.URI, "https://") || !regexp.MustCompile(`\.(tar\.gz|zip)$`).MatchString(of.URI) ||
 			!regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(of.Sha256) || of.Bin == "" || filepath.IsAbs(of.Bin) || strings.Contains(of.Bin, "..") {
-			t.Errorf("not a platform, or one twice: %+v", of)
+			t.Errorf("invalid or duplicate platform: %+v", of)
 		}
 		seen[labels] = true
 		if len(of.Files) != 1 || of.Files[0] != struct{ From, To string }{"*", "."} {
-			t.Errorf("%v does not take all files, the licence with them: %+v", labels, of.Files)
+			t.Errorf("%v does not install all files, including the license: %+v", labels, of.Files)
 		}
 	}
 }
 
-func TestTheTemplateOfTheManifestIsYAML(t *testing.T) {
+func TestManifestTemplateIsYAML(t *testing.T) {
 	root, err := binaries.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestTheTemplateOfTheManifestIsYAML(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoVersionHasNoManifest(t *testing.T) {
+func TestNoManifestWithoutAVersion(t *testing.T) {
 	for _, version := range []string{"v1.2.3-4-gabcdef", "v1.2.3"} {
 		if _, err := os.Stat(filepath.Join(packed(t, version), "rehome.yaml")); err != nil {
 			t.Errorf("%s: %v", version, err)
@@ -247,12 +247,12 @@ func TestWhatIsNoVersionHasNoManifest(t *testing.T) {
 	}
 	for _, version := range []string{"abcdef1", "1.2.3", "v1.2"} {
 		if _, err := os.Stat(filepath.Join(packed(t, version), "rehome.yaml")); !os.IsNotExist(err) {
-			t.Errorf("%s has one: %v", version, err)
+			t.Errorf("%s has a manifest: %v", version, err)
 		}
 	}
 }
 
-func TestAProgramThatIsNotThereIsAnError(t *testing.T) {
+func TestMissingProgram(t *testing.T) {
 	err := run([]string{"-version", "v1.2.3", "-platforms", "plan9/386", "-programs", t.TempDir(), "-root", "../..", "-out", t.TempDir()}, io.Discard)
 	if err == nil || !strings.HasPrefix(err.Error(), "plan9/386: open ") {
 		t.Errorf("got %v", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// terminal has kubectl, and the plugin as somebody installs it who unpacks an archive.
+// terminal has kubectl and the plugin from an unpacked archive.
 type terminal struct {
 	t       *testing.T
 	kubectl string
@@ -49,7 +49,7 @@ func newTerminal(t *testing.T) terminal {
 	return terminal{t, kubectl, bin + string(filepath.ListSeparator) + os.Getenv("PATH")}
 }
 
-// types runs a line of kubectl, and returns its exit code and what it says.
+// types runs kubectl, and returns its exit code and output.
 func (s terminal) types(words ...string) (code int, out string) {
 	s.t.Helper()
 	c := exec.CommandContext(s.t.Context(), s.kubectl, words...)
@@ -61,24 +61,24 @@ func (s terminal) types(words ...string) (code int, out string) {
 	return c.ProcessState.ExitCode(), string(text)
 }
 
-func TestKubectlRunsTheProgramOfTheArchiveAsItsPlugin(t *testing.T) {
+func TestKubectlPlugin(t *testing.T) {
 	s := newTerminal(t)
 	version := "rehome v1.2.3\ncommit 0123456789012345678901234567890123456789\n" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
 	for _, c := range []struct {
 		name  string
 		words []string
 		code  int
-		want  string // the whole, or what is in it after a ~
+		want  string // the complete output, or a part of it after ~
 	}{
 		{"its version", []string{"rehome", "version"}, 0, version},
-		{"help says what is typed", []string{"rehome", "status", "--help"}, 0, "~Usage:\n  kubectl rehome status [flags]\n\nExamples:\n  kubectl rehome status "},
-		{"a mistake", []string{"rehome", "version", "x"}, 1, "unknown command \"x\" for \"kubectl rehome version\"\n"},
-		{"the flags that everybody knows from kubectl are there", []string{"rehome", "once", "--help"}, 0, "~      --kubeconfig string "},
-		{"and this one", []string{"rehome", "once", "--help"}, 0, "~      --context string "},
-		{"kubectl knows the plugin", []string{"plugin", "list"}, 0, "~/kubectl-rehome\n"},
-		{"kubectl completes commands", []string{"__complete", "rehome", "stat"}, 0, "~status\t"},
+		{"help names the plugin command", []string{"rehome", "status", "--help"}, 0, "~Usage:\n  kubectl rehome status [flags]\n\nExamples:\n  kubectl rehome status "},
+		{"usage error", []string{"rehome", "version", "x"}, 1, "unknown command \"x\" for \"kubectl rehome version\"\n"},
+		{"kubectl flags", []string{"rehome", "once", "--help"}, 0, "~      --kubeconfig string "},
+		{"context flag", []string{"rehome", "once", "--help"}, 0, "~      --context string "},
+		{"plugin list", []string{"plugin", "list"}, 0, "~/kubectl-rehome\n"},
+		{"completion", []string{"__complete", "rehome", "stat"}, 0, "~status\t"},
 		{"and flags", []string{"__complete", "rehome", "status", "--kube"}, 0, "~--kubeconfig\t"},
-		{"and nothing where there is nothing", []string{"__complete", "rehome", "nothinglikeit"}, 0, "~:4\n"},
+		{"completion without a match", []string{"__complete", "rehome", "nothinglikeit"}, 0, "~:4\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out := s.types(c.words...)

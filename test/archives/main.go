@@ -1,5 +1,5 @@
-// Command archives packs the program of each platform for people to download, with the licence and what kubectl needs for
-// completion, beside the schema of the policy, and fills in krew's manifest and a list of sums. The same inputs always make the same bytes. `make archives`
+// Command archives packs the program for each platform with the license and the kubectl completion script. It also writes the
+// schema of the policy, the krew manifest, and a list of checksums. The same inputs always give the same bytes. `make archives`
 // runs it.
 package main
 
@@ -18,7 +18,6 @@ import (
 	"time"
 )
 
-// request is what is asked for.
 type request struct {
 	version   string
 	created   time.Time
@@ -27,7 +26,7 @@ type request struct {
 	root, out string
 }
 
-// archive is one of those that were made, as the manifest knows it.
+// archive is an archive in the manifest.
 type archive struct{ OS, Arch, Program, File, Sum string }
 
 func main() {
@@ -37,13 +36,13 @@ func main() {
 	}
 }
 
-// run does what the arguments say, and says to w what it made.
+// run runs the command with its arguments, and writes its results to w.
 func run(arguments []string, w io.Writer) error {
 	var r request
 	f := flag.NewFlagSet("archives", flag.ContinueOnError)
 	f.StringVar(&r.version, "version", "", "version in the names")
-	seconds := f.Int64("created", 0, "time of everything in the archives, in seconds since 1970")
-	platforms := f.String("platforms", "", "such as linux/amd64, divided by blanks")
+	seconds := f.Int64("created", 0, "modification time of the files, in seconds since 1970")
+	platforms := f.String("platforms", "", "such as linux/amd64, separated by spaces")
 	f.StringVar(&r.programs, "programs", "", "directory with OS-ARCH/rehome")
 	f.StringVar(&r.root, "root", ".", "the repository")
 	f.StringVar(&r.out, "out", "", "directory to write to")
@@ -52,12 +51,12 @@ func run(arguments []string, w io.Writer) error {
 	}
 	r.created, r.platforms = time.Unix(*seconds, 0).UTC(), strings.Fields(*platforms)
 	if r.version == "" || r.programs == "" || r.out == "" || len(r.platforms) == 0 {
-		return errors.New("want -version, -platforms, -programs and -out")
+		return errors.New("want -version, -platforms, -programs, and -out")
 	}
 	return r.make(w)
 }
 
-// make writes everything, and says to w what it made.
+// make writes all files and reports them to w.
 func (r request) make(w io.Writer) error {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (r request) make(w io.Writer) error {
 		all = append(all, a)
 		fmt.Fprintf(&sums, "%s  %s\n", a.Sum, a.File)
 	}
-	const schema = "policy.schema.json" // which examples and editors name
+	const schema = "policy.schema.json" // examples and editors use this name
 	text, err := os.ReadFile(filepath.Join(r.root, "policy", schema))
 	if err != nil {
 		return err
@@ -88,13 +87,13 @@ func (r request) make(w io.Writer) error {
 	return r.fillIn(w, all)
 }
 
-// released is what krew takes for a version.
+// released matches a version for krew.
 var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// fillIn writes the manifest. For what is no version there is none.
+// fillIn writes the manifest, unless the version is not a release.
 func (r request) fillIn(say io.Writer, all []archive) error {
 	if !released.MatchString(r.version) {
-		fmt.Fprintf(say, "no manifest for krew, which wants a version such as v0.1.0 and not %s\n", r.version)
+		fmt.Fprintf(say, "no krew manifest, which needs a version such as v0.1.0, got %s\n", r.version)
 		return nil
 	}
 	t, err := template.ParseFiles(filepath.Join(r.root, "deploy/krew/rehome.yaml"))
@@ -112,7 +111,7 @@ func (r request) fillIn(say io.Writer, all []archive) error {
 	return errors.Join(err, w.Close())
 }
 
-// pack makes the archive of one platform.
+// pack writes the archive of one platform.
 func (r request) pack(platform string) (archive, error) {
 	system, machine, _ := strings.Cut(platform, "/")
 	a := archive{OS: system, Arch: machine, Program: "rehome"}
@@ -121,7 +120,7 @@ func (r request) pack(platform string) (archive, error) {
 		{name: "kubectl_complete-rehome", source: filepath.Join(r.root, "deploy/krew/kubectl_complete-rehome"), mode: 0o755},
 	}
 	pack, ending := writeTar, ".tar.gz"
-	if system == "windows" { // which runs no shell scripts
+	if system == "windows" { // no shell scripts
 		a.Program, members, pack, ending = "rehome.exe", members[:1], writeZip, ".zip"
 	}
 	members = append(members, member{name: a.Program, source: filepath.Join(r.programs, system+"-"+machine, a.Program), mode: 0o755})

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// member is a file that goes into an archive.
+// member is a file of an archive.
 type member struct {
 	name, source string
 	mode         fs.FileMode
 }
 
-// writeTar writes a tar file, compressed, that names no user and no time but that of the commit.
+// writeTar writes a compressed tar file without users, with the time of the commit.
 func writeTar(w io.Writer, members []member, at time.Time) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -41,7 +41,7 @@ func writeTar(w io.Writer, members []member, at time.Time) error {
 	return z.Close()
 }
 
-// writeZip writes the same as a zip file.
+// writeZip writes a zip file with the same content.
 func writeZip(w io.Writer, members []member, at time.Time) error {
 	z := zip.NewWriter(w)
 	for _, m := range members {
