@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// Masks say what differs from run to run in what is printed, besides ages, times and the versions of nodes. The zero value adds
-// nothing to those.
+// Masks are differences between runs, in addition to ages, times, and the versions of nodes.
 type Masks struct {
-	// Workloads are names of Deployments, Jobs and DaemonSets whose pods are shown. Their pods may have other names.
+	// Workloads are names of Deployments, Jobs, and DaemonSets. Their pods may have other names.
 	Workloads []string
 }
 
-// Alike says whether a command printed what a page shows, but for what differs from run to run. A line "…" of the page stands
-// for any lines. A page that shows nothing does not care.
+// Alike reports whether the output of a command matches a page, except for differences between runs. A line "…" of the page
+// matches any lines. A page without output matches everything.
 func (m Masks) Alike(page []string, printed string) bool {
 	if len(page) == 0 {
 		return true
@@ -30,7 +29,7 @@ func (m Masks) Alike(page []string, printed string) bool {
 	return regexp.MustCompile(`^` + pattern.String() + `$`).MatchString(got + "\n")
 }
 
-// masked is text without what differs from run to run, and with one space where there are more.
+// masked replaces differences between runs, and collapses spaces.
 func (m Masks) masked(text string) string {
 	for _, r := range []struct{ pattern, with string }{
 		{`\b\d+(ms|s|m|h|d)(\d+s)?( ago| \(x\d+ over \d+\w\))?(\s|$)`, "AGE$4"},
@@ -44,7 +43,7 @@ func (m Masks) masked(text string) string {
 	return text
 }
 
-// names is a pattern for the workloads. Without any it is one that fits nothing.
+// names returns a pattern for the workloads, which matches nothing without any.
 func (m Masks) names() string {
 	if len(m.Workloads) == 0 {
 		return `[^\s\S]`

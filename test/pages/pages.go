@@ -1,5 +1,4 @@
-// Package pages reads what pages of the documentation show of a terminal, so that tests can type it and compare what is
-// printed. It types nothing itself.
+// Package pages extracts commands and their output from pages of the documentation, so tests can run them.
 package pages
 
 import (
@@ -7,13 +6,13 @@ import (
 	"strings"
 )
 
-// Section is a part of a page with a heading of the second level.
+// Section is a part of a page with a second-level heading.
 type Section struct {
 	Title string
 	Text  string // without the heading
 }
 
-// Sections are the sections of a page, in their order. What comes before the first one belongs to none.
+// Sections returns the sections of a page in order, without the text before the first one.
 func Sections(page string) []Section {
 	var all []Section
 	fenced := false
@@ -30,18 +29,18 @@ func Sections(page string) []Section {
 	return all
 }
 
-// Typed is a command, and the lines that the page shows that it prints. Command can have several lines: the document that a
-// `<<'EOF'` announces belongs to it, and what follows a backslash or a pipe at the end of a line.
+// Typed is a command and its output on the page. A command with a `<<'EOF'` document, or with a backslash or pipe at the end of a
+// line, has several lines.
 type Typed struct {
 	Command string
 	Prints  []string
 }
 
-// Console are the commands of a text: in blocks of the language console, each after "$ ".
+// Console returns the commands in console blocks, each after "$ ".
 func Console(text string) []Typed { return collect(text, false) }
 
-// Commands are those of [Console] and the lines of indented blocks and of blocks of the language sh, each of which is a command
-// that shows nothing. Comments there are left out.
+// Commands returns the commands of [Console], and each line of indented blocks and sh blocks as a command without output. It
+// skips comments.
 func Commands(text string) []Typed { return collect(text, true) }
 
 func collect(text string, all bool) []Typed {
@@ -75,15 +74,15 @@ func collect(text string, all bool) []Typed {
 	return r.list
 }
 
-// reader puts lines together to commands.
+// reader joins lines to commands.
 type reader struct {
 	list  []Typed
-	until string // the line that ends a document; empty: no document
-	more  bool   // the line before ended with a backslash or a pipe
-	ended bool   // nothing more belongs to the last command
+	until string // the line that ends the document, if any
+	more  bool   // the previous line ended with a backslash or a pipe
+	ended bool   // the last command is complete
 }
 
-// heredoc finds the word that ends the document of a command.
+// heredoc matches the start of a document.
 var heredoc = regexp.MustCompile(`<<'?(\w+)'?`)
 
 func (r *reader) console(line string) {
@@ -107,7 +106,7 @@ func (r *reader) script(line string) {
 	}
 }
 
-// open says whether the next line still belongs to the last command.
+// open reports whether the next line belongs to the last command.
 func (r *reader) open() bool { return !r.ended && (r.until != "" || r.more) }
 
 func (r *reader) begin(command string) {
@@ -132,7 +131,7 @@ func (r *reader) goOn(line string) {
 	r.more = unfinished(line)
 }
 
-// unfinished says whether the shell would read on after the line.
+// unfinished reports whether the shell would continue on the next line.
 func unfinished(line string) bool {
 	return strings.HasSuffix(line, `\`) || strings.HasSuffix(line, "|")
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheCommandsOfAPageAreFound(t *testing.T) {
+func TestCommands(t *testing.T) {
 	page := strings.Join([]string{
 		"# The page", "", "    before any section", "", "## One", "", "Type:", "", "```console", "$ kubectl get nm", "NAME   AGE", "rack-7   3s",
 		"$ cat > a.yaml <<'EOF'", "$ not: a command", "EOF", "$ kubectl apply \\", "    -f a.yaml", "applied", "```", "", "Then:", "",
@@ -39,7 +39,7 @@ func TestTheCommandsOfAPageAreFound(t *testing.T) {
 	}
 }
 
-func TestWhatAPageShowsIsComparedWithoutAges(t *testing.T) {
+func TestAlike(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		page    []string
