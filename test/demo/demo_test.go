@@ -6,15 +6,14 @@ import (
 	"testing"
 )
 
-// TestTheDemoPlaysToItsEndAndShowsEveryStep runs what `make demo` runs. That a cluster leaves nothing behind is a test
-// of package cluster.
-func TestTheDemoPlaysToItsEndAndShowsEveryStep(t *testing.T) {
+// TestDemo runs the same program as `make demo`. Package cluster tests the cleanup.
+func TestDemo(t *testing.T) {
 	var seen bytes.Buffer
 	if err := show(t.Context(), &seen); err != nil {
 		t.Fatalf("demo: %v\n%s", err, seen.Bytes())
 	}
 	text := seen.Bytes()
-	// One line of each kind, in the order in which a reader meets them.
+	// One line of each kind, in order.
 	steps := []*regexp.Regexp{
 		regexp.MustCompile(`(?m)^── Starting 20 nodes and 203 pods\.$`),
 		regexp.MustCompile(`(?m)^── \d+ pods run on node-\d+\. Nobody wants them there any more:$`),

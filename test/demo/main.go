@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// show plays the demo from the building to the end.
+// show plays the whole demo.
 func show(ctx context.Context, out io.Writer) (err error) {
 	began := time.Now()
 	s := &stage{out: &terminal{w: out}}
@@ -69,7 +69,7 @@ func show(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// say prints what happens, apart from what Rehome prints itself.
+// say prints a step of the demo.
 func (s *stage) say(format string, values ...any) {
 	fmt.Fprintf(s.out, "\n── "+format+"\n", values...)
 }

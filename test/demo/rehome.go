@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// rehome is the product, running, and what it says.
+// rehome is a running Rehome and its output.
 type rehome struct {
 	out         io.Writer
 	run, events *exec.Cmd
@@ -24,7 +24,7 @@ type rehome struct {
 	seen        []string
 }
 
-// start starts `rehome run` and `rehome events --follow`, whose lines go to the terminal.
+// start starts `rehome run`, and `rehome events --follow`, which writes to the terminal.
 func (s *stage) start(ctx context.Context) (*rehome, error) {
 	s.say("Starting Rehome:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m")
 	r := &rehome{out: s.out, run: s.command(ctx, "run", "--policy", s.policy), events: s.command(ctx, "events", "--follow", "--since", "1m")}
@@ -59,7 +59,7 @@ func (s *stage) command(ctx context.Context, arguments ...string) *exec.Cmd {
 	return c
 }
 
-// show copies lines to the terminal and remembers them.
+// show copies lines to the terminal and stores them.
 func (r *rehome) show(from io.Reader) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		fmt.Fprintln(r.out, lines.Text())
@@ -69,7 +69,7 @@ func (r *rehome) show(from io.Reader) {
 	}
 }
 
-// said waits until a line with that word was shown.
+// said waits for a line with this word.
 func (r *rehome) said(ctx context.Context, word string) error {
 	return await(ctx, "a line with "+word, func() (bool, error) {
 		r.mu.Lock()
@@ -78,7 +78,7 @@ func (r *rehome) said(ctx context.Context, word string) error {
 	})
 }
 
-// end stops both processes and waits until they are gone.
+// end stops both processes and waits for them.
 func (r *rehome) end() {
 	if r.events.Process != nil {
 		_ = r.events.Process.Signal(syscall.SIGTERM)
@@ -89,7 +89,7 @@ func (r *rehome) end() {
 	_ = r.run.Wait()
 }
 
-// journal is the log of a process, which is shown only if something goes wrong.
+// journal is the log of a process, which is shown only after an error.
 type journal struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -107,8 +107,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// leads waits until both roles lead: the actuator holds its lease, and the watcher has begun. What changes before the
-// watcher leads is acted on, but it is no delta and would not be shown.
+// leads waits until both roles lead. The watcher acts on changes before it leads, but publishes no deltas for them.
 func (s *stage) leads(ctx context.Context, log *journal) error {
 	err := await(ctx, "the watcher to lead", func() (bool, error) {
 		return strings.Contains(log.String(), "leading: evaluating everything"), nil
@@ -124,7 +123,7 @@ func (s *stage) leads(ctx context.Context, log *journal) error {
 	})
 }
 
-// await asks again and again until it is so.
+// await polls a condition until it is true.
 func await(ctx context.Context, what string, so func() (bool, error)) error {
 	for {
 		ok, err := so()

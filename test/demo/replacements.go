@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// showReplacements waits until as many pods run as before, and prints those that are new, with their nodes.
+// showReplacements waits for the replacements, and prints them with their nodes.
 func (s *stage) showReplacements(ctx context.Context, node string, before map[types.UID]corev1.Pod) error {
 	want := deployments*replicas + 3
 	pods, err := s.cluster.WaitPods(ctx, namespace, "", fmt.Sprintf("%d of them Ready", want), func(pods []*corev1.Pod) bool {
@@ -39,7 +39,7 @@ func (s *stage) showReplacements(ctx context.Context, node string, before map[ty
 	return nil
 }
 
-// evicted counts the evictions in the API server's audit log, and fails when one pod was evicted twice.
+// evicted counts the evictions in the audit log of the API server, and fails if a pod was evicted twice.
 func (s *stage) evicted(ctx context.Context) (int, error) {
 	log, err := s.cluster.Audit(ctx)
 	if err != nil {

@@ -24,15 +24,15 @@ const (
 	namespace   = "shop"
 )
 
-// budgeted is the Deployment that a PodDisruptionBudget holds at first.
+// budgeted is the Deployment with a PodDisruptionBudget.
 const budgeted = "payments"
 
-// patience ends a demo in which something does not happen.
+// patience is the time limit of the demo.
 const patience = 6 * time.Minute
 
-// stage is where the demo plays.
+// stage has the state of the demo.
 type stage struct {
-	out     io.Writer // what people see
+	out     io.Writer // the terminal
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	program string // rehome
@@ -81,7 +81,7 @@ func (s *stage) play(ctx context.Context) error {
 	return s.showReplacements(ctx, node, before)
 }
 
-// fill makes the nodes and the pods.
+// fill creates the nodes and the pods.
 func (s *stage) fill(ctx context.Context) error {
 	s.say("Starting %d nodes and %d pods.", nodes, deployments*replicas+3)
 	if _, err := s.cluster.AddNodes(ctx, nodes); err != nil {
@@ -119,7 +119,7 @@ func (s *stage) fill(ctx context.Context) error {
 	})
 }
 
-// nodeOf is the node of one pod of a Deployment.
+// nodeOf returns the node of a pod of a Deployment.
 func (s *stage) nodeOf(ctx context.Context, deployment string) (string, error) {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + deployment})
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *stage) allow(ctx context.Context) error {
 	return err
 }
 
-// emptied waits until that many pods are left on the node.
+// emptied waits until the node has this number of pods.
 func (s *stage) emptied(ctx context.Context, node string, left int) error {
 	what := fmt.Sprintf("%d pods on %s", left, node)
 	_, err := s.cluster.WaitPods(ctx, namespace, "", what, func(pods []*corev1.Pod) bool {
